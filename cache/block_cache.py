@@ -14,10 +14,8 @@ from .ages import Ages
 from .batch import Batch
 from .chain import Chain, Dropped
 from .counters import TierCounters
-from .errors import InvalidCacheConfig
 from .filling import Filler
 from .placing import sizes_of
-from .remainder import CLASS_BYTES
 from .rows import Columns, Rows
 from .space import BlockSpace
 from .tier import Tier
@@ -55,13 +53,7 @@ class BlockCache:
     """
 
     def __init__(
-        self,
-        tiers: Iterable[Tier],
-        block_bytes: int = BLOCK_BYTES,
-        *,
-        evict: bool = True,
-        remainders: bool = True,
-        class_bytes: int = CLASS_BYTES,
+        self, tiers: Iterable[Tier], block_bytes: int = BLOCK_BYTES, *, evict: bool = True, remainders: bool = True
     ) -> None:
         """`evict`: what is oldest makes room, else what finds none is refused; `remainders` are then lent."""
         self.space = BlockSpace(list(tiers), block_bytes)
@@ -77,9 +69,7 @@ class BlockCache:
         self.next_column = np.full(self.space.blocks, -1, np.int32)  # where a message that leaves the block goes on
         self.refs, self.owners, self.next_block = self.ref_column.data, self.owner_column.data, self.next_column.data
         self.ages = Ages(self.space.blocks)
-        if class_bytes <= 0:
-            raise InvalidCacheConfig(f"class_bytes is at least 1, not {class_bytes}")
-        self.lends, self.class_bytes = remainders and not evict, class_bytes
+        self.lends = remainders and not evict
         self.refused_messages = 0
         self.closed = False
         self._filler = Filler(self)

@@ -58,10 +58,3 @@ class ActiveCursors:
         known = streams < len(furthest)
         positions = np.where(known, furthest[np.where(known, streams, 0)], NOBODY)
         return np.asarray(offsets - positions < self.backlog_messages)
-
-    def floor(self, stream: int, next_offset: int) -> int:
-        """What no active cursor will read any more lies below this: to be released. `next_offset` without any."""
-        with self._lock:
-            positions = self._positions.get(stream, {}).values()
-            active = [position for position in positions if next_offset - position < self.backlog_messages]
-            return min(active, default=next_offset)

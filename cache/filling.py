@@ -125,7 +125,7 @@ class Filler:
         cache = self._cache
         tails, free = self._ends()
         wanted = np.flatnonzero(~done)
-        ends, before = lend(sizes_of(runs.batch.lengths[wanted]), free, cache.class_bytes)
+        ends, before = lend(sizes_of(runs.batch.lengths[wanted]), free)
         found = ends >= 0
         which, blocks = wanted[found], tails[ends[found]]
         if not len(which):

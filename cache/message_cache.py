@@ -12,10 +12,10 @@ import numpy.typing as npt
 from .admission import EVERYTHING, Admission
 from .batch import Batch
 from .block_cache import BlockCache, Hit
-from .config import CacheConfig
+from .config import CacheConfig, TunedCacheConfig
 from .cursors import ActiveCursors
 from .edge import EdgeCache, Edges
-from .tier import OffHeapTier
+from .tier import Tier
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -31,21 +31,16 @@ class MessageCache:
 
     def __init__(self, config: CacheConfig) -> None:
         """Raises CacheUnusable if a tier cannot have its memory, InvalidCacheConfig."""
-        self.config = config
-        self.admission = Admission(config.expected_bytes, config.threshold_bytes)
-        self.cursors = ActiveCursors(config.active_backlog_messages) if config.active_backlog_messages else None
+        self.config = tuned = TunedCacheConfig.of(config)
+        self.admission = Admission(config.expected_bytes)
+        self.cursors = ActiveCursors(tuned.active_backlog_messages) if config.readers == "near" else None
         tiers = config.open_tiers()
         with ExitStack() as undo:
             for tier in tiers:
                 undo.callback(tier.close)
-            self.blocks = BlockCache(
-                tiers,
-                config.block_bytes,
-                evict=config.evicts,
-                remainders=config.remainders,
-                class_bytes=config.class_bytes,
-            )
-            self.edges = EdgeCache(OffHeapTier(config.edge_bytes)) if config.edge_bytes else None
+            self.blocks = BlockCache(tiers, tuned.block_bytes, evict=tuned.evicts, remainders=tuned.remainders)
+            size = tuned.size_of_edges
+            self.edges = EdgeCache(Tier("off-heap", size)) if size else None
             undo.pop_all()
         self.not_admitted_messages = 0
         self.not_admitted_bytes = 0

@@ -183,8 +183,8 @@ class MessagesFirst:
         self._messages = messages
         self._source = source
         self._behind = behind
-        self._releases = messages.config.release_on_read
-        self._follows = messages.config.active_backlog_messages > 0
+        self._releases = messages.config.readers == "once"
+        self._follows = messages.config.readers == "near"
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
         """{index: data}; None where only the log can say what there is: nothing, or an error."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...cache import CacheConfig, CacheError, MessageCache, OffHeapTier, ReadCache, plan_memory
-from ..config import MIB, StoreConfig
+from ...cache import CacheConfig, CacheError, MessageCache, ReadCache, Tier, plan_memory
+from ..config import MIB, StoreConfig, TunedConfig
 from ..errors import StoreCorrupt, StoreError, StoreUnusable
 from ..log.lane import Lane
 from ..segment.held import HELD_BYTES, HeldMemory
@@ -37,16 +37,17 @@ class Caches:
 
     def __init__(self, config: StoreConfig) -> None:
         """Raises StoreUnusable if a tier cannot have its memory."""
+        tuned = TunedConfig.of(config)
         plan = self.plan = plan_memory(config.memory_limit_bytes) if config.memory_limit_bytes != 0 else None
         self.publish_buffer_bytes = config.publish_buffer_bytes
-        recent, limit = config.recent_bytes, 0
+        recent, limit = tuned.recent_bytes, 0
         if plan is not None:
             self.publish_buffer_bytes = min(self.publish_buffer_bytes, plan.publish_buffer_bytes)
             if recent is None:
                 share = plan.dram_bytes if config.cache is None else plan.write_cache_bytes
                 # Nobody has asked for more. Fresh memory is dear to touch, so it grows as the log does.
                 recent = min(share, RECENT_BYTES) if config.memory_limit_bytes is None else share
-                limit = min(share, MOST_RECENT_BYTES) if config.cache is None and not config.read_cache_bytes else 0
+                limit = min(share, MOST_RECENT_BYTES) if config.cache is None and not tuned.read_cache_bytes else 0
         self.recent_bytes = RECENT_BYTES if recent is None else recent
         self.recent_limit_bytes = max(self.recent_bytes, limit)
         self.held = HeldMemory(HELD_BYTES if plan is None else plan.index_cache_bytes)
@@ -59,8 +60,8 @@ class Caches:
                 self.messages = MessageCache(config.cache)
             elif plan is not None and config.cache == "plan":
                 self.messages = MessageCache(plan.cache_config())
-            if config.read_cache_bytes:
-                self.reads = ReadCache([OffHeapTier(config.read_cache_bytes)])
+            if tuned.read_cache_bytes:
+                self.reads = ReadCache([Tier("off-heap", tuned.read_cache_bytes)])
         except CacheError as error:
             self.close()
             raise StoreUnusable(f"the cache cannot be had: {error}") from error

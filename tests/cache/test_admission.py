@@ -114,23 +114,10 @@ def test_without_expectation_everything_is_admitted() -> None:
     assert Admission().admit(np.array([1, 1 << 40]), 0).all()
 
 
-def test_a_fixed_threshold_is_kept() -> None:
-    admission = Admission(fixed_threshold_bytes=100)
-    assert admission.admit(np.array([99, 100, 101]), 0).tolist() == [True, True, False]
-    assert admission.threshold_bytes == 100
-
-
 @pytest.mark.parametrize("value", [-1, 1.0, "1", True])
 def test_a_wrong_setting_is_refused(value: Any) -> None:
     with pytest.raises(InvalidCacheConfig, match="expected_bytes"):
         Admission(expected_bytes=value)
-    with pytest.raises(InvalidCacheConfig, match="fixed_threshold_bytes"):
-        Admission(fixed_threshold_bytes=value)
-
-
-def test_both_settings_at_once_are_refused() -> None:
-    with pytest.raises(InvalidCacheConfig, match="not both"):
-        Admission(1, 1)
 
 
 def test_an_empty_batch_is_no_error() -> None:

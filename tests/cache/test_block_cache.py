@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from stratalog.cache.batch import Batch
 from stratalog.cache.block_cache import BlockCache
 from stratalog.cache.errors import InvalidCacheConfig
-from stratalog.cache.file_tiers import PersistentMemoryTier
-from stratalog.cache.tier import HeapTier, OffHeapTier
+from stratalog.cache.tier import Tier
 
 from .helpers import Message, batch_of, check_blocks, payload_of, tag_of
 
@@ -26,7 +25,7 @@ def messages(stream: int, first: int, sizes: list[int]) -> list[Message]:
 
 
 def new_cache(blocks: int, **settings_: bool) -> BlockCache:
-    return BlockCache([OffHeapTier(blocks * BLOCK)], BLOCK, **settings_)
+    return BlockCache([Tier("off-heap", blocks * BLOCK)], BLOCK, **settings_)
 
 
 def test_what_is_filled_is_read_with_offsets_and_tags() -> None:
@@ -48,7 +47,7 @@ def test_a_range_is_cut_at_both_ends_and_leaves_out_what_is_not_cached() -> None
 
 
 def test_a_message_spans_blocks_and_tiers() -> None:
-    cache = BlockCache([HeapTier(2 * BLOCK), OffHeapTier(4 * BLOCK)], BLOCK)
+    cache = BlockCache([Tier("heap", 2 * BLOCK), Tier("off-heap", 4 * BLOCK)], BLOCK)
     cache.fill(batch_of(messages(0, 0, [300, 1700])))
     assert cache.read(0, 0, 2).payloads == [payload_of(0, 0, 300), payload_of(0, 1, 1700)]
 
@@ -157,7 +156,7 @@ def test_more_streams_in_a_frame_than_blocks_is_no_error() -> None:
 
 
 def test_dram_is_filled_before_persistent_memory(tmp_path: Path) -> None:
-    tiers = [PersistentMemoryTier(4 * BLOCK, tmp_path), HeapTier(BLOCK), OffHeapTier(BLOCK)]
+    tiers = [Tier("persistent", 4 * BLOCK, tmp_path), Tier("heap", BLOCK), Tier("off-heap", BLOCK)]
     cache = BlockCache(tiers, BLOCK)
     assert [tier.name for tier in cache.space.tiers] == ["heap", "off-heap", "persistent"]
     cache.fill(batch_of(messages(0, 0, [BLOCK] * 3)))
@@ -170,7 +169,7 @@ def test_dram_is_filled_before_persistent_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sizes", [(), (0,), (0, 0)])
 def test_without_any_memory_nothing_is_cached(sizes: tuple[int, ...]) -> None:
-    cache = BlockCache([HeapTier(size) for size in sizes], BLOCK)
+    cache = BlockCache([Tier("heap", size) for size in sizes], BLOCK)
     assert cache.fill(batch_of(messages(0, 0, [10]))).tolist() == [False]
     assert list(cache.read(0, 0, 1).offsets) == []
     cache.release(0, 5)
@@ -180,12 +179,12 @@ def test_without_any_memory_nothing_is_cached(sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("block_bytes", [0, -512, 100, 1000, 513])
 def test_a_wrong_block_size_is_refused(block_bytes: int) -> None:
     with pytest.raises(InvalidCacheConfig, match="power of two"):
-        BlockCache([HeapTier(1 << 20)], block_bytes)
+        BlockCache([Tier("heap", 1 << 20)], block_bytes)
 
 
 def test_a_tier_without_room_for_a_block_is_refused() -> None:
     with pytest.raises(InvalidCacheConfig, match="no room for a block"):
-        BlockCache([HeapTier(1000)], 1024)
+        BlockCache([Tier("heap", 1000)], 1024)
 
 
 def test_after_closing_nothing_is_found() -> None:
@@ -243,7 +242,9 @@ def test_it_is_a_dict_that_may_forget(
     steps: list[tuple[Any, ...]], heap: int, off_heap: int, evict: bool, lend: bool
 ) -> None:
     """Model: whatever is found is what was filled; what is not released, nor pushed out, is found."""
-    cache = BlockCache([HeapTier(heap * BLOCK), OffHeapTier(off_heap * BLOCK)], BLOCK, evict=evict, remainders=lend)
+    cache = BlockCache(
+        [Tier("heap", heap * BLOCK), Tier("off-heap", off_heap * BLOCK)], BLOCK, evict=evict, remainders=lend
+    )
     model: dict[tuple[int, int], bytes] = {}
     floors, newest = [0] * 5, [-1] * 5
     for name, *arguments in steps:

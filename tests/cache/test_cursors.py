@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.cache.config import CacheConfig
+from stratalog.cache import TunedCacheConfig
 from stratalog.cache.cursors import ActiveCursors
 from stratalog.cache.errors import InvalidCacheConfig
 from stratalog.cache.message_cache import MessageCache
@@ -42,16 +42,6 @@ def test_streams_that_nobody_knows_are_not_wanted() -> None:
     assert wanted(cursors, 1_000_000, 0) and not wanted(cursors, 999_999, 0)
 
 
-def test_only_active_cursors_hold_messages_back_from_release() -> None:
-    cursors = ActiveCursors(100)
-    cursors.move(0, "far behind", 3)
-    assert cursors.floor(0, 1000) == 1000
-    cursors.move(0, "near", 950)
-    cursors.move(0, "nearer", 990)
-    assert cursors.floor(0, 1000) == 950
-    assert cursors.floor(7, 12) == 12
-
-
 @pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
 def test_a_wrong_threshold_is_refused(value: Any) -> None:
     with pytest.raises(InvalidCacheConfig):
@@ -72,11 +62,10 @@ def test_it_is_a_dict_of_positions(moves: list[tuple[int, int, int | None]]) -> 
         mine = [position for (where, _), position in model.items() if where == stream]
         for offset in range(0, 70, 7):
             assert wanted(cursors, stream, offset) == any(offset - position < 10 for position in mine)
-            assert cursors.floor(stream, offset) == min((p for p in mine if offset - p < 10), default=offset)
 
 
 def test_a_message_cache_keeps_only_what_active_readers_want() -> None:
-    cache = MessageCache(CacheConfig(active_backlog_messages=10))
+    cache = MessageCache(TunedCacheConfig(readers="near", active_backlog_messages=10))
     assert cache.cursors is not None
     cache.cursors.move(1, "reader", 0)
     rows = [(stream, offset, b"%d" % offset) for offset in range(20) for stream in (0, 1)]

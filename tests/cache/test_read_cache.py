@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stratalog.cache.batch import Batch
 from stratalog.cache.read_ahead import READERS, ReadAhead
 from stratalog.cache.read_cache import Fetch, ReadCache
-from stratalog.cache.tier import HeapTier, OffHeapTier
+from stratalog.cache.tier import Tier
 
 from ..seeds import draw_seed
 from .helpers import batch_of, check_blocks, payload_of, tag_of
@@ -50,7 +50,7 @@ def read_checked(cache: ReadCache, device: Device, stream: int, offset: int, lim
 
 
 def test_a_catch_up_read_is_served_by_read_ahead() -> None:
-    device, cache = Device(20_000), ReadCache([OffHeapTier(8 << 20)], BLOCK)
+    device, cache = Device(20_000), ReadCache([Tier("off-heap", 8 << 20)], BLOCK)
     for offset in range(0, device.length, 32):
         read_checked(cache, device, 5, offset, 32)
     assert cache.hits >= 0.9 * device.length
@@ -59,7 +59,7 @@ def test_a_catch_up_read_is_served_by_read_ahead() -> None:
 
 
 def test_many_readers_of_one_stream_each_read_ahead() -> None:
-    device, cache = Device(8_000), ReadCache([OffHeapTier(16 << 20)], BLOCK)
+    device, cache = Device(8_000), ReadCache([Tier("off-heap", 16 << 20)], BLOCK)
     for offset in range(0, 1_500, 10):
         for begin in (0, 2_000, 4_000, 6_000):
             read_checked(cache, device, 0, begin + offset, 10)
@@ -69,14 +69,14 @@ def test_many_readers_of_one_stream_each_read_ahead() -> None:
 def test_a_reader_that_jumps_about_reads_little_ahead() -> None:
     rng = random.Random(draw_seed())
     # So long that no jump lands just where a read-ahead ended: that would look like reading on.
-    device, cache = Device(1 << 40), ReadCache([OffHeapTier(1 << 20)], BLOCK)
+    device, cache = Device(1 << 40), ReadCache([Tier("off-heap", 1 << 20)], BLOCK)
     for _ in range(500):
         read_checked(cache, device, 0, rng.randrange(device.length - 10), 4)
     assert cache.read_ahead_messages <= 500 * 4
 
 
 def test_a_scan_of_everything_does_not_push_out_the_hot_set() -> None:
-    device, cache = Device(64), ReadCache([OffHeapTier(4 << 20)], BLOCK)
+    device, cache = Device(64), ReadCache([Tier("off-heap", 4 << 20)], BLOCK)
     hot, everything = range(40), range(1_000)  # 1.3 MB, and 32 MB
     for _ in range(2):
         for stream in hot:
@@ -92,7 +92,7 @@ def test_a_scan_of_everything_does_not_push_out_the_hot_set() -> None:
 
 def test_what_was_pushed_out_lately_is_protected_when_it_is_read_again() -> None:
     """One block a stream, and eight blocks: of those that were pushed out, the newest eight are remembered."""
-    device, cache = Device(8), ReadCache([HeapTier(8 * BLOCK)], BLOCK)
+    device, cache = Device(8), ReadCache([Tier("heap", 8 * BLOCK)], BLOCK)
     for stream in range(20):
         read_checked(cache, device, stream, 0, 8)
     assert (cache.stats()["runs"], cache.stats()["protected_runs"]) == (8, 0)
@@ -105,7 +105,7 @@ def test_what_was_pushed_out_lately_is_protected_when_it_is_read_again() -> None
 
 @pytest.mark.parametrize("read", [0, 1])
 def test_of_what_was_pushed_out_only_what_was_read_is_protected_later(read: int) -> None:
-    cache = ReadCache([HeapTier(8 * BLOCK)], BLOCK)
+    cache = ReadCache([Tier("heap", 8 * BLOCK)], BLOCK)
     runs = [batch_of([(stream, at, payload_of(stream, at, SIZE)) for at in range(8)]) for stream in range(9)]
     for stream, run in enumerate(runs):
         cache.put(stream, run, read=read)
@@ -114,7 +114,7 @@ def test_of_what_was_pushed_out_only_what_was_read_is_protected_later(read: int)
 
 
 def test_messages_that_are_cached_already_make_no_run() -> None:
-    cache = ReadCache([HeapTier(8 * BLOCK)], BLOCK)
+    cache = ReadCache([Tier("heap", 8 * BLOCK)], BLOCK)
     run = batch_of([(0, at, payload_of(0, at, SIZE)) for at in range(8)])
     for _ in range(2):
         cache.put(0, run, read=8)
@@ -122,7 +122,7 @@ def test_messages_that_are_cached_already_make_no_run() -> None:
 
 
 def test_a_new_hot_set_takes_over_from_an_old_one() -> None:
-    device, cache = Device(64), ReadCache([OffHeapTier(2 << 20)], BLOCK)
+    device, cache = Device(64), ReadCache([Tier("off-heap", 2 << 20)], BLOCK)
     for hot in (range(40), range(100, 140)):
         for _ in range(3):
             for stream in hot:
@@ -134,7 +134,7 @@ def test_a_new_hot_set_takes_over_from_an_old_one() -> None:
 
 
 def test_messages_at_the_end_are_found_when_they_come() -> None:
-    device, cache = Device(10), ReadCache([HeapTier(1 << 20)], BLOCK)
+    device, cache = Device(10), ReadCache([Tier("heap", 1 << 20)], BLOCK)
     read_checked(cache, device, 0, 0, 32)
     read_checked(cache, device, 0, 10, 32)
     device.length = 50
@@ -143,7 +143,7 @@ def test_messages_at_the_end_are_found_when_they_come() -> None:
 
 
 def test_a_run_larger_than_the_cache_is_read_and_not_kept() -> None:
-    cache = ReadCache([HeapTier(BLOCK)], BLOCK)
+    cache = ReadCache([Tier("heap", BLOCK)], BLOCK)
     large = batch_of([(0, 0, payload_of(0, 0, 10_000))])
     assert cache.read(0, 0, 1, lambda *_: large).payloads == [payload_of(0, 0, 10_000)]
     assert cache.stats()["runs"] == 0
@@ -151,7 +151,7 @@ def test_a_run_larger_than_the_cache_is_read_and_not_kept() -> None:
 
 def test_a_cache_without_memory_or_closed_reads_from_the_device() -> None:
     device = Device(100)
-    for cache in (ReadCache([]), ReadCache([HeapTier(1 << 20)], BLOCK)):
+    for cache in (ReadCache([]), ReadCache([Tier("heap", 1 << 20)], BLOCK)):
         read_checked(cache, device, 0, 0, 32)
         cache.close()
         read_checked(cache, device, 0, 0, 32)
@@ -159,7 +159,7 @@ def test_a_cache_without_memory_or_closed_reads_from_the_device() -> None:
 
 
 def test_what_retention_took_is_forgotten() -> None:
-    device, cache = Device(100), ReadCache([HeapTier(1 << 20)], BLOCK)
+    device, cache = Device(100), ReadCache([Tier("heap", 1 << 20)], BLOCK)
     for offset in range(0, 96, 8):
         read_checked(cache, device, 0, offset, 8)
     cache.drop(0, 1000)
@@ -174,7 +174,7 @@ READS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120), st.integers(1
 @given(READS, st.integers(1, 20), st.integers(1, 64))
 def test_whatever_is_read_is_what_the_device_has(reads: list[tuple[int, int, int]], blocks: int, depth: int) -> None:
     device = Device(100)
-    cache = ReadCache([HeapTier(blocks * BLOCK)], BLOCK, ReadAhead(max(depth, 32), 32))
+    cache = ReadCache([Tier("heap", blocks * BLOCK)], BLOCK, ReadAhead(max(depth, 32), 32))
     for stream, offset, limit in reads:
         read_checked(cache, device, stream, offset, limit)
         check_blocks(cache.cache)
@@ -218,7 +218,7 @@ def test_places_of_readers_that_never_came_back_are_forgotten() -> None:
 
 def test_small_messages_are_cached_however_full_the_cache_is() -> None:
     """A message takes 32 bytes at least: what makes room for it, and what places it, count the same."""
-    cache = ReadCache([HeapTier(18 * BLOCK)], BLOCK)
+    cache = ReadCache([Tier("heap", 18 * BLOCK)], BLOCK)
 
     def small(stream: int) -> Fetch:
         def fetch(offset: int, least: int, most: int, max_bytes: int) -> Batch:
@@ -234,7 +234,7 @@ def test_small_messages_are_cached_however_full_the_cache_is() -> None:
 
 
 def test_numbers_of_runs_that_were_refused_are_used_again() -> None:
-    cache = ReadCache([HeapTier(18 * BLOCK)], BLOCK)
+    cache = ReadCache([Tier("heap", 18 * BLOCK)], BLOCK)
     fill, refused = cache.cache.fill, 0
 
     def refuse(batch: Batch, *given: Any) -> Any:

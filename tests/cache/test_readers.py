@@ -12,7 +12,7 @@ import pytest
 from stratalog.cache.block_cache import BlockCache
 from stratalog.cache.chain import Chain
 from stratalog.cache.rows import FIRST_LEAVES, Columns
-from stratalog.cache.tier import HeapTier, OffHeapTier
+from stratalog.cache.tier import Tier
 
 from ..seeds import draw_seed
 from .helpers import batch_of, check_blocks, payload_of, tag_of
@@ -33,7 +33,7 @@ def test_a_reader_held_up_while_columns_grow_and_leaves_change_hands_gets_its_ow
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The reader has the columns and has not looked at its stream's leaves when all of it happens."""
-    cache = BlockCache([OffHeapTier(600 * 512)], 512)
+    cache = BlockCache([Tier("off-heap", 600 * 512)], 512)
     cache.fill(batch_of([(1, offset, payload_of(1, offset, 60)) for offset in range(8)]))
     cache.fill(batch_of([(2, offset, payload_of(2, offset, 60)) for offset in range(8)]))
     (leaf,), find = cache.chains[1].leaves, Chain.find
@@ -55,7 +55,7 @@ def test_a_reader_held_up_while_columns_grow_and_leaves_change_hands_gets_its_ow
 @pytest.mark.parametrize("evict", [True, False])
 def test_readers_see_only_what_was_filled_while_blocks_come_and_go(evict: bool) -> None:
     seed = draw_seed()
-    cache = BlockCache([HeapTier(8 * 512), OffHeapTier(8 * 512)], 512, evict=evict)
+    cache = BlockCache([Tier("heap", 8 * 512), Tier("off-heap", 8 * 512)], 512, evict=evict)
     done = threading.Event()
     wrong: list[object] = []
     found = [0]
@@ -98,7 +98,7 @@ def test_readers_see_only_what_was_filled_while_blocks_come_and_go(evict: bool) 
 
 
 def test_a_release_never_waits_for_the_thread_that_fills() -> None:
-    cache = BlockCache([HeapTier(8 * 512)], 512)
+    cache = BlockCache([Tier("heap", 8 * 512)], 512)
     cache.fill(batch_of([(0, offset, payload_of(0, offset, 512)) for offset in range(4)]))
     with cache._lock:
         cache.release(0, 3)  # would be a deadlock
@@ -109,7 +109,7 @@ def test_a_release_never_waits_for_the_thread_that_fills() -> None:
 
 def test_closing_under_a_reader_is_no_error() -> None:
     for _ in range(50):
-        cache = BlockCache([HeapTier(8 * 512), OffHeapTier(8 * 512)], 512)
+        cache = BlockCache([Tier("heap", 8 * 512), Tier("off-heap", 8 * 512)], 512)
         cache.fill(batch_of([(0, offset, payload_of(0, offset, 200)) for offset in range(30)]))
         started = threading.Event()
         wrong: list[object] = []
