@@ -59,9 +59,9 @@ class EdgeCache:
         fragments = Batch.of(batch.streams, batch.offsets, heads + tails, b"".join(pieces), tags=heads)
         return int(np.count_nonzero(self.cache.fill(fragments, is_intact)))
 
-    def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Edges:
+    def read(self, stream: int, offset: int, limit: int) -> Edges:
         """The fragments that are kept of the messages with `offset <= .. < offset + limit`."""
-        hit = self.cache.read(stream, offset, limit, consume=consume)
+        hit = self.cache.read(stream, offset, limit)
         pairs = list(zip(hit.payloads, hit.tags, strict=True))
         return Edges(hit.offsets, [data[:head] for data, head in pairs], [data[head:] for data, head in pairs])
 

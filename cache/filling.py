@@ -55,12 +55,6 @@ class Filler:
         if self._tails[stream] == block:
             self._tails[stream] = -1
 
-    def restart(self, stream: int) -> None:
-        """A stream's offsets may begin anywhere again; its chain is gone."""
-        self.emptied(stream)
-        if stream < len(self._publisher.newest):
-            self._publisher.newest[stream] = -1
-
     def emptied(self, stream: int) -> None:
         """Nothing of a stream's chain is live any more."""
         self._publisher.emptied(stream)

@@ -97,13 +97,13 @@ class MessageCache:
         """Messages of these lengths are not cached, for whatever reason."""
         self.all_below_bytes = min(self.all_below_bytes, int(lengths.min(initial=EVERYTHING)))
 
-    def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Hit:
+    def read(self, stream: int, offset: int, limit: int) -> Hit:
         """The cached ones of up to `limit` messages from `offset` on; see `BlockCache.read`."""
-        return self.blocks.read(stream, offset, limit, consume=consume)
+        return self.blocks.read(stream, offset, limit)
 
-    def read_edges(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Edges:
+    def read_edges(self, stream: int, offset: int, limit: int) -> Edges:
         """The kept fragments of those messages that are not cached whole; see `EdgeCache.read`."""
-        return NO_EDGES if self.edges is None else self.edges.read(stream, offset, limit, consume=consume)
+        return NO_EDGES if self.edges is None else self.edges.read(stream, offset, limit)
 
     def release(self, stream: int, offset: int) -> None:
         """All readers of the stream are at `offset` or behind it, also if what is below it is still to come."""
@@ -120,14 +120,6 @@ class MessageCache:
                     self._floors = np.append(self._floors, np.zeros(more, np.int64))
         floors = self._floors
         floors[stream] = max(floors[stream], offset)  # a hint: when threads race, what was released may be cached
-
-    def drop(self, stream: int) -> None:
-        """Forget a stream; it may begin again at any offset."""
-        if stream < len(self._floors):
-            self._floors[stream] = 0
-        self.blocks.drop(stream)
-        if self.edges is not None:
-            self.edges.cache.drop(stream)
 
     def stats(self) -> dict[str, object]:
         """Plain, nested and JSON-ready."""

@@ -23,8 +23,6 @@ from .finder import Finder, can_be_read
 from .reader import Reader
 from .sources import LOW_32, DeviceSource, ReadCounters, RingSource, Source, Sources
 
-READ_THROUGH = "read"  # the cursor that plain reads move (R20)
-
 
 def cached_reader(caches: Caches) -> Reader:
     """A reader that asks the caches that there are."""
@@ -225,7 +223,7 @@ class MessagesFirst:
         key = self._caches.key(stream.lane, stream.number)
         try:
             if self._follows and self._messages.cursors is not None:
-                self._messages.cursors.move(key, READ_THROUGH, offset)
+                self._messages.cursors.move(key, offset)
             if self._releases:
                 self._messages.release(key, offset)
         except Exception as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...cache import CacheConfig, CacheError, MessageCache, ReadCache, Tier, plan_memory
+from ...cache import CacheConfig, CacheError, MessageCache, ReadCache, plan_memory
 from ..config import MIB, StoreConfig, TunedConfig
 from ..errors import StoreCorrupt, StoreError, StoreUnusable
 from ..log.lane import Lane
@@ -61,7 +61,7 @@ class Caches:
             elif plan is not None and config.cache == "plan":
                 self.messages = MessageCache(plan.cache_config())
             if tuned.read_cache_bytes:
-                self.reads = ReadCache([Tier("off-heap", tuned.read_cache_bytes)])
+                self.reads = ReadCache(tuned.read_cache_bytes)
         except CacheError as error:
             self.close()
             raise StoreUnusable(f"the cache cannot be had: {error}") from error

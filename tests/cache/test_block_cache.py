@@ -15,7 +15,7 @@ from stratalog.cache.block_cache import BlockCache
 from stratalog.cache.errors import InvalidCacheConfig
 from stratalog.cache.tier import Tier
 
-from .helpers import Message, batch_of, check_blocks, payload_of, tag_of
+from .helpers import Message, batch_of, check_blocks, consume, payload_of, tag_of
 
 BLOCK = 512
 
@@ -81,7 +81,7 @@ def test_a_reader_that_passes_a_block_gives_it_back() -> None:
     cache.fill(batch_of(messages(0, 0, [256] * 8)))
     cache.settle()
     assert cache.space.free == 4
-    assert len(cache.read(0, 0, 3, consume=True).offsets) == 3
+    assert len(consume(cache, 0, 0, 3).offsets) == 3
     cache.settle()
     assert cache.space.free == 5
     assert list(cache.read(0, 0, 8).offsets) == list(range(2, 8))  # the rest of the second block is still there
@@ -90,7 +90,7 @@ def test_a_reader_that_passes_a_block_gives_it_back() -> None:
 def test_reading_to_the_end_gives_everything_back_and_the_stream_goes_on() -> None:
     cache = new_cache(8)
     cache.fill(batch_of(messages(0, 0, [200] * 5)))
-    cache.read(0, 0, 5, consume=True)
+    consume(cache, 0, 0, 5)
     cache.settle()
     assert cache.space.free == 8
     cache.fill(batch_of(messages(0, 5, [200])))
@@ -109,7 +109,7 @@ def test_reading_without_consuming_keeps_everything() -> None:
 def test_skipped_messages_are_released_too() -> None:
     cache = new_cache(8)
     cache.fill(batch_of(messages(0, 0, [500] * 6)))
-    cache.read(0, 5, 1, consume=True)
+    consume(cache, 0, 5, 1)
     cache.settle()
     assert cache.space.free == 8
 
@@ -128,7 +128,7 @@ def test_without_eviction_what_finds_no_room_is_refused() -> None:
     taken = cache.fill(batch_of(messages(0, 0, [BLOCK] * 6)))
     assert taken.tolist() == [True] * 4 + [False] * 2
     assert cache.refused_messages == 2
-    cache.read(0, 0, 2, consume=True)
+    consume(cache, 0, 0, 2)
     assert cache.fill(batch_of(messages(0, 6, [BLOCK]))).tolist() == [True]
     assert list(cache.read(0, 0, 99).offsets) == [2, 3, 6]
 
@@ -161,7 +161,7 @@ def test_dram_is_filled_before_persistent_memory(tmp_path: Path) -> None:
     assert [tier.name for tier in cache.space.tiers] == ["heap", "off-heap", "persistent"]
     cache.fill(batch_of(messages(0, 0, [BLOCK] * 3)))
     assert [counters.filled_messages for counters in cache.counters] == [1, 1, 1]
-    cache.read(0, 0, 2, consume=True)
+    consume(cache, 0, 0, 2)
     cache.fill(batch_of(messages(0, 3, [BLOCK] * 2)))
     assert [counters.filled_messages for counters in cache.counters] == [2, 2, 1]
     assert [counters.hit_messages for counters in cache.counters] == [1, 1, 0]
@@ -199,7 +199,7 @@ def test_long_chains_forget_their_dead_rows() -> None:
     cache = new_cache(64)
     for first in range(0, 20_000, 50):
         cache.fill(batch_of(messages(0, first, [20] * 50)))
-        cache.read(0, first, 49, consume=True)  # all but the last one: an empty chain would be forgotten whole
+        consume(cache, 0, first, 49)  # all but the last one: an empty chain would be forgotten whole
     chain = cache.chains[0]
     assert len(chain._leaves) < 2_000 and len(chain._parts) < 2_000 and cache.rows.taken < 20
     check_blocks(cache)
@@ -210,7 +210,7 @@ def test_streams_whose_messages_are_gone_keep_no_chain() -> None:
     for stream in range(500):
         cache.fill(batch_of(messages(stream, 0, [400] * 3)))
         if stream % 3 == 0:
-            cache.read(stream, 0, 3, consume=True)
+            consume(cache, stream, 0, 3)
     cache.settle()
     assert 0 < len(cache.chains) <= 64
     assert cache.stats()["streams"] == len(cache.chains)
@@ -260,14 +260,14 @@ def test_it_is_a_dict_that_may_forget(
             cache.release(stream, offset)
             floors[stream] = max(floors[stream], offset)
         else:
-            stream, offset, limit, consume = arguments
-            hit = cache.read(stream, offset, limit, consume=consume)
+            stream, offset, limit, consumes = arguments
+            hit = (consume if consumes else BlockCache.read)(cache, stream, offset, limit)
             for at, data, tag in zip(*hit, strict=True):
                 assert model[stream, at] == data and tag == tag_of(stream, at)
             floor = max(offset, floors[stream])
             wanted = [o for s, o in model if s == stream and floor <= o < offset + limit]
             assert evict or set(wanted) <= set(hit.offsets)
-            if consume and hit.offsets:
+            if consumes and hit.offsets:
                 floors[stream] = max(floor, hit.offsets[-1] + 1)
         check_blocks(cache)
     for stream in range(5):

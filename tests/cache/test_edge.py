@@ -78,11 +78,11 @@ def test_consumed_fragments_are_given_back_and_the_oldest_make_room() -> None:
     for offset in range(100):
         data = payload_of(0, offset, 9_000)
         cache.fill(Batch.of([0], [offset], [9_000], data), np.array([4096 - 500]))
-    kept = cache.read(0, 0, 100, consume=True)
+    kept = cache.read(0, 0, 100)
     assert 15 <= len(kept.offsets) < 25 and kept.offsets[-1] == 99
+    cache.release(0, 100)
     cache.cache.settle()
     assert cache.cache.space.free == cache.cache.space.blocks
-    cache.release(0, 100)
     cache.close()
 
 

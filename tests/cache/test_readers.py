@@ -15,7 +15,7 @@ from stratalog.cache.rows import FIRST_LEAVES, Columns
 from stratalog.cache.tier import Tier
 
 from ..seeds import draw_seed
-from .helpers import batch_of, check_blocks, payload_of, tag_of
+from .helpers import batch_of, check_blocks, consume, payload_of, tag_of
 
 STREAMS = 6
 ROUNDS = 150
@@ -41,7 +41,7 @@ def test_a_reader_held_up_while_columns_grow_and_leaves_change_hands_gets_its_ow
     def held_up(chain: Chain, columns: Columns, offset: int, limit: int) -> list[tuple[int, int]]:
         if columns is cache.rows.columns and 10 not in cache.chains:
             cache.fill(batch_of([(stream, 0, payload_of(stream, 0, 60)) for stream in range(10, 10 + FIRST_LEAVES)]))
-            cache.drop(1)
+            cache.release(1, 8)
             cache.fill(batch_of([(2, offset, payload_of(2, offset, 60)) for offset in range(8, 16)]))
             assert leaf in cache.chains[2].leaves and columns is not cache.rows.columns
         return find(chain, columns, offset, limit)
@@ -67,7 +67,7 @@ def test_readers_see_only_what_was_filled_while_blocks_come_and_go(evict: bool) 
             stream = rng.randrange(STREAMS)
             try:
                 first = newest[stream] - rng.randrange(30)
-                hit = cache.read(stream, first, 20, consume=rng.random() < 0.5)
+                hit = (consume if rng.random() < 0.5 else BlockCache.read)(cache, stream, first, 20)
             except Exception as error:
                 wrong.append(error)
                 return

@@ -14,7 +14,7 @@ from stratalog.cache.remainder import lend
 from stratalog.cache.tier import Tier
 
 from ..seeds import draw_seed
-from .helpers import batch_of, check_blocks, payload_of
+from .helpers import batch_of, check_blocks, consume, payload_of
 
 QUEUES = 20_000
 BLOCK = 4096
@@ -90,7 +90,7 @@ def test_a_lent_block_is_free_when_both_are_done_with_it_in_either_order() -> No
         cache.release(first, 1)
         cache.settle()
         assert cache.space.free == 0
-        assert cache.read(second, 0, 1, consume=True).offsets
+        assert consume(cache, second, 0, 1).offsets
         cache.settle()
         assert cache.space.free == 1
         check_blocks(cache)
@@ -108,7 +108,7 @@ def test_the_owner_goes_on_writing_behind_what_was_lent() -> None:
 def test_the_owner_goes_on_writing_after_its_own_part_was_consumed() -> None:
     cache = full_cache(1)
     cache.fill(batch_of([(9, 0, payload_of(9, 0, 2000))]))
-    cache.read(0, 0, 1, consume=True)
+    consume(cache, 0, 0, 1)
     cache.fill(batch_of([(0, 1, payload_of(0, 1, 1000))]))
     assert cache.read(0, 0, 2).payloads == [payload_of(0, 1, 1000)]
     cache.release(9, 1)
