@@ -6,7 +6,7 @@ forgets everything when the process ends.
 """
 
 from .admission import Admission
-from .batch import Batch
+from .batch import Batch, first_of_each, grown
 from .block_cache import NO_HIT, BlockCache, Hit
 from .config import CacheConfig, TunedCacheConfig
 from .container import available_bytes
@@ -41,6 +41,8 @@ __all__ = [
     "available_bytes",
     "device_blocks",
     "edge_lengths",
+    "first_of_each",
+    "grown",
     "plan_memory",
 ]
 

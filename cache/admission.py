@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InvalidCacheConfig
 from .histogram import SizeHistogram
 
 Ints = npt.NDArray[np.int64]
@@ -30,8 +29,6 @@ class Admission:
     """
 
     def __init__(self, expected_bytes: int | None = None) -> None:
-        if expected_bytes is not None and (type(expected_bytes) is not int or expected_bytes < 0):
-            raise InvalidCacheConfig(f"expected_bytes is a number of bytes, 0 or more, not {expected_bytes!r}")
         self._left_bytes = expected_bytes  # expected and not seen yet
         self.histogram = SizeHistogram()
         self.threshold_bytes = EVERYTHING

@@ -12,6 +12,8 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
+from .batch import grown
+
 Ints = npt.NDArray[np.int64]
 NOBODY = -(1 << 62)  # further behind than any cursor
 
@@ -22,14 +24,12 @@ class ActiveCursors:
     def __init__(self, backlog_messages: int) -> None:
         self.backlog_messages = backlog_messages
         self._positions = np.full(64, NOBODY, np.int64)  # by stream
-        self._growing = threading.Lock()
+        self._moving = threading.Lock()
 
     def move(self, stream: int, position: int) -> None:
         """A stream was read up to a position."""
-        with self._growing:
-            size = len(self._positions)
-            if stream >= size:
-                self._positions = np.append(self._positions, np.full(max(stream + 1 - size, size), NOBODY, np.int64))
+        with self._moving:
+            self._positions = grown(self._positions, stream, NOBODY)
             self._positions[stream] = position
 
     def wanted(self, streams: Ints, offsets: Ints) -> npt.NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from .batch import Batch, Runs
+from .batch import Batch, Runs, grown
 from .placing import Placing, Room, sizes_of
 from .publishing import FIRST_STREAMS, Publisher
 from .remainder import lend
@@ -38,7 +38,9 @@ class Filler:
         cached = np.zeros(len(batch), np.bool_)
         if not len(batch):
             return cached
-        self._grow(int(batch.streams.max()))
+        newest = int(batch.streams.max())
+        self._tails = grown(self._tails, newest, -1)
+        self._publisher.grow(newest)
         most = min(cache.capacity_bytes, MOST_BYTES)
         fits = (batch.offsets > self._publisher.newest[batch.streams]) & (batch.lengths <= most)
         which = np.flatnonzero(fits)
@@ -58,13 +60,6 @@ class Filler:
     def emptied(self, stream: int) -> None:
         """Nothing of a stream's chain is live any more."""
         self._publisher.emptied(stream)
-
-    def _grow(self, stream: int) -> None:
-        size = len(self._tails)
-        if stream >= size:
-            more = np.full(max(stream + 1, 2 * size) - size, -1, np.int64)
-            self._tails = np.append(self._tails, more)
-            self._publisher.grow(more)
 
     def _fill_runs(self, runs: Runs, is_intact: Callable[[], bool]) -> Mask:
         cache, block_bytes = self._cache, self._cache.block_bytes

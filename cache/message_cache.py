@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .admission import EVERYTHING, Admission
-from .batch import Batch
+from .batch import Batch, grown
 from .block_cache import BlockCache, Hit
 from .config import CacheConfig, TunedCacheConfig
 from .cursors import ActiveCursors
@@ -45,7 +45,7 @@ class MessageCache:
         self.not_admitted_messages = 0
         self.not_admitted_bytes = 0
         self._floors = np.zeros(0, np.int64)  # by stream: what is below was released
-        self._growing = threading.Lock()
+        self._raising = threading.Lock()
         self.all_below_bytes = EVERYTHING  # every shorter message that came was cached
 
     def fill(
@@ -113,13 +113,9 @@ class MessageCache:
             self.edges.release(stream, offset)
 
     def _raise_floor(self, stream: int, offset: int) -> None:
-        if stream >= len(self._floors):
-            with self._growing:
-                more = max(stream + 1, 2 * len(self._floors)) - len(self._floors)
-                if more > 0 and stream >= len(self._floors):
-                    self._floors = np.append(self._floors, np.zeros(more, np.int64))
-        floors = self._floors
-        floors[stream] = max(floors[stream], offset)  # a hint: when threads race, what was released may be cached
+        with self._raising:
+            self._floors = grown(self._floors, stream, 0)
+            self._floors[stream] = max(self._floors[stream], offset)
 
     def stats(self) -> dict[str, object]:
         """Plain, nested and JSON-ready."""

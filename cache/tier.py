@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from .container import available_bytes
-from .errors import CacheUnusable, InvalidCacheConfig
+from .errors import CacheUnusable
 
 PAGE_BYTES = mmap.PAGESIZE
 LARGE_BYTES = 16 << 20  # for less nobody is asked
@@ -50,8 +50,6 @@ class Tier:
 
     def __init__(self, name: str, size_bytes: int, folder: str | Path | None = None) -> None:
         """`folder` is where a "private-file" and a "persistent" tier have their file."""
-        if type(size_bytes) is not int or size_bytes < 0:
-            raise InvalidCacheConfig(f"the {name} tier's size is a number of bytes, 0 or more, not {size_bytes!r}")
         self.name = name
         self.size_bytes = size_bytes
         self.kind = "off"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .finder import first_offset
 RECENT_BYTES, MOST_RECENT_BYTES = 64 * MIB, 512 * MIB
 STEP_STREAMS = 512
 PAUSE_S = 50e-6
+Given = TypeVar("Given")
 
 
 class Caches:
@@ -73,14 +74,18 @@ class Caches:
     def forget_removed(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
         """Retention has removed a lane's oldest segments: nobody reads what they had."""
         self.held.drop_places(lane.index)
-        if self.messages is None and self.reads is None:
-            return
+        if self.messages is not None or self.reads is not None:
+            self.attempt(lambda: self._release_removed(lane, gone), None)
+
+    def attempt(self, call: Callable[[], Given], failed: Given) -> Given:
+        """What a call of a cache gives; `failed` if the cache fails, and is given up. Raises what the log does."""
         try:
-            self._release_removed(lane, gone)
+            return call()
         except (OSError, StoreError):
             raise
         except Exception as error:
             self.give_up(error)
+            return failed
 
     def give_up(self, error: Exception) -> None:
         """A cache has failed: go on without any. One is never worth an append, nor the store's own work."""
@@ -104,10 +109,7 @@ class Caches:
 
     def forget_trimmed(self, lane: Lane, number: int, first: int) -> None:
         """Nobody reads what is below this offset of a stream."""
-        try:
-            self._release(lane, number, first)
-        except Exception as error:
-            self.give_up(error)
+        self.attempt(lambda: self._release(lane, number, first), None)
 
     def _release(self, lane: Lane, number: int, first: int) -> None:
         key = self.key(lane, number)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.cache.admission import EVERYTHING, Admission
-from stratalog.cache.errors import InvalidCacheConfig
 from stratalog.cache.histogram import SizeHistogram, class_of
 
 from ..seeds import draw_seed
@@ -112,12 +110,6 @@ def test_a_full_cache_admits_nothing() -> None:
 
 def test_without_expectation_everything_is_admitted() -> None:
     assert Admission().admit(np.array([1, 1 << 40]), 0).all()
-
-
-@pytest.mark.parametrize("value", [-1, 1.0, "1", True])
-def test_a_wrong_setting_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidCacheConfig, match="expected_bytes"):
-        Admission(expected_bytes=value)
 
 
 def test_an_empty_batch_is_no_error() -> None:

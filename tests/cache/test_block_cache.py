@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from stratalog.cache.batch import Batch
 from stratalog.cache.block_cache import BlockCache
-from stratalog.cache.errors import InvalidCacheConfig
 from stratalog.cache.tier import Tier
 
 from .helpers import Message, batch_of, check_blocks, consume, payload_of, tag_of
@@ -174,17 +173,6 @@ def test_without_any_memory_nothing_is_cached(sizes: tuple[int, ...]) -> None:
     assert list(cache.read(0, 0, 1).offsets) == []
     cache.release(0, 5)
     cache.close()
-
-
-@pytest.mark.parametrize("block_bytes", [0, -512, 100, 1000, 513])
-def test_a_wrong_block_size_is_refused(block_bytes: int) -> None:
-    with pytest.raises(InvalidCacheConfig, match="power of two"):
-        BlockCache([Tier("heap", 1 << 20)], block_bytes)
-
-
-def test_a_tier_without_room_for_a_block_is_refused() -> None:
-    with pytest.raises(InvalidCacheConfig, match="no room for a block"):
-        BlockCache([Tier("heap", 1000)], 1024)
 
 
 def test_after_closing_nothing_is_found() -> None:

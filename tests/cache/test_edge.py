@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from stratalog.cache.batch import Batch
 from stratalog.cache.edge import DEVICE_BLOCK_BYTES, EdgeCache, device_blocks, edge_lengths
-from stratalog.cache.errors import InvalidCacheConfig
 from stratalog.cache.tier import Tier
 
 from .helpers import payload_of
@@ -84,9 +83,3 @@ def test_consumed_fragments_are_given_back_and_the_oldest_make_room() -> None:
     cache.cache.settle()
     assert cache.cache.space.free == cache.cache.space.blocks
     cache.close()
-
-
-@pytest.mark.parametrize("edge_bytes", [0, -1, 4097])
-def test_a_wrong_size_is_refused(edge_bytes: int) -> None:
-    with pytest.raises(InvalidCacheConfig):
-        EdgeCache(Tier("heap", 1 << 16), edge_bytes)
