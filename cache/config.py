@@ -130,7 +130,7 @@ class TunedCacheConfig(CacheConfig):
         """`config` with the values of a cache's own choice, where it has none."""
         if isinstance(config, cls):
             return config
-        return cls(**{field.name: getattr(config, field.name) for field in fields(config)})
+        return cls(**{field.name: getattr(config, field.name) for field in fields(CacheConfig)})
 
     @property
     def evicts(self) -> bool:

@@ -174,7 +174,7 @@ class TunedConfig(StoreConfig):
         """`config`, with the values of a store's own choice where it has none."""
         if isinstance(config, cls):
             return config
-        return cls(**{field.name: getattr(config, field.name) for field in fields(config)})
+        return cls(**{field.name: getattr(config, field.name) for field in fields(StoreConfig)})
 
     @property
     def frame_bytes(self) -> int:
