@@ -6,19 +6,18 @@ forgets everything when the process ends.
 """
 
 from .admission import Admission
-from .batch import Batch
+from .batch import Batch, first_of_each, grown
 from .block_cache import NO_HIT, BlockCache, Hit
-from .config import CacheConfig
+from .config import CacheConfig, TunedCacheConfig
 from .container import available_bytes
 from .cursors import ActiveCursors
 from .edge import EdgeCache, Edges, device_blocks, edge_lengths
 from .errors import CacheError, CacheUnusable, InvalidCacheConfig
-from .file_tiers import PersistentMemoryTier, PrivateFileTier
 from .message_cache import MessageCache
 from .plan import MemoryPlan, plan_memory
 from .read_ahead import ReadAhead
 from .read_cache import ReadCache
-from .tier import HeapTier, OffHeapTier, Tier
+from .tier import Tier
 
 __all__ = [
     "NO_HIT",
@@ -31,20 +30,19 @@ __all__ = [
     "CacheUnusable",
     "EdgeCache",
     "Edges",
-    "HeapTier",
     "Hit",
     "InvalidCacheConfig",
     "MemoryPlan",
     "MessageCache",
-    "OffHeapTier",
-    "PersistentMemoryTier",
-    "PrivateFileTier",
     "ReadAhead",
     "ReadCache",
     "Tier",
+    "TunedCacheConfig",
     "available_bytes",
     "device_blocks",
     "edge_lengths",
+    "first_of_each",
+    "grown",
     "plan_memory",
 ]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InvalidCacheConfig
 from .histogram import SizeHistogram
 
 Ints = npt.NDArray[np.int64]
@@ -22,23 +21,17 @@ CUT_PART = 64  # a batch is judged in pieces of at most this part of what is fre
 class Admission:
     """Says which messages of a batch to cache.
 
-    With a fixed threshold that is all there is to it. With `expected_bytes`, the bytes of messages that will come
-    in all, the threshold follows from what is free and from the sizes seen. With neither everything is admitted: the
-    cache then is a window over what is newest.
+    With `expected_bytes`, the bytes of messages that will come in all, the threshold follows from what is free and
+    from the sizes seen. Without, everything is admitted: the cache then is a window over what is newest.
 
     Attributes:
         threshold_bytes: messages up to this size are admitted now.
     """
 
-    def __init__(self, expected_bytes: int | None = None, fixed_threshold_bytes: int | None = None) -> None:
-        for name, value in (("expected_bytes", expected_bytes), ("fixed_threshold_bytes", fixed_threshold_bytes)):
-            if value is not None and (type(value) is not int or value < 0):
-                raise InvalidCacheConfig(f"{name} is a number of bytes, 0 or more, not {value!r}")
-        if expected_bytes is not None and fixed_threshold_bytes is not None:
-            raise InvalidCacheConfig("a threshold is fixed or computed from expected_bytes, not both; leave one out")
+    def __init__(self, expected_bytes: int | None = None) -> None:
         self._left_bytes = expected_bytes  # expected and not seen yet
         self.histogram = SizeHistogram()
-        self.threshold_bytes = EVERYTHING if fixed_threshold_bytes is None else fixed_threshold_bytes
+        self.threshold_bytes = EVERYTHING
 
     def admit(self, sizes: Ints, free_bytes: int, largest_bytes: int = EVERYTHING) -> Mask:
         """(n,) which messages of `sizes` (n,) to cache, given what the cache could still take.
@@ -48,7 +41,7 @@ class Admission:
         Where the threshold is computed, the bytes admitted are at most `free_bytes`.
         """
         if self._left_bytes is None:
-            return np.asarray(sizes <= self.threshold_bytes)
+            return np.ones(len(sizes), np.bool_)
         self.histogram.add(sizes)
         admitted = np.zeros(len(sizes), np.bool_)
         smallest = int(sizes.min(initial=EVERYTHING))

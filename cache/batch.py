@@ -86,6 +86,14 @@ class Batch:
             begin = end
 
 
+def grown(column: Ints, index: int, fill: int) -> Ints:
+    """The column, or a longer copy if it has no row `index`; rows that are new are `fill`."""
+    size = len(column)
+    if index < size:
+        return column
+    return np.append(column, np.full(max(index + 1 - size, size), fill, np.int64))
+
+
 def first_of_each(streams: Ints) -> Mask:
     """(n,) whether each is the first of its stream; they are sorted, and there is one."""
     first = np.empty(len(streams), np.bool_)

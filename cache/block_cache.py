@@ -14,10 +14,7 @@ from .ages import Ages
 from .batch import Batch
 from .chain import Chain, Dropped
 from .counters import TierCounters
-from .errors import InvalidCacheConfig
 from .filling import Filler
-from .placing import sizes_of
-from .remainder import CLASS_BYTES
 from .rows import Columns, Rows
 from .space import BlockSpace
 from .tier import Tier
@@ -55,13 +52,7 @@ class BlockCache:
     """
 
     def __init__(
-        self,
-        tiers: Iterable[Tier],
-        block_bytes: int = BLOCK_BYTES,
-        *,
-        evict: bool = True,
-        remainders: bool = True,
-        class_bytes: int = CLASS_BYTES,
+        self, tiers: Iterable[Tier], block_bytes: int = BLOCK_BYTES, *, evict: bool = True, remainders: bool = True
     ) -> None:
         """`evict`: what is oldest makes room, else what finds none is refused; `remainders` are then lent."""
         self.space = BlockSpace(list(tiers), block_bytes)
@@ -77,9 +68,7 @@ class BlockCache:
         self.next_column = np.full(self.space.blocks, -1, np.int32)  # where a message that leaves the block goes on
         self.refs, self.owners, self.next_block = self.ref_column.data, self.owner_column.data, self.next_column.data
         self.ages = Ages(self.space.blocks)
-        if class_bytes <= 0:
-            raise InvalidCacheConfig(f"class_bytes is at least 1, not {class_bytes}")
-        self.lends, self.class_bytes = remainders and not evict, class_bytes
+        self.lends = remainders and not evict
         self.refused_messages = 0
         self.closed = False
         self._filler = Filler(self)
@@ -87,10 +76,6 @@ class BlockCache:
         self._passed: dict[int, int] = {}  # stream -> offset: releases that the next fill does
 
     # -- filling --------------------------------------------------------------------------------------
-
-    def blocks_of(self, lengths: npt.NDArray[np.int64]) -> int:
-        """How many new blocks a stream's messages take that has none yet."""
-        return -(-int(sizes_of(lengths).sum()) // self.block_bytes)
 
     def fill(self, batch: Batch, is_intact: Callable[[], bool] = lambda: True) -> npt.NDArray[np.bool_]:
         """Copy messages in; (n,) which of them are cached now (as far as later ones did not push them out).
@@ -106,11 +91,8 @@ class BlockCache:
 
     # -- reading --------------------------------------------------------------------------------------
 
-    def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Hit:
-        """Copies of the cached messages with `offset <= .. < offset + limit`.
-
-        With `consume` the blocks that this read passed, or finished, go back to the pool.
-        """
+    def read(self, stream: int, offset: int, limit: int) -> Hit:
+        """Copies of the cached messages with `offset <= .. < offset + limit`."""
         chain = self.chains.get(stream)
         if chain is None:
             return NO_HIT
@@ -118,10 +100,6 @@ class BlockCache:
         if hit is None:
             with self._lock:
                 hit = self._copy(chain, offset, limit, self.rows.columns)
-        if consume and hit.offsets:
-            behind = hit.offsets[-1] + 1
-            if chain.would_release(behind, self.rows.columns):
-                self.release(stream, behind)
         return hit
 
     def _try_copy(self, chain: Chain, offset: int, limit: int) -> Hit | None:
@@ -212,15 +190,6 @@ class BlockCache:
             chain = self.chains.get(stream)
             if chain is not None:
                 self._give(stream, chain, chain.release(offset, self.rows.columns))
-
-    def drop(self, stream: int) -> None:
-        """Forget a stream: its blocks are free, and it may begin again at any offset."""
-        with self._lock:
-            self._drain()
-            chain = self.chains.pop(stream, None)
-            if chain is not None:
-                self._give(stream, chain, chain.release_all())
-            self._filler.restart(stream)
 
     def evict_oldest(self) -> None:
         """Free the block that was taken first, whoever has messages in it."""

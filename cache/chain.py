@@ -88,16 +88,6 @@ class Chain:
                 break
         return found
 
-    def would_release(self, offset: int, columns: Columns) -> bool:
-        """Whether releasing what is below `offset` frees anything: a look without a lock, yes when in doubt."""
-        try:
-            following = self._first_part + 3
-            if following < len(self._parts):
-                return self._parts[following] <= offset
-            return self._newest(columns) < offset
-        except (IndexError, ValueError):
-            return True
-
     def open_part(self, block: int, offset: int) -> None:
         """The messages from `offset` on begin in `block`."""
         self._parts.append(block)

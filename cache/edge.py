@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from .batch import Batch
 from .block_cache import BlockCache
-from .errors import InvalidCacheConfig
 from .tier import Tier
 
 Ints = npt.NDArray[np.int64]
@@ -38,15 +37,12 @@ class EdgeCache:
     The two fragments of a message lie back to back, and the row's tag is the length of the first one.
     """
 
-    def __init__(self, tier: Tier, edge_bytes: int = EDGE_BYTES, block_bytes: int = CHAIN_BLOCK_BYTES) -> None:
-        if not 0 < edge_bytes <= DEVICE_BLOCK_BYTES:
-            raise InvalidCacheConfig(f"edge_bytes is 1 to {DEVICE_BLOCK_BYTES}, not {edge_bytes}")
-        self.edge_bytes = edge_bytes
-        self.cache = BlockCache([tier], block_bytes)
+    def __init__(self, tier: Tier) -> None:
+        self.cache = BlockCache([tier], CHAIN_BLOCK_BYTES)
 
     def fill(self, batch: Batch, positions: Ints, is_intact: Callable[[], bool] = lambda: True) -> int:
         """Keep the fragments of messages that lie at `positions` (n,) on the device. Gives how many have some."""
-        heads, tails = edge_lengths(positions, batch.lengths, self.edge_bytes)
+        heads, tails = edge_lengths(positions, batch.lengths)
         which = np.flatnonzero(heads + tails)
         if not len(which):
             return 0
@@ -59,9 +55,9 @@ class EdgeCache:
         fragments = Batch.of(batch.streams, batch.offsets, heads + tails, b"".join(pieces), tags=heads)
         return int(np.count_nonzero(self.cache.fill(fragments, is_intact)))
 
-    def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Edges:
+    def read(self, stream: int, offset: int, limit: int) -> Edges:
         """The fragments that are kept of the messages with `offset <= .. < offset + limit`."""
-        hit = self.cache.read(stream, offset, limit, consume=consume)
+        hit = self.cache.read(stream, offset, limit)
         pairs = list(zip(hit.payloads, hit.tags, strict=True))
         return Edges(hit.offsets, [data[:head] for data, head in pairs], [data[head:] for data, head in pairs])
 
@@ -74,7 +70,7 @@ class EdgeCache:
         self.cache.close()
 
 
-def edge_lengths(positions: Ints, lengths: Ints, edge_bytes: int = EDGE_BYTES) -> tuple[Ints, Ints]:
+def edge_lengths(positions: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     """((n,), (n,)): bytes of each message before its first and behind its last block border; 0 where too many.
 
     A message that lies within one block has none: it has to be read anyway.
@@ -82,8 +78,8 @@ def edge_lengths(positions: Ints, lengths: Ints, edge_bytes: int = EDGE_BYTES) -
     heads = -positions % DEVICE_BLOCK_BYTES
     tails = (positions + lengths) % DEVICE_BLOCK_BYTES
     crosses = heads < lengths  # some border lies inside
-    heads = np.where(crosses & (heads < edge_bytes), heads, 0)
-    tails = np.where(crosses & (tails < edge_bytes) & (tails < lengths), tails, 0)
+    heads = np.where(crosses & (heads < EDGE_BYTES), heads, 0)
+    tails = np.where(crosses & (tails < EDGE_BYTES) & (tails < lengths), tails, 0)
     return heads, tails
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from .batch import Batch, Runs
+from .batch import Batch, Runs, grown
 from .placing import Placing, Room, sizes_of
 from .publishing import FIRST_STREAMS, Publisher
 from .remainder import lend
@@ -38,7 +38,9 @@ class Filler:
         cached = np.zeros(len(batch), np.bool_)
         if not len(batch):
             return cached
-        self._grow(int(batch.streams.max()))
+        newest = int(batch.streams.max())
+        self._tails = grown(self._tails, newest, -1)
+        self._publisher.grow(newest)
         most = min(cache.capacity_bytes, MOST_BYTES)
         fits = (batch.offsets > self._publisher.newest[batch.streams]) & (batch.lengths <= most)
         which = np.flatnonzero(fits)
@@ -55,22 +57,9 @@ class Filler:
         if self._tails[stream] == block:
             self._tails[stream] = -1
 
-    def restart(self, stream: int) -> None:
-        """A stream's offsets may begin anywhere again; its chain is gone."""
-        self.emptied(stream)
-        if stream < len(self._publisher.newest):
-            self._publisher.newest[stream] = -1
-
     def emptied(self, stream: int) -> None:
         """Nothing of a stream's chain is live any more."""
         self._publisher.emptied(stream)
-
-    def _grow(self, stream: int) -> None:
-        size = len(self._tails)
-        if stream >= size:
-            more = np.full(max(stream + 1, 2 * size) - size, -1, np.int64)
-            self._tails = np.append(self._tails, more)
-            self._publisher.grow(more)
 
     def _fill_runs(self, runs: Runs, is_intact: Callable[[], bool]) -> Mask:
         cache, block_bytes = self._cache, self._cache.block_bytes
@@ -125,7 +114,7 @@ class Filler:
         cache = self._cache
         tails, free = self._ends()
         wanted = np.flatnonzero(~done)
-        ends, before = lend(sizes_of(runs.batch.lengths[wanted]), free, cache.class_bytes)
+        ends, before = lend(sizes_of(runs.batch.lengths[wanted]), free)
         found = ends >= 0
         which, blocks = wanted[found], tails[ends[found]]
         if not len(which):

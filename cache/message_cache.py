@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .admission import EVERYTHING, Admission
-from .batch import Batch
+from .batch import Batch, grown
 from .block_cache import BlockCache, Hit
-from .config import CacheConfig
+from .config import CacheConfig, TunedCacheConfig
 from .cursors import ActiveCursors
 from .edge import EdgeCache, Edges
-from .tier import OffHeapTier
+from .tier import Tier
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -31,26 +31,21 @@ class MessageCache:
 
     def __init__(self, config: CacheConfig) -> None:
         """Raises CacheUnusable if a tier cannot have its memory, InvalidCacheConfig."""
-        self.config = config
-        self.admission = Admission(config.expected_bytes, config.threshold_bytes)
-        self.cursors = ActiveCursors(config.active_backlog_messages) if config.active_backlog_messages else None
+        self.config = tuned = TunedCacheConfig.of(config)
+        self.admission = Admission(config.expected_bytes)
+        self.cursors = ActiveCursors(tuned.active_backlog_messages) if config.readers == "near" else None
         tiers = config.open_tiers()
         with ExitStack() as undo:
             for tier in tiers:
                 undo.callback(tier.close)
-            self.blocks = BlockCache(
-                tiers,
-                config.block_bytes,
-                evict=config.evicts,
-                remainders=config.remainders,
-                class_bytes=config.class_bytes,
-            )
-            self.edges = EdgeCache(OffHeapTier(config.edge_bytes)) if config.edge_bytes else None
+            self.blocks = BlockCache(tiers, tuned.block_bytes, evict=tuned.evicts, remainders=tuned.remainders)
+            size = tuned.size_of_edges
+            self.edges = EdgeCache(Tier("off-heap", size)) if size else None
             undo.pop_all()
         self.not_admitted_messages = 0
         self.not_admitted_bytes = 0
         self._floors = np.zeros(0, np.int64)  # by stream: what is below was released
-        self._growing = threading.Lock()
+        self._raising = threading.Lock()
         self.all_below_bytes = EVERYTHING  # every shorter message that came was cached
 
     def fill(
@@ -102,13 +97,13 @@ class MessageCache:
         """Messages of these lengths are not cached, for whatever reason."""
         self.all_below_bytes = min(self.all_below_bytes, int(lengths.min(initial=EVERYTHING)))
 
-    def read(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Hit:
+    def read(self, stream: int, offset: int, limit: int) -> Hit:
         """The cached ones of up to `limit` messages from `offset` on; see `BlockCache.read`."""
-        return self.blocks.read(stream, offset, limit, consume=consume)
+        return self.blocks.read(stream, offset, limit)
 
-    def read_edges(self, stream: int, offset: int, limit: int, *, consume: bool = False) -> Edges:
+    def read_edges(self, stream: int, offset: int, limit: int) -> Edges:
         """The kept fragments of those messages that are not cached whole; see `EdgeCache.read`."""
-        return NO_EDGES if self.edges is None else self.edges.read(stream, offset, limit, consume=consume)
+        return NO_EDGES if self.edges is None else self.edges.read(stream, offset, limit)
 
     def release(self, stream: int, offset: int) -> None:
         """All readers of the stream are at `offset` or behind it, also if what is below it is still to come."""
@@ -118,21 +113,9 @@ class MessageCache:
             self.edges.release(stream, offset)
 
     def _raise_floor(self, stream: int, offset: int) -> None:
-        if stream >= len(self._floors):
-            with self._growing:
-                more = max(stream + 1, 2 * len(self._floors)) - len(self._floors)
-                if more > 0 and stream >= len(self._floors):
-                    self._floors = np.append(self._floors, np.zeros(more, np.int64))
-        floors = self._floors
-        floors[stream] = max(floors[stream], offset)  # a hint: when threads race, what was released may be cached
-
-    def drop(self, stream: int) -> None:
-        """Forget a stream; it may begin again at any offset."""
-        if stream < len(self._floors):
-            self._floors[stream] = 0
-        self.blocks.drop(stream)
-        if self.edges is not None:
-            self.edges.cache.drop(stream)
+        with self._raising:
+            self._floors = grown(self._floors, stream, 0)
+            self._floors[stream] = max(self._floors[stream], offset)
 
     def stats(self) -> dict[str, object]:
         """Plain, nested and JSON-ready."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from .batch import Batch, Runs, first_of_each
+from .batch import Batch, Runs, first_of_each, grown
 from .chain import Chain
 from .placing import Placing, Room
 from .rows import LEAF_ROWS
@@ -48,10 +48,10 @@ class Publisher:
         self._leaf = np.full(FIRST_STREAMS, -1, np.int64)
         self._block = np.full(FIRST_STREAMS, -1, np.int64)
 
-    def grow(self, more: Ints) -> None:
-        """Columns for further streams, all -1."""
+    def grow(self, stream: int) -> None:
+        """Columns that have this stream."""
         self.newest, self._leaf, self._block = (
-            np.append(column, more) for column in (self.newest, self._leaf, self._block)
+            grown(column, stream, -1) for column in (self.newest, self._leaf, self._block)
         )
 
     def emptied(self, stream: int) -> None:

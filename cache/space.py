@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InvalidCacheConfig
 from .tier import Tier
 
 Ints = npt.NDArray[np.int64]
@@ -36,21 +35,12 @@ class BlockSpace:
     """
 
     def __init__(self, tiers: Sequence[Tier], block_bytes: int) -> None:
-        if type(block_bytes) is not int or block_bytes < LEAST_BLOCK_BYTES or block_bytes & (block_bytes - 1):
-            raise InvalidCacheConfig(f"block_bytes is a power of two of at least 512, not {block_bytes!r}")
-        for tier in tiers:
-            if 0 < tier.size_bytes < block_bytes:
-                raise InvalidCacheConfig(
-                    f"the {tier.name} tier of {tier.size_bytes:,} bytes has no room for a block of {block_bytes:,}; "
-                    "make it larger, or turn it off with a size of 0"
-                )
         active = [tier for tier in tiers if tier.size_bytes]
         self.tiers = sorted(active, key=lambda tier: tier.is_persistent_memory)  # stable
         self.block_bytes = block_bytes
         counts = [tier.size_bytes // block_bytes for tier in self.tiers]
         self.blocks = sum(counts)
-        if self.blocks >= MOST_BLOCKS:
-            raise InvalidCacheConfig(f"{self.blocks:,} blocks are too many; use a larger block_bytes")
+        assert self.blocks < MOST_BLOCKS and block_bytes & (block_bytes - 1) == 0, "the config has looked at both"
         firsts = [sum(counts[:index]) for index in range(len(counts) + 1)]
         self.bounds = [first * block_bytes for first in firsts]
         self.memories: list[mmap.mmap | memoryview] = [tier.memory for tier in self.tiers]

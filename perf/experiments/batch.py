@@ -13,7 +13,8 @@ from typing import ClassVar
 import numpy as np
 from rich.console import Console
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
+from ...testing import TunedConfig
 from ..machine.folders import sub_folder
 from ..references.peers import KEY, PeerMissing, RocksDb, load, seconds_of_rocksdb
 from ..report import figures as report
@@ -130,7 +131,7 @@ class Batch(Experiment):
         settings = prewritten(job.plan.payload_bytes * PREWRITE_PART)
         with sub_folder(base, "store") as folder:
             began = time.perf_counter()
-            with MessageStore.open(folder, config=StoreConfig(**settings)) as store:
+            with MessageStore.open(folder, config=TunedConfig(**settings)) as store:
                 seconds = append(store, job)
                 log = store.stats()["log"]
             total_s = time.perf_counter() - began

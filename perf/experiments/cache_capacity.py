@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
+from ...testing import TunedConfig
 from ..machine.folders import sub_folder
 from ..report import figures as report
 from ..report import layers
@@ -113,7 +114,7 @@ def _admitted(base: Path, job: Job, block_bytes: int, run: Run) -> Figures:
         largest_message_bytes=SMALL_MESSAGE_BYTES,
         recent_bytes=4 * STEP_BYTES,
     )
-    config = StoreConfig(**memory.settings(base))
+    config = TunedConfig(**memory.settings(base))
     with sub_folder(base, "capacity") as folder, MessageStore.open(folder, config) as store:
         held, thresholds = job.fill(store)
         usual, lowest = int(np.median(thresholds)), min(thresholds)
@@ -147,7 +148,7 @@ def remainder(base: Path, *, queues: int, seed: int, run: Run) -> Figures:
     job, found = Job(numbers, sizes, rng.bytes(POOL_BYTES)), {}
     run.expect(2)
     for name, memory in (("off", plain), ("on", replace(plain, remainders=True))):
-        config = StoreConfig(**memory.settings(base))
+        config = TunedConfig(**memory.settings(base))
         with sub_folder(base, "capacity") as folder, MessageStore.open(folder, config) as store:
             found[name], _ = job.fill(store)
             job.read(store, LARGEST_BYTES, run)

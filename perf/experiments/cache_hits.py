@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
+from ...testing import TunedConfig
 from ..machine.folders import sub_folder
 from ..report import figures as report
 from ..report import layers
@@ -83,7 +84,7 @@ def _one_order(
     with sub_folder(base, "hits") as folder, ExitStack() as opened:
         stores: dict[str, MessageStore] = {}
         for name, memory in memories.items():
-            config = StoreConfig(**memory.settings(folder))
+            config = TunedConfig(**memory.settings(folder))
             stores[name] = store = opened.enter_context(MessageStore.open(folder / name, config))
             _fill(store, content, rounds, together=together, cached=bool(memory.tier_bytes))
             layers.cached_all(store)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
+from ...testing import TunedConfig
 from ..machine.folders import drop_page_cache, sub_folder
 from ..machine.threads import run_together
 from ..machine.usage import cpu_seconds
@@ -80,14 +81,14 @@ def measure(base: Path, load: Load, repeat: int, run: Run) -> list[Figures]:
     """A row a way to read: medians over the rounds. Every window reads on where the last one of its kind stopped."""
     with sub_folder(base, "catchup") as folder:
         home = folder / "store"
-        with MessageStore.open(home, StoreConfig(recent_bytes=0)) as store:
+        with MessageStore.open(home, TunedConfig(recent_bytes=0)) as store:
             ends = load.fill(store)
         ways = {name: partial(_window, home, load, ends, [0] * load.queues, name, run) for name in READERS}
         rounds = [
             {name: _beside(name, figures, found["no reader"]) for name, figures in found.items()}
             for found in by_turns(ways, repeat, run)
         ]
-        with MessageStore.open(home, StoreConfig(recent_bytes=0)) as store:
+        with MessageStore.open(home, TunedConfig(recent_bytes=0)) as store:
             run.checked(load.check_store(store, ends))
     return list(report.median_of(rounds).values())
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
+from ...testing import TunedConfig
 from ..machine.folders import sub_folder
 from ..machine.threads import on_cpus
 from ..machine.usage import cpu_seconds
@@ -67,7 +68,7 @@ def run_cell(base: Path, cell: Cell, run: Run, look: Callable[[MessageStore], Fi
     settings = ahead if cell.prewrite else {**cell.settings, "segment_bytes": ahead["segment_bytes"]}
     with sub_folder(base, "cell") as folder:
         began = time.perf_counter()
-        with on_cpus(cell.cpus), MessageStore.open(folder, config=StoreConfig(**settings)) as store:
+        with on_cpus(cell.cpus), MessageStore.open(folder, config=TunedConfig(**settings)) as store:
             open_s, cpu_0 = time.perf_counter() - began, cpu_seconds()
             phase = append_phase(store, work, tracks, drive)
             cpu_s, log, looked = cpu_seconds() - cpu_0, store.stats()["log"], look(store)

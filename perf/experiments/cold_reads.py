@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...store import MessageBatch, MessageStore, StoreConfig
+from ...store import MessageBatch, MessageStore
+from ...testing import TunedConfig
 from ..machine.folders import drop_page_cache, files_of
 from ..references.peers import KEY, Lmdb
 from ..references.rawfile import read_sequential
@@ -27,7 +28,7 @@ FETCH_MESSAGES = 100
 WARM_FETCH_MESSAGES = 32
 LMDB_WRITE_MESSAGES = 2048
 KEEP_EVERY = 16  # calls of a timed read whose result is kept and compared after it
-RING = StoreConfig(recent_bytes=0)  # the least: what is read lies outside of it
+RING = TunedConfig(recent_bytes=0)  # the least: what is read lies outside of it
 
 Fetch = Callable[[int, int, int], "dict[int, bytes] | list[bytes] | MessageBatch"]
 Step = tuple[int, int, int]  # queue, offset, messages

@@ -14,7 +14,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from rich.console import Console
 
-from ...store import BatchTicket, MessageStore, StoreConfig
+from ...store import BatchTicket, MessageStore
+from ...testing import TunedConfig
 from ..machine.folders import sub_folder
 from ..references.device import Seconds, raw_device
 from ..references.hashing import hash_and_copy
@@ -32,7 +33,7 @@ from .experiment import Experiment, medians, queues, repeats, setting
 KEY_BYTES = 16
 UNDER_WAY = 2
 CONTEST_CALL_BYTES = 4 << 20  # two frames or three: the second is built while the first is with the device
-WRITE_BYTES = StoreConfig().max_frame_bytes
+WRITE_BYTES = TunedConfig().max_frame_bytes
 PREWRITE_PART = 1.5
 SHOWN = {"way": "way", "msg/s": "messages_per_s", "MB/s": "mb_per_s", **COLUMNS}
 
@@ -185,7 +186,7 @@ class Columns(Experiment):
     def _store(self, base: Path, job: Job, run: Run, append: Callable[[MessageStore, Job], float]) -> Figures:
         settings = prewritten(job.plan.payload_bytes * PREWRITE_PART)
         with sub_folder(base, "store") as folder:
-            with MessageStore.open(folder, config=StoreConfig(**settings)) as store:
+            with MessageStore.open(folder, config=TunedConfig(**settings)) as store:
                 seconds = append(store, job)
                 log = store.stats()["log"]
             run.checked(check_folder(folder, job.work))

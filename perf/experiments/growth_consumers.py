@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
+from ...testing import TunedConfig
 from ..machine.usage import cpu_seconds, give_back_free_memory, resident_bytes
 from ..report.figures import Figures
 from ..workload.checker import WrongResult
@@ -100,7 +101,7 @@ def by_subscriptions(timer: Timer, folder: Path, subscriptions: int) -> Figures:
 
 def by_density(delayed: int, timer: Timer, folder: Path, one_in: int) -> Figures:
     """Memory and rates of an index in which one message of so many is delayed."""
-    config = StoreConfig(recent_bytes=0)
+    config = TunedConfig(recent_bytes=0)
     total, step = min(delayed * one_in, 100 * delayed), 50_000
     now = int(time.time() * 1000)
     with MessageStore.open(folder, config) as store:

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
-from ...store import MessageStore, StoreConfig, StoreReader, inspect_folder, plan_scan, verify_folder
+from ...store import MessageStore, StoreReader, inspect_folder, plan_scan, verify_folder
+from ...testing import TunedConfig
 from ..machine.folders import files_of
 from ..machine.usage import cpu_seconds, give_back_free_memory, resident_bytes
 from ..report.figures import Figures
@@ -115,7 +116,7 @@ def _seen(store: MessageStore, reader: StoreReader) -> None:
 
 def by_streams(timer: Timer, folder: Path, streams: int) -> Figures:
     """Opening, memory, and what a segment costs that touches a hundred of the streams."""
-    config = StoreConfig(segment_bytes=1 << 20, recent_bytes=0)
+    config = TunedConfig(segment_bytes=1 << 20, recent_bytes=0)
     with MessageStore.open(folder, config) as store:
         streams_made(store, streams)
         settled(store)

@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from ...store import MessageStore, StoreConfig
+from ...testing import TunedConfig
 from ..machine.folders import sub_folder
 from ..machine.threads import on_all_cpus, on_cpus
 from ..machine.usage import cpu_seconds, device_bytes, moved_mb, peak_rss_mb
@@ -69,7 +70,7 @@ class Options:
     def config(self, folder: Path) -> StoreConfig:
         """The store's settings, with segments pre-written for the whole run unless that is turned off."""
         settings = {**self.memory.settings(folder), **self.settings}
-        return StoreConfig(**(prewritten(self.log_bytes, settings) if self.prewrite else settings))
+        return TunedConfig(**(prewritten(self.log_bytes, settings) if self.prewrite else settings))
 
     @property
     def log_bytes(self) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...store import MessageStore, StoreConfig
+from ...testing import TunedConfig
 from ..workload.checker import WrongResult
 from ..workload.contest import Content, QueueAddress
 from ..workload.memory import Memory
@@ -61,7 +62,7 @@ class Load:
     def config(self, memory: Memory, folder: Path) -> StoreConfig:
         """A store for one window, with the segments pre-written that it needs."""
         written = (self.write_per_s or UNPACED_PER_S) * self.message_bytes * self.window_s
-        return StoreConfig(**prewritten(1.3 * written, memory.settings(folder)))
+        return TunedConfig(**prewritten(1.3 * written, memory.settings(folder)))
 
     def fill(self, store: MessageStore) -> list[int]:
         """Write the backlog: whole rounds over all queues. Messages of each queue."""

@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from ...store import MessageStore, StoreConfig, inspect_folder
+from ...testing import TunedConfig
 from ..machine.folders import bytes_of, sub_folder
 from ..machine.usage import resident_bytes
 from ..report import figures as report
@@ -86,7 +87,7 @@ class Memory(Experiment):
 def compare(folder: Path, work: Workload, drawn: list[int], messages: int, data: bytes) -> int:
     """Read the closed store in log order and compare every message: queue, offset and bytes. How many."""
     next_offset, at, expected = [0] * len(work.addresses), 0, np.frombuffer(data, np.uint8)
-    with MessageStore.open(folder, config=StoreConfig(recent_bytes=0)) as store:
+    with MessageStore.open(folder, config=TunedConfig(recent_bytes=0)) as store:
         for batch in store.scan():
             names, offsets = batch.stream_names, batch.offsets.tolist()
             for index, offset in zip(batch.stream_index.tolist(), offsets, strict=True):

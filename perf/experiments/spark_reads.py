@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.console import Console
 
 from ...pipeline import borrowed_session
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
+from ...testing import TunedConfig
 from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
@@ -60,7 +61,7 @@ class SparkReads(Experiment):
     def measure(self, base: Path, run: Run) -> Figures:
         """Rows and bytes a second of each way, and ratios."""
         work = Workload(self.seed, Sizes(self.message_bytes, self.message_bytes), queues=self.queues)
-        config = StoreConfig(**prewritten(self.size_bytes))
+        config = TunedConfig(**prewritten(self.size_bytes))
         with run.stage("filling the store"), MessageStore.open(base / "store", config) as store:
             count = fill(store, work, self.size_bytes)
         settings = {"spark.sql.shuffle.partitions": str(self.cores)}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.console import Console
 
 from ...pipeline import borrowed_session
-from ...store import MessageStore, StoreConfig, plan_scan
+from ...store import MessageStore, plan_scan
+from ...testing import TunedConfig
 from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
@@ -86,7 +87,7 @@ class SparkScale(Experiment):
         """A store that a read cuts into so many parts; how many messages it has."""
         work = Workload(self.seed, Sizes(self.message_bytes, self.message_bytes), queues=self.queues)
         size = parts * self.part_bytes
-        with MessageStore.open(base / str(parts), StoreConfig(**prewritten(size))) as store:
+        with MessageStore.open(base / str(parts), TunedConfig(**prewritten(size))) as store:
             return fill(store, work, size)
 
     def _checked(self, spark: SparkSession, base: Path, parts: int, count: int, run: Run) -> None:

@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...store import Message, MessageStore, StoreConfig
+from ...store import Message, MessageStore
+from ...testing import TunedConfig
 from ..machine.folders import sub_folder
 from ..machine.threads import run_together
 from ..machine.usage import cpu_seconds
@@ -83,7 +84,7 @@ def measure(base: Path, load: Load, memory: Memory, run: Run) -> Figures:
         if read != writer.messages:
             raise WrongResult(f"the readers got {read:,} of {writer.messages:,} messages")
         run.checked(sum(follower.compare(load.written) for follower in followers))
-        with MessageStore.open(folder, StoreConfig(recent_bytes=0)) as store:
+        with MessageStore.open(folder, TunedConfig(recent_bytes=0)) as store:
             run.checked(load.check_store(store, [0] * load.queues))
     return {
         "written_per_s": writer.messages / writer.seconds,

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
+from ...testing import TunedConfig
 from ..machine.folders import sub_folder
 from ..references.peers import KEY, Lmdb
 from ..report.figures import Figures
@@ -136,7 +137,7 @@ def tail_reads(
     rng, content = np.random.default_rng([seed, 3]), Content(seed, sizes.high)
     rounds = max(1, round(total_bytes / sizes.mean / (QUEUES * PER_QUEUE)))
     ring = RECENT_BYTES if fetch_max is not None else max(RECENT_BYTES, total_bytes * 5 // 4)
-    config = StoreConfig(**prewritten(total_bytes * 1.25, {"recent_bytes": ring}))
+    config = TunedConfig(**prewritten(total_bytes * 1.25, {"recent_bytes": ring}))
     columns_s = None
     with sub_folder(base, "tail") as folder, MessageStore.open(folder / "store", config=config) as store:
         peer = Lmdb(folder / "lmdb") if lmdb else None

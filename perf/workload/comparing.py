@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ...store import MessageBatch, MessageStore, StoreConfig
+from ...store import MessageBatch, MessageStore
+from ...testing import TunedConfig
 from .checker import WrongResult
 from .contest import Content, Workload
 
 
 def check_folder(folder: Path, work: Workload) -> int:
     """Open a closed store and compare every message of it; how many."""
-    with MessageStore.open(folder, config=StoreConfig(recent_bytes=0)) as store:
+    with MessageStore.open(folder, config=TunedConfig(recent_bytes=0)) as store:
         return check_store(store, work)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
+from ...testing import TunedConfig
 from .checker import WrongResult
 from .contest import Sizes, Workload
 from .phases import Drive, append_phase
@@ -52,6 +53,6 @@ def fill_and_die(folder: Path, work: Workload, size_bytes: int, settings: Mappin
 
 
 def _child(folder: Path, shape: tuple[int, Sizes, int, int], size_bytes: int, settings: dict[str, Any]) -> None:
-    store = MessageStore.open(folder, config=StoreConfig(**settings))
+    store = MessageStore.open(folder, config=TunedConfig(**settings))
     fill(store, Workload(*shape), size_bytes)
     os._exit(0)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...store import MessageStore, ShardWriter, StoreConfig, commit_shards
+from ...store import MessageStore, ShardWriter, commit_shards
+from ...testing import TunedConfig
 from ..machine.usage import cpu_seconds
 
 SEGMENT_BYTES = 64 << 10
@@ -20,7 +21,7 @@ SETTLE_WITHIN_S = 120.0
 FEW_SEGMENTS = 100
 LEAST_CALLS, MOST_CALLS = 3, 2_000
 
-SMALL = StoreConfig(segment_bytes=SEGMENT_BYTES, recent_bytes=0)
+SMALL = TunedConfig(segment_bytes=SEGMENT_BYTES, recent_bytes=0)
 
 
 def segments_filled(store: MessageStore, segments: int) -> None:

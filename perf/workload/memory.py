@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...store import CacheConfig
+from ...testing import TunedCacheConfig
 
 BLOCK_BYTES = 32 << 10
 SHARED_MEMORY = Path("/dev/shm")
@@ -82,7 +82,7 @@ class Memory:
         if self.read_cache_bytes is not None:
             found["read_cache_bytes"] = self.read_cache_bytes
         if self.tier_bytes or self.edge_bytes:
-            found["cache"] = CacheConfig(
+            found["cache"] = TunedCacheConfig(
                 heap_bytes=self.heap_bytes,
                 off_heap_bytes=self.off_heap_bytes,
                 private_file_bytes=self.private_file_bytes,
@@ -94,7 +94,7 @@ class Memory:
                 evict=self.evict,
                 remainders=self.remainders,
                 edge_bytes=self.edge_bytes,
-                release_on_read=self.release_on_read,
+                readers="once" if self.release_on_read else "any",
             )
         return found
 

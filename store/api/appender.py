@@ -35,6 +35,7 @@ class Appender:
 
     def __init__(self, shared: Shared) -> None:
         self.config = shared.config
+        self._frame_bytes = shared.frame_bytes
         self._shared = shared
         self._lanes = shared.lanes
         self._queues = shared.queues
@@ -174,7 +175,7 @@ class Appender:
         if not rows:
             self._check_open()
             return []
-        return cut_by_lane(self._lanes, *self._accept_batch(rows), self.config.frame_bytes)
+        return cut_by_lane(self._lanes, *self._accept_batch(rows), self._frame_bytes)
 
     def _accept(
         self,

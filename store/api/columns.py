@@ -72,8 +72,8 @@ class ColumnAppender:
             found.payload.nbytes, found.times_ms, found.keys, found.properties,
         )  # fmt: skip
         if resolved.lanes is None:
-            return [Part(None, _cut(rows, found.payload, self._shared.config.frame_bytes))]
-        return _cut_by_lane(rows, found.payload, resolved.lanes, self._shared.config.frame_bytes)
+            return [Part(None, _cut(rows, found.payload, self._shared.frame_bytes))]
+        return _cut_by_lane(rows, found.payload, resolved.lanes, self._shared.frame_bytes)
 
 
 def _put(parts: list[Part]) -> None:

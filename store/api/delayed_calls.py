@@ -160,7 +160,7 @@ class RefusingDelaying(Delaying):
 def make_delaying(shared: Shared, disk: Disk, running: Running, upkeep: Upkeep, plan: MemoryPlan | None) -> Delaying:
     """The part of a store that writes. Its indexes are not opened yet."""
     parts = _parts_of(shared, disk)
-    memory_bytes = memory_of(shared.config.delayed_index_bytes, plan)
+    memory_bytes = memory_of(plan)
     running.delays = delays = Delays(parts, lambda: running.poison is not None, memory_bytes)
     keeping = Keeping(delays, shared.config, shared.lanes)
     upkeep.removal.guards.append(keeping.may_go)

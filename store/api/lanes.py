@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..config import StoreConfig
+from ..config import StoreConfig, TunedConfig
 from ..device.disk import Disk
 from ..device.ring import Ring
 from ..format.commit_names import CommitNames
@@ -56,7 +56,7 @@ class LaneMaker:
         cap = max(self._caches.publish_buffer_bytes // self._lanes, LEAST_BUFFER_BYTES)
         threads = 2 if config.durability == "force" else 1
         sizer = Sizer(OVERLAP_BYTES)
-        queue = RequestQueue(cap, config.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
+        queue = RequestQueue(cap, shared.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
         queue.listeners = running.listeners
         lane.queue = queue
         adopt_streams(lane, found.streams, found.trimmed, found.settled, shared.streams)
@@ -80,5 +80,5 @@ class LaneMaker:
 def ring_bytes(config: StoreConfig, recent_bytes: int) -> int:
     """How large a lane's ring begins: for `recent_bytes` of readers, and the frames in flight in any case."""
     overhead = COLUMN_BYTES_A_MESSAGE * MAX_FRAME_MESSAGES + 64 * BLOCK_BYTES
-    largest = config.frame_bytes + config.max_message_bytes + overhead
+    largest = TunedConfig.of(config).frame_bytes + config.max_message_bytes + overhead
     return align_up(max(recent_bytes, RING_FRAMES * largest))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..config import StoreConfig
+from ..config import TunedConfig
 from ..device.folder import enter_folder, fixed_path
 from ..device.looking import LookingDisk
 from ..errors import StoreError, StoreUnusable
@@ -15,7 +15,7 @@ from .store import MessageStore
 from .store_reader import StoreReader
 
 KIB = 1 << 10
-SMALL = StoreConfig(recent_bytes=0, max_message_bytes=64 * KIB, max_frame_bytes=64 * KIB, direct_io=False)
+SMALL = TunedConfig(recent_bytes=0, max_message_bytes=64 * KIB, max_frame_bytes=64 * KIB, direct_io=False)
 
 
 class _LookedAt(MessageStore):

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-from ..config import StoreConfig
+from ..config import StoreConfig, TunedConfig
 from ..device.disk import Disk
 from ..device.folder import read_header
 from ..errors import (
@@ -48,8 +48,8 @@ class _RemovedMeanwhile(StoreUnreadable):
 def reading_config(config: StoreConfig | None) -> StoreConfig:
     """The settings that count for a reader: its memory, and the lanes that it expects."""
     if config is None:
-        return StoreConfig(recent_bytes=0)
-    return StoreConfig(recent_bytes=0, lanes=config.lanes, memory_limit_bytes=config.memory_limit_bytes)
+        return TunedConfig(recent_bytes=0)
+    return TunedConfig(recent_bytes=0, lanes=config.lanes, memory_limit_bytes=config.memory_limit_bytes)
 
 
 def refusal(path: Path) -> StoreReadOnly:
@@ -100,7 +100,7 @@ class Following(Fetcher):
         if not folder.is_dir():
             raise StoreCorrupt("a lane's folder is missing", folder, 0)
         config, clock = shared.config, shared.clock
-        queue = RequestQueue(config.publish_buffer_bytes, config.frame_bytes, 0, Sizer(0), 0, clock)
+        queue = RequestQueue(config.publish_buffer_bytes, shared.frame_bytes, 0, Sizer(0), 0, clock)
         queue.close(refusal(shared.path))
         ring = FollowedRing(header.lanes)
         shared.queues.append(queue)

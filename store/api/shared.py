@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ..config import StoreConfig
+from ..config import StoreConfig, TunedConfig
 from ..device.clock import Clock
 from ..errors import StoreClosed
 from ..log.hidden_streams import HiddenStreams
@@ -29,6 +29,7 @@ class Shared:
     def __init__(self, path: Path, config: StoreConfig, clock: Clock) -> None:
         self.path = path
         self.config = config
+        self.frame_bytes = TunedConfig.of(config).frame_bytes
         self.clock = clock
         self.streams = StreamMap()
         self.naming = threading.Lock()  # for who makes a stream
@@ -37,7 +38,7 @@ class Shared:
         self.why_closed = f"the store {path} was closed; open it again"
         self.lanes: list[Lane] = []
         self.queues: list[RequestQueue] = []
-        self.hidden = HiddenStreams(self.streams, self.lanes, self.naming, self.check_open, config.frame_bytes)
+        self.hidden = HiddenStreams(self.streams, self.lanes, self.naming, self.check_open, self.frame_bytes)
 
     def counts_shown(self) -> Change:
         """The change of `shown` that goes with changes of several lanes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Self, cast, overload
 
-from ..config import StoreConfig
+from ..config import StoreConfig, TunedConfig
 from ..device.clock import SYSTEM_CLOCK, Clock
 from ..device.disk import Disk, OsDisk, takes_direct
 from ..device.folder import (
@@ -112,7 +112,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         disk = self._disk
         header = self._header()
         self._set_lanes(header.lanes)
-        config = self.config
+        config = TunedConfig.of(self.config)
         direct = config.direct_io is not False and config.durability == "force"
         if direct and not takes_direct(disk, self.path / STORE_FILE):
             if config.direct_io:
@@ -216,7 +216,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         found: dict[str, Any] = {
             "path": str(self.path),
             "durability": self.config.durability,
-            "alignment": self.config.alignment,
+            "alignment": TunedConfig.of(self.config).alignment,
             "poisoned": str(self._poison) if self._poison is not None else None,
             "streams": len(self._streams),
             **lane_figures(self._lanes, self._upkeep),

@@ -67,7 +67,7 @@ class SubscriptionList:
         return Parts(
             shared.streams, shared.hidden, shared.clock, fetcher, writes.append_again, fetcher.waiting,
             fetcher.async_reads, writes.trim_stream, shared.check_open, writes.check_writes,
-            shared.config.frame_bytes, shared.config.append_timeout_ms / 1000, ReceiptNumbers(),
+            shared.frame_bytes, shared.config.append_timeout_ms / 1000, ReceiptNumbers(),
             self._running.delays, self._delaying.sets, ReadAhead(limit, shared.clock.monotonic_s),
         )  # fmt: skip
 

@@ -93,5 +93,5 @@ class Trimming:
         by_lane: defaultdict[Lane, list[Change]] = defaultdict(list)
         for change in changes:
             by_lane[change[0].lane].append(change)
-        limit = self._shared.config.frame_bytes
+        limit = self._shared.frame_bytes
         return [request for lane, mine in by_lane.items() for request in trim_requests(lane.trims, mine, limit)]

@@ -46,10 +46,8 @@ Int64s = npt.NDArray[np.int64]
 _Found = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
 
 
-def memory_of(given_bytes: int | None, plan: MemoryPlan | None) -> int:
-    """Of all indexes together: as it was set, else the plan's part up to a bound."""
-    if given_bytes is not None:
-        return given_bytes
+def memory_of(plan: MemoryPlan | None) -> int:
+    """Of all indexes together: the plan's part, up to a bound."""
     return MEMORY_LIMIT_BYTES if plan is None else min(MEMORY_LIMIT_BYTES, plan.delayed_index_bytes)
 
 

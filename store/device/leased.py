@@ -10,7 +10,7 @@ buckets, shards, notes. What is mapped besides:
   provides all of it before it is touched (`shared_memory`, `live/mirror`);
 * the page LIVE (`mapped`), because other processes sleep on it. It is a small file that only the store makes, and it is
   read once before it is mapped. A program that cuts it ends the writer and its readers: do not copy over a LIVE file;
-* a file of the cache that has no name, or is the cache's own (`cache/file_tiers`);
+* a file of the cache that has no name, or is the cache's own (`cache/tier`);
 * `prefault`, which has the kernel fill the pages and touches none itself: there it is an error, not a signal.
 
 Two things stand against the signal here:

@@ -18,7 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import StoreConfig
+from ..config import StoreConfig, TunedConfig
 from ..device.background import report
 from ..device.disk import Disk
 from ..device.ring import Ring
@@ -108,7 +108,7 @@ class Lane:
         self.viewing = threading.Lock()  # held by whoever replaces the view
         self.counters = Counters()
         self._lazy = config.durability == "os"  # answers do not wait for forces
-        self._clock_ms = clock_ms
+        self._clock_ms, self._alignment = clock_ms, TunedConfig.of(config).alignment
         self._next_segment = next_segment
         self._on_progress = on_progress
         self._report_at = 0  # the tail at which upkeep looks again
@@ -342,7 +342,7 @@ class Lane:
         """The writes that are due now, in order; none if all is held back, which is not done unless more `follows`."""
         if self.segment is not None and self.tail > self.issued:
             pad = not follows or barrier or should_pad(
-                self.config.alignment, self.unissued.tail(self.tail, self.issued, active)
+                self._alignment, self.unissued.tail(self.tail, self.issued, active)
             )  # fmt: skip
             high = align_up(self.tail) if pad else align_down(self.tail)
             if high > self.issued:

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
-from ..config import MIB, StoreConfig
+from ..config import MIB, StoreConfig, TunedConfig
 from ..device.disk import Disk
 from ..errors import StoreFull
 from ..format.layout import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
@@ -35,6 +35,7 @@ class Spares:
         self._disk = disk
         self._folder = folder
         self._config = config
+        self._prewrites = TunedConfig.of(config).prewrite_bytes > 0
         self._recyclable = recyclable
         self._direct = direct
         self._ready: deque[tuple[int, int]] = deque()  # (sequence, bytes)
@@ -148,7 +149,7 @@ class Spares:
     def _next_capacity(self, at_least_bytes: int = 0) -> int:
         """Small stores have small segments: each is four times the one before, up to the full size."""
         full = self._config.segment_bytes
-        grown = full if self._config.prewrite_bytes else max(FIRST_SEGMENT_BYTES, self._last[1] * SEGMENT_GROWTH)
+        grown = full if self._prewrites else max(FIRST_SEGMENT_BYTES, self._last[1] * SEGMENT_GROWTH)
         return max(min(full, grown), align_up(at_least_bytes))
 
     def make(self, capacity_bytes: int) -> None:

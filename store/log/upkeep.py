@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ..config import MIB, StoreConfig
+from ..config import MIB, StoreConfig, TunedConfig
 from ..device.background import Background, Bell
 from ..device.clock import Clock
 from ..device.disk import Disk
@@ -93,7 +93,7 @@ class Upkeep:
         """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""
         self._lanes = lanes
         self.removal.start(lanes)
-        share = self._config.prewrite_bytes // max(1, len(lanes))
+        share = TunedConfig.of(self._config).prewrite_bytes // max(1, len(lanes))
         found = {lane.index: len(self.spares_of(lane.index)) for lane in lanes}
         try:
             for lane in lanes:

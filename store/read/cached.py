@@ -23,8 +23,6 @@ from .finder import Finder, can_be_read
 from .reader import Reader
 from .sources import LOW_32, DeviceSource, ReadCounters, RingSource, Source, Sources
 
-READ_THROUGH = "read"  # the cursor that plain reads move (R20)
-
 
 def cached_reader(caches: Caches) -> Reader:
     """A reader that asks the caches that there are."""
@@ -77,11 +75,7 @@ class MessageCacheSource(Source):
         return hit
 
     def _read(self, key: int, first: int, limit: int) -> Hit:
-        try:
-            return self._messages.read(key, first, limit)
-        except Exception as error:
-            self._caches.give_up(error)
-            return NO_HIT
+        return self._caches.attempt(lambda: self._messages.read(key, first, limit), NO_HIT)
 
     def _count(self, hit: Hit) -> None:
         self._counters.cached_messages += len(hit.offsets)
@@ -103,12 +97,10 @@ class ReadCacheSource(Source):
             return None
         key, misses = self._caches.key(stream.lane, stream.number), self._reads.misses
         try:
-            hit = self._reads.read(key, run.offsets[0], len(run), partial(self._fetch, stream))
+            fetch = partial(self._fetch, stream)
+            hit = self._caches.attempt(lambda: self._reads.read(key, run.offsets[0], len(run), fetch), NO_HIT)
         except (OSError, StoreError):
             return None  # perhaps only of what lies behind; else the log says so
-        except Exception as error:  # such as what an interrupt left half done
-            self._caches.give_up(error)
-            return None
         if len(hit.offsets) != len(run):
             return None
         fresh = min(self._reads.misses - misses, len(run))  # approximate where threads race
@@ -150,12 +142,9 @@ class EdgeSource(Source):
     def payloads(self, stream: Stream, run: Run) -> list[bytes] | None:
         """All of the run, or None if no fragment is kept of any message. Raises OSError."""
         first, limit = run.offsets[0], run.offsets[-1] + 1 - run.offsets[0]
-        try:
-            edges = self._messages.read_edges(self._caches.key(stream.lane, stream.number), first, limit)
-        except Exception as error:
-            self._caches.give_up(error)
-            return None
-        if not edges.offsets:
+        key = self._caches.key(stream.lane, stream.number)
+        edges = self._caches.attempt(lambda: self._messages.read_edges(key, first, limit), None)
+        if edges is None or not edges.offsets:
             return None
         kept = {at: pair for at, *pair in zip(edges.offsets, edges.heads, edges.tails, strict=True)}
         starts, lengths, ends = [], [], []
@@ -183,8 +172,7 @@ class MessagesFirst:
         self._messages = messages
         self._source = source
         self._behind = behind
-        self._releases = messages.config.release_on_read
-        self._follows = messages.config.active_backlog_messages > 0
+        self._releases = messages.config.readers == "once"
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
         """{index: data}; None where only the log can say what there is: nothing, or an error."""
@@ -220,13 +208,9 @@ class MessagesFirst:
 
     def passed(self, stream: Stream, offset: int) -> None:
         """Somebody has read a stream up to an offset."""
-        if not (self._releases or self._follows):
+        cursors = self._messages.cursors
+        if cursors is None and not self._releases:
             return
         key = self._caches.key(stream.lane, stream.number)
-        try:
-            if self._follows and self._messages.cursors is not None:
-                self._messages.cursors.move(key, READ_THROUGH, offset)
-            if self._releases:
-                self._messages.release(key, offset)
-        except Exception as error:
-            self._caches.give_up(error)
+        passed = self._messages.release if cursors is None else cursors.move
+        self._caches.attempt(lambda: passed(key, offset), None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ...cache import CacheConfig, CacheError, MessageCache, OffHeapTier, ReadCache, plan_memory
-from ..config import MIB, StoreConfig
+from ...cache import CacheConfig, CacheError, MessageCache, ReadCache, plan_memory
+from ..config import MIB, StoreConfig, TunedConfig
 from ..errors import StoreCorrupt, StoreError, StoreUnusable
 from ..log.lane import Lane
 from ..segment.held import HELD_BYTES, HeldMemory
@@ -20,6 +20,7 @@ from .finder import first_offset
 RECENT_BYTES, MOST_RECENT_BYTES = 64 * MIB, 512 * MIB
 STEP_STREAMS = 512
 PAUSE_S = 50e-6
+Given = TypeVar("Given")
 
 
 class Caches:
@@ -37,16 +38,17 @@ class Caches:
 
     def __init__(self, config: StoreConfig) -> None:
         """Raises StoreUnusable if a tier cannot have its memory."""
+        tuned = TunedConfig.of(config)
         plan = self.plan = plan_memory(config.memory_limit_bytes) if config.memory_limit_bytes != 0 else None
         self.publish_buffer_bytes = config.publish_buffer_bytes
-        recent, limit = config.recent_bytes, 0
+        recent, limit = tuned.recent_bytes, 0
         if plan is not None:
             self.publish_buffer_bytes = min(self.publish_buffer_bytes, plan.publish_buffer_bytes)
             if recent is None:
                 share = plan.dram_bytes if config.cache is None else plan.write_cache_bytes
                 # Nobody has asked for more. Fresh memory is dear to touch, so it grows as the log does.
                 recent = min(share, RECENT_BYTES) if config.memory_limit_bytes is None else share
-                limit = min(share, MOST_RECENT_BYTES) if config.cache is None and not config.read_cache_bytes else 0
+                limit = min(share, MOST_RECENT_BYTES) if config.cache is None and not tuned.read_cache_bytes else 0
         self.recent_bytes = RECENT_BYTES if recent is None else recent
         self.recent_limit_bytes = max(self.recent_bytes, limit)
         self.held = HeldMemory(HELD_BYTES if plan is None else plan.index_cache_bytes)
@@ -59,8 +61,8 @@ class Caches:
                 self.messages = MessageCache(config.cache)
             elif plan is not None and config.cache == "plan":
                 self.messages = MessageCache(plan.cache_config())
-            if config.read_cache_bytes:
-                self.reads = ReadCache([OffHeapTier(config.read_cache_bytes)])
+            if tuned.read_cache_bytes:
+                self.reads = ReadCache(tuned.read_cache_bytes)
         except CacheError as error:
             self.close()
             raise StoreUnusable(f"the cache cannot be had: {error}") from error
@@ -72,14 +74,18 @@ class Caches:
     def forget_removed(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
         """Retention has removed a lane's oldest segments: nobody reads what they had."""
         self.held.drop_places(lane.index)
-        if self.messages is None and self.reads is None:
-            return
+        if self.messages is not None or self.reads is not None:
+            self.attempt(lambda: self._release_removed(lane, gone), None)
+
+    def attempt(self, call: Callable[[], Given], failed: Given) -> Given:
+        """What a call of a cache gives; `failed` if the cache fails, and is given up. Raises what the log does."""
         try:
-            self._release_removed(lane, gone)
+            return call()
         except (OSError, StoreError):
             raise
         except Exception as error:
             self.give_up(error)
+            return failed
 
     def give_up(self, error: Exception) -> None:
         """A cache has failed: go on without any. One is never worth an append, nor the store's own work."""
@@ -103,10 +109,7 @@ class Caches:
 
     def forget_trimmed(self, lane: Lane, number: int, first: int) -> None:
         """Nobody reads what is below this offset of a stream."""
-        try:
-            self._release(lane, number, first)
-        except Exception as error:
-            self.give_up(error)
+        self.attempt(lambda: self._release(lane, number, first), None)
 
     def _release(self, lane: Lane, number: int, first: int) -> None:
         key = self.key(lane, number)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...cache import Batch
+from ...cache import Batch, first_of_each, grown
 from ..log.lane import Lane
 from ..log.write import OpenSegment
 from ..segment.open_table import CHECKSUM, LENGTH, POSITION
@@ -162,14 +162,10 @@ class LaneFeed:
 
     def _offsets(self, numbers: Ints) -> Ints:
         """(n,) each message's offset: the streams' own count, since a queue's offsets have no gaps."""
-        top = int(numbers.max())
-        if top >= len(self._next):
-            self._next = np.append(self._next, np.zeros(max(top + 1, 2 * len(self._next)) - len(self._next), np.int64))
+        self._next = grown(self._next, int(numbers.max()), 0)
         order = numbers.argsort(kind="stable")
         sorted_numbers = numbers[order]
-        first = np.empty(len(numbers), np.bool_)
-        first[0] = True
-        np.not_equal(sorted_numbers[1:], sorted_numbers[:-1], out=first[1:])
+        first = first_of_each(sorted_numbers)
         begins = np.flatnonzero(first)
         ranks = np.arange(len(numbers)) - begins[first.cumsum() - 1]
         offsets = np.empty(len(numbers), np.int64)

@@ -255,41 +255,35 @@ class SealedSegment:
         if kept is not None:
             entries = part if len(part) >= LONG_RUN else part.tolist()
             return kept.flat, entries, self.record.data_end > SPARSE_BYTES * (limit - row)
-        # The heads of frames are still to be read, and the windows around them bring in the messages as well.
+        # The heads of frames are still to be read; the windows around them bring in the messages as well.
         index, entries = self._found.get(0) or self.index, part.tolist()
-        if len(entries) < LONG_RUN:
-            found: Sequence[int] | None = self._rows(index, ring, number, offset, entries)
-        else:
-            try:
+        found: Sequence[int]
+        try:
+            if len(entries) < LONG_RUN:
+                found = self._few_rows(index, ring, number, offset, entries)
+            else:
                 rows, _ = self._many_rows(index, ring, number, range(offset, offset + len(entries)), entries)
-            except WrongFooter:
-                return None
-            found = np.ascontiguousarray(rows).reshape(-1).data
-        return None if found is None else (found, range(len(entries)), False)
+                found = np.ascontiguousarray(rows).reshape(-1).data
+        except WrongFooter:
+            return None
+        return found, range(len(entries)), False
 
-    def _rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int] | None:
-        """The places from the heads of the entries' frames; None where one of them is not this stream's."""
+    def _few_rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int]:
+        """As `_many_rows`, back to back. Raises WrongFooter."""
         found: list[int] = []
         first_entry = end_entry = 0  # of the head at hand
         frame_entry, held, rows = index.frame_entry, index.heads, b""
         for entry in entries:
             if not first_entry <= entry < end_entry:
-                if entry == LOST_ENTRY:
-                    return None
                 frame = bisect_right(frame_entry, entry) - 1
-                head = held.get(frame)
-                if head is None:
-                    try:
-                        head = self.head(index, ring, frame)
-                    except WrongFooter:
-                        return None
+                head = held.get(frame) or self.head(index, ring, frame)
                 head.used = True
                 first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
                 if not first_entry <= entry < end_entry:
-                    return None
+                    raise WrongFooter(WRONG_MESSAGE)
             named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
             if named != number or low != offset & 0xFFFF:
-                return None
+                raise WrongFooter(WRONG_MESSAGE)
             offset += 1
             found += start, length, checksum
         return found

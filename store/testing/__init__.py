@@ -1,4 +1,4 @@
-"""For tests of programs that use the store: a simulated disk with power cuts, and a checker of histories.
+"""For tests of programs that use the store: a simulated disk with power cuts, a checker of histories, settings.
 
 disk = SimulatedDisk()
 store = MessageStore.open(folder, disk=disk)
@@ -7,7 +7,7 @@ left = disk.crash(random.Random(seed))    # the disk that a power cut at this mo
 store.close()
 MessageStore.open(folder, disk=left)      # every acknowledged message is there
 
-Begin with `disk`.
+Begin with `disk`. `TunedConfig` and `TunedCacheConfig` are settings that a store otherwise decides itself.
 
     its files           file, pages, memory
     damage to it        outside
@@ -17,6 +17,7 @@ Begin with `disk`.
     the checker         history
 """
 
+from ..config import TunedCacheConfig, TunedConfig
 from .clock import VirtualClock
 from .disk import SimulatedDisk
 from .faults import KINDS, Fault, Kind, Operation, PowerCut
@@ -39,6 +40,8 @@ __all__ = [
     "PowerCut",
     "SimulatedDisk",
     "SimulatedFile",
+    "TunedCacheConfig",
+    "TunedConfig",
     "Violation",
     "VirtualClock",
 ]

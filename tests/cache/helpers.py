@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stratalog.cache.batch import Batch
-from stratalog.cache.block_cache import BlockCache
+from stratalog.cache.block_cache import BlockCache, Hit
 from stratalog.cache.rows import LEAF_ROWS
 from stratalog.cache.space import BlockSpace
 
@@ -33,6 +33,14 @@ def payload_of(stream: int, offset: int, size: int) -> bytes:
     """Bytes that no other message has in this place."""
     seed = b"%d/%d." % (stream, offset)
     return (seed * (size // len(seed) + 1))[:size]
+
+
+def consume(cache: BlockCache, stream: int, offset: int, limit: int) -> Hit:
+    """Read, and let go of what was passed."""
+    hit = cache.read(stream, offset, limit)
+    if hit.offsets:
+        cache.release(stream, hit.offsets[-1] + 1)
+    return hit
 
 
 def check_blocks(cache: BlockCache) -> None:

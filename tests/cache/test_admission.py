@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.cache.admission import EVERYTHING, Admission
-from stratalog.cache.errors import InvalidCacheConfig
 from stratalog.cache.histogram import SizeHistogram, class_of
 
 from ..seeds import draw_seed
@@ -112,25 +110,6 @@ def test_a_full_cache_admits_nothing() -> None:
 
 def test_without_expectation_everything_is_admitted() -> None:
     assert Admission().admit(np.array([1, 1 << 40]), 0).all()
-
-
-def test_a_fixed_threshold_is_kept() -> None:
-    admission = Admission(fixed_threshold_bytes=100)
-    assert admission.admit(np.array([99, 100, 101]), 0).tolist() == [True, True, False]
-    assert admission.threshold_bytes == 100
-
-
-@pytest.mark.parametrize("value", [-1, 1.0, "1", True])
-def test_a_wrong_setting_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidCacheConfig, match="expected_bytes"):
-        Admission(expected_bytes=value)
-    with pytest.raises(InvalidCacheConfig, match="fixed_threshold_bytes"):
-        Admission(fixed_threshold_bytes=value)
-
-
-def test_both_settings_at_once_are_refused() -> None:
-    with pytest.raises(InvalidCacheConfig, match="not both"):
-        Admission(1, 1)
 
 
 def test_an_empty_batch_is_no_error() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.cache.config import CacheConfig
+from stratalog.cache import TunedCacheConfig
 from stratalog.cache.cursors import ActiveCursors
-from stratalog.cache.errors import InvalidCacheConfig
 from stratalog.cache.message_cache import MessageCache
 
 from .helpers import batch_of
@@ -24,61 +20,36 @@ def wanted(cursors: ActiveCursors, stream: int, offset: int) -> bool:
 def test_a_message_is_wanted_while_some_cursor_is_near() -> None:
     cursors = ActiveCursors(1000)
     assert not wanted(cursors, 3, 0)
-    cursors.move(3, "billing", 0)
+    cursors.move(3, 0)
     assert wanted(cursors, 3, 999) and not wanted(cursors, 3, 1000)
-    cursors.move(3, "audit", 5000)
+    cursors.move(3, 5000)
     assert wanted(cursors, 3, 5999) and not wanted(cursors, 3, 6000)
-    cursors.remove(3, "audit")
-    assert not wanted(cursors, 3, 1000)
-    cursors.remove(3, "billing")
-    cursors.remove(3, "nobody")
-    assert not wanted(cursors, 3, 0)
+    cursors.move(3, 10)
+    assert wanted(cursors, 3, 1009) and not wanted(cursors, 3, 1010)
 
 
 def test_streams_that_nobody_knows_are_not_wanted() -> None:
-    cursors = ActiveCursors()
+    cursors = ActiveCursors(1000)
     assert not wanted(cursors, 1_000_000, 0)
-    cursors.move(1_000_000, "late", 0)
+    cursors.move(1_000_000, 0)
     assert wanted(cursors, 1_000_000, 0) and not wanted(cursors, 999_999, 0)
 
 
-def test_only_active_cursors_hold_messages_back_from_release() -> None:
-    cursors = ActiveCursors(100)
-    cursors.move(0, "far behind", 3)
-    assert cursors.floor(0, 1000) == 1000
-    cursors.move(0, "near", 950)
-    cursors.move(0, "nearer", 990)
-    assert cursors.floor(0, 1000) == 950
-    assert cursors.floor(7, 12) == 12
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
-def test_a_wrong_threshold_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidCacheConfig):
-        ActiveCursors(value)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 50)))))
-def test_it_is_a_dict_of_positions(moves: list[tuple[int, int, int | None]]) -> None:
-    cursors, model = ActiveCursors(10), dict[tuple[int, int], int]()
-    for stream, name, position in moves:
-        if position is None:
-            cursors.remove(stream, name)
-            model.pop((stream, name), None)
-        else:
-            cursors.move(stream, name, position)
-            model[stream, name] = position
-    for stream in range(3):
-        mine = [position for (where, _), position in model.items() if where == stream]
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 50))))
+def test_it_is_a_dict_of_positions(moves: list[tuple[int, int]]) -> None:
+    cursors, model = ActiveCursors(10), dict[int, int]()
+    for stream, position in moves:
+        cursors.move(stream, position)
+        model[stream] = position
+    for stream in range(201):
         for offset in range(0, 70, 7):
-            assert wanted(cursors, stream, offset) == any(offset - position < 10 for position in mine)
-            assert cursors.floor(stream, offset) == min((p for p in mine if offset - p < 10), default=offset)
+            assert wanted(cursors, stream, offset) == (stream in model and offset - model[stream] < 10)
 
 
 def test_a_message_cache_keeps_only_what_active_readers_want() -> None:
-    cache = MessageCache(CacheConfig(active_backlog_messages=10))
+    cache = MessageCache(TunedCacheConfig(readers="near", active_backlog_messages=10))
     assert cache.cursors is not None
-    cache.cursors.move(1, "reader", 0)
+    cache.cursors.move(1, 0)
     rows = [(stream, offset, b"%d" % offset) for offset in range(20) for stream in (0, 1)]
     cache.fill(batch_of(rows))
     assert not cache.read(0, 0, 99).offsets and list(cache.read(1, 0, 99).offsets) == list(range(10))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stratalog.cache.batch import Batch
-from stratalog.cache.config import CacheConfig
+from stratalog.cache.config import CacheConfig, TunedCacheConfig
 from stratalog.cache.errors import CacheUnusable, InvalidCacheConfig
 from stratalog.cache.message_cache import MessageCache
 
@@ -59,8 +59,8 @@ def test_the_cache_ends_up_full_and_everything_under_the_threshold_is_in_it() ->
     assert cached[small].mean() >= 0.995
 
 
-def test_what_is_not_admitted_has_its_edges_kept() -> None:
-    cache = MessageCache(CacheConfig(off_heap_bytes=MIB, threshold_bytes=1000, edge_bytes=64 << 10))
+def test_what_is_not_cached_has_its_edges_kept() -> None:
+    cache = MessageCache(TunedCacheConfig(off_heap_bytes=8192, block_bytes=4096, edge_bytes=64 << 10))
     rows = [(0, 0, payload_of(0, 0, 900)), (0, 1, payload_of(0, 1, 9_000))]
     assert cache.fill(batch_of(rows), positions=[4096 - 1000, 4096 - 100]).tolist() == [True, False]
     assert list(cache.read(0, 0, 2).offsets) == [0]
@@ -79,7 +79,7 @@ def test_what_is_not_admitted_has_its_edges_kept() -> None:
 def test_any_tier_can_be_off(off: str, tmp_path: Path) -> None:
     sizes: dict[str, Any] = {f"{name}_bytes": 64 << 10 for name in ("heap", "off_heap", "private_file", "persistent")}
     sizes[f"{off}_bytes"] = 0
-    cache = MessageCache(CacheConfig(**sizes, private_file_folder=tmp_path, persistent_folder=tmp_path))
+    cache = MessageCache(TunedCacheConfig(**sizes, private_file_folder=tmp_path, persistent_folder=tmp_path))
     assert len(cache.blocks.counters) == 3 and cache.fill(batch_of([(0, 0, b"data")])).all()
     cache.close()
 
@@ -108,14 +108,18 @@ def test_a_missing_folder_is_an_error_at_open(tmp_path: Path) -> None:
         {"private_file_bytes": MIB},
         {"block_bytes": 1000},
         {"block_bytes": 0},
+        {"block_bytes": -512},
+        {"block_bytes": 513},
+        {"off_heap_bytes": True},
+        {"expected_bytes": "1"},
         {"heap_bytes": 100},
         {"expected_bytes": -5},
-        {"expected_bytes": 5, "threshold_bytes": 5},
-        {"class_bytes": 0, "evict": False},
         {"edge_bytes": 100},
         {"evict": "yes"},
         {"remainders": 1},
-        {"release_on_read": None},
+        {"readers": None},
+        {"readers": "twice"},
+        {"edges": 1},
         {"active_backlog_messages": True},
         {"persistent_folder": 5},
         {"off_heap_bytes": 1 << 60},
@@ -124,5 +128,5 @@ def test_a_missing_folder_is_an_error_at_open(tmp_path: Path) -> None:
 )
 def test_wrong_settings_are_refused_with_a_sentence_before_a_cache_is_made(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidCacheConfig) as caught:
-        CacheConfig(**settings)
+        TunedCacheConfig(**settings)
     assert len(str(caught.value).split()) > 4

@@ -1,23 +1,19 @@
-"""The read cache with read-ahead (R22): catch-up reads, jumps, scans, and what a hot set survives."""
+"""The read cache with read-ahead (R22): catch-up reads, jumps, and what goes first."""
 
 from __future__ import annotations
 
 import random
-from contextlib import suppress
 from itertools import pairwise
-from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.cache.batch import Batch
 from stratalog.cache.read_ahead import READERS, ReadAhead
-from stratalog.cache.read_cache import Fetch, ReadCache
-from stratalog.cache.tier import HeapTier, OffHeapTier
+from stratalog.cache.read_cache import RUN_BYTES, Fetch, ReadCache
 
 from ..seeds import draw_seed
-from .helpers import batch_of, check_blocks, payload_of, tag_of
+from .helpers import batch_of, payload_of, tag_of
 
 BLOCK = 4096
 SIZE = 500
@@ -50,7 +46,7 @@ def read_checked(cache: ReadCache, device: Device, stream: int, offset: int, lim
 
 
 def test_a_catch_up_read_is_served_by_read_ahead() -> None:
-    device, cache = Device(20_000), ReadCache([OffHeapTier(8 << 20)], BLOCK)
+    device, cache = Device(20_000), ReadCache(8 << 20)
     for offset in range(0, device.length, 32):
         read_checked(cache, device, 5, offset, 32)
     assert cache.hits >= 0.9 * device.length
@@ -59,7 +55,7 @@ def test_a_catch_up_read_is_served_by_read_ahead() -> None:
 
 
 def test_many_readers_of_one_stream_each_read_ahead() -> None:
-    device, cache = Device(8_000), ReadCache([OffHeapTier(16 << 20)], BLOCK)
+    device, cache = Device(8_000), ReadCache(16 << 20)
     for offset in range(0, 1_500, 10):
         for begin in (0, 2_000, 4_000, 6_000):
             read_checked(cache, device, 0, begin + offset, 10)
@@ -69,72 +65,33 @@ def test_many_readers_of_one_stream_each_read_ahead() -> None:
 def test_a_reader_that_jumps_about_reads_little_ahead() -> None:
     rng = random.Random(draw_seed())
     # So long that no jump lands just where a read-ahead ended: that would look like reading on.
-    device, cache = Device(1 << 40), ReadCache([OffHeapTier(1 << 20)], BLOCK)
+    device, cache = Device(1 << 40), ReadCache(1 << 20)
     for _ in range(500):
         read_checked(cache, device, 0, rng.randrange(device.length - 10), 4)
     assert cache.read_ahead_messages <= 500 * 4
 
 
-def test_a_scan_of_everything_does_not_push_out_the_hot_set() -> None:
-    device, cache = Device(64), ReadCache([OffHeapTier(4 << 20)], BLOCK)
-    hot, everything = range(40), range(1_000)  # 1.3 MB, and 32 MB
-    for _ in range(2):
-        for stream in hot:
-            read_checked(cache, device, stream, 0, 64)
-    for stream in everything:
-        for offset in range(0, 64, 16):
-            read_checked(cache, device, stream, offset, 16)
-    reads = device.reads
-    for stream in hot:
-        read_checked(cache, device, stream, 0, 64)
-    assert device.reads == reads
-
-
-def test_what_was_pushed_out_lately_is_protected_when_it_is_read_again() -> None:
-    """One block a stream, and eight blocks: of those that were pushed out, the newest eight are remembered."""
-    device, cache = Device(8), ReadCache([HeapTier(8 * BLOCK)], BLOCK)
-    for stream in range(20):
+def test_what_was_not_read_for_longest_goes_first() -> None:
+    device, cache = Device(8), ReadCache(2 * 8 * (SIZE + 40) + 2 * RUN_BYTES)  # two runs, not three
+    for stream in (0, 1, 0, 2):
         read_checked(cache, device, stream, 0, 8)
-    assert (cache.stats()["runs"], cache.stats()["protected_runs"]) == (8, 0)
-    read_checked(cache, device, 0, 0, 8)  # too long ago
-    assert cache.stats()["protected_runs"] == 0
-    for number, stream in enumerate((11, 10), 1):
-        read_checked(cache, device, stream, 0, 8)
-        assert cache.stats()["protected_runs"] == number
-
-
-@pytest.mark.parametrize("read", [0, 1])
-def test_of_what_was_pushed_out_only_what_was_read_is_protected_later(read: int) -> None:
-    cache = ReadCache([HeapTier(8 * BLOCK)], BLOCK)
-    runs = [batch_of([(stream, at, payload_of(stream, at, SIZE)) for at in range(8)]) for stream in range(9)]
-    for stream, run in enumerate(runs):
-        cache.put(stream, run, read=read)
-    cache.put(0, runs[0], read=8)  # it was pushed out by the ninth
-    assert cache.stats()["protected_runs"] == read
+    assert (device.reads, cache.stats()["runs"]) == (3, 2)
+    read_checked(cache, device, 0, 0, 8)
+    assert device.reads == 3
+    read_checked(cache, device, 1, 0, 8)
+    assert device.reads == 4
 
 
 def test_messages_that_are_cached_already_make_no_run() -> None:
-    cache = ReadCache([HeapTier(8 * BLOCK)], BLOCK)
+    cache = ReadCache(8 * BLOCK)
     run = batch_of([(0, at, payload_of(0, at, SIZE)) for at in range(8)])
     for _ in range(2):
         cache.put(0, run, read=8)
     assert cache.stats()["runs"] == 1
 
 
-def test_a_new_hot_set_takes_over_from_an_old_one() -> None:
-    device, cache = Device(64), ReadCache([OffHeapTier(2 << 20)], BLOCK)
-    for hot in (range(40), range(100, 140)):
-        for _ in range(3):
-            for stream in hot:
-                read_checked(cache, device, stream, 0, 64)
-    reads = device.reads
-    for stream in range(100, 140):
-        read_checked(cache, device, stream, 0, 64)
-    assert device.reads == reads
-
-
 def test_messages_at_the_end_are_found_when_they_come() -> None:
-    device, cache = Device(10), ReadCache([HeapTier(1 << 20)], BLOCK)
+    device, cache = Device(10), ReadCache(1 << 20)
     read_checked(cache, device, 0, 0, 32)
     read_checked(cache, device, 0, 10, 32)
     device.length = 50
@@ -143,7 +100,7 @@ def test_messages_at_the_end_are_found_when_they_come() -> None:
 
 
 def test_a_run_larger_than_the_cache_is_read_and_not_kept() -> None:
-    cache = ReadCache([HeapTier(BLOCK)], BLOCK)
+    cache = ReadCache(BLOCK)
     large = batch_of([(0, 0, payload_of(0, 0, 10_000))])
     assert cache.read(0, 0, 1, lambda *_: large).payloads == [payload_of(0, 0, 10_000)]
     assert cache.stats()["runs"] == 0
@@ -151,7 +108,7 @@ def test_a_run_larger_than_the_cache_is_read_and_not_kept() -> None:
 
 def test_a_cache_without_memory_or_closed_reads_from_the_device() -> None:
     device = Device(100)
-    for cache in (ReadCache([]), ReadCache([HeapTier(1 << 20)], BLOCK)):
+    for cache in (ReadCache(0), ReadCache(1 << 20)):
         read_checked(cache, device, 0, 0, 32)
         cache.close()
         read_checked(cache, device, 0, 0, 32)
@@ -159,11 +116,11 @@ def test_a_cache_without_memory_or_closed_reads_from_the_device() -> None:
 
 
 def test_what_retention_took_is_forgotten() -> None:
-    device, cache = Device(100), ReadCache([HeapTier(1 << 20)], BLOCK)
+    device, cache = Device(100), ReadCache(1 << 20)
     for offset in range(0, 96, 8):
         read_checked(cache, device, 0, offset, 8)
     cache.drop(0, 1000)
-    assert cache.stats()["runs"] == 0 and cache.cache.space.free == cache.cache.space.blocks
+    assert cache.stats()["runs"] == 0 and cache.used_bytes == 0
     read_checked(cache, device, 0, 0, 8)
 
 
@@ -174,16 +131,15 @@ READS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120), st.integers(1
 @given(READS, st.integers(1, 20), st.integers(1, 64))
 def test_whatever_is_read_is_what_the_device_has(reads: list[tuple[int, int, int]], blocks: int, depth: int) -> None:
     device = Device(100)
-    cache = ReadCache([HeapTier(blocks * BLOCK)], BLOCK, ReadAhead(max(depth, 32), 32))
+    cache = ReadCache(blocks * BLOCK, ReadAhead(max(depth, 32), 32))
     for stream, offset, limit in reads:
         read_checked(cache, device, stream, offset, limit)
-        check_blocks(cache.cache)
-        runs = [*cache._rest.values(), *cache._protected.values()]
-        assert len({run.number for run in runs}) == len(runs) == len(cache._runs)
-        for stream_runs in ([run for run in runs if run.stream == number] for number in range(4)):
-            spans = sorted((run.first, run.end) for run in stream_runs)
+        runs = cache._runs.values()
+        for number in range(4):
+            spans = sorted((run.first, run.end) for run in runs if run.stream == number)
             assert all(end <= first for (_, end), (first, _) in pairwise(spans))
-        assert cache._protected_blocks == sum(run.blocks for run in cache._protected.values())
+            assert cache._firsts.get(number, []) == [first for first, _ in spans]
+        assert cache.used_bytes == sum(run.bytes for run in runs) <= cache.size_bytes
 
 
 def test_depth_doubles_for_who_reads_on_and_is_bounded() -> None:
@@ -217,8 +173,8 @@ def test_places_of_readers_that_never_came_back_are_forgotten() -> None:
 
 
 def test_small_messages_are_cached_however_full_the_cache_is() -> None:
-    """A message takes 32 bytes at least: what makes room for it, and what places it, count the same."""
-    cache = ReadCache([HeapTier(18 * BLOCK)], BLOCK)
+    """What makes room for a message and what it takes are counted alike."""
+    cache = ReadCache(18 * BLOCK)
 
     def small(stream: int) -> Fetch:
         def fetch(offset: int, least: int, most: int, max_bytes: int) -> Batch:
@@ -231,25 +187,3 @@ def test_small_messages_are_cached_however_full_the_cache_is() -> None:
     for _ in range(5):
         cache.read(1000, 0, 400, small(1000))
     assert cache.hits == 4 * 400
-
-
-def test_numbers_of_runs_that_were_refused_are_used_again() -> None:
-    cache = ReadCache([HeapTier(18 * BLOCK)], BLOCK)
-    fill, refused = cache.cache.fill, 0
-
-    def refuse(batch: Batch, *given: Any) -> Any:
-        nonlocal refused
-        refused += 1
-        if refused % 2:
-            raise MemoryError
-        return fill(batch, *given) & False
-
-    cache.cache.fill = refuse  # type: ignore[method-assign, assignment]
-    device = Device(5_000)
-    for stream in range(200):
-        with suppress(MemoryError):
-            read_checked(cache, device, stream, 0, 5)
-    assert len(cache._numbers) == 1 and next(cache._fresh_numbers) == 1
-    cache.cache.fill = fill  # type: ignore[method-assign]
-    read_checked(cache, device, 3, 0, 5)
-    assert cache.stats()["runs"] == 1

@@ -12,10 +12,10 @@ import pytest
 from stratalog.cache.block_cache import BlockCache
 from stratalog.cache.chain import Chain
 from stratalog.cache.rows import FIRST_LEAVES, Columns
-from stratalog.cache.tier import HeapTier, OffHeapTier
+from stratalog.cache.tier import Tier
 
 from ..seeds import draw_seed
-from .helpers import batch_of, check_blocks, payload_of, tag_of
+from .helpers import batch_of, check_blocks, consume, payload_of, tag_of
 
 STREAMS = 6
 ROUNDS = 150
@@ -33,7 +33,7 @@ def test_a_reader_held_up_while_columns_grow_and_leaves_change_hands_gets_its_ow
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The reader has the columns and has not looked at its stream's leaves when all of it happens."""
-    cache = BlockCache([OffHeapTier(600 * 512)], 512)
+    cache = BlockCache([Tier("off-heap", 600 * 512)], 512)
     cache.fill(batch_of([(1, offset, payload_of(1, offset, 60)) for offset in range(8)]))
     cache.fill(batch_of([(2, offset, payload_of(2, offset, 60)) for offset in range(8)]))
     (leaf,), find = cache.chains[1].leaves, Chain.find
@@ -41,7 +41,7 @@ def test_a_reader_held_up_while_columns_grow_and_leaves_change_hands_gets_its_ow
     def held_up(chain: Chain, columns: Columns, offset: int, limit: int) -> list[tuple[int, int]]:
         if columns is cache.rows.columns and 10 not in cache.chains:
             cache.fill(batch_of([(stream, 0, payload_of(stream, 0, 60)) for stream in range(10, 10 + FIRST_LEAVES)]))
-            cache.drop(1)
+            cache.release(1, 8)
             cache.fill(batch_of([(2, offset, payload_of(2, offset, 60)) for offset in range(8, 16)]))
             assert leaf in cache.chains[2].leaves and columns is not cache.rows.columns
         return find(chain, columns, offset, limit)
@@ -55,7 +55,7 @@ def test_a_reader_held_up_while_columns_grow_and_leaves_change_hands_gets_its_ow
 @pytest.mark.parametrize("evict", [True, False])
 def test_readers_see_only_what_was_filled_while_blocks_come_and_go(evict: bool) -> None:
     seed = draw_seed()
-    cache = BlockCache([HeapTier(8 * 512), OffHeapTier(8 * 512)], 512, evict=evict)
+    cache = BlockCache([Tier("heap", 8 * 512), Tier("off-heap", 8 * 512)], 512, evict=evict)
     done = threading.Event()
     wrong: list[object] = []
     found = [0]
@@ -67,7 +67,7 @@ def test_readers_see_only_what_was_filled_while_blocks_come_and_go(evict: bool) 
             stream = rng.randrange(STREAMS)
             try:
                 first = newest[stream] - rng.randrange(30)
-                hit = cache.read(stream, first, 20, consume=rng.random() < 0.5)
+                hit = (consume if rng.random() < 0.5 else BlockCache.read)(cache, stream, first, 20)
             except Exception as error:
                 wrong.append(error)
                 return
@@ -98,7 +98,7 @@ def test_readers_see_only_what_was_filled_while_blocks_come_and_go(evict: bool) 
 
 
 def test_a_release_never_waits_for_the_thread_that_fills() -> None:
-    cache = BlockCache([HeapTier(8 * 512)], 512)
+    cache = BlockCache([Tier("heap", 8 * 512)], 512)
     cache.fill(batch_of([(0, offset, payload_of(0, offset, 512)) for offset in range(4)]))
     with cache._lock:
         cache.release(0, 3)  # would be a deadlock
@@ -109,7 +109,7 @@ def test_a_release_never_waits_for_the_thread_that_fills() -> None:
 
 def test_closing_under_a_reader_is_no_error() -> None:
     for _ in range(50):
-        cache = BlockCache([HeapTier(8 * 512), OffHeapTier(8 * 512)], 512)
+        cache = BlockCache([Tier("heap", 8 * 512), Tier("off-heap", 8 * 512)], 512)
         cache.fill(batch_of([(0, offset, payload_of(0, offset, 200)) for offset in range(30)]))
         started = threading.Event()
         wrong: list[object] = []

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import mmap
 from typing import cast
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.cache.batch import Batch
 from stratalog.cache.block_cache import BLOCK_BYTES, BlockCache
-from stratalog.cache.errors import InvalidCacheConfig
 from stratalog.cache.remainder import lend
-from stratalog.cache.tier import HeapTier, Tier
+from stratalog.cache.tier import Tier
 
 from ..seeds import draw_seed
-from .helpers import batch_of, check_blocks, payload_of
+from .helpers import batch_of, check_blocks, consume, payload_of
 
 QUEUES = 20_000
 BLOCK = 4096
@@ -39,10 +36,9 @@ class Nowhere:
 
 
 class NowhereTier(Tier):
-    name = "nowhere"
-
-    def _acquire(self) -> tuple[str, mmap.mmap | memoryview, memoryview]:
-        return "nowhere", memoryview(b""), cast(memoryview, Nowhere(self.size_bytes))
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__("heap", 0)
+        self.size_bytes, self.view = size_bytes, cast(memoryview, Nowhere(size_bytes))
 
 
 def used_part(*, remainders: bool, seed: int) -> float:
@@ -71,7 +67,7 @@ def test_what_would_be_lost_in_half_empty_blocks_is_recovered() -> None:
 
 def full_cache(blocks: int) -> BlockCache:
     """Each of as many streams as there are blocks has a message of 1,000 bytes in its own block."""
-    cache = BlockCache([HeapTier(blocks * BLOCK)], BLOCK, evict=False)
+    cache = BlockCache([Tier("heap", blocks * BLOCK)], BLOCK, evict=False)
     cache.fill(batch_of([(stream, 0, payload_of(stream, 0, 1000)) for stream in range(blocks)]))
     cache.settle()
     assert cache.space.free == 0
@@ -94,7 +90,7 @@ def test_a_lent_block_is_free_when_both_are_done_with_it_in_either_order() -> No
         cache.release(first, 1)
         cache.settle()
         assert cache.space.free == 0
-        assert cache.read(second, 0, 1, consume=True).offsets
+        assert consume(cache, second, 0, 1).offsets
         cache.settle()
         assert cache.space.free == 1
         check_blocks(cache)
@@ -112,7 +108,7 @@ def test_the_owner_goes_on_writing_behind_what_was_lent() -> None:
 def test_the_owner_goes_on_writing_after_its_own_part_was_consumed() -> None:
     cache = full_cache(1)
     cache.fill(batch_of([(9, 0, payload_of(9, 0, 2000))]))
-    cache.read(0, 0, 1, consume=True)
+    consume(cache, 0, 0, 1)
     cache.fill(batch_of([(0, 1, payload_of(0, 1, 1000))]))
     assert cache.read(0, 0, 2).payloads == [payload_of(0, 1, 1000)]
     cache.release(9, 1)
@@ -132,46 +128,36 @@ def test_the_largest_room_is_what_a_message_finds() -> None:
     assert cache.largest_room() == cache.capacity_bytes  # there is a whole block
 
 
-def lent(free: list[int], sizes: list[int], class_bytes: int) -> list[int]:
+def lent(free: list[int], sizes: list[int]) -> list[int]:
     """Which end each message gets."""
-    ends, _ = lend(np.array(sizes, np.int64), np.array(free, np.int64), class_bytes)
+    ends, _ = lend(np.array(sizes, np.int64), np.array(free, np.int64))
     return list(ends)
 
 
-def test_the_smallest_class_that_fits_is_taken_first() -> None:
-    free = [1500, 4000, 4200, 6000, 8192]
-    assert lent(free, [3500], 1024) == [2]  # every end of class 4 has room for it; 1 was not asked
-    free[2] = 0
-    assert lent(free, [3500], 1024) == [3]
+def test_the_smallest_end_that_fits_is_taken_first() -> None:
+    free = [1500, 6000, 4000, 4200]
+    assert lent(free, [3500]) == lent(free, [4000]) == [2]
+    assert lent(free, [4001]) == [3]
     free[3] = 100
-    assert lent(free, [3500], 1024) == [4]
-    free[4] = 0
-    assert lent(free, [3500], 1024) == [1]  # of the class below, where it may fit
-    assert lent(free, [4001], 1024) == [-1]
+    assert lent(free, [4001]) == [1]
+    free[1] = 0
+    assert lent(free, [4001]) == [-1]
 
 
 def test_a_batch_shares_the_ends_among_its_messages() -> None:
-    assert lent([5000, 2048, 4100], [4000, 2000, 1000, 4500, 3000], 1024) == [2, 1, 0, -1, 0]  # large ones first
-    assert lent([1000], [100] * 11, 64).count(0) == 10
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_a_wrong_class_size_is_refused(size: int) -> None:
-    with pytest.raises(InvalidCacheConfig, match=f"class_bytes is at least 1, not {size}"):
-        BlockCache([HeapTier(BLOCK)], BLOCK, evict=False, class_bytes=size)
+    assert lent([5000, 2048, 4100], [4000, 2000, 900, 4500, 3000]) == [2, 1, -1, 0, -1]  # large ones first
+    assert lent([5900, 2048, 4100], [4000, 2000, 900, 4500, 3000]) == [2, 1, 0, 0, -1]  # in what these leave
+    assert lent([1000], [100] * 11).count(0) == 10
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.integers(0, 4096), max_size=40),
-    st.sampled_from([1, 64, 1000, 1024, 9000]),
     st.lists(st.integers(1, 4096), max_size=60),
 )
-def test_what_is_lent_has_room_and_what_is_left_fits_nowhere(
-    free: list[int], class_bytes: int, sizes: list[int]
-) -> None:
+def test_what_is_lent_has_room_and_what_is_left_fits_nowhere(free: list[int], sizes: list[int]) -> None:
     left = np.array(free, np.int64)
-    chosen, before = lend(np.array(sizes, np.int64), left, class_bytes)
+    chosen, before = lend(np.array(sizes, np.int64), left)
     taken: dict[int, list[tuple[int, int]]] = {}
     for size, end, room in zip(sizes, chosen.tolist(), before.tolist(), strict=True):
         if end >= 0:

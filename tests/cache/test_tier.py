@@ -8,31 +8,23 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from stratalog.cache import file_tiers
-from stratalog.cache.errors import CacheUnusable, InvalidCacheConfig
-from stratalog.cache.file_tiers import FileTier, PersistentMemoryTier, PrivateFileTier
-from stratalog.cache.tier import PAGE_BYTES, HeapTier, OffHeapTier, Tier
+from stratalog.cache import tier as tiers
+from stratalog.cache.errors import CacheUnusable
+from stratalog.cache.tier import PAGE_BYTES, Tier
 
 Maker = Callable[[int], Tier]
 SIZE_BYTES = 1 << 20
 TIERS = ["heap", "off-heap", "private-file", "persistent"]
-FILE_TIERS: list[type[FileTier]] = [PrivateFileTier, PersistentMemoryTier]
+FILE_TIERS = ["private-file", "persistent"]
 
 
 @pytest.fixture(params=TIERS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Maker:
-    makers: dict[str, Maker] = {
-        "heap": HeapTier,
-        "off-heap": OffHeapTier,
-        "private-file": lambda size: PrivateFileTier(size, tmp_path),
-        "persistent": lambda size: PersistentMemoryTier(size, tmp_path),
-    }
-    return makers[request.param]
+    return lambda size: Tier(request.param, size, tmp_path)
 
 
 def test_a_new_tier_is_zero_and_as_large_as_asked_for(make: Maker) -> None:
@@ -65,12 +57,6 @@ def test_size_zero_turns_a_tier_off(make: Maker) -> None:
     tier.close()
 
 
-@pytest.mark.parametrize("size", [-1, 1.5, "64", None, True])
-def test_a_wrong_size_is_refused_with_a_sentence(make: Maker, size: Any) -> None:
-    with pytest.raises(InvalidCacheConfig, match="number of bytes"):
-        make(size)
-
-
 @pytest.mark.parametrize("size", [1 << 59, 1 << 70])
 def test_more_than_there_is_is_an_error_at_open(make: Maker, size: int) -> None:
     with pytest.raises(CacheUnusable, match="cannot have"):
@@ -79,10 +65,10 @@ def test_more_than_there_is_is_an_error_at_open(make: Maker, size: int) -> None:
 
 def test_memory_that_the_machine_does_not_have_is_an_error_and_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stratalog.cache.tier.available_bytes", lambda: 20 << 20)
-    for kind in (HeapTier, OffHeapTier):
+    for name in ("heap", "off-heap"):
         with pytest.raises(CacheUnusable, match="only 20,971,520 bytes are available"):
-            kind(21 << 20)
-        kind(19 << 20).close()
+            Tier(name, 21 << 20)
+        Tier(name, 19 << 20).close()
 
 
 def test_closing_gives_the_memory_up_and_leaves_a_reader_alive(make: Maker) -> None:
@@ -95,50 +81,48 @@ def test_closing_gives_the_memory_up_and_leaves_a_reader_alive(make: Maker) -> N
     tier.close()
 
 
-@pytest.mark.parametrize("kind", FILE_TIERS)
-def test_a_missing_folder_is_named(kind: type[FileTier], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FILE_TIERS)
+def test_a_missing_folder_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(CacheUnusable, match=r"missing.*no such folder"):
-        kind(SIZE_BYTES, tmp_path / "missing")
-    kind(0, tmp_path / "missing")  # a tier that is off needs none
+        Tier(name, SIZE_BYTES, tmp_path / "missing")
+    Tier(name, 0, tmp_path / "missing")  # a tier that is off needs none
 
 
-@pytest.mark.parametrize("kind", FILE_TIERS)
+@pytest.mark.parametrize("name", FILE_TIERS)
 def test_a_full_disk_is_an_error_at_open_that_leaves_nothing(
-    kind: type[FileTier], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_file: int, _offset: int, _size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(CacheUnusable, match="No space left"):
-        kind(SIZE_BYTES, tmp_path)
+        Tier(name, SIZE_BYTES, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("kind", FILE_TIERS)
+@pytest.mark.parametrize("name", FILE_TIERS)
 def test_a_file_may_take_all_the_space_there_is_and_no_byte_more(
-    kind: type[FileTier], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = SimpleNamespace(f_bavail=SIZE_BYTES // 4096, f_frsize=4096)
     monkeypatch.setattr(os, "fstatvfs", lambda _file: free)
-    kind(SIZE_BYTES, tmp_path).close()
+    Tier(name, SIZE_BYTES, tmp_path).close()
     with pytest.raises(CacheUnusable, match="bytes are free there"):
-        kind(SIZE_BYTES + 4096, tmp_path)
+        Tier(name, SIZE_BYTES + 4096, tmp_path)
 
 
-@pytest.mark.parametrize("kind", FILE_TIERS)
-def test_the_file_has_its_space_and_no_name(
-    kind: type[FileTier], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", FILE_TIERS)
+def test_the_file_has_its_space_and_no_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks: list[int] = []
-    really = file_tiers.reserve
+    really = tiers.reserve
 
     def look(file: int, size_bytes: int) -> None:
         really(file, size_bytes)
         blocks.append(os.fstat(file).st_blocks * 512)
 
-    monkeypatch.setattr(file_tiers, "reserve", look)
-    tier = kind(SIZE_BYTES, tmp_path)
+    monkeypatch.setattr(tiers, "reserve", look)
+    tier = Tier(name, SIZE_BYTES, tmp_path)
     assert blocks[-1] >= SIZE_BYTES and not list(tmp_path.iterdir())
     assert tier.kind in ("private", "map-sync", "shared")
 
@@ -153,17 +137,17 @@ def test_persistent_memory_falls_back_to_a_shared_mapping(tmp_path: Path, monkey
             raise OSError(errno.EOPNOTSUPP, "no DAX here")
         return real(file, size, flags=flags)
 
-    monkeypatch.setattr("stratalog.cache.file_tiers.mmap.mmap", without_dax)
-    assert PersistentMemoryTier(SIZE_BYTES, tmp_path).kind == "shared"
+    monkeypatch.setattr("stratalog.cache.tier.mmap.mmap", without_dax)
+    assert Tier("persistent", SIZE_BYTES, tmp_path).kind == "shared"
     assert asked == [0x80003, mmap.MAP_SHARED]
 
 
 def test_persistent_memory_says_when_map_sync_is_active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = mmap.mmap
-    monkeypatch.setattr("stratalog.cache.file_tiers.mmap.mmap", lambda file, size, flags: real(file, size))
-    assert PersistentMemoryTier(SIZE_BYTES, tmp_path).kind == "map-sync"
+    monkeypatch.setattr("stratalog.cache.tier.mmap.mmap", lambda file, size, flags: real(file, size))
+    assert Tier("persistent", SIZE_BYTES, tmp_path).kind == "map-sync"
 
 
 def test_mappings_begin_at_a_page(tmp_path: Path) -> None:
-    for tier in (OffHeapTier(SIZE_BYTES), PrivateFileTier(SIZE_BYTES, tmp_path)):
+    for tier in (Tier("off-heap", SIZE_BYTES), Tier("private-file", SIZE_BYTES, tmp_path)):
         assert np.frombuffer(tier.view, np.uint8).ctypes.data % PAGE_BYTES == 0

@@ -24,15 +24,15 @@ from stratalog.perf.machine.folders import run_folder
 from stratalog.perf.workload.checker import WrongResult
 from stratalog.store import (
     MessageStore,
-    StoreConfig,
     StoreCorrupt,
     StoreError,
     StoreLocked,
     StoreUnreadable,
     StoreUnusable,
 )
+from stratalog.store.testing import TunedConfig
 
-SMALL = StoreConfig(lanes=2, segment_bytes=64 << 10, max_message_bytes=16_384, max_frame_bytes=16_384, recent_bytes=0)
+SMALL = TunedConfig(lanes=2, segment_bytes=64 << 10, max_message_bytes=16_384, max_frame_bytes=16_384, recent_bytes=0)
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from stratalog.store import MessageStore, StoreConfig, StoreError
+from stratalog.store import MessageStore, StoreError
+from stratalog.store.testing import TunedConfig
 from tests.store.helpers import PATIENCE_S
 from tests.store.kill import payload
 
@@ -92,7 +93,7 @@ class Child:
         """From opening to closing; every stage may meet the fault."""
         order = self.order
         try:
-            store = MessageStore.open(order.path, StoreConfig(**order.config))
+            store = MessageStore.open(order.path, TunedConfig(**order.config))
         except StoreError as error:
             complain("open", error)
             say(end=False)

@@ -22,8 +22,9 @@ DATA = bytes(40_000)  # one a segment
 
 MANY_SEGMENTS = """
 import resource, sys
-from stratalog import MessageStore, StoreConfig
-config = StoreConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
+from stratalog import MessageStore
+from stratalog.testing import TunedConfig
+config = TunedConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
 with MessageStore.open(sys.argv[1], config) as store:
     for index in range(220):
         store.append("t", 0, bytes(40_000))
@@ -42,9 +43,10 @@ def test_store_of_many_segments_needs_few_file_descriptors(tmp_path: Path, limit
 
 LOOKED_AT = """
 import resource, sys
-from stratalog import MessageStore, StoreConfig, StoreError
+from stratalog import MessageStore, StoreError
+from stratalog.testing import TunedConfig
 from stratalog.tools import inspect_folder, verify_folder
-config = StoreConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0, lanes=2)
+config = TunedConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0, lanes=2)
 store = MessageStore.open(sys.argv[1], config)
 for index in range(300):
     store.append("t", index % 3, bytes(3000))

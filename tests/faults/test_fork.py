@@ -11,9 +11,10 @@ from tests.store.helpers import contents, run_child, tiny
 
 FORKING = """
 import asyncio, os, signal, sys, threading, time
-from stratalog import MessageStore, StoreClosed, StoreConfig, StoreLocked
+from stratalog import MessageStore, StoreClosed, StoreLocked
+from stratalog.testing import TunedConfig
 path, use, end = sys.argv[1:]
-config = StoreConfig(segment_bytes=1 << 20, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
+config = TunedConfig(segment_bytes=1 << 20, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
 store = MessageStore.open(path, config)
 for index in range(20):
     store.append("t", 0, b"before %d" % index)

@@ -25,12 +25,13 @@ SETTINGS = {"segment_bytes": 64 << 10, "max_message_bytes": 64 << 10, "max_frame
 
 LIMITED = """
 import json, os, resource, signal, sys
-from stratalog import MessageStore, StoreConfig, StoreError, StoreFull, StorePoisoned
+from stratalog import MessageStore, StoreError, StoreFull, StorePoisoned
+from stratalog.testing import TunedConfig
 from tests.store.helpers import without_marks
 path, limit, prepared, durability = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 def settings(segment_bytes):
-    return StoreConfig(segment_bytes=segment_bytes, max_frame_bytes=65536, recent_bytes=0, durability=durability)
+    return TunedConfig(segment_bytes=segment_bytes, max_frame_bytes=65536, recent_bytes=0, durability=durability)
 store = MessageStore.open(path, settings(65536))
 without_marks(store)  # blocks are counted
 told = {}
@@ -137,11 +138,12 @@ except StoreError as error:
 def test_prewriting_more_than_there_is_room_for_is_store_full(tmp_path: Path) -> None:
     code = """
 import resource, signal, sys
-from stratalog import MessageStore, StoreConfig, StoreFull
+from stratalog import MessageStore, StoreFull
+from stratalog.testing import TunedConfig
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
-    MessageStore.open(sys.argv[1], StoreConfig(segment_bytes=2 << 20, prewrite_bytes=4 << 20))
+    MessageStore.open(sys.argv[1], TunedConfig(segment_bytes=2 << 20, prewrite_bytes=4 << 20))
 except StoreFull as error:
     print("StoreFull", error)
 """
@@ -187,8 +189,9 @@ def test_full_disk_can_be_recovered_from_once_there_is_space(small_disk: Path) -
     home = small_disk / "store"
     code = """
 import os, sys
-from stratalog import MessageStore, StoreConfig, StoreError
-store = MessageStore.open(sys.argv[1], StoreConfig(segment_bytes=65536, max_frame_bytes=65536, recent_bytes=0))
+from stratalog import MessageStore, StoreError
+from stratalog.testing import TunedConfig
+store = MessageStore.open(sys.argv[1], TunedConfig(segment_bytes=65536, max_frame_bytes=65536, recent_bytes=0))
 count = 0
 try:
     while True:

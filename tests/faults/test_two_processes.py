@@ -16,11 +16,12 @@ PROCESSES = 4
 ROUNDS = 2
 RACER = """
 import sys
-from stratalog import MessageStore, StoreConfig, StoreError
+from stratalog import MessageStore, StoreError
+from stratalog.testing import TunedConfig
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    store = MessageStore.open(sys.argv[1], StoreConfig(segment_bytes=65536, lanes=2, recent_bytes=0))
+    store = MessageStore.open(sys.argv[1], TunedConfig(segment_bytes=65536, lanes=2, recent_bytes=0))
 except StoreError as error:
     print(type(error).__name__, flush=True)
 else:

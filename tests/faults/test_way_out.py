@@ -12,6 +12,7 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreFull, StoreReader, inspect_folder, verify_folder
 from stratalog.store.subscriptions.subscription import Subscription
+from stratalog.store.testing import TunedConfig
 from tests.store.helpers import run_child
 
 from .mounts import tmpfs
@@ -22,7 +23,7 @@ PATIENCE_S = 20.0
 
 def config(**settings: object) -> StoreConfig:
     given = {"segment_bytes": 256 << 10, "max_message_bytes": 32 << 10, "max_frame_bytes": 64 << 10, "recent_bytes": 0}
-    return StoreConfig(**{**given, **settings})  # type: ignore[arg-type]
+    return TunedConfig(**{**given, **settings})  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from stratalog.store import CacheConfig, Message, MessageStore, ShardWriter, StoreConfig, commit_shards
+from stratalog.store import Message, MessageStore, ShardWriter, StoreConfig, commit_shards
 from stratalog.store.log.lane import Lane
 from stratalog.store.shards import lane_attach
+from stratalog.store.testing import TunedCacheConfig, TunedConfig
 from tests.store.helpers import (
     Queue,
     Snapshot,
@@ -78,7 +79,7 @@ class Plan(NamedTuple):
 
 def config(**changes: Any) -> StoreConfig:
     """The smallest segments there are, and small frames."""
-    return StoreConfig(
+    return TunedConfig(
         **{
             "segment_bytes": 64 * KIB, "max_message_bytes": 16 * KIB, "max_frame_bytes": 16 * KIB, "recent_bytes": 0,
             "memory_limit_bytes": 0, **changes,
@@ -88,7 +89,7 @@ def config(**changes: Any) -> StoreConfig:
 
 def with_caches() -> StoreConfig:
     """The same with a message cache and a read cache."""
-    cache = CacheConfig(off_heap_bytes=256 * KIB, block_bytes=4096)
+    cache = TunedCacheConfig(off_heap_bytes=256 * KIB, block_bytes=4096)
     return config(cache=cache, read_cache_bytes=256 * KIB)
 
 

@@ -19,7 +19,7 @@ from .mutants import Mutant, draw
 from .run import covering_tests, try_mutant
 
 ONLY = "cache/cursors.py"
-TEST = "tests/cache/test_cursors.py::test_only_active_cursors_hold_messages_back_from_release"
+TEST = "tests/cache/test_cursors.py::test_a_message_is_wanted_while_some_cursor_is_near"
 
 SAMPLE = """def find(numbers, wanted):
     at = 0
@@ -64,8 +64,8 @@ def test_tests_of_a_line_come_in_order_of_speed_and_within_the_budget() -> None:
 def test_mutant_is_killed_by_a_failing_test_and_survives_a_passing_one(tmp_path: Path) -> None:
     tree = copy_checkout(tmp_path / "tree")
     text = (tree / ONLY).read_text()
-    line = next(at for at, row in enumerate(text.splitlines(), 1) if "def floor" in row)
-    mutant = Mutant(ONLY, line, line, None, text.replace("next_offset - position <", "next_offset + position <"), "")
+    line = next(at for at, row in enumerate(text.splitlines(), 1) if "def wanted" in row)
+    mutant = Mutant(ONLY, line, line, None, text.replace("offsets - positions <", "offsets + positions <"), "")
     killed = try_mutant(tree, mutant, contexts(TEST, line=line), 10.0)
     assert (killed.result, killed.by) == ("killed", TEST)
     assert try_mutant(tree, mutant._replace(source=text), contexts(TEST, line=line), 10.0).result == "survived"
@@ -79,7 +79,7 @@ def test_change_of_the_same_length_is_seen_in_a_copy_that_is_compiled(tmp_path: 
     tree = copy_checkout(tmp_path / "tree")
     warm_up(tree, ["tests/cache/test_cursors.py"])
     text = (tree / ONLY).read_text()
-    mutant = Mutant(ONLY, 1, 1, None, text.replace("next_offset - position <", "next_offset + position <"), "")
+    mutant = Mutant(ONLY, 1, 1, None, text.replace("offsets - positions <", "offsets + positions <"), "")
     assert len(mutant.source) == len(text) and list(tree.glob("cache/__pycache__/cursors.*.pyc"))
     for source, result in ((mutant.source, "killed"), (text, "survived"), (mutant.source, "killed")):
         assert try_mutant(tree, mutant._replace(source=source), contexts(TEST), 10.0).result == result

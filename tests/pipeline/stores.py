@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from stratalog import MessageStore, StoreConfig, StoreReader
+from stratalog.store.testing import TunedConfig
 
 STREAMS = [("orders", 0), ("orders", 1), ("bills", 0), ("bills", 70_000), ("é", 3)]
-SMALL = StoreConfig(segment_bytes=256 << 10, max_message_bytes=64 << 10, max_frame_bytes=64 << 10, recent_bytes=0)
+SMALL = TunedConfig(segment_bytes=256 << 10, max_message_bytes=64 << 10, max_frame_bytes=64 << 10, recent_bytes=0)
 
 
 class Row(NamedTuple):

@@ -46,9 +46,9 @@ CACHE: dict[str, Bug] = {
     "cache: the last fragment of a message is cut one byte late": Bug(
         "cache/edge.py", "ends - tails, ends)", "ends - tails + 1, ends)", ("tests/cache/test_edge.py",),
     ),
-    "cache: a scan pushes out what is read again and again": Bug(
-        "cache/read_cache.py", "self._evict(self._rest or self._protected)",
-        "self._evict(self._protected or self._rest)",
+    "cache: what was read last goes first": Bug(
+        "cache/read_cache.py", "self._remove(next(iter(self._runs.values())))",
+        "self._remove(next(reversed(self._runs.values())))",
         ("tests/cache/test_read_cache.py",),
     ),
     "cache: a cached message is believed without its checksum": Bug(

@@ -11,7 +11,7 @@ from stratalog.store import MessageStore, OffsetOutOfRange, StorePoisoned, Store
 from stratalog.store.format.records import RECORDS_TOPIC
 from stratalog.store.log.request import Barrier, cut
 from stratalog.store.log.ticket import SubmitRequest
-from stratalog.store.testing import SimulatedDisk
+from stratalog.store.testing import SimulatedDisk, TunedConfig
 
 from ..store.helpers import scanned
 from .check import BrokenPromise
@@ -97,7 +97,7 @@ class Callers:
         for lane in {stream.lane.index: stream.lane for stream in streams}.values():
             picked = [i for i, stream in enumerate(streams) if stream.lane is lane]
             columns = [streams[i] for i in picked], [datas[i] for i in picked], [sizes[i] for i in picked]
-            groups = cut(*columns, store.config.frame_bytes)
+            groups = cut(*columns, TunedConfig.of(store.config).frame_bytes)
             for group in groups:
                 group.stream.lane.queue.put(group)
             at = 0

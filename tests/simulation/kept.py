@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from stratalog.store import MessageStore, StoreConfig
-from stratalog.store.testing import SimulatedDisk
+from stratalog.store import MessageStore
+from stratalog.store.testing import SimulatedDisk, TunedConfig
 
 from .engine import (
     changes_of_topic,
@@ -30,7 +30,7 @@ from .shape import KIB
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 VERSION = 1
 NAMES = ("closed", "crashed")
-CONFIG = StoreConfig(segment_bytes=64 * KIB, max_message_bytes=16 * KIB, max_frame_bytes=16 * KIB, recent_bytes=0)
+CONFIG = TunedConfig(segment_bytes=64 * KIB, max_message_bytes=16 * KIB, max_frame_bytes=16 * KIB, recent_bytes=0)
 FIRST_MS = 1_700_000_000_000
 TRIMMED_BEHIND = 5  # this frame
 UNREAD_FRAMES = {0, 1, 2, 6}  # of the first segment: they have messages that are trimmed, and the records

@@ -7,11 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from stratalog.store import CacheConfig, StoreConfig
+from stratalog.store import StoreConfig
 from stratalog.store.config import Alignment, Durability
+from stratalog.store.testing import TunedCacheConfig, TunedConfig
 
 KIB = 1 << 10
-SMALL_CACHE = CacheConfig(heap_bytes=32 * KIB, off_heap_bytes=64 * KIB, block_bytes=4 * KIB, edge_bytes=16 * KIB)
+SMALL_CACHE = TunedCacheConfig(heap_bytes=32 * KIB, off_heap_bytes=64 * KIB, block_bytes=4 * KIB, edge_bytes=16 * KIB)
 
 Part = Literal[
     "retention", "repair", "lanes", "settings", "relative", "interrupts", "kills", "trims", "readers", "reads"
@@ -34,7 +35,7 @@ class Settings:
 
     def config(self, lanes: int) -> StoreConfig:
         """For the store."""
-        return StoreConfig(
+        return TunedConfig(
             lanes=lanes, durability=self.durability, alignment=self.alignment, segment_bytes=self.segment_bytes,
             prewrite_bytes=self.prewrite_bytes, max_message_bytes=self.max_message_bytes, max_frame_bytes=16 * KIB,
             recent_bytes=0, retention_bytes=self.retention_bytes, retention_ms=self.retention_ms,

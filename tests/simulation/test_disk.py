@@ -19,6 +19,7 @@ from stratalog.store.testing import (
     PowerCut,
     SimulatedDisk,
     SimulatedFile,
+    TunedConfig,
 )
 
 from .engine import home
@@ -363,7 +364,7 @@ def test_every_change_is_told_before_it_happens(disk: SimulatedDisk) -> None:
 def test_real_store_with_its_threads_runs_on_it(tmp_path: Path) -> None:
     """As the package's docstring shows it: append, cut the power, open what is left."""
     disk = SimulatedDisk()
-    config = StoreConfig(segment_bytes=64 << 10, max_message_bytes=8192, max_frame_bytes=8192, recent_bytes=0)
+    config = TunedConfig(segment_bytes=64 << 10, max_message_bytes=8192, max_frame_bytes=8192, recent_bytes=0)
     with MessageStore.open(tmp_path, config, disk=disk) as store:
         sent = {store.append("t", 0, b"%d" % i * 500): b"%d" % i * 500 for i in range(100)}
         for seed in range(10):

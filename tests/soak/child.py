@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stratalog.store import (
-    CacheConfig,
     MessageStore,
     OffsetOutOfRange,
     StoreConfig,
@@ -32,7 +31,7 @@ from stratalog.store import (
     StorePoisoned,
 )
 from stratalog.store.format.layout import checksum64
-from stratalog.store.testing import Fault
+from stratalog.store.testing import Fault, TunedCacheConfig, TunedConfig
 
 from .consumers import Consumer, later_ms
 from .disk import FaultyDisk
@@ -95,7 +94,7 @@ class Plan:
     def store_config(self) -> StoreConfig:
         """The settings of the life's store."""
         cache = self.config.get("cache")
-        return StoreConfig(**{**self.config, "cache": CacheConfig(**cache) if cache is not None else None})
+        return TunedConfig(**{**self.config, "cache": TunedCacheConfig(**cache) if cache is not None else None})
 
     def as_json(self) -> str:
         """As the child's argument."""

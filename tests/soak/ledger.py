@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stratalog.store import MessageStore, StoreConfig, verify_folder
+from stratalog.store import MessageStore, verify_folder
+from stratalog.store.testing import TunedConfig
 
 from ..clocks import WallClock
 from .child import QUEUE_COUNT, TOPIC, seed_of
@@ -48,7 +49,7 @@ class Ledger:
         """
         if not self.path.exists():
             return 0  # the fault was met before there was a store
-        config = StoreConfig(segment_bytes=64 << 10, recent_bytes=0)
+        config = TunedConfig(segment_bytes=64 << 10, recent_bytes=0)
         with MessageStore.open(self.path, config, clock=WallClock(lambda: END_MS)) as store:  # all is due then
             if store.losses:
                 raise Violation(f"losses: {store.losses}")

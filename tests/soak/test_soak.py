@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, StoreConfig
+from stratalog.store.testing import TunedConfig
 from tests.seeds import draw_seed
 
 from . import run as soak
@@ -21,7 +22,7 @@ from .ledger import Ledger, Violation
 from .plan import DISK_KINDS, KINDS, draw
 
 LONG_S = 100.0
-SMALL = StoreConfig(segment_bytes=64 << 10, recent_bytes=0)
+SMALL = TunedConfig(segment_bytes=64 << 10, recent_bytes=0)
 
 
 def test_short_soak_tries_every_kind_and_finds_nothing(tmp_path: Path) -> None:

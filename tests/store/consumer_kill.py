@@ -27,6 +27,7 @@ from pathlib import Path
 from stratalog.store import MessageStore, StoreConfig, Subscription
 from stratalog.store.delayed import decisions, delays
 from stratalog.store.subscriptions import journal
+from stratalog.store.testing import TunedConfig
 
 from ..clocks import WallClock
 from ..seeds import draw_seed
@@ -49,7 +50,7 @@ Place = tuple[int, int]  # (queue id, offset)
 
 def config() -> StoreConfig:
     """Small segments, of which retention takes the oldest."""
-    return StoreConfig(
+    return TunedConfig(
         segment_bytes=SEGMENT_BYTES, max_message_bytes=16 << 10, max_frame_bytes=16 << 10, recent_bytes=0,
         retention_bytes=8 * SEGMENT_BYTES, memory_limit_bytes=0,
     )  # fmt: skip

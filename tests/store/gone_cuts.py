@@ -13,7 +13,7 @@ from unittest import mock
 
 from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.segment import sealing
-from stratalog.store.testing import SimulatedDisk
+from stratalog.store.testing import SimulatedDisk, TunedConfig
 
 FOLDER = Path("/store")
 TOPICS = ("a", "b", "c", "d")
@@ -63,7 +63,7 @@ def run(seed: int, lives: int = 14) -> tuple[int, int]:
         for name, value in small.items():
             patched.enter_context(mock.patch.object(sealing, name, value))
         lanes = 1 + seed // 2 % 2
-        config = StoreConfig(lanes=lanes, segment_bytes=SEGMENT, prewrite_bytes=0, retention_bytes=lanes * 5 * SEGMENT)
+        config = TunedConfig(lanes=lanes, segment_bytes=SEGMENT, prewrite_bytes=0, retention_bytes=lanes * 5 * SEGMENT)
         disk, model, opened, forgotten = SimulatedDisk(), Model(), 0, 0
         for _ in range(lives):
             cuts: list[tuple[SimulatedDisk, Model]] = []

@@ -21,6 +21,7 @@ from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
 from stratalog.store.format.live_page import LIVE_FILE
 from stratalog.store.segment.scanner import ChunkReader, FrameScanner
+from stratalog.store.testing import TunedConfig
 
 KIB = 1 << 10
 PATIENCE_S = 100.0  # until something counts as hanging; no test waits so long on any machine that is alive
@@ -37,7 +38,7 @@ def small(**changes: Any) -> StoreConfig:
         "segment_bytes": 256 * KIB, "max_message_bytes": 64 * KIB, "max_frame_bytes": 64 * KIB,
         "recent_bytes": 0,
     }  # fmt: skip
-    return StoreConfig(**{**settings, **changes})
+    return TunedConfig(**{**settings, **changes})
 
 
 def tiny(**changes: Any) -> StoreConfig:

@@ -21,10 +21,11 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stratalog.store import CacheConfig, MessageStore, OffsetOutOfRange, StoreConfig
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreConfig
 from stratalog.store.config import Alignment, Durability
 from stratalog.store.format.layout import checksum64, lane_name
 from stratalog.store.log.streams import lane_of
+from stratalog.store.testing import TunedCacheConfig, TunedConfig
 
 from ..seeds import draw_seed
 from .killing import PIPE, told_until_killed
@@ -47,10 +48,10 @@ class Settings(NamedTuple):
 
     def config(self) -> StoreConfig:
         """Small segments, so that they roll and are sealed all the time."""
-        return StoreConfig(
+        return TunedConfig(
             lanes=self.lanes, alignment=self.alignment, durability=self.durability,
             segment_bytes=SEGMENT_BYTES, max_message_bytes=64 << 10, max_frame_bytes=64 << 10, recent_bytes=0,
-            cache=CacheConfig(off_heap_bytes=self.cache_bytes, block_bytes=4096) if self.cache_bytes else None,
+            cache=TunedCacheConfig(off_heap_bytes=self.cache_bytes, block_bytes=4096) if self.cache_bytes else None,
             read_cache_bytes=self.cache_bytes, retention_bytes=self.retention_bytes or None,
         )  # fmt: skip
 

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from stratalog.store import Message, MessageStore, StoreConfig
+from stratalog.store import Message, MessageStore
+from stratalog.store.testing import TunedConfig
 
 from .kill import QUEUE_COUNT, TOPIC, payload
 
@@ -87,7 +88,7 @@ class Writer:
         self.left = 1 << 60 if life.is_killed else life.messages
         self.seed = seed
         self.pipe = pipe
-        self.store = MessageStore.open(path, StoreConfig(**life.config))
+        self.store = MessageStore.open(path, TunedConfig(**life.config))
 
     def run(self) -> None:
         """Until it is killed, or has appended its messages."""

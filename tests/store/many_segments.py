@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stratalog.store import MessageStore, StoreConfig, StoreReader, compact_store
+from stratalog.store import MessageStore, StoreReader, compact_store
+from stratalog.store.testing import TunedConfig
 
 from ..seeds import draw_seed
 from .helpers import KIB, PATIENCE_S, ROOT
@@ -31,7 +32,7 @@ READERS = 3
 READS = 2_000  # random places
 MORE = 40  # batches that come while readers follow
 COMPACTED_BYTES = 64 << 20
-SETTINGS = StoreConfig(segment_bytes=64 * KIB, max_frame_bytes=64 * KIB, max_message_bytes=64 * KIB, recent_bytes=0)
+SETTINGS = TunedConfig(segment_bytes=64 * KIB, max_frame_bytes=64 * KIB, max_message_bytes=64 * KIB, recent_bytes=0)
 
 
 def data_of(queue: int, offset: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from stratalog.store import (
 )
 from stratalog.store.device.ring import Ring
 from stratalog.store.read.caches import RECENT_BYTES, Caches
+from stratalog.store.testing import TunedCacheConfig, TunedConfig
 
 from ..seeds import draw_seed
 from .helpers import (
@@ -45,16 +47,16 @@ SIZES = (64, 2000, 40_000)
 SETTINGS: dict[str, dict[str, Any]] = {
     "one tier": {"cache": CacheConfig(off_heap_bytes=64 * MIB)},
     "two small tiers": {"cache": CacheConfig(heap_bytes=256 * KIB, off_heap_bytes=MIB)},
-    "small blocks": {"cache": CacheConfig(off_heap_bytes=MIB, block_bytes=512)},
+    "small blocks": {"cache": TunedCacheConfig(off_heap_bytes=MIB, block_bytes=512)},
     "computed threshold": {
-        "cache": CacheConfig(off_heap_bytes=2 * MIB, expected_bytes=8 * MIB, edge_bytes=MIB, block_bytes=4096)
+        "cache": TunedCacheConfig(off_heap_bytes=2 * MIB, expected_bytes=8 * MIB, edge_bytes=MIB, block_bytes=4096)
     },
-    "fixed threshold": {"cache": CacheConfig(threshold_bytes=3000, edge_bytes=MIB)},
-    "released when read": {"cache": CacheConfig(off_heap_bytes=64 * MIB, release_on_read=True)},
-    "active readers": {"cache": CacheConfig(active_backlog_messages=20)},
+    "edges": {"cache": CacheConfig(off_heap_bytes=2 * MIB, expected_bytes=8 * MIB, edges=True)},
+    "released when read": {"cache": CacheConfig(off_heap_bytes=64 * MIB, readers="once")},
+    "active readers": {"cache": TunedCacheConfig(readers="near", active_backlog_messages=20)},
     "read cache": {"read_cache_bytes": 2 * MIB},
     "both caches": {"cache": CacheConfig(off_heap_bytes=MIB), "read_cache_bytes": MIB},
-    "edges alone": {"cache": CacheConfig(off_heap_bytes=0, edge_bytes=MIB)},
+    "edges alone": {"cache": TunedCacheConfig(off_heap_bytes=0, edge_bytes=MIB)},
     "nothing": {"cache": CacheConfig(off_heap_bytes=0)},
     "two lanes": {"lanes": 2, "cache": CacheConfig(off_heap_bytes=64 * MIB)},
 }
@@ -226,7 +228,7 @@ def test_a_reader_that_goes_on_is_served_by_what_was_read_ahead(tmp_path: Path) 
 def test_edges_save_the_bytes_they_hold(tmp_path: Path) -> None:
     device = {}
     for edge_bytes in (0, 4 * MIB):
-        settings = CacheConfig(off_heap_bytes=0, edge_bytes=edge_bytes)
+        settings = TunedCacheConfig(off_heap_bytes=0, edge_bytes=edge_bytes)
         with MessageStore.open(tmp_path / str(edge_bytes), small(cache=settings)) as store:
             rows = fill(store, random.Random(3), {}, 3000)
             before = reads(store)["device_bytes"]
@@ -278,7 +280,8 @@ def test_bytes_that_went_bad_in_the_read_cache_are_read_from_the_log(tmp_path: P
         some = {at: rows["t", 0][at] for at in range(10)}
         assert store.get_range("t", 0, 0, 10) == some
         assert store._caches.reads is not None
-        store._caches.reads.cache.space.tiers[0].view[:] = bytes(2 * MIB)
+        for run in store._caches.reads._runs.values():
+            run.batch = replace(run.batch, payload=memoryview(bytes(len(run.batch.payload))))
         assert store.get_range("t", 0, 0, 10) == some
         assert reads(store)["unsound_messages"] == 10
         assert [message.data for message in store.read("t", 0, 0, 10)] == list(some.values())
@@ -412,7 +415,9 @@ def test_reading_releases_what_was_read_if_that_is_wanted(tmp_path: Path) -> Non
 
 
 def test_only_what_an_active_reader_will_want_is_cached(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path, small(cache=CacheConfig(active_backlog_messages=100))) as store:
+    with MessageStore.open(
+        tmp_path, small(cache=TunedCacheConfig(readers="near", active_backlog_messages=100))
+    ) as store:
         for queue in range(2):
             for _ in range(50):
                 store.append("t", queue, b"before anybody reads")
@@ -429,7 +434,7 @@ def test_only_what_an_active_reader_will_want_is_cached(tmp_path: Path) -> None:
 
 
 def test_retention_takes_messages_from_the_caches_as_well(tmp_path: Path) -> None:
-    settings = CacheConfig(off_heap_bytes=64 * MIB, evict=False)
+    settings = TunedCacheConfig(off_heap_bytes=64 * MIB, evict=False)
     config = tiny(cache=settings, read_cache_bytes=MIB, retention_bytes=400 * KIB)
     with MessageStore.open(tmp_path, config) as store:
         messages = cache_of(store)
@@ -497,7 +502,7 @@ def test_the_plans_own_tiers_can_be_asked_for() -> None:
 
 
 def test_what_is_set_stands_whatever_the_plan_says(tmp_path: Path) -> None:
-    assert Caches(StoreConfig(recent_bytes=5 * MIB)).recent_bytes == 5 * MIB
+    assert Caches(TunedConfig(recent_bytes=5 * MIB)).recent_bytes == 5 * MIB
     assert Caches(StoreConfig()).recent_bytes <= RECENT_BYTES
     nothing = Caches(StoreConfig(memory_limit_bytes=0))
     assert (nothing.plan, nothing.recent_bytes) == (None, RECENT_BYTES)
@@ -523,7 +528,7 @@ def test_other_wrong_settings_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="CacheConfig"):
         StoreConfig(cache=wrong)
     with pytest.raises(InvalidConfig, match="read_cache_bytes"):
-        StoreConfig(read_cache_bytes=-1)
+        TunedConfig(read_cache_bytes=-1)
 
 
 @pytest.mark.parametrize(
@@ -540,7 +545,7 @@ def test_a_tier_that_cannot_be_had_is_an_error_at_open_and_harms_nothing(
     with MessageStore.open(tmp_path, tiny()) as store:
         store.append("t", 0, b"safe")
     with pytest.raises(StoreUnusable, match=words):
-        MessageStore.open(tmp_path, tiny(cache=CacheConfig(**settings)))
+        MessageStore.open(tmp_path, tiny(cache=TunedCacheConfig(**settings)))
     with MessageStore.open(tmp_path, tiny()) as store:
         assert store.get_range("t", 0, 0, 1) == {0: b"safe"}
 

@@ -24,7 +24,6 @@ from stratalog.store import (
     MessageTooLarge,
     PublishBufferFull,
     StoreClosed,
-    StoreConfig,
     StoreError,
     StoreFull,
     StorePoisoned,
@@ -34,6 +33,7 @@ from stratalog.store.api.batch_ticket import GroupsTicket
 from stratalog.store.device.ring import Ring
 from stratalog.store.format.records import Low
 from stratalog.store.log.trims import trim_requests
+from stratalog.store.testing import TunedConfig
 
 from ..seeds import draw_seed
 from .disks import FailingDisk, GatedDisk
@@ -130,7 +130,7 @@ def test_many_streams_in_one_call(tmp_path: Path, queues: int) -> None:
     count = 9000
     table = tuple(("t", queue) for queue in range(queues))
     index = np.arange(count) * 7 % queues
-    with MessageStore.open(tmp_path, StoreConfig(max_frame_bytes=1 << 20)) as opened:
+    with MessageStore.open(tmp_path, TunedConfig(max_frame_bytes=1 << 20)) as opened:
         if queues > 65_536:
             every = opened.append_columns(table, np.arange(queues), np.zeros(queues, int), b"")
             assert not every.any()
@@ -145,7 +145,7 @@ def test_many_streams_in_one_call(tmp_path: Path, queues: int) -> None:
 def test_large_messages_and_long_payloads(tmp_path: Path) -> None:
     """Wide lengths; a call of several frames; messages across the ring's end."""
     rng = np.random.default_rng(draw_seed())
-    config = StoreConfig(max_message_bytes=200_000, max_frame_bytes=100_000, segment_bytes=1 << 20, recent_bytes=0)
+    config = TunedConfig(max_message_bytes=200_000, max_frame_bytes=100_000, segment_bytes=1 << 20, recent_bytes=0)
     with MessageStore.open(tmp_path, config) as opened:
         following: dict[Any, int] = {}
         for _ in range(5):

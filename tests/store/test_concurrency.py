@@ -241,11 +241,12 @@ def test_interrupts_at_random_moments_stall_nobody_and_mix_nothing_up(tmp_path: 
 SIGNALLED = """
 import os, signal, sys, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored: in a script's background, by nohup
-from stratalog import MessageStore, StoreConfig
+from stratalog import MessageStore
+from stratalog.testing import TunedConfig
 from tests.store.disks import GatedDisk
 from tests.store.helpers import handed_over, until
 disk = GatedDisk()
-store = MessageStore.open(sys.argv[1], StoreConfig(segment_bytes=65536, recent_bytes=0), disk=disk)
+store = MessageStore.open(sys.argv[1], TunedConfig(segment_bytes=65536, recent_bytes=0), disk=disk)
 store.append("t", 0, b"first")
 disk.gate.clear()
 others = [threading.Thread(target=store.append, args=("t", 0, b"%d" % i)) for i in range(4)]

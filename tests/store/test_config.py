@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stratalog.cache import CacheConfig as AnyCacheConfig
 from stratalog.store import CacheConfig, InvalidConfig, MessageStore, StoreConfig
+from stratalog.store.testing import TunedCacheConfig, TunedConfig
 
 BAD: list[tuple[str, Any]] = [
     ("lanes", 0), ("lanes", 65), ("lanes", True), ("lanes", 1.0), ("lanes", "1"),
@@ -28,7 +30,7 @@ BAD: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("name", "value"), BAD)
 def test_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
     with pytest.raises(InvalidConfig, match=name):
-        StoreConfig(**{name: value})
+        TunedConfig(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None:
     ],
 )
 def test_frames_are_smaller_in_small_segments(settings: dict[str, int], size: int) -> None:
-    assert StoreConfig(**settings).frame_bytes == size  # type: ignore[arg-type]
+    assert TunedConfig(**settings).frame_bytes == size  # type: ignore[arg-type]
 
 
 def test_a_small_segment_is_not_half_empty(tmp_path: Path) -> None:
@@ -70,11 +72,11 @@ def odd_values() -> list[Any]:
     return [view, np.zeros(3), np.zeros(0), Raising(), [], object, float("nan"), 10**5000, -(10**5000), b"force"]
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(StoreConfig)])
+@pytest.mark.parametrize("name", [field.name for field in fields(TunedConfig)])
 def test_odd_value_of_any_type_is_refused_by_its_name(name: str) -> None:
     for value in odd_values():
         with pytest.raises(InvalidConfig, match=name):
-            StoreConfig(**{name: value})
+            TunedConfig(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -87,33 +89,46 @@ def test_odd_value_of_any_type_is_refused_by_its_name(name: str) -> None:
     ],
 )  # fmt: skip
 def test_setting_at_the_end_of_its_range_is_taken(name: str, value: Any) -> None:
-    assert getattr(StoreConfig(**{name: value}), name) == value
+    assert getattr(TunedConfig(**{name: value}), name) == value
 
 
 def test_direct_io_that_durability_os_would_ignore_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="direct_io"):
-        StoreConfig(direct_io=True, durability="os")
+        TunedConfig(direct_io=True, durability="os")
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("heap_bytes", -1), ("block_bytes", 1000), ("block_bytes", 256), ("off_heap_bytes", 100), ("edge_bytes", 511),
-        ("evict", "yes"), ("evict", 1), ("remainders", None), ("release_on_read", 0), ("class_bytes", 0),
+        ("evict", "yes"), ("evict", 1), ("remainders", None), ("readers", 0), ("readers", "all"), ("edges", 0),
         ("active_backlog_messages", 1.0), ("private_file_folder", 5), ("persistent_bytes", 1 << 20),
-        ("threshold_bytes", -1), ("off_heap_bytes", 1 << 60),
+        ("expected_bytes", -1), ("off_heap_bytes", 1 << 60),
     ],
 )  # fmt: skip
 def test_bad_setting_of_the_cache_is_refused_when_it_is_made(name: str, value: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"_bytes" if name == "off_heap_bytes" else name):
-        CacheConfig(**{name: value})
+        TunedCacheConfig(**{name: value})
 
 
 def test_settings_of_the_cache_are_taken(tmp_path: Path) -> None:
-    config = CacheConfig(evict=False, expected_bytes=1 << 20, edge_bytes=512, persistent_folder=str(tmp_path))
+    config = TunedCacheConfig(evict=False, expected_bytes=1 << 20, edge_bytes=512, persistent_folder=str(tmp_path))
     assert StoreConfig(cache=config).cache is config
     assert config.evicts is False
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_there_are_twenty_settings_at_the_most_and_others_are_for_tests() -> None:
+    public = [field.name for kind in (StoreConfig, CacheConfig) for field in fields(kind)]
+    tuned = [field.name for kind in (TunedConfig, TunedCacheConfig) for field in fields(kind)]
+    assert len(public) <= 20
+    kinds: list[tuple[Any, Any]] = [(StoreConfig, StoreConfig), (CacheConfig, AnyCacheConfig)]
+    for kind, described in kinds:
+        assert all(field.name in str(described.__doc__) for field in fields(kind))
+        for name in set(tuned) - set(public):
+            assert not hasattr(kind, name)
+            with pytest.raises(TypeError, match=name):
+                kind(**{name: 1})
 
 
 def test_settings_cannot_be_changed_later() -> None:
@@ -123,7 +138,7 @@ def test_settings_cannot_be_changed_later() -> None:
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    config = StoreConfig()
+    config = TunedConfig.of(StoreConfig())
     assert (config.lanes, config.durability, config.alignment) == (None, "force", "adaptive")
     assert config.append_timeout_ms == 30_000
     assert config.retention_ms is None

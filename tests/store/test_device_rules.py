@@ -26,7 +26,7 @@ READS: tuple[type[RangeReads], ...] = (DirectReads, SimulatedReads)
 # Who may map a file; `device/leased.py` says why each is safe.
 MAPPING = {
     "store/device/lease.py", "store/device/mapped.py", "store/device/prefault.py", "store/device/shared_memory.py",
-    "cache/file_tiers.py",
+    "cache/tier.py",
 }  # fmt: skip
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreCorrupt
+from stratalog.store import MessageStore, StoreCorrupt
 from stratalog.store.device.direct_reads import SLOT_BYTES, SLOT_REQUESTS, DirectReads, Range
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.read import lane_tables
 from stratalog.store.read import straight as straight_module
 from stratalog.store.segment.windows import REGION_BYTES, WINDOW_BYTES, Windows
+from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, flip_bit, segment_path, until
 
 from ..seeds import draw_seed
@@ -174,7 +175,7 @@ def test_a_forked_child_can_let_go_of_its_parents_memory(file: OsFile, content: 
 # -- the store --------------------------------------------------------------------------------------
 
 QUEUES = 400
-CONFIG = StoreConfig(recent_bytes=0, segment_bytes=8 << 20, max_frame_bytes=256 * KIB, max_message_bytes=256 * KIB)
+CONFIG = TunedConfig(recent_bytes=0, segment_bytes=8 << 20, max_frame_bytes=256 * KIB, max_message_bytes=256 * KIB)
 
 
 def fill(store: MessageStore, rng: random.Random) -> dict[int, list[bytes]]:

@@ -22,6 +22,7 @@ from stratalog.store import (
     StorePoisoned,
 )
 from stratalog.store.errors import again
+from stratalog.store.testing import TunedCacheConfig
 
 from .helpers import tiny
 
@@ -111,7 +112,7 @@ def test_error_comes_out_of_a_worker_process(tmp_path: Path) -> None:
     [
         lambda: StoreConfig(lanes=0),
         lambda: CacheConfig(heap_bytes=-1),
-        lambda: CacheConfig(block_bytes=1000),
+        lambda: TunedCacheConfig(block_bytes=1000),
         lambda: MessageStore.open(None),  # type: ignore[call-overload]  # a mistake, as its caller makes it
         lambda: MessageStore.open("/dev/null/store"),
         lambda: MessageStore.open("data", {}),  # type: ignore[call-overload]  # the same

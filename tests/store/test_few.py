@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageBatch, MessageStore, StoreConfig, StoreCorrupt
+from stratalog.store import MessageBatch, MessageStore, StoreCorrupt
 from stratalog.store.read.bulk import LEAST_MESSAGES
 from stratalog.store.read.frame_times import times_of
+from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, flip_bit, segment_path, small, until
 
 from ..seeds import draw_seed
@@ -20,7 +21,7 @@ QUEUES = 60
 ALL = 1 << 30
 CONFIG = small(segment_bytes=512 * KIB)
 # A ring that has next to nothing.
-COLD = StoreConfig(recent_bytes=0, segment_bytes=8 << 20, max_frame_bytes=256 * KIB, max_message_bytes=256 * KIB)
+COLD = TunedConfig(recent_bytes=0, segment_bytes=8 << 20, max_frame_bytes=256 * KIB, max_message_bytes=256 * KIB)
 
 
 def few(store: MessageStore, queue: int, offset: int, limit: int, max_bytes: int = ALL) -> MessageBatch | None:

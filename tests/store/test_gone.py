@@ -19,6 +19,7 @@ from stratalog.store.log.lane import Lane
 from stratalog.store.log.streams import lane_of
 from stratalog.store.segment import sealing
 from stratalog.store.segment.sealed import SealedSegment
+from stratalog.store.testing import TunedConfig
 
 from .helpers import crash_copy, flip_bit, overwrite, seal_of, segment_paths, until
 
@@ -38,7 +39,7 @@ def footers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def config(lanes: int = 1, segments: int = 6) -> StoreConfig:
     """Retention keeps so many segments of each lane."""
-    return StoreConfig(lanes=lanes, segment_bytes=SEGMENT, prewrite_bytes=0, retention_bytes=lanes * segments * SEGMENT)
+    return TunedConfig(lanes=lanes, segment_bytes=SEGMENT, prewrite_bytes=0, retention_bytes=lanes * segments * SEGMENT)
 
 
 def roll(store: MessageStore, segments: int) -> None:

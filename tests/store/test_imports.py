@@ -10,7 +10,7 @@ LIFE = """
 import asyncio, sys, time
 from stratalog.store import MessageStore, StoreConfig, StoreError, inspect_folder, verify_folder
 
-settings = StoreConfig(segment_bytes=1 << 16, max_frame_bytes=1 << 16, max_message_bytes=1 << 16, recent_bytes=0)
+settings = StoreConfig(segment_bytes=1 << 16, max_message_bytes=1 << 16)
 
 async def later(store):
     await store.append_async("orders", 0, b"two")

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreUnusable, inspect_folder
+from stratalog.store import MessageStore, StoreCorrupt, StoreUnusable, inspect_folder
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, align_up
+from stratalog.store.testing import TunedConfig
 
 from .helpers import crash_copy, has_settled, until
 
-CONFIG = StoreConfig(lanes=2, segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0)
+CONFIG = TunedConfig(lanes=2, segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0)
 TOPICS = 25
 SIZE_BYTES = 2_500
 MESSAGES = 400
@@ -89,7 +90,7 @@ def test_states_of_a_store_that_was_closed_crashed_and_never_used(original: Path
     assert crashed["totals"]["messages"] == MESSAGES
     assert crashed["totals"]["payload_bytes"] == MESSAGES * SIZE_BYTES
     assert crashed["streams"] == 2 * TOPICS
-    fresh = StoreConfig(segment_bytes=262_144, prewrite_bytes=500_000)
+    fresh = TunedConfig(segment_bytes=262_144, prewrite_bytes=500_000)
     MessageStore.open(tmp_path / "fresh", fresh).close()
     found = inspect_folder(tmp_path / "fresh")
     assert {row["state"] for row in found["lanes"][0]["segments"]} == {"spare"}

@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stratalog.store import CacheConfig, Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket, look_into_folder
+from stratalog.store import Message, MessageStore, OffsetOutOfRange, StoreConfig, Ticket, look_into_folder
 from stratalog.store.log.streams import lane_of
+from stratalog.store.testing import TunedCacheConfig
 
 from .consumer_rules import ConsumerRules
 from .disks import StillDisk
@@ -34,10 +35,10 @@ keys = st.none() | st.binary(max_size=10)
 properties = st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
 times = st.none() | st.integers(0, 1 << 61)
 caches = st.builds(
-    CacheConfig, heap_bytes=st.sampled_from([0, 8 << 10]), off_heap_bytes=st.sampled_from([0, 32 << 10]),
+    TunedCacheConfig, heap_bytes=st.sampled_from([0, 8 << 10]), off_heap_bytes=st.sampled_from([0, 32 << 10]),
     block_bytes=st.sampled_from([512, 4096]), expected_bytes=st.sampled_from([None, 200_000]),
-    edge_bytes=st.sampled_from([0, 16 << 10]), active_backlog_messages=st.sampled_from([0, 50]),
-    release_on_read=st.booleans(),
+    edge_bytes=st.sampled_from([0, 16 << 10]), active_backlog_messages=st.just(50),
+    readers=st.sampled_from(["any", "once", "near"]),
 )  # fmt: skip
 
 

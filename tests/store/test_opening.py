@@ -437,7 +437,8 @@ def test_system_that_the_store_cannot_run_on_is_refused(
 
 REFUSE = """
 import ctypes, errno, struct, sys
-from stratalog import MessageStore, StoreConfig
+from stratalog import MessageStore
+from stratalog.testing import TunedConfig
 path, code = sys.argv[1], int(sys.argv[2])
 libc = ctypes.CDLL(None, use_errno=True)
 step = lambda what, yes, no, value: struct.pack("HBBI", what, yes, no, value)
@@ -450,7 +451,7 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0
 if libc.prctl(22, 2, ctypes.c_char_p(wanted), 0, 0) != 0:
     print("no filter")
     raise SystemExit
-with MessageStore.open(path, StoreConfig(segment_bytes=65536, max_message_bytes=9000, max_frame_bytes=9000)) as store:
+with MessageStore.open(path, TunedConfig(segment_bytes=65536, max_message_bytes=9000, max_frame_bytes=9000)) as store:
     print([store.append("t", 0, bytes(8000)) for _ in range(20)][-1], store.stats()["poisoned"])
 """
 

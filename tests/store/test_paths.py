@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import (
-    CacheConfig,
     MessageStore,
     StorePoisoned,
     StoreUnusable,
     inspect_folder,
     verify_folder,
 )
-from stratalog.store.testing import Fault, SimulatedDisk
+from stratalog.store.testing import Fault, SimulatedDisk, TunedCacheConfig
 
 from .helpers import KIB, flip_bit, scanned, segment_path, segment_paths, take_snapshot, tiny, until
 
@@ -82,7 +81,7 @@ def test_a_repair_puts_its_copies_into_the_store_that_was_opened(
 def test_a_cache_folder_is_fixed_when_the_store_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").mkdir()
     monkeypatch.chdir(tmp_path)
-    config = tiny(cache=CacheConfig(persistent_bytes=64 * KIB, persistent_folder="cache", block_bytes=4 * KIB))
+    config = tiny(cache=TunedCacheConfig(persistent_bytes=64 * KIB, persistent_folder="cache", block_bytes=4 * KIB))
     with MessageStore.open("data", config) as store:
         monkeypatch.chdir("/")
         store.append("t", 0, b"x")

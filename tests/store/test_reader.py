@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreCorrupt
+from stratalog.store import MessageStore, StoreCorrupt
 from stratalog.store.device.buffers import POOLED_BYTES
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.layout import checksum64
@@ -18,6 +18,7 @@ from stratalog.store.segment import scanner as scanner_module
 from stratalog.store.segment import windows
 from stratalog.store.segment.sealed import LONG_RUN
 from stratalog.store.segment.windows import WINDOW_BYTES
+from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, small, tiny, until
 
 
@@ -157,7 +158,7 @@ def test_read_ahead_stops_at_what_is_read_while_the_segment_is_written(store: Me
 
 def test_read_ahead_grows_with_the_places_that_are_touched(tmp_path: Path) -> None:
     home = tmp_path / "store"
-    with MessageStore.open(home, StoreConfig(segment_bytes=32 << 20, prewrite_bytes=64 << 20)) as store:
+    with MessageStore.open(home, TunedConfig(segment_bytes=32 << 20, prewrite_bytes=64 << 20)) as store:
         fill(store, 20_000, 1000, queues=1)
     with MessageStore.open(home) as store:
         segment = lane_of(store).view.sealed[-1].segment
@@ -198,7 +199,7 @@ class Watched:
 def cold(tmp_path: Path) -> Iterator[Any]:
     """A sealed segment of which nothing was read yet, with its file watched."""
     home = tmp_path / "store"
-    config = StoreConfig(segment_bytes=4 << 20, prewrite_bytes=8 << 20, max_frame_bytes=1 << 20)
+    config = TunedConfig(segment_bytes=4 << 20, prewrite_bytes=8 << 20, max_frame_bytes=1 << 20)
     with MessageStore.open(home, config) as store:
         fill(store, 8000, 1000, queues=1)
     with MessageStore.open(home) as store:

@@ -15,12 +15,13 @@ from stratalog.store.log import ring_growth
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.ring_growth import GROWING, RingGrowth, grown_bytes, wants_more
 from stratalog.store.read import caches
+from stratalog.store.testing import TunedConfig
 from tests.seeds import draw_seed
 from tests.store.helpers import until
 
 MIB = 1 << 20
 FIRST_BYTES = 4 * MIB  # of the ring
-SMALL = StoreConfig(max_frame_bytes=64 << 10, max_message_bytes=64 << 10)
+SMALL = TunedConfig(max_frame_bytes=64 << 10, max_message_bytes=64 << 10)
 
 
 @pytest.fixture(autouse=True)
@@ -70,10 +71,10 @@ def test_the_ring_of_an_idle_store_has_few_pages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        StoreConfig(recent_bytes=FIRST_BYTES),
+        TunedConfig(recent_bytes=FIRST_BYTES),
         StoreConfig(memory_limit_bytes=64 * MIB),
         StoreConfig(memory_limit_bytes=0),
-        StoreConfig(read_cache_bytes=MIB),
+        TunedConfig(read_cache_bytes=MIB),
         StoreConfig(cache="plan"),
     ],
 )

@@ -35,6 +35,7 @@ from stratalog.store.segment import sealing
 from stratalog.store.segment.groups import Groups
 from stratalog.store.segment.present import LEVEL_RATIO, MOST_STEPS, Present
 from stratalog.store.segment.sealed import SealedSegment
+from stratalog.store.testing import TunedConfig
 
 from . import golden
 from .helpers import crash_copy, flip_bit, segment_path, until
@@ -54,7 +55,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def config() -> StoreConfig:
-    return StoreConfig(segment_bytes=1 << 16, prewrite_bytes=0)
+    return TunedConfig(segment_bytes=1 << 16, prewrite_bytes=0)
 
 
 def fill(store: MessageStore, rows: Rows, segments: int, seed: int = 1) -> None:

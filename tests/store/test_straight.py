@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, OffsetOutOfRange, StoreConfig, StoreCorrupt
+from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.segment.held import HeldMemory
 from stratalog.store.segment.kept import joined_heads
+from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, flip_bit, mark, segment_path, small, until
 
 from ..seeds import draw_seed
@@ -124,7 +125,7 @@ def test_what_is_not_there_is_left_to_the_long_way(tmp_path: Path) -> None:
 
 
 def test_a_store_with_a_read_cache_asks_it(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path, StoreConfig(read_cache_bytes=4 << 20, segment_bytes=512 * KIB)) as store:
+    with MessageStore.open(tmp_path, TunedConfig(read_cache_bytes=4 << 20, segment_bytes=512 * KIB)) as store:
         assert store._fetcher.reader._straight is None
 
 

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.store import (
-    CacheConfig,
     InvalidMessage,
     InvalidTopic,
     Message,
@@ -34,6 +33,7 @@ from stratalog.store import (
 )
 from stratalog.store.format.layout import segment_name
 from stratalog.store.format.records import RECORDS_TOPIC
+from stratalog.store.testing import TunedCacheConfig
 
 from .disks import FailingDisk
 from .helpers import crash_copy, has_settled, memory_folder, scanned, segment_paths, small, start, tiny, until
@@ -359,7 +359,7 @@ def test_reads_that_begin_after_a_trim_give_nothing_of_it(tmp_path: Path) -> Non
 
 
 def test_caches_give_nothing_below_a_trim_and_free_its_memory(tmp_path: Path) -> None:
-    cache = CacheConfig(heap_bytes=1 << 20, block_bytes=4096)
+    cache = TunedCacheConfig(heap_bytes=1 << 20, block_bytes=4096)
     config = small(cache=cache, read_cache_bytes=1 << 20)
     with MessageStore.open(tmp_path, config) as store:
         fill(store, 300, size=900)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreFull, commit_shards
+from stratalog.store import MessageStore, StoreFull, commit_shards
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.segment.sealing import seal
 from stratalog.store.segment.segment import Segment
+from stratalog.store.testing import TunedConfig
 
 from .helpers import has_settled, small, tiny, until
 from .shards.helpers import rows_of, staged
@@ -88,12 +89,12 @@ def test_more_prewriting_than_there_is_space_for_is_refused_and_none_of_it_kept(
 
 def test_prewriting_that_the_file_system_has_no_room_for_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
     with pytest.raises(StoreFull, match="its file system has"):
-        MessageStore.open(tmp_path, StoreConfig(prewrite_bytes=1 << 50))
+        MessageStore.open(tmp_path, TunedConfig(prewrite_bytes=1 << 50))
     assert segment_bytes(tmp_path) == 0
 
 
 def test_spare_that_could_not_be_made_larger_keeps_its_size(tmp_path: Path) -> None:
-    config = StoreConfig(max_message_bytes=64 * MIB, segment_bytes=4 * MIB, prewrite_bytes=4 * MIB)
+    config = TunedConfig(max_message_bytes=64 * MIB, segment_bytes=4 * MIB, prewrite_bytes=4 * MIB)
     with MessageStore.open(tmp_path, config, disk=SmallDisk(24 * MIB)) as store:
         with pytest.raises(StoreFull):
             store.append("t", 0, bytes(60 * MIB))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreUnusable, verify_folder
+from stratalog.store import MessageStore, StoreUnusable, verify_folder
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.lane_start import write_start
 from stratalog.store.format.dues import DueRange
@@ -29,13 +29,14 @@ from stratalog.store.format.layout import (
     read_frame_header,
 )
 from stratalog.store.format.store_files import LaneStart
+from stratalog.store.testing import TunedConfig
 from stratalog.store.verify.report import VerifyReport
 
 from .helpers import crash_copy, has_settled, tiny, until
 
 SEED = 7
 MESSAGES = 300
-CONFIG = StoreConfig(segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0)
+CONFIG = TunedConfig(segment_bytes=262_144, max_message_bytes=65_536, max_frame_bytes=65_536, recent_bytes=0)
 
 
 def fill(store: MessageStore, messages: int, seed: int = SEED) -> None:

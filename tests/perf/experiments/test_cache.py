@@ -11,7 +11,8 @@ from stratalog.perf.experiments import cache_capacity
 from stratalog.perf.report import layers
 from stratalog.perf.report.layers import Mark
 from stratalog.perf.workload.memory import CONTEST_DRAM_PART, CONTEST_PMEM_PART, RING_PART_OF_DRAM, Memory
-from stratalog.store import MessageStore, StoreConfig
+from stratalog.store import MessageStore
+from stratalog.store.testing import TunedConfig
 from tests.perf.short import figures_of
 
 MIB = 1 << 20
@@ -30,7 +31,7 @@ def test_hotcold_tells_which_layer_served(tmp_path: Path) -> None:
     assert held["tiers"]["persistent"]["kind"] in ("shared", "map-sync")
     counted = ("filled_messages", "not_admitted_messages", "refused_messages", "missed_messages")
     assert sum(held[name] for name in counted) == figures["phase1"]["messages"]
-    assert figures["config"]["store"]["cache"]["release_on_read"]
+    assert figures["config"]["store"]["cache"]["readers"] == "once"
 
 
 def test_hotcold_without_a_cache_has_no_tiers(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_contest_tiers_have_the_contests_parts() -> None:
 def test_what_the_ring_and_a_tier_served_is_told_apart(tmp_path: Path) -> None:
     memory = Memory(off_heap_bytes=32 * MIB, recent_bytes=0, largest_message_bytes=64 << 10)
     data = bytes(60 << 10)
-    with MessageStore.open(tmp_path / "store", StoreConfig(**memory.settings(tmp_path))) as store:
+    with MessageStore.open(tmp_path / "store", TunedConfig(**memory.settings(tmp_path))) as store:
         ring = store.stats()["recent_bytes"]
         for _ in range(2 * ring // len(data)):
             store.append("topic", 0, data)

@@ -15,7 +15,8 @@ from stratalog.perf.references.rawfile import round_up
 from stratalog.perf.report.figures import Figures
 from stratalog.perf.report.progress import Run
 from stratalog.perf.workload.phases import Drive
-from stratalog.store import MessageStore, StoreConfig
+from stratalog.store import MessageStore
+from stratalog.store.testing import TunedConfig
 from tests.perf.references.recorder import Recorder
 
 
@@ -82,7 +83,7 @@ def test_ratios_are_over_the_mean_of_before_and_after() -> None:
 
 
 def test_write_amplification_is_said_with_footers_and_with_the_zeros_of_pre_writing(tmp_path: Path) -> None:
-    config = StoreConfig(
+    config = TunedConfig(
         segment_bytes=64 << 10, prewrite_bytes=256 << 10, max_frame_bytes=16_384, max_message_bytes=16_384
     )
     with MessageStore.open(tmp_path / "store", config) as store:

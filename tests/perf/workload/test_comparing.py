@@ -10,9 +10,10 @@ from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.comparing import check_batches, check_folder, check_payloads, check_store
 from stratalog.perf.workload.contest import Sizes, Workload
 from stratalog.perf.workload.filling import fill
-from stratalog.store import MessageStore, StoreConfig
+from stratalog.store import MessageStore
+from stratalog.store.testing import TunedConfig
 
-SMALL = StoreConfig(lanes=2, segment_bytes=64 << 10, max_message_bytes=16_384, max_frame_bytes=16_384, recent_bytes=0)
+SMALL = TunedConfig(lanes=2, segment_bytes=64 << 10, max_message_bytes=16_384, max_frame_bytes=16_384, recent_bytes=0)
 
 
 def work_of(seed: int = 5) -> Workload:

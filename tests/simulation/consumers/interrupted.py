@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stratalog import index, store
-from stratalog.store import Delivery, StaleReceipt, StoreConfig, StoreError, Subscription
-from stratalog.store.testing import SimulatedDisk
+from stratalog.store import Delivery, StaleReceipt, StoreError, Subscription
+from stratalog.store.testing import SimulatedDisk, TunedConfig
 from tests.seeds import draw_seed
 from tests.store.interrupts import Interrupted, interrupt_at
 
@@ -99,7 +99,7 @@ class Run:
             ]
         )
         self.mode["precision_ms"] = self.chance.choice([0, 0, 20])
-        self.config = StoreConfig(
+        self.config = TunedConfig(
             lanes=self.chance.choice((1, 1, 2)), segment_bytes=64 * KIB, max_message_bytes=4 * KIB,
             max_frame_bytes=4 * KIB, recent_bytes=0, memory_limit_bytes=0,
         )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from stratalog.store import StoreConfig
+from stratalog.store.testing import TunedConfig
 
 from ..shape import KIB
 from .ledger import Kind
@@ -62,7 +63,7 @@ class Shape:
 
     def config(self) -> StoreConfig:
         """For the store."""
-        return StoreConfig(
+        return TunedConfig(
             lanes=self.lanes, segment_bytes=64 * KIB, max_message_bytes=4 * KIB,
             max_frame_bytes=self.frame_kib * KIB, recent_bytes=0, retention_ms=self.retention_ms, memory_limit_bytes=0,
             durability=self.durability,

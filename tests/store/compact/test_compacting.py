@@ -527,8 +527,9 @@ def test_a_kill_at_any_step_leaves_each_lane_as_it_was_or_compacted(path: Path, 
 
 FEW_DESCRIPTORS = """
 import resource, sys
-from stratalog.store import MessageStore, StoreConfig, compact_store
-config = StoreConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
+from stratalog.store import MessageStore, compact_store
+from stratalog.testing import TunedConfig
+config = TunedConfig(segment_bytes=65536, max_message_bytes=65536, max_frame_bytes=65536, recent_bytes=0)
 with MessageStore.open(sys.argv[1], config) as store:
     for index in range(220):
         store.append("t", 0, bytes(40_000))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.store import InvalidMessage, MessageStore, StoreConfig, StoreUnreadable, Subscription
+from stratalog.store import InvalidMessage, MessageStore, StoreUnreadable, Subscription
 from stratalog.store.delayed import delays as delays_module
 from stratalog.store.delayed import pointer as pointer_module
 from stratalog.store.delayed import topic as topic_module
@@ -22,6 +22,7 @@ from stratalog.store.delayed.figures import figures_of
 from stratalog.store.delayed.positions import places_of
 from stratalog.store.delayed.topic import DelayedTopic
 from stratalog.store.subscriptions.dispatcher import Dispatcher
+from stratalog.store.testing import TunedConfig
 from tests.clocks import SteppedClock
 
 from ..helpers import tiny
@@ -145,7 +146,7 @@ def test_message_that_the_index_has_missed_is_pending_by_its_own_time(tmp_path: 
 
 
 def test_damaged_frame_hides_its_own_messages_alone(tmp_path: Path, hand: Hand) -> None:
-    config = StoreConfig(segment_bytes=64 << 10, recent_bytes=0, memory_limit_bytes=0, max_message_bytes=4 << 10)
+    config = TunedConfig(segment_bytes=64 << 10, recent_bytes=0, memory_limit_bytes=0, max_message_bytes=4 << 10)
     with hand.open(tmp_path / "s", config) as store:
         for number in range(30):
             store.append("t", number, b"delayed %04d " % number * 200, deliver_at_ms=START_MS + HOUR_MS)

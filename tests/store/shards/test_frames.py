@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from stratalog.store import MessageStore, ReplayDiffers, StoreConfig, StoreCorrupt, StoreFull, commit_shards
+from stratalog.store import MessageStore, ReplayDiffers, StoreCorrupt, StoreFull, commit_shards
 from stratalog.store.format.applied import Applied, AppliedRecord, pack_applied, unpack_applied
 from stratalog.store.shards import parts
-from stratalog.store.testing import SimulatedDisk
+from stratalog.store.testing import SimulatedDisk, TunedConfig
 from stratalog.store.testing.faults import Operation
 from tests.seeds import draw_seed
 
@@ -21,7 +21,7 @@ from .test_repair import OLD, ROWS, pending
 
 def test_segments_do_not_grow_with_the_number_of_commits(tmp_path: Path) -> None:
     rows = [[("t", 0, b"%d" % number)] for number in range(40)]
-    with MessageStore.open(tmp_path, StoreConfig(prewrite_bytes=0)) as store:
+    with MessageStore.open(tmp_path, TunedConfig(prewrite_bytes=0)) as store:
         for number in range(20):
             commit_shards(tmp_path, staged(tmp_path, rows[number]), name="q", batch=number, wait_ms=0)
             store.attach_pending()

@@ -16,7 +16,6 @@ from stratalog.store import (
     PublishBufferFull,
     StaleReceipt,
     StoreClosed,
-    StoreConfig,
     Subscription,
     SubscriptionClosed,
 )
@@ -26,6 +25,7 @@ from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import group_commit, journal
 from stratalog.store.subscriptions.acking import AwaitedAcking
 from stratalog.store.subscriptions.in_flight import Int64s, Places
+from stratalog.store.testing import TunedConfig
 
 from ..helpers import PATIENCE_S, crash_copy, small, tiny
 from ..interrupts import interrupt_at, places
@@ -145,7 +145,7 @@ def test_more_coroutines_than_a_record_takes_share_several(tmp_path: Path, monke
 
 
 def test_the_largest_record_fits_into_the_smallest_ring(tmp_path: Path) -> None:
-    least = StoreConfig(segment_bytes=64 << 10, max_frame_bytes=4096, max_message_bytes=1, recent_bytes=0)
+    least = TunedConfig(segment_bytes=64 << 10, max_frame_bytes=4096, max_message_bytes=1, recent_bytes=0)
     with MessageStore.open(tmp_path / "store", least) as store:
         record = pack_ones(1, [(0, 1, 0)] * (group_commit.MOST_AWAITED + 1000))
         assert len(record) * 4 <= store._shared.lanes[0].ring.size_bytes
