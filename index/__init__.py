@@ -1,11 +1,10 @@
 """Timers, waiting operations and delayed entries: knows times, keys and positions, nothing of messages or topics.
 
-A `TimingWheel` holds timers one by one, a `BulkTimingWheel` holds them in columns; a `TimerThread` drives either with a
-clock. A `Purgatory` holds operations that wait for a condition or for their time-out, whichever comes first. A
-`Tracker` knows which entries are delayed: `HeapTracker` and `TimeBucketTracker` in memory, `BucketTracker` on disk.
+A `TimingWheel` holds timers, and a `TimerThread` drives it with a clock. A `Purgatory` holds operations that wait for a
+condition or for their time-out, whichever comes first. A `Tracker` knows which entries are delayed: `HeapTracker` and
+`TimeBucketTracker` in memory, `BucketTracker` on disk.
 """
 
-from .bulk_timing_wheel import BulkTimingWheel
 from .clock import SYSTEM_CLOCK, Clock, SystemClock
 from .errors import BadEntry, TimersClosed, TrackerClosed, TrackerDamaged, TrackerFull
 from .operation import DelayedOperation
@@ -18,7 +17,6 @@ __all__ = [
     "SYSTEM_CLOCK",
     "BadEntry",
     "BucketTracker",
-    "BulkTimingWheel",
     "Clock",
     "DelayedOperation",
     "HeapTracker",

@@ -181,7 +181,7 @@ class WaitingReaders:
         self._clock = clock
         self._coroutines: set[CoroutineRead] = set()  # to wake them in a child process
         self._purgatory: Purgatory | None = None
-        self._timers: TimerThread[list[Callable[[], object]]] | None = None
+        self._timers: TimerThread | None = None
         self._making = threading.Lock()
         self._closed = False
 

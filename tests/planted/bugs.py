@@ -289,15 +289,16 @@ TIMERS: dict[str, Bug] = {
         "index/timing_wheel.py", "        last.place = place\n", "", ("tests/index/test_wheels.py",),
     ),
     "timers in bulk: those that move down a level are lost": Bug(
-        "index/bulk_timing_wheel.py", "                self._place(rows.take(np.flatnonzero(later), axis=1))\n", "",
+        "perf/references/bulk_timing_wheel.py",
+        "                self._place(rows.take(np.flatnonzero(later), axis=1))\n", "",
         ("tests/index/test_wheels.py",),
     ),
     "timers in bulk: a row whose timer was cancelled fires": Bug(
-        "index/bulk_timing_wheel.py", "        if self._rows == self._ids.live:\n", "        if True:\n",
-        ("tests/index/test_bulk_timing_wheel.py",),
+        "perf/references/bulk_timing_wheel.py", "        if self._rows == self._ids.live:\n", "        if True:\n",
+        ("tests/perf/references/test_bulk_timing_wheel.py",),
     ),
     "timers in bulk: the inbox waits beyond its first deadline": Bug(
-        "index/bulk_timing_wheel.py", "self._inbox_tick <= tick:", "self._inbox_tick < tick:",
+        "perf/references/bulk_timing_wheel.py", "self._inbox_tick <= tick:", "self._inbox_tick < tick:",
         ("tests/index/test_wheels.py",),
     ),
     "timers: a sleeping thread is not woken for a sooner one": Bug(
