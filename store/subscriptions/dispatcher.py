@@ -299,8 +299,8 @@ class Dispatcher:
             self._pass(places)
 
     def _pass(self, places: Places) -> None:
-        for queue_id in np.unique(places.queues).tolist():
-            self.state.leave_out(queue_id, np.sort(places.offsets[places.queues == queue_id]))
+        for queue_id, offsets in places.by_queue():
+            self.state.leave_out(queue_id, offsets)
 
     # -- what was not given out yet -------------------------------------------------------------------
 

@@ -46,6 +46,13 @@ class Places(NamedTuple):
         """Some of them."""
         return Places(*[column[rows] for column in self])
 
+    def by_queue(self) -> list[tuple[int, Int64s]]:
+        """The offsets of each queue, ascending."""
+        queues, offsets = self.queues, self.offsets
+        if len(queues) and bool((queues == queues[0]).all()):
+            return [(int(queues[0]), np.sort(offsets))]
+        return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]
+
 
 class InFlight:
     """Rows by receipt. One thread at a time.

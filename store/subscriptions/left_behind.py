@@ -7,6 +7,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +18,19 @@ from ..format.cursors import pack_acks
 from .cursor import Cursor
 from .in_flight import NOBODY, InFlight, Is, Places
 from .journal import Journal
-from .on_way import LeftOut
 from .ordering import Order
 from .tries import Tries
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 AGAIN_RECEIPTS = 1024  # of a list of those that come again
+
+
+class LeftOut(NamedTuple):
+    """Messages of a queue that were left out in one of its eras."""
+
+    era: int
+    offsets: BitMap64
 
 
 class LeftBehind:

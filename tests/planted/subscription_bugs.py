@@ -10,16 +10,16 @@ SUBSCRIPTION = f"{FOLDER}/test_subscription.py"
 
 SUBSCRIPTIONS: dict[str, Bug] = {
     "subscriptions: an acknowledgement is not awaited": Bug(
-        "store/subscriptions/group_commit.py", "            self._wait(acking)\n", "",
+        "store/subscriptions/group_commit.py", "            self._wait(ticket)\n", "",
         (f"{FOLDER}/test_failed_acks.py", f"{FOLDER}/test_group_commit.py", *CRASHES),
     ),
     "subscriptions: a record that is handed over twice has no bytes the second time": Bug(
-        "store/subscriptions/group_commit.py", "        self._answered(self, error)\n        self._done = True\n",
+        "store/subscriptions/pending_acks.py", "        self._answered(self, error)\n        self._done = True\n",
         "        self._answered(self, error)\n        super().answer(error)\n", (f"{FOLDER}/test_group_commit.py",),
     ),
     "subscriptions: a loop is not told of its coroutines' record": Bug(
-        "store/subscriptions/acking.py", "        call_in_loop(loop, partial(_resolve, mine, error))\n",
-        "        pass\n", (f"{FOLDER}/test_coroutines.py",), hangs=True,
+        "store/subscriptions/pending_acks.py", "    for loop in {future.get_loop() for future in futures}:\n",
+        "    for loop in set():\n", (f"{FOLDER}/test_coroutines.py",), hangs=True,
     ),
     "subscriptions: a cursor that is compacted meanwhile is read to its old end": Bug(
         "store/subscriptions/journal.py",
@@ -28,8 +28,8 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         (f"{FOLDER}/test_retention.py::test_a_cursor_that_is_compacted_while_it_is_read_is_read_whole",),
     ),
     "subscriptions: a refused record of several acknowledgements is taken back for one": Bug(
-        "store/subscriptions/state.py", "together([one for one in acked if self.on_way.get(one.receipt) is one])",
-        "together(acked[:1])", (f"{FOLDER}/test_group_commit.py",),
+        "store/subscriptions/state.py", "[row for row in rows if pending.get(row.receipt) is row]",
+        "rows[:1]", (f"{FOLDER}/test_group_commit.py",),
     ),
     "subscriptions: a snapshot trims itself": Bug(
         "store/subscriptions/journal.py", "covered = self._parts.reads.reader.bounds(stream)[1]\n",
