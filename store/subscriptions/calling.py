@@ -6,9 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from ..read.waiting import WaitingReaders
+from ..read.waiting import ANY_QUEUE, WaitingReaders
 from .in_flight import NEVER
-from .waits import is_waited_for, wake_one
 
 PATIENCE_MS = 500  # for one who was called: then he has gone, or his loop turns no more, and another is called
 
@@ -50,7 +49,7 @@ class Calling:
     ) -> None:
         """`now_ms` is the clock of deadlines; `ring` tells that there is something to look at."""
         self._readers = readers
-        self._topic = topic
+        self._name = topic, ANY_QUEUE
         self._now_ms = now_ms
         self._ring = ring
         self._looker: Sleeper | None = None
@@ -61,7 +60,7 @@ class Calling:
     @property
     def is_waited_for(self) -> bool:
         """Whether somebody waits for messages of the topic."""
-        return is_waited_for(self._readers, self._topic)
+        return self._readers.are_waiting(self._name)
 
     def may_look(self, sleeper: Sleeper) -> bool:
         """Something is new: whether this one is to look at it. In whatever thread tells of it."""
@@ -101,7 +100,7 @@ class Calling:
     def call(self) -> None:
         """Have the next one look, if there is something to look at."""
         self._asked = False
-        wake_one(self._readers, self._topic)
+        self._readers.look_at([self._name], one_a_group=True)
 
     def expect(self) -> None:
         """Somebody is about to wait. Before it looks when something comes again: who gives out looks at this after."""

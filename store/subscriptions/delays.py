@@ -1,8 +1,8 @@
-"""The delayed messages of one subscription: its pointer into what becomes due of the topic."""
+"""The delayed messages of one subscription: its pointer into what becomes due of the topic, and the list of that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,10 @@ from ..delayed.topic import DelayedTopic
 from ..errors import StoreUnreadable
 from ..format.layout import NO_TIME
 from ..read.message import Message
+from .again import RETRY_MS
+from .in_flight import NEVER, Places
 from .parts import Parts
+from .state import State
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -204,3 +207,91 @@ class SubscriptionDelays:
         """The error for the caller. Raises StoreClosed if the store was closed meanwhile, and the index with it."""
         self._parts.check_open()
         return StoreUnreadable(f"the index of delayed messages could not be used: {error}. Nothing is lost; try again.")
+
+
+class PlaceList:
+    """Places in the order in which they are to be given out, each once. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._queues = self._offsets = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes."""
+        return self._queues.nbytes + self._offsets.nbytes
+
+    def add(self, queues: Int64s, offsets: Int64s) -> None:
+        """Places behind the others, none of them twice. One that is listed stays where it is."""
+        if len(self):
+            new = np.ones(len(offsets), np.bool_)
+            for queue_id in np.unique(queues).tolist():
+                mine = queues == queue_id
+                new[mine] = ~np.isin(offsets[mine], self._offsets[self._queues == queue_id])
+            queues, offsets = queues[new], offsets[new]
+        self._queues = np.concatenate([self._queues, queues])
+        self._offsets = np.concatenate([self._offsets, offsets])
+
+    def first(self, count: int) -> tuple[Int64s, Int64s]:
+        """(queue ids, offsets) of the first places; they stay."""
+        return self._queues[:count], self._offsets[:count]
+
+    def remove_first(self, count: int) -> None:
+        """The first places were given out, or are not to be."""
+        self._queues, self._offsets = self._queues[count:], self._offsets[count:]
+
+    def drop(self, queue_ids: Sequence[int] | None = None) -> None:
+        """Forget the places of some queues, or all: they are found anew."""
+        kept = np.zeros(len(self), np.bool_) if queue_ids is None else ~np.isin(self._queues, queue_ids)
+        self._queues, self._offsets = self._queues[kept], self._offsets[kept]
+
+
+def first_of_each(queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+    """(n,) of places that are there several times the first one, and all others."""
+    kept = np.ones(len(offsets), np.bool_)
+    if len(set((offsets ^ queues << 40).tolist())) == len(offsets):  # nearly always, and quicker to see
+        return kept
+    pairs = list(zip(queues.tolist(), offsets.tolist(), strict=True))
+    if len(set(pairs)) < len(pairs):
+        kept[:] = False
+        kept[list({pair: at for at, pair in reversed(list(enumerate(pairs)))}.values())] = True
+    return kept
+
+
+class BadCopies:
+    """Places, all of them until one time. One thread at a time, but for `until_ms`."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.until_ms = NEVER
+        self._places: set[tuple[int, int]] = set()
+        self._now_ms = now_ms
+
+    def add(self, places: Places) -> None:
+        """These could not be read now."""
+        if places.size:
+            self.until_ms = min(self.until_ms, self._now_ms() + RETRY_MS)
+            self._places.update(zip(places.queues.tolist(), places.offsets.tolist(), strict=True))
+
+    def are_in(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which messages are held back."""
+        pairs = zip(queues.tolist(), offsets.tolist(), strict=True) if self._places else ()
+        found = np.zeros(len(offsets), np.bool_)
+        for row, place in enumerate(pairs):
+            found[row] = place in self._places
+        return found
+
+    def look(self, delays: SubscriptionDelays) -> None:
+        """Have them looked for again, if it is time."""
+        if self._now_ms() >= self.until_ms:
+            delays.again = True  # first: behind an interrupt it is done again
+            self._places.clear()
+            self.until_ms = NEVER
+
+
+def are_copies(state: State, places: Places) -> npt.NDArray[np.bool_]:
+    """(n,) which messages live on as copies alone."""
+    bounds = state.parts.reads.queue_bounds
+    firsts = [bounds(state.topic, queue_id)[0] for queue_id in places.queues.tolist()]
+    return np.asarray(places.offsets < np.array(firsts, np.int64))

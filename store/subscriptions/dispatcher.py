@@ -17,17 +17,12 @@ from ..errors import StoreError, again
 from ..log.request import Request
 from ..read.message import MessageBatch
 from .again import Again
-from .bad_copies import BadCopies, are_copies
-from .delays import SubscriptionDelays
-from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, taken
-from .fetching import Fetched, fetch_into, fetch_readable
+from .delays import BadCopies, PlaceList, SubscriptionDelays, are_copies, first_of_each
+from .delivery import Delivery, DeliveryBatch, Fetched, Room, fetch_into, fetch_readable, joined, queue_ids_of, taken
 from .filters import PropertyFilter
-from .forgetting import forget_removed
-from .giving_out import give_out, tried
+from .giving_out import forget_removed, give_out, tried
 from .in_flight import NOBODY, Places
 from .lines import Lines
-from .place_list import PlaceList, first_of_each
-from .room import Room
 from .scanner import Scanner
 from .state import State
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from .removed import RemovedReceipts
+from pyroaring import BitMap64
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -305,3 +305,33 @@ class InFlight:
 def _mixed(queues: Int64s, offsets: Int64s) -> Int64s:
     """(n,) a number of each place, mostly of it alone."""
     return offsets ^ (queues << 40)
+
+
+class RemovedReceipts:
+    """Remembers receipts until their visibility time-outs have passed; a few bytes for many. One thread at a time.
+
+    Invariant: `_older` goes when the last deadline of its receipts has passed, and `_newer` takes its place.
+    """
+
+    def __init__(self) -> None:
+        self._older = self._newer = BitMap64()
+        self._older_ms = self._newer_ms = 0  # the last deadline
+
+    def __contains__(self, receipt: int) -> bool:
+        return receipt in self._older or receipt in self._newer
+
+    def __bool__(self) -> bool:
+        return bool(self._older) or bool(self._newer)
+
+    def are_in(self, receipts: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,)"""
+        return np.fromiter(map(self.__contains__, receipts.tolist()), np.bool_, len(receipts))
+
+    def add(self, receipts: Int64s, until_ms: int, now_ms: int) -> None:
+        """Messages with these receipts (n,) were removed; the last deadline of theirs is `until_ms`."""
+        if now_ms >= self._older_ms:
+            self._older, self._older_ms = self._newer, self._newer_ms
+            self._newer, self._newer_ms = BitMap64(), 0
+        self._newer.update(array("Q", receipts.tobytes()))
+        self._newer.run_optimize()
+        self._newer_ms = max(self._newer_ms, until_ms)

@@ -10,11 +10,9 @@ import numpy.typing as npt
 
 from ..format.blobs import ExtraColumns
 from ..read.message import MessageBatch
-from .delivery import joined, queue_ids_of, taken
-from .fetching import Fetched, in_turn
+from .delivery import Fetched, Room, in_turn, joined, queue_ids_of, taken
 from .in_flight import NOTHING, Is, Places
 from .ordering import NOT_GIVEN, Line, Order
-from .room import Room
 from .state import State
 
 Int64s = npt.NDArray[np.int64]

@@ -18,16 +18,14 @@ from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
 from .backlog import Backlog, Bounds, backlog_of, queues_of, recorded, snapshot
-from .chains import DeadLetterChains
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
 from .in_flight import NOBODY
 from .journal import Journal, names_of
-from .names import Names
+from .names import DeadLetterChains, Names
 from .parts import Parts
-from .settings import Settings, Start, check_dead_letters, check_settings, check_start, check_subscription
-from .starting import offsets_of
+from .settings import Settings, Start, check_dead_letters, check_settings, check_start, check_subscription, offsets_of
 from .state import State
 from .subscription import Subscription
 

@@ -14,12 +14,12 @@ from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
 from ..read.message import MessageBatch
 from .acked import Acked
-from .chunk import Chunk
 from .delays import Left, SubscriptionDelays
 from .delivery import part_of, taken
 from .filters import PropertyFilter
+from .news import FEW_QUEUES, ReadyQueues
 from .parts import Parts
-from .ready import FEW_QUEUES, ReadyQueues
+from .read_ahead import Chunk
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -71,7 +71,7 @@ class Scanner:
         self.reached: dict[int, int] = {}
         self._chunks: dict[int, Chunk] = {}
         self._lanes: tuple[int, list[Lane]] = (0, [])  # of so many queues
-        self._ready = ReadyQueues(parts, topic)
+        self._ready = ReadyQueues(parts.streams, parts.news, topic)
         self._looks = 0  # quick ones, since the long one at this time
         self._looked_s = 0.0
         self._held_bytes = 0

@@ -18,20 +18,18 @@ from ..errors import StoreError
 from ..format.cursors import Mark, pack_acks, pack_delete, pack_state
 from ..format.cursors import State as CursorState
 from ..log.ticket import Ticket
-from .arguments import stale
+from ..read.waiting import ANY_QUEUE
 from .calling import Calling
 from .cursor import Cursor
 from .group_commit import GroupCommit
 from .in_flight import NEVER, InFlight, Is, Places
-from .journal import Journal
+from .journal import Journal, Unfinished
 from .left_behind import LeftBehind, LeftOut
 from .ordering import Order
 from .parts import Parts
 from .pending_acks import AckColumns, AckRow, AckTicket
-from .settings import Settings
+from .settings import Settings, stale
 from .tries import Tries
-from .unfinished import Unfinished
-from .waits import wake
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -83,7 +81,7 @@ class State(LeftBehind):
     def ring(self) -> None:
         """Have those that wait look again."""
         self.tell()
-        wake(self.parts.waiting, self.topic)
+        self.parts.waiting.look_at([(self.topic, ANY_QUEUE)])
 
     def tell(self) -> None:
         """The next look may find something; nobody is woken for it."""

@@ -42,7 +42,7 @@ LIMITS: dict[str, object] = {  # what a run of some hundred messages would not r
     "stratalog.store.format.delays.MOST_ROWS": 3,
 }
 DRAWN_LIMITS: dict[str, tuple[object, ...]] = {  # by the run's seed; the first is the store's own
-    "stratalog.store.subscriptions.ready.FEW_QUEUES": (64, 1),
+    "stratalog.store.subscriptions.news.FEW_QUEUES": (64, 1),
     "stratalog.store.delayed.topic.DUE_ROWS": (1 << 20, 3, 9),
     "stratalog.store.delayed.memory.MEASURED_ROWS": (1 << 12, 1, 5),
     "stratalog.store.delayed.pointer.STALE_S": (10.0, 0.05),

@@ -10,11 +10,9 @@ from unittest.mock import patch
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreFull
-from stratalog.store.subscriptions import again, dead_letters, left_behind
-from stratalog.store.subscriptions.fetching import Fetched
+from stratalog.store.subscriptions import again, left_behind
+from stratalog.store.subscriptions.delivery import Fetched, Room
 from stratalog.store.subscriptions.in_flight import Places
-from stratalog.store.subscriptions.room import Room
-from stratalog.store.subscriptions.waits import is_waited_for
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny, until
@@ -33,7 +31,7 @@ def test_behind_a_dead_letter_that_cannot_be_moved_nothing_of_its_line_comes_aga
     sub.nack_batch(got)
     (again_0,) = sub.receive(1)
     sub.nack(again_0)
-    with patch.object(dead_letters, "_append", side_effect=StoreFull("full")), pytest.raises(StoreFull):
+    with patch.object(again, "_append", side_effect=StoreFull("full")), pytest.raises(StoreFull):
         sub.receive()
     assert sub.receive() == [], "the first one waits for its next try"
     clock.now += 2
@@ -113,7 +111,7 @@ def test_a_consumer_that_waits_is_told_of_an_acknowledgement_that_failed(tmp_pat
         sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[arg-type]  # one of the two
         got = sub.receive()
         waiting = pool.submit(sub.receive, 1, int(PATIENCE_S * 1000))
-        until(lambda: is_waited_for(sub._state.parts.waiting, TOPIC))
+        until(lambda: sub._state.calling.is_waited_for)
         with (
             patch.object(sub._state.journal, "append", side_effect=PublishBufferFull("full")),
             pytest.raises(PublishBufferFull),
