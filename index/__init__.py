@@ -5,11 +5,10 @@ condition or for their time-out, whichever comes first. A `Tracker` knows which 
 `TimeBucketTracker` in memory, `BucketTracker` on disk.
 """
 
-from .clock import SYSTEM_CLOCK, Clock, SystemClock
 from .errors import BadEntry, TimersClosed, TrackerClosed, TrackerDamaged, TrackerFull
 from .operation import DelayedOperation
 from .purgatory import Purgatory
-from .timer_thread import TimerThread
+from .timer_thread import SYSTEM_CLOCK, Clock, SystemClock, TimerThread
 from .timing_wheel import Timer, TimingWheel
 from .trackers import BucketTracker, HeapTracker, TimeBucketTracker, Tracker, join_trackers
 

@@ -1,16 +1,20 @@
-"""A thread that drives a wheel with a clock. It sleeps until the next bucket is due; with an empty wheel, for good."""
+"""A thread that drives a wheel with a clock. It sleeps until the next bucket is due; with an empty wheel, for good.
+
+The clock is handed in: tests and the simulation pass their own.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil
 from types import TracebackType
-from typing import Self
+from typing import Final, Protocol, Self
 
-from .clock import SYSTEM_CLOCK, Clock, whole_ms
 from .errors import TimersClosed, report
 from .forks import tell_after_fork
 from .timing_wheel import Timer, TimingWheel
@@ -18,6 +22,29 @@ from .timing_wheel import Timer, TimingWheel
 AFTER_ERROR_S = 0.1
 LONGEST_SLEEP_S = 1e6  # a lock takes no time-out of more than some hundred years
 AT_EXIT_S = 1.0
+
+
+class Clock(Protocol):
+    """A time that never jumps. The time of day plays no part in a timer."""
+
+    def monotonic_s(self) -> float:
+        """Seconds since a fixed moment, never falling."""
+
+
+class SystemClock:
+    """The monotonic time of the machine."""
+
+    def monotonic_s(self) -> float:
+        """Seconds since a fixed moment, never falling."""
+        return time.monotonic()
+
+
+SYSTEM_CLOCK: Final = SystemClock()
+
+
+def whole_ms(clock: Clock) -> int:
+    """The milliseconds that are over: a timer of this deadline is due."""
+    return math.floor(clock.monotonic_s() * 1000)
 
 
 def call_each(payloads: Sequence[Callable[[], object]]) -> None:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .parts import StoreParts
-from .positions import offsets_of
+from .parts import StoreParts, offsets_of
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -1,8 +1,20 @@
-"""Up to which time the delayed messages of a topic were given out: what an index that is made anew leaves out."""
+"""What was said of delayed messages, and stays so whatever the clock does.
+
+Up to which time they were given out: an index that is made anew leaves these out. And which were reported as due before
+the index had read them.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
 from ..device.clock import Clock
+from .parts import are_among
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 class GivenOut:
@@ -49,3 +61,27 @@ class GivenOut:
         """Messages of the log whose time is not after this one are due: they are not added."""
         now_ms = self.now_ms()
         return min(now_ms, self.skipped_ms) if is_behind else now_ms
+
+
+class ReportedDue:
+    """Messages that were said to be due, by place as `places_of` gives it. Of an index that is behind; else empty."""
+
+    def __init__(self) -> None:
+        self._due = BitMap64()
+
+    def __contains__(self, place: int) -> bool:
+        return place in self._due
+
+    def are_due(self, places: Int64s) -> Bools:
+        """(n,) which were reported as due."""
+        return are_among(places, self._due)
+
+    def are_later(self, places: Int64s, unread: Bools, times_ms: Int64s, now_ms: int) -> Bools:
+        """(n,) which of the `unread` ones come later. The others of them are due from now on."""
+        later = unread & (times_ms > now_ms) & ~self.are_due(places)
+        self._due.update(places[unread & ~later].tolist())
+        return later
+
+    def clear(self) -> None:
+        """The index has read all."""
+        self._due.clear()

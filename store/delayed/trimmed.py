@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from ...index import BucketTracker
 from .due_list import Due
-from .parts import StoreParts
-from .positions import MOST_ENTRY
+from .parts import MOST_ENTRY, StoreParts
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -10,16 +10,15 @@ import numpy.typing as npt
 
 from ...index import TrackerClosed
 from ..delayed.due_list import NOTHING_DUE, Due
-from ..delayed.messages import due_copies, fetch
+from ..delayed.messages import due_copies, fetch, first_not_pending
 from ..delayed.pointer import BEHIND_S, FOREVER_S, HELD_UP_S, Pointer
-from ..delayed.skipping import first_not_pending
 from ..delayed.topic import DelayedTopic
 from ..errors import StoreUnreadable
 from ..format.layout import NO_TIME
 from ..read.message import Message
-from .again import RETRY_MS
 from .in_flight import NEVER, Places
 from .parts import Parts
+from .redelivery import RETRY_MS
 from .state import State
 
 Int64s = npt.NDArray[np.int64]

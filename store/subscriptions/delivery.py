@@ -17,6 +17,11 @@ from .in_flight import Places
 from .parts import Reads
 
 Int64s = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+Copied = Callable[[int, int], Message | None]
+FETCHED = 4096  # places at once
+MOST_BAD = 8  # messages of a call that are looked for one by one: after a broken device all are bad
+_NONE = np.empty(0, np.intp)
 
 
 class Delivery(NamedTuple):
@@ -129,13 +134,6 @@ def joined(batches: Sequence[MessageBatch]) -> MessageBatch:
 
 def _concatenated(columns: Sequence[Int64s]) -> Int64s:
     return np.concatenate([*columns, np.empty(0, np.int64)])
-
-
-Rows = npt.NDArray[np.intp]
-Copied = Callable[[int, int], Message | None]
-FETCHED = 4096  # places at once
-MOST_BAD = 8  # messages of a call that are looked for one by one: after a broken device all are bad
-_NONE = np.empty(0, np.intp)
 
 
 class Fetched(NamedTuple):

@@ -16,13 +16,13 @@ from ..delayed.due_list import Due
 from ..errors import StoreError, again
 from ..log.request import Request
 from ..read.message import MessageBatch
-from .again import Again
 from .delays import BadCopies, PlaceList, SubscriptionDelays, are_copies, first_of_each
 from .delivery import Delivery, DeliveryBatch, Fetched, Room, fetch_into, fetch_readable, joined, queue_ids_of, taken
 from .filters import PropertyFilter
 from .giving_out import forget_removed, give_out, tried
 from .in_flight import NOBODY, Places
 from .lines import Lines
+from .redelivery import Again
 from .scanner import Scanner
 from .state import State
 

@@ -16,6 +16,7 @@ from ..segment.open_table import OpenTable
 
 FEW_MESSAGES = 64  # a loop over so many is quicker than numpy
 Seen = tuple[int, int]  # the sequence of a segment, and so many of its messages
+FEW_QUEUES = 64  # of a topic: all are looked at, which is quicker than to ask for news
 
 
 class TopicNews:
@@ -113,9 +114,6 @@ class News:
             topic = self._topics.get(stream.topic)
             if topic is not None:
                 topic.note(stream.queue_id, self._version)
-
-
-FEW_QUEUES = 64  # of a topic: all are looked at, which is quicker than to ask for news
 
 
 class ReadyQueues:

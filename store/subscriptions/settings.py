@@ -22,6 +22,12 @@ Start: TypeAlias = "Literal['earliest', 'latest'] | int | Mapping[int, int]"
 Filter: TypeAlias = "Mapping[str, Iterable[str]]"
 MOST_MS = 1 << 50
 _ALWAYS_GIVEN = ("mode", "order_by", "filter")
+Int64s = npt.NDArray[np.int64]
+SHOWN_RECEIPTS = 3
+FEW = 64  # messages that are given out as objects, and not as columns first
+MOST_MESSAGES = 1 << 20
+LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500
+LONGEST_MS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +184,6 @@ def check_start(start: object) -> Start:
         f'a position is "earliest", "latest", a time in ms since the epoch, or a dict of offsets by queue id, not '
         f"{shown(start)}"
     )
-
-
-Int64s = npt.NDArray[np.int64]
-SHOWN_RECEIPTS = 3
-FEW = 64  # messages that are given out as objects, and not as columns first
-MOST_MESSAGES = 1 << 20
-LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500
-LONGEST_MS = 1 << 40
 
 
 class Wanted(NamedTuple):

@@ -356,11 +356,11 @@ TRACKERS: dict[str, Bug] = {
         ("tests/index/trackers/test_contract.py",),
     ),
     "trackers: what is pulled of several sources is out of order": Bug(
-        "index/trackers/due.py", "heads]) > until_ms:", "heads]) >= until_ms:",
+        "index/trackers/ordered.py", "heads]) > until_ms:", "heads]) >= until_ms:",
         ("tests/index/trackers/test_contract.py",), hangs=True,
     ),
     "trackers: a merge gives rows beyond those that were loaded of all sources": Bug(
-        "index/trackers/merging.py", "time_ms, place = min((", "time_ms, place = max((",
+        "index/trackers/ordered.py", "time_ms, place = min((", "time_ms, place = max((",
         ("tests/index/trackers/test_bucket_tracker.py", "tests/index/trackers/test_model.py"), hangs=True,
     ),
     "bucket tracker: the old buckets go before the new one is listed": Bug(

@@ -22,7 +22,7 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         "store/delayed/counting.py", "            return delays.topic(topic)\n", "            return None\n", RETENTION,
     ),
     "growth: counts look for delivery times from the beginning of the log": Bug(
-        "store/delayed/counting.py", "            if not self._walks:\n", "            if True:\n", RETENTION,
+        "store/delayed/counting.py", "            if not self._scans:\n", "            if True:\n", RETENTION,
     ),
     "growth: a count makes the indexes of all topics": Bug(
         "store/delayed/counting.py", "self._made(topic), False\n", "self._made(topic), True\n",

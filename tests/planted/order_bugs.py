@@ -40,8 +40,9 @@ ORDER: dict[str, Bug] = {
         ORDERING, "        return line.is_blocked or (is_last and", "        return (is_last and", TESTS,
     ),
     "order: what waits for its line hides what is behind it": Bug(
-        "store/subscriptions/again.py", "                if state.again:  # the first ones had to wait for others of"
-        " their line\n                    continue\n", "", TESTS,
+        "store/subscriptions/redelivery.py",
+        "                if state.again:  # the first ones had to wait for others of their line\n"
+        "                    continue\n", "", TESTS,
     ),
     "order: behind a message that cannot be read its line comes again": Bug(
         LINES, "        if not len(bad):\n            return found\n", "        if True:\n            return found\n",
@@ -56,7 +57,7 @@ ORDER: dict[str, Bug] = {
         "                pass\n", AGAIN,
     ),
     "order: a dead letter that cannot be moved is passed by its line": Bug(
-        "store/subscriptions/again.py", "            left &= self.state.order is None or",
+        "store/subscriptions/redelivery.py", "            left &= self.state.order is None or",
         "            left &= True or", AGAIN,
     ),
     "order: a line is listed whole at each call": Bug(

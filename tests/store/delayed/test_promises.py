@@ -18,8 +18,8 @@ from stratalog.store.delayed import pointer as pointer_module
 from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.delays import Delays
 from stratalog.store.delayed.disk_files import DiskFiles
-from stratalog.store.delayed.figures import figures_of
-from stratalog.store.delayed.positions import places_of
+from stratalog.store.delayed.messages import figures_of
+from stratalog.store.delayed.parts import places_of
 from stratalog.store.delayed.topic import DelayedTopic
 from stratalog.store.subscriptions.dispatcher import Dispatcher
 from tests.clocks import SteppedClock
@@ -77,7 +77,7 @@ def test_messages_whose_way_into_the_index_is_cut_short_come_neither_early_nor_n
 
 
 def test_interrupt_at_any_step_of_taking_what_is_due_loses_it_for_nobody(tmp_path: Path, hand: Hand) -> None:
-    files = tuple(f"delayed/{name}.py" for name in ("topic", "due_list", "delays", "walk"))
+    files = tuple(f"delayed/{name}.py" for name in ("topic", "due_list", "delays", "scan"))
     files += ("trackers/tracker.py", "trackers/bucket_tracker.py", "trackers/time_buckets.py")
     with hand.open(tmp_path / "s") as store:
         topic = topic_of(store)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, StaleReceipt, StoreUnreadable, Subscription
-from stratalog.store.subscriptions import again, delivery
+from stratalog.store.subscriptions import delivery, redelivery
 
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
@@ -232,7 +232,7 @@ def test_many_that_wait_for_their_lines_hold_up_no_other_line(
     got, other = sub.receive(50), sub.receive(50)
     sub.nack_batch(got[:-1])
     sub.nack_batch(other)
-    monkeypatch.setattr(again, "MOVED_MESSAGES", 7)
+    monkeypatch.setattr(redelivery, "MOVED_MESSAGES", 7)
     with patch.object(sub._dispatcher, "take", wraps=sub._dispatcher.take) as take:
         assert places(sub.receive(5)) == places(other[:5])
     assert take.call_count == 1

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreFull
-from stratalog.store.subscriptions import again, left_behind
+from stratalog.store.subscriptions import left_behind, redelivery
 from stratalog.store.subscriptions.delivery import Fetched, Room
 from stratalog.store.subscriptions.in_flight import Places
 
@@ -31,7 +31,7 @@ def test_behind_a_dead_letter_that_cannot_be_moved_nothing_of_its_line_comes_aga
     sub.nack_batch(got)
     (again_0,) = sub.receive(1)
     sub.nack(again_0)
-    with patch.object(again, "_append", side_effect=StoreFull("full")), pytest.raises(StoreFull):
+    with patch.object(redelivery, "_append", side_effect=StoreFull("full")), pytest.raises(StoreFull):
         sub.receive()
     assert sub.receive() == [], "the first one waits for its next try"
     clock.now += 2
@@ -77,7 +77,7 @@ def test_a_call_looks_at_no_more_lines_than_it_gives_messages(store: MessageStor
 def test_what_comes_again_one_by_one_of_a_long_line_is_listed_once(store: MessageStore) -> None:
     fill(store, 64)
     sub = store.subscribe(TOPIC, "a", mode="ordered")
-    with patch.object(again, "MOVED_MESSAGES", 4), patch.object(left_behind, "AGAIN_RECEIPTS", 8):
+    with patch.object(redelivery, "MOVED_MESSAGES", 4), patch.object(left_behind, "AGAIN_RECEIPTS", 8):
         sub.nack_batch(sub.receive(64))
         for _ in range(50):
             (first,) = sub.receive(1)

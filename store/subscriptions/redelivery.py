@@ -17,6 +17,9 @@ from .settings import Settings
 from .state import State
 
 Int64s = npt.NDArray[np.int64]
+RETRY_MS = 1000  # a message that cannot be fetched, or not be moved, comes again so much later
+MOVED_MESSAGES = 4096  # by one append
+MOVED_BYTES = 4 << 20
 
 
 class Again:
@@ -114,11 +117,6 @@ class Again:
         with state.lock:
             rows = state.table.find(receipts)
             state.table.remove(rows[rows >= 0])
-
-
-RETRY_MS = 1000  # a message that cannot be fetched, or not be moved, comes again so much later
-MOVED_MESSAGES = 4096  # by one append
-MOVED_BYTES = 4 << 20
 
 
 def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]:
