@@ -45,13 +45,13 @@ class Calling:
     """
 
     def __init__(
-        self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int], ring: Callable[[], None]
+        self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int], notify: Callable[[], None]
     ) -> None:
-        """`now_ms` is the clock of deadlines; `ring` tells that there is something to look at."""
+        """`now_ms` is the clock of deadlines; `notify` tells that there is something to look at."""
         self._readers = readers
         self._name = topic, ANY_QUEUE
         self._now_ms = now_ms
-        self._ring = ring
+        self._notify = notify
         self._looker: Sleeper | None = None
         self._asked = False
         self.looked_at: object = None
@@ -126,11 +126,11 @@ class Calling:
         if self.wakes_ms <= time_ms:
             self.wakes_ms = NEVER
         if self.is_waited_for:
-            self._ring()
+            self._notify()
 
     def _look_after(self, sleeper: Sleeper) -> None:
         if self._looker is sleeper and not sleeper.is_over:
-            self._ring()
+            self._notify()
 
     def _after(self, delay_ms: int, work: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # there are no timers: then those who wait look now and then

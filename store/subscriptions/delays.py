@@ -41,17 +41,17 @@ class SubscriptionDelays:
     Nothing of it is there before the first message with a delivery time is met, or the topic has an index.
     """
 
-    def __init__(self, parts: Parts, topic: str, precision_ms: Callable[[], int], ring: Callable[[], None]) -> None:
-        """`ring` is called when something is due: those who wait look again."""
+    def __init__(self, parts: Parts, topic: str, precision_ms: Callable[[], int], notify: Callable[[], None]) -> None:
+        """`notify` is called when something is due: those who wait look again."""
         self._parts = parts
         self._name = topic
         self._precision_ms = precision_ms
-        self._ring = ring
+        self._notify = notify
         self._topic: DelayedTopic | None = None
         self._pointer: Pointer | None = None
         self._turn: int | None = None  # with a precision: all that was due then was taken
         self._wakes_ms = 0  # .. and the turn to which those who wait sleep; 0 if it is none
-        self.again = False  # messages that live on as copies are to be looked at once more
+        self.recheck_copies = False  # messages that live on as copies are to be looked at once more
 
     @property
     def is_used(self) -> bool:
@@ -60,7 +60,7 @@ class SubscriptionDelays:
 
     def has_due(self) -> bool:
         """Whether something is to be taken now, or may be."""
-        return self._pointer is not None and (self.again or self._pointer.due_in_s() <= 0)
+        return self._pointer is not None and (self.recheck_copies or self._pointer.due_in_s() <= 0)
 
     @property
     def are_at_rest(self) -> bool:
@@ -68,15 +68,15 @@ class SubscriptionDelays:
         pointer, delays = self._pointer, self._parts.delays
         if pointer is None:
             return delays is None or delays.find(self._name) is None  # else it is to be opened
-        return not self.again and pointer.due_in_s() > LOOKED_AT_S
+        return not self.recheck_copies and pointer.due_in_s() > LOOKED_AT_S
 
     @property
     def has_copies(self) -> bool:
         """Whether messages that live on as copies are to be looked at once more."""
-        return self.again and self._topic is not None
+        return self.recheck_copies and self._topic is not None
 
     @property
-    def _naps(self) -> bool:
+    def _coalesces(self) -> bool:
         return self._precision_ms() >= LEAST_PRECISION_MS
 
     def due_in_s(self) -> float:
@@ -85,7 +85,7 @@ class SubscriptionDelays:
         if pointer is None:
             return FOREVER_S
         due_s = pointer.due_in_s()
-        if not self._naps or due_s >= FOREVER_S:
+        if not self._coalesces or due_s >= FOREVER_S:
             self._wakes_ms = 0
             return max(LEAST_S, due_s)
         now_ms, self._wakes_ms = self._parts.clock.wall_ms(), self._turn_after(due_s)
@@ -120,7 +120,7 @@ class SubscriptionDelays:
             topic = self._topic = delays.topic(self._name)
             if self._pointer is None:
                 self._pointer = topic.open_pointer(self._on_due)
-                self.again = True
+                self.recheck_copies = True
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
         return topic
@@ -129,8 +129,8 @@ class SubscriptionDelays:
         pointer = self._pointer
         if pointer is None:
             return
-        if not self._naps or self._turn_after(pointer.due_in_s()) < self._wakes_ms or not self._wakes_ms:
-            self._ring()  # with a precision: only if that is earlier than those who wait know
+        if not self._coalesces or self._turn_after(pointer.due_in_s()) < self._wakes_ms or not self._wakes_ms:
+            self._notify()  # with a precision: only if that is earlier than those who wait know
 
     def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> Left | None:
         """Which messages of a queue are not to be given out now; None if that is none of them.
@@ -162,7 +162,7 @@ class SubscriptionDelays:
 
     def take(self, most: int) -> Due:
         """What became due; with a precision it is taken once in so many ms. Raises StoreUnreadable."""
-        turn = self._parts.clock.wall_ms() // self._turn_ms if self._naps else None
+        turn = self._parts.clock.wall_ms() // self._turn_ms if self._coalesces else None
         if self._pointer is None or (turn is not None and turn == self._turn):
             return NOTHING_DUE
         try:
@@ -193,13 +193,13 @@ class SubscriptionDelays:
 
     def due_copies(self) -> tuple[Int64s, Int64s]:
         """(queue ids, offsets) of the due messages whose segments are gone, if they are to be looked at again."""
-        if not self.again or self._topic is None:
+        if not self.recheck_copies or self._topic is None:
             return NOTHING_DUE.queue_ids, NOTHING_DUE.offsets
         try:
             found = due_copies(self._topic)
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
-        self.again = False
+        self.recheck_copies = False
         return found
 
     def _failed(self, error: OSError | TrackerClosed) -> StoreUnreadable:
@@ -284,7 +284,7 @@ class BadCopies:
     def look(self, delays: SubscriptionDelays) -> None:
         """Have them looked for again, if it is time."""
         if self._now_ms() >= self.until_ms:
-            delays.again = True  # first: behind an interrupt it is done again
+            delays.recheck_copies = True  # first: behind an interrupt it is done again
             self._places.clear()
             self.until_ms = NEVER
 

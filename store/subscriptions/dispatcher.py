@@ -22,7 +22,7 @@ from .filters import PropertyFilter
 from .giving_out import forget_removed, give_out, tried
 from .in_flight import NOBODY, Places
 from .lines import Lines
-from .redelivery import Again
+from .redelivery import Redelivery
 from .scanner import Scanner
 from .state import State
 
@@ -46,10 +46,10 @@ class Dispatcher:
     def __init__(self, state: State) -> None:
         self.state = state
         self.receiving = threading.Lock()
-        self.noted: Sequence[Request] = ()
-        self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
+        self.attempt_records: Sequence[Request] = ()
+        self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.notify)
         self._lines = Lines(state, self._fetch_into, self._end)
-        self._again = Again(state, self._fetch_into, self._end, self._lines)
+        self._redelivery = Redelivery(state, self._fetch_into, self._end, self._lines)
         self._has_dead = False  # the newest look has found messages that were given out too often before a restart
         self._failed: StoreError | None = None  # beside what the newest call has given out: the next one raises it
         self._owner = NOBODY  # the consumer that takes now
@@ -115,15 +115,15 @@ class Dispatcher:
         self._failed = None  # what is damaged still is met again, if it was not passed
         self._due.drop(list(offsets))
         self._scanner.rewind(list(offsets))
-        self.state.ring()
+        self.state.notify()
         self._has_missed = had_missed
 
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        has_missed = self._has_missed and self.state.unfinished.change is None  # else whoever makes it rings
+        has_missed = self._has_missed and self.state.unfinished.change is None  # else whoever makes it notifies
         is_behind = has_missed or self._scanner.is_unfinished or self.delays.has_copies
-        return is_behind or len(self._due) > 0 or len(self.state.again) > 0
+        return is_behind or len(self._due) > 0 or len(self.state.to_redeliver) > 0
 
     @property
     def is_at_rest(self) -> bool:
@@ -135,7 +135,13 @@ class Dispatcher:
     def has_more(self) -> bool:
         """Whether another look would find something, maybe. `receiving` is held."""
         state = self.state
-        if self._has_missed or self._failed is not None or len(self._due) or state.again or self.delays.has_due():
+        if (
+            self._has_missed
+            or self._failed is not None
+            or len(self._due)
+            or state.to_redeliver
+            or self.delays.has_due()
+        ):
             return True
         order = state.order
         if order is None:
@@ -155,8 +161,8 @@ class Dispatcher:
 
         `receiving` is held.
         """
-        state, self.noted = self.state, ()
-        if state.order is not None or state.again or self._has_missed or len(self._due) or self.delays.has_due():
+        state, self.attempt_records = self.state, ()
+        if state.order is not None or state.to_redeliver or self._has_missed or len(self._due) or self.delays.has_due():
             return None
         if self._failed is not None or (state.tries.ends and state.tries.may_be_met(self._scanner.is_past)):
             return None
@@ -172,7 +178,7 @@ class Dispatcher:
             offsets = [message.offset for message in messages]
             if state.tries.are_counted:
                 columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
-                self.noted = state.tries.note(Places(*columns))
+                self.attempt_records = state.tries.note(Places(*columns))
             with state.lock:
                 if offsets[-1] - offsets[0] == count - 1:
                     first = state.table.add_run(messages[0].queue_id, offsets[0], count, deadline_ms, owner)
@@ -208,7 +214,7 @@ class Dispatcher:
         self._owner = owner
         self._raise_failed()
         try:
-            self.noted = ()
+            self.attempt_records = ()
             self._lines.begin()
             removed = self._scanner.removed()
             if removed != self._removed:
@@ -248,9 +254,9 @@ class Dispatcher:
                 places = zip(queues.tolist(), offsets.tolist(), strict=True)
                 state.order.keep(dict(zip(places, table.receipts(live).tolist(), strict=True)), state.cursor.has)
             table.next_ms = 0  # deadlines are looked at anew, whatever was done
-        self.delays.again = True
+        self.delays.recheck_copies = True
         self._has_missed = is_moving
-        state.ring()  # others that wait have not seen it
+        state.notify()  # others that wait have not seen it
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         if self._has_missed:
@@ -258,7 +264,7 @@ class Dispatcher:
         room = Room(most, max_bytes)
         self._has_dead = False
         failed, is_whole = list[StoreError](), True
-        batches, attempts, used = self._again.take(room, failed)
+        batches, attempts, used = self._redelivery.take(room, failed)
         for take in (self._lines.take_freed, partial(self._take_due, failed), self._take_new):
             try:
                 take(room, batches)
@@ -280,7 +286,7 @@ class Dispatcher:
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
         if self.state.tries.are_counted:
             batch, counts, self._has_dead = tried(self.state, batch, counts, len(attempts))
-            self.noted = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
+            self.attempt_records = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
         return give_out(self.state, batch, counts, used, visibility_ms, self._owner)
 
     def _fetch_into(self, room: Room, places: Places) -> Fetched:

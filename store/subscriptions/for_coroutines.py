@@ -71,7 +71,7 @@ class ForCoroutines:
         return await parts.async_reads.aside(work, parts.check_open)
 
 
-class Taking:
+class ThreadReceive:
     """What a thread takes for a coroutine, which may be gone before it has it: then the messages come again."""
 
     def __init__(self, state: State) -> None:

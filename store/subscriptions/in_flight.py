@@ -20,7 +20,7 @@ NOBODY = 0  # as the consumer that has a message
 NOTHING = np.empty(0, np.int64)
 
 
-class Is:
+class RowState:
     """What a row is. Not an enumeration: looking a name up in one takes as long as a call."""
 
     GONE: Final = 0  # acknowledged, or given out anew: its receipt is stale
@@ -113,7 +113,7 @@ class InFlight:
         begin, end = self._rows, self._rows + count
         columns = self._columns[:, begin:end]
         columns[0], columns[1], columns[2], columns[3], columns[4] = receipts, *places, deadline_ms
-        self._states[begin:end], self._owners[begin:end] = Is.OUT, owner
+        self._states[begin:end], self._owners[begin:end] = RowState.OUT, owner
         self.next_ms = min(self.next_ms, deadline_ms)
         self._rows = end  # last: until here the rows are not there
         return receipts
@@ -124,13 +124,13 @@ class InFlight:
         first, begin = self._new_receipts(count), self._rows
         if count == 1:
             self._receipts[begin], self._queues[begin], self._offsets[begin] = first, queue_id, offset
-            self._attempts[begin], self._deadlines[begin], self._state_of[begin] = 1, deadline_ms, Is.OUT
+            self._attempts[begin], self._deadlines[begin], self._state_of[begin] = 1, deadline_ms, RowState.OUT
             self._owner_of[begin] = owner
         else:
             columns = self._columns[:, begin : begin + count]
             columns[0], columns[2] = np.arange(first, first + count), np.arange(offset, offset + count)
             columns[1], columns[3], columns[4] = queue_id, 1, deadline_ms
-            self._states[begin : begin + count], self._owners[begin : begin + count] = Is.OUT, owner
+            self._states[begin : begin + count], self._owners[begin : begin + count] = RowState.OUT, owner
         if deadline_ms < self.next_ms:  # noqa: PLR1730  # a call takes longer, and each message comes here
             self.next_ms = deadline_ms
         self._rows = begin + count  # last: until here the rows are not there
@@ -157,7 +157,7 @@ class InFlight:
         if not self._rows:
             return np.full(len(receipts), -1, np.intp)
         rows = np.minimum(known.searchsorted(receipts), self._rows - 1)
-        rows[(known[rows] != receipts) | (self._states[rows] == Is.GONE)] = -1
+        rows[(known[rows] != receipts) | (self._states[rows] == RowState.GONE)] = -1
         return rows
 
     def row_of(self, receipt: int) -> int:
@@ -166,7 +166,7 @@ class InFlight:
         row = receipt - receipts[0] if rows else 0  # as long as none is missing between
         if not 0 <= row < rows or receipts[row] != receipt:
             row = bisect_left(receipts, receipt, 0, rows)  # numpy's would let go of the interpreter lock
-        if row >= rows or receipts[row] != receipt or self._state_of[row] not in (Is.OUT, Is.LATE):
+        if row >= rows or receipts[row] != receipt or self._state_of[row] not in (RowState.OUT, RowState.LATE):
             return -1
         return row
 
@@ -176,7 +176,7 @@ class InFlight:
 
     def remove_one(self, row: int) -> None:
         """A row is GONE."""
-        self._state_of[row] = Is.GONE
+        self._state_of[row] = RowState.GONE
         self._gone += 1
 
     def states(self, rows: Rows) -> npt.NDArray[np.uint8]:
@@ -200,7 +200,7 @@ class InFlight:
     def remove(self, rows: Rows) -> None:
         """Rows, each once, are GONE."""
         count = len(rows)
-        self._states[rows] = Is.GONE
+        self._states[rows] = RowState.GONE
         self._gone += count  # no call since the step before: an interrupt finds both or none
 
     def restore(self, receipts: Int64s, places: Places, deadline_ms: int) -> None:
@@ -215,7 +215,7 @@ class InFlight:
         self._make_room(count)
         rows = np.array([receipts, *places, np.full(count, deadline_ms)], np.int64)
         columns = np.concatenate([self._columns[:, :kept], rows], 1)
-        states = np.concatenate([self._states[:kept], np.full(count, Is.OUT, np.uint8)])
+        states = np.concatenate([self._states[:kept], np.full(count, RowState.OUT, np.uint8)])
         owners = np.concatenate([self._owners[:kept], np.full(count, NOBODY, np.uint32)])
         order = columns[0].argsort(kind="stable")
         self._columns[:, : kept + count], self._states[: kept + count] = columns[:, order], states[order]
@@ -223,7 +223,7 @@ class InFlight:
         self._rows = kept + count
         self.next_ms = min(self.next_ms, deadline_ms)
 
-    def hold(self, rows: Rows, until_ms: int, state: int = Is.HELD) -> None:
+    def hold(self, rows: Rows, until_ms: int, state: int = RowState.HELD) -> None:
         """Rows are HELD, or OUT, until another time."""
         self._states[rows] = state
         self._columns[4, rows] = until_ms
@@ -231,15 +231,15 @@ class InFlight:
 
     def leave(self, owner: int, now_ms: int) -> None:
         """A consumer goes: what it has times out now."""
-        rows = np.flatnonzero((self._states[: self._rows] == Is.OUT) & (self._owners[: self._rows] == owner))
-        self.hold(rows, now_ms, Is.OUT)
+        rows = np.flatnonzero((self._states[: self._rows] == RowState.OUT) & (self._owners[: self._rows] == owner))
+        self.hold(rows, now_ms, RowState.OUT)
 
     def forget_removed(self, receipts: Int64s, now_ms: int) -> None:
         """The messages with these receipts (n,) are there no more: to acknowledge one says nothing new."""
         rows = self.find(receipts)
         rows = rows[rows >= 0]
         states = self._states[rows]
-        held = rows[(states == Is.OUT) | (states == Is.LATE)]
+        held = rows[(states == RowState.OUT) | (states == RowState.LATE)]
         if len(held):
             self.removed.add(self.receipts(held), int(self.deadlines(held).max()), now_ms)
         self.remove(rows)
@@ -247,7 +247,7 @@ class InFlight:
     def take_back(self, receipts: Int64s, now_ms: int) -> None:
         """Messages that their consumer never had are to be given out again, and this time does not count."""
         rows = self.find(receipts)
-        rows = rows[(rows >= 0) & (self._states[rows] == Is.OUT)]
+        rows = rows[(rows >= 0) & (self._states[rows] == RowState.OUT)]
         self._columns[3, rows] -= 1
         self.hold(rows, now_ms)
 
@@ -259,14 +259,14 @@ class InFlight:
         if now_ms < self.next_ms:
             return
         states, deadlines = self._states[: self._rows], self._columns[4, : self._rows]
-        waiting = (states == Is.OUT) | (states == Is.HELD)
+        waiting = (states == RowState.OUT) | (states == RowState.HELD)
         due = waiting & (deadlines <= now_ms)
         left = deadlines[waiting & ~due]
         next_ms = int(left.min()) if len(left) else NEVER
         rows = np.flatnonzero(due)
         rows = rows[deadlines[rows].argsort(kind="stable")]
         take(self.receipts(rows))
-        states[rows] += Is.LATE - Is.OUT
+        states[rows] += RowState.LATE - RowState.OUT
         self.next_ms = next_ms
 
     def rows_of(self, queue_ids: Sequence[int]) -> Rows:

@@ -172,11 +172,11 @@ class Unfinished:
         change: what may be in the log alone, or None. To make it again changes nothing.
     """
 
-    def __init__(self, changing: threading.Lock, ring: Callable[[], None]) -> None:
-        """`changing` is held by whoever changes the subscription; `ring` has those who wait look again."""
+    def __init__(self, changing: threading.Lock, notify: Callable[[], None]) -> None:
+        """`changing` is held by whoever changes the subscription; `notify` has those who wait look again."""
         self.change: Callable[[], None] | None = None
         self._changing = changing
-        self._ring = ring
+        self._notify = notify
 
     def make(self, change: Callable[[], None]) -> None:
         """Make a change: its record, and then what it says. `changing` is held."""
@@ -204,4 +204,4 @@ class Unfinished:
                 self.make_rest()
             finally:
                 self._changing.release()
-            self._ring()
+            self._notify()

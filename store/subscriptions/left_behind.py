@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from ..errors import StoreError
 from ..format.cursors import pack_acks
 from .cursor import Cursor
-from .in_flight import NOBODY, InFlight, Is, Places
+from .in_flight import NOBODY, InFlight, Places, RowState
 from .journal import Journal
 from .ordering import Order
 from .tries import Tries
@@ -42,7 +42,7 @@ class LeftBehind:
     journal: Journal
     tries: Tries
     order: Order | None
-    again: deque[Int64s]
+    to_redeliver: deque[Int64s]
     left_out: dict[int, LeftOut]
     left_out_count: int
     limit_bytes: int
@@ -55,11 +55,11 @@ class LeftBehind:
         """When so much time has passed, by `now_ms`."""
         raise NotImplementedError
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Have those that wait look again."""
         raise NotImplementedError
 
-    def tell(self) -> None:
+    def mark_changed(self) -> None:
         """The next look may find something; nobody is woken for it."""
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class LeftBehind:
         """Give messages back: they come again after a while."""
         with self.lock:
             self.table.hold(self._rows(receipts), self.deadline_ms(delay_ms) if delay_ms else self.now_ms())
-        self.ring()
+        self.notify()
 
     def take_back(self, receipts: Int64s) -> None:
         """Messages that were taken for a consumer that has gone meanwhile come again at once. Again is fine."""
@@ -104,7 +104,7 @@ class LeftBehind:
             places = self.table.places(rows[rows >= 0])
             self.table.take_back(receipts, self.now_ms())
             self.tries.take_back(places)
-        self.ring()
+        self.notify()
 
     def leave(self, owner: int) -> None:
         """A consumer goes: what it has comes again at once."""
@@ -114,17 +114,17 @@ class LeftBehind:
     def extend(self, receipts: Int64s, ms: int) -> None:
         """Keep messages for so long from now on."""
         with self.lock:
-            self.table.hold(self._rows(receipts), self.deadline_ms(ms), Is.OUT)
-        self.tell()  # nothing comes earlier by that
+            self.table.hold(self._rows(receipts), self.deadline_ms(ms), RowState.OUT)
+        self.mark_changed()  # nothing comes earlier by that
 
-    def list_again(self, receipts: Int64s) -> None:
+    def redeliver(self, receipts: Int64s) -> None:
         """These messages are to be given out again. Under the lock; one that is listed twice is given out once."""
-        self.again += [receipts[at : at + AGAIN_RECEIPTS] for at in range(0, len(receipts), AGAIN_RECEIPTS)]
+        self.to_redeliver += [receipts[at : at + AGAIN_RECEIPTS] for at in range(0, len(receipts), AGAIN_RECEIPTS)]
 
     def unlist(self, receipts: Int64s) -> None:
         """These messages wait: whoever has them go on lists them again. Under the lock."""
-        left = [listed[~np.isin(listed, receipts)] for listed in self.again]
-        self.again = deque([listed for listed in left if len(listed)])
+        left = [listed[~np.isin(listed, receipts)] for listed in self.to_redeliver]
+        self.to_redeliver = deque([listed for listed in left if len(listed)])
 
     def enter(self, places: Places, deadline_ms: int, owner: int = NOBODY) -> Int64s:
         """Enter messages into the table, with the lines that they are out of: their receipts (n,). Under the lock."""
@@ -153,4 +153,4 @@ class LeftBehind:
         with self.lock:
             freed = [order.release(*at) for at in places if not if_acknowledged or at[1] in queue(at[0])]
         if any(freed):
-            self.ring()
+            self.notify()

@@ -20,9 +20,9 @@ class Looks:
         self._state = state
         self._dispatcher = dispatcher
 
-    def seen(self) -> tuple[int, object]:
+    def version(self) -> tuple[int, object]:
         """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
-        return self._state.signal, self._dispatcher.newest()
+        return self._state.version, self._dispatcher.newest()
 
     def look(self, call: ReceiveCall, seen: object, take: Callable[[], DeliveryBatch | None]) -> DeliveryBatch | None:
         """`take` what there is, and say what there is for the others who wait. `receiving` is held.
@@ -52,10 +52,10 @@ class Looks:
         if not call.has_more:
             calling.looked_at = seen
 
-    def is_news(self, sleeper: Sleeper) -> bool:
+    def has_changed(self, sleeper: Sleeper) -> bool:
         """Whether there is something new, and this one is to look at it."""
         calling = self._state.calling
-        return self.seen() != calling.looked_at and calling.may_look(sleeper)
+        return self.version() != calling.looked_at and calling.may_look(sleeper)
 
     def is_over(self, left_s: float) -> bool:
         """Whether one that found nothing gives up: its time is over, and it has looked through all that there is."""

@@ -11,7 +11,7 @@ from ..errors import StoreError
 from ..format.blobs import Blobs, ExtraColumns, gathered
 from ..read.message import MessageBatch
 from .delivery import Fetched, Room, fetch_readable, in_turn, joined
-from .in_flight import NOTHING, Is, Places
+from .in_flight import NOTHING, Places, RowState
 from .lines import Lines
 from .settings import Settings
 from .state import State
@@ -22,7 +22,7 @@ MOVED_MESSAGES = 4096  # by one append
 MOVED_BYTES = 4 << 20
 
 
-class Again:
+class Redelivery:
     """The part of a dispatcher that gives out what was given out before. One thread at a time."""
 
     def __init__(
@@ -41,19 +41,19 @@ class Again:
         """
         state = self.state
         is_stirred = state.order is not None and len(state.order.stirred) > 0
-        if not state.again and not is_stirred and state.now_ms() < state.table.next_ms:
+        if not state.to_redeliver and not is_stirred and state.now_ms() < state.table.next_ms:
             return [], NOTHING, NOTHING
         with state.lock:
-            state.table.expire(state.now_ms(), state.list_again)
+            state.table.expire(state.now_ms(), state.redeliver)
         most = room.messages
         while not failed:
             with state.lock:
-                receipts, places = self._next_again(most)
+                receipts, places = self._next_redelivered(most)
             if not len(receipts):
-                if state.again:  # the first ones had to wait for others of their line
+                if state.to_redeliver:  # the first ones had to wait for others of their line
                     continue
                 break
-            receipts, places = self._bury(receipts, places, failed)
+            receipts, places = self._without_dead(receipts, places, failed)
             receipts, places = receipts[: room.messages], places.take(np.arange(min(places.size, room.messages)))
             errors: list[StoreError] = []
             found, bad = fetch_readable(room, self._fetch_into, places, errors)
@@ -67,9 +67,9 @@ class Again:
             most = max(most, MOVED_MESSAGES)  # all of these were dead or gone; others may follow that are not
         return [], NOTHING, NOTHING
 
-    def _next_again(self, most: int) -> tuple[Int64s, Places]:
+    def _next_redelivered(self, most: int) -> tuple[Int64s, Places]:
         """The next receipts that are to be given out again. They stay listed until their rows are GONE."""
-        state, again = self.state, self.state.again
+        state, again = self.state, self.state.to_redeliver
         picked, enough = list[Int64s](), most
         if state.order is not None:
             most = max(most, MOVED_MESSAGES)  # many may have to wait
@@ -83,17 +83,17 @@ class Again:
                 break
         found = np.unique(np.concatenate([*picked, NOTHING]))
         if state.order is not None:
-            found = self._lines.next_again(found, enough)
+            found = self._lines.next_redelivered(found, enough)
         return found, state.table.places(state.table.find(found))
 
     def _waiting(self, receipts: Int64s) -> Int64s:
         """Those of some receipts whose messages wait to be given out again."""
         rows = self.state.table.find(receipts)
         states = self.state.table.states(rows)
-        found: Int64s = receipts[(rows >= 0) & ((states == Is.LATE) | (states == Is.BACK))]
+        found: Int64s = receipts[(rows >= 0) & ((states == RowState.LATE) | (states == RowState.BACK))]
         return found
 
-    def _bury(self, receipts: Int64s, places: Places, failed: list[StoreError]) -> tuple[Int64s, Places]:
+    def _without_dead(self, receipts: Int64s, places: Places, failed: list[StoreError]) -> tuple[Int64s, Places]:
         """Move the messages that were given out too often to the dead letters: what is left."""
         settings = self.state.cursor.settings
         dead = are_dead(settings, places)
@@ -102,7 +102,7 @@ class Again:
         assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
         left = ~dead
         try:
-            bury(self.state, settings.dead_letter_topic, receipts[dead], self._fetch_into)
+            move_to_dead_letters(self.state, settings.dead_letter_topic, receipts[dead], self._fetch_into)
         except StoreError as error:
             failed.append(error)
             left &= self.state.order is None or self._lines.are_free(places, np.flatnonzero(dead))
@@ -126,7 +126,7 @@ def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]
     return places.attempts >= settings.max_attempts
 
 
-def bury(state: State, topic: str, receipts: Int64s, fetch: Callable[[Room, Places], Fetched]) -> None:
+def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Callable[[Room, Places], Fetched]) -> None:
     """Append messages to the dead letters' topic and acknowledge them; what a late consumer has acknowledged stays out.
 
     They get receipts that nobody knows first: so no consumer can acknowledge them beside this. Raises StoreError, and
@@ -183,7 +183,7 @@ def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
         rows = table.find(receipts)
         rows = rows[rows >= 0]
         states = table.states(rows)
-        rows = rows[(states == Is.LATE) | (states == Is.BACK)]
+        rows = rows[(states == RowState.LATE) | (states == RowState.BACK)]
         places, old = table.places(rows), table.receipts(rows)
         new = state.enter(places, state.now_ms() + RETRY_MS)
         table.remove(table.find(old))  # found anew: room for the new ones may have moved the rows

@@ -122,7 +122,7 @@ class Shared:
             self.state.delete()
             self._open.clear()
             self.dispatcher.close()
-        self.state.ring()
+        self.state.notify()
         return True
 
     def retire(self) -> bool:

@@ -365,7 +365,7 @@ class Scanner:
                 if error.first <= at:
                     return None  # acknowledged by position alone, or lost with durability "os"
                 self._read_at[queue_id] = at = error.first
-                self._delays.again = True  # what is delayed of the others may live on as a copy
+                self._delays.recheck_copies = True  # what is delayed of the others may live on as a copy
         if not len(batch):
             return None
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)

@@ -22,7 +22,7 @@ from ..read.waiting import ANY_QUEUE
 from .calling import Calling
 from .cursor import Cursor
 from .group_commit import GroupCommit
-from .in_flight import NEVER, InFlight, Is, Places
+from .in_flight import NEVER, InFlight, Places, RowState
 from .journal import Journal, Unfinished
 from .left_behind import LeftBehind, LeftOut
 from .ordering import Order
@@ -56,18 +56,18 @@ class State(LeftBehind):
         self.cursor = Cursor()
         self.table = InFlight(parts.receipts.take)
         self.pending_acks: dict[int, AckRow | Int64s] = {}  # by the first receipt: one row, or columns
-        self.again: deque[Int64s] = deque()  # receipts of the messages that are to be given out again
+        self.to_redeliver: deque[Int64s] = deque()  # receipts of the messages that are to be given out again
         self.order: Order | None = None
         self.journal = Journal(parts, topic, name)
         self.group_commit = GroupCommit(self.journal, parts, self.settle)
         self.left_out: dict[int, LeftOut] = {}  # by queue id; no record says it yet
         self.left_out_count = 0
         self.tries = Tries(self)
-        self.unfinished = Unfinished(self.changing, self.ring)  # what the log may say, and the cursor does not
+        self.unfinished = Unfinished(self.changing, self.notify)  # what the log may say, and the cursor does not
         self._is_compacted = False  # by one of many coroutines, which go on together
-        self.calling = Calling(parts.waiting, topic, self.now_ms, self.ring)
-        self.signal = 0  # changes with what only a look can find out
-        self._signals = count(1)  # each is given once: two threads that tell at once cannot bring an old one back
+        self.calling = Calling(parts.waiting, topic, self.now_ms, self.notify)
+        self.version = 0  # changes with what only a look can find out
+        self._versions = count(1)  # each is given once: two threads that tell at once cannot bring an old one back
         self.limit_bytes = max(2048, parts.limit_bytes // 2)
 
     def now_ms(self) -> int:
@@ -78,14 +78,14 @@ class State(LeftBehind):
         """When so much time has passed, by `now_ms`: rounded up, so that nothing times out early."""
         return math.ceil(self.parts.clock.monotonic_s() * 1000) + after_ms
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Have those that wait look again."""
-        self.tell()
+        self.mark_changed()
         self.parts.waiting.look_at([(self.topic, ANY_QUEUE)])
 
-    def tell(self) -> None:
+    def mark_changed(self) -> None:
         """The next look may find something; nobody is woken for it."""
-        self.signal = next(self._signals)
+        self.version = next(self._versions)
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class State(LeftBehind):
             self._go_on(places)
         except BaseException:  # an interrupt: nobody else has the lines go on
             self._go_on(places)
-            self.ring()
+            self.notify()
             raise
         self.compact_in_time()
 
@@ -232,7 +232,7 @@ class State(LeftBehind):
             receipts = receipts[~self.table.removed.are_in(receipts)]
         rows = self.table.find(receipts)
         states = self.table.states(rows)
-        good = (rows >= 0) & ((states == Is.OUT) | (states == Is.LATE))
+        good = (rows >= 0) & ((states == RowState.OUT) | (states == RowState.LATE))
         if not good.all():
             raise stale(self.name, receipts[~good].tolist())
         return rows
@@ -251,7 +251,7 @@ class State(LeftBehind):
                 self.cursor.queue(queue_id).remove_all(offsets)
             for receipt in taken.receipts.tolist():  # last: after an interrupt they are taken back again
                 self.pending_acks.pop(receipt, None)
-        self.ring()  # they come again at once
+        self.notify()  # they come again at once
 
     def _are_still(self, acks: AckColumns) -> npt.NDArray[np.bool_]:
         """(n,) which no seek has met since they were acknowledged. Under the lock."""
@@ -306,10 +306,10 @@ class State(LeftBehind):
 
     def forget_consumers(self) -> None:
         """Nobody has anything any more: all that is not acknowledged comes again."""
-        self.tell()
+        self.mark_changed()
         with self.lock:
             self.table.clear()
-            self.again.clear()
+            self.to_redeliver.clear()
             self.tries.expect()
             if self.order is not None:  # a line waits for what is being acknowledged: that may fail
                 self.order.keep({}, self.cursor.has)

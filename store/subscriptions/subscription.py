@@ -19,7 +19,7 @@ from ..read.waiting import ANY_QUEUE
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import Sleeper
 from .delivery import Delivery, DeliveryBatch
-from .for_coroutines import ForCoroutines, Taking
+from .for_coroutines import ForCoroutines, ThreadReceive
 from .looking import Looks, ReceiveCall
 from .settings import (
     LONGEST_MS,
@@ -124,7 +124,7 @@ class Subscription(ForCoroutines):
             with self._dispatcher.receiving:
                 self._settings()
                 few = self._dispatcher.take_few(max_messages, visibility_timeout_ms, self._owner)
-                noted = self._dispatcher.noted
+                noted = self._dispatcher.attempt_records
             if few is not None:
                 if noted:
                     self._state.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
@@ -153,8 +153,8 @@ class Subscription(ForCoroutines):
                 if call.is_over(found=batch is not None):
                     return self._shared.empty() if batch is None else batch
                 if self._looks.may_sleep():
-                    is_news = partial(self._is_news, call.falls_asleep())
-                    readers.wait((self.topic, ANY_QUEUE), is_news, call.left_s, self._state.calling)
+                    has_changed = partial(self._has_changed, call.falls_asleep())
+                    readers.wait((self.topic, ANY_QUEUE), has_changed, call.left_s, self._state.calling)
         except BaseException:  # passed on
             call.failed()
             raise
@@ -190,7 +190,7 @@ class Subscription(ForCoroutines):
         try:
             while True:
                 call.look_again()
-                taking = Taking(self._state)
+                taking = ThreadReceive(self._state)
                 try:
                     await reads.run(partial(taking.take, partial(self._take, wanted, call)))
                 except BaseException:  # above all the cancellation of its task, while a thread may still be taking
@@ -199,8 +199,8 @@ class Subscription(ForCoroutines):
                 if call.is_over(found=taking.batch is not None):
                     return self._shared.empty() if taking.batch is None else taking.batch
                 if await reads.run(self._looks.may_sleep):  # it may wait for a thread that seals the index
-                    is_news = partial(self._is_news, call.falls_asleep(in_loop=True))
-                    await readers.wait_async((self.topic, ANY_QUEUE), is_news, call.left_s, self._state.calling)
+                    has_changed = partial(self._has_changed, call.falls_asleep(in_loop=True))
+                    await readers.wait_async((self.topic, ANY_QUEUE), has_changed, call.left_s, self._state.calling)
         except BaseException:  # passed on
             call.failed()
             raise
@@ -209,17 +209,17 @@ class Subscription(ForCoroutines):
         self._settings()
         if call.sleeper is not None:
             self._state.calling.begins()
-        seen = self._looks.seen()
+        seen = self._looks.version()
         with self._dispatcher.receiving:
             self._settings()
             batch = self._looks.look(call, seen, partial(self._dispatcher.take, *wanted[:3], self._owner))
-            noted = self._dispatcher.noted
+            noted = self._dispatcher.attempt_records
         if batch is not None and noted:
             self._state.tries.wait_for(noted, batch.receipts)
         return batch
 
-    def _is_news(self, sleeper: Sleeper) -> bool:
-        return self.closed or self._looks.is_news(sleeper)
+    def _has_changed(self, sleeper: Sleeper) -> bool:
+        return self.closed or self._looks.has_changed(sleeper)
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class Subscription(ForCoroutines):
             if settings != known:
                 state.change(settings)
         self._shared.tell_precision()
-        state.ring()
+        state.notify()
 
     def close(self) -> None:
         """Let go of it. What this object was given and has not acknowledged comes again at once.
@@ -379,7 +379,7 @@ class Subscription(ForCoroutines):
         with suppress(StoreClosed):  # with the store all has ended; in a forked child, a lost thread may hold locks
             self._state.parts.check_open()
             self._shared.closed_one(self._life, self._owner)
-            self._state.ring()  # who waits in it is to find out
+            self._state.notify()  # who waits in it is to find out
 
     def __reduce__(self) -> NoReturn:
         """A copy that is closed would end this one as well: there is none, and no pickle."""

@@ -50,7 +50,7 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         ("tests/store/subscriptions/test_spared_looks.py::test_what_a_look_has_left_is_looked_for",), hangs=True,
     ),
     "looks: a seek tells nobody": Bug(
-        "store/subscriptions/dispatcher.py", "        self.state.ring()\n        self._has_missed = had_missed\n",
+        "store/subscriptions/dispatcher.py", "        self.state.notify()\n        self._has_missed = had_missed\n",
         "        self._has_missed = had_missed\n", SPARED,
     ),
     "looks: an error that waits for the next call waits on": Bug(

@@ -25,10 +25,10 @@ ORDER: dict[str, Bug] = {
         TESTS,
     ),
     "order: a part of a batch comes again while a consumer has the rest": Bug(
-        LINES, "        if (states == Is.OUT).any():\n            end = 0\n", "", TESTS,
+        LINES, "        if (states == RowState.OUT).any():\n            end = 0\n", "", TESTS,
     ),
     "order: a part of a batch comes again beside an acknowledgement on its way": Bug(
-        LINES, "np.where(rows < 0, Is.GONE, ", "np.where(rows < 0, Is.BACK, ", TESTS, hangs=True,
+        LINES, "np.where(rows < 0, RowState.GONE, ", "np.where(rows < 0, RowState.BACK, ", TESTS, hangs=True,
     ),
     "order: what was given back for a while is passed by what is behind it": Bug(
         LINES, "        end = len(rows) if back.all() else int(back.argmin())", "        end = len(rows)", TESTS,
@@ -41,7 +41,7 @@ ORDER: dict[str, Bug] = {
     ),
     "order: what waits for its line hides what is behind it": Bug(
         "store/subscriptions/redelivery.py",
-        "                if state.again:  # the first ones had to wait for others of their line\n"
+        "                if state.to_redeliver:  # the first ones had to wait for others of their line\n"
         "                    continue\n", "", TESTS,
     ),
     "order: behind a message that cannot be read its line comes again": Bug(

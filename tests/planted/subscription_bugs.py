@@ -67,7 +67,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         (f"{FOLDER}/test_calling.py::test_one_of_those_who_wait_is_asked_whether_a_message_is_news",),
     ),
     "subscriptions: nobody is called for what times out": Bug(
-        "store/subscriptions/calling.py", "        if self.is_waited_for:\n            self._ring()\n",
+        "store/subscriptions/calling.py", "        if self.is_waited_for:\n            self._notify()\n",
         "        pass\n",
         (f"{FOLDER}/test_calling.py::test_a_deadline_that_comes_while_all_sleep_wakes_one",), hangs=True,
     ),
@@ -134,8 +134,8 @@ SUBSCRIPTIONS: dict[str, Bug] = {
     ),
     "subscriptions: what an interrupt left half done is not listed anew": Bug(
         "store/subscriptions/in_flight.py",
-        "        take(self.receipts(rows))\n        states[rows] += Is.LATE - Is.OUT\n",
-        "        states[rows] += Is.LATE - Is.OUT\n        take(self.receipts(rows))\n",
+        "        take(self.receipts(rows))\n        states[rows] += RowState.LATE - RowState.OUT\n",
+        "        states[rows] += RowState.LATE - RowState.OUT\n        take(self.receipts(rows))\n",
         (f"{FOLDER}/test_in_flight.py",),
     ),
     "subscriptions: a filter takes a message without the property": Bug(

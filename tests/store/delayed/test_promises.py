@@ -383,11 +383,11 @@ def test_precision_wakes_nobody_while_nothing_is_due(tmp_path: Path, hand: Hand)
         quiet(store)
         delays = sub._dispatcher.delays
         assert 12.345 <= delays.due_in_s() < 12.345 + 0.1
-        rung = sub._state.signal
+        rung = sub._state.version
         topic_of(store).look()
-        assert sub._state.signal == rung
+        assert sub._state.version == rung
         assert store.reschedule_delayed("t", 0, 0, START_MS + 250)
-        assert sub._state.signal == rung + 1, "that is earlier than it knows"
+        assert sub._state.version == rung + 1, "that is earlier than it knows"
         assert 0.25 <= delays.due_in_s() <= 0.3
         hand.now_ms += 300
         assert [one.message.offset for one in sub.receive()] == [0]

@@ -46,7 +46,7 @@ def test_what_is_acknowledged_while_it_is_fetched_holds_up_its_line(
 ) -> None:
     keyed(store, b"xxx")
     sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)
-    (first, *_), answers, taking = sub.receive(), list[Callable[[bool], None]](), sub._dispatcher._again
+    (first, *_), answers, taking = sub.receive(), list[Callable[[bool], None]](), sub._dispatcher._redelivery
     clock.now += 31
     fetch = taking._fetch_into
 
@@ -83,7 +83,7 @@ def test_what_comes_again_one_by_one_of_a_long_line_is_listed_once(store: Messag
             (first,) = sub.receive(1)
             assert first.message.offset == 0
             sub.nack(first)
-        assert sum(map(len, sub._state.again)) < 2 * 64
+        assert sum(map(len, sub._state.to_redeliver)) < 2 * 64
         got = sub.receive(64)
     assert offsets(got) == list(range(64))
 
