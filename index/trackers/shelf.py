@@ -96,7 +96,7 @@ class Shelf:
     # the list
 
     def _publish(self, buckets: list[SealedBucket], mark: bytes | None = None) -> None:
-        """The disk has this list, or an error is raised and it may have either."""
+        """Make this list durable. On an error the disk has the old list or the new one."""
         mark = self.mark if mark is None else mark
         manifest = Manifest(self._next_number, tuple(bucket.listed for bucket in buckets), mark, self.bits)
         self._files.remove(MANIFEST_NEW)

@@ -21,7 +21,7 @@ class Due(NamedTuple):
 
     Attributes:
         queue_ids, offsets: int64 (n).
-        cancelled: bool (n): they became nothing, and are not delivered.
+        cancelled: bool (n): cancelled or trimmed, never delivered.
         missed: rows before these were dropped, because the reader was too slow: it has to scan the queues again.
         is_cut: more may be due behind these, for which the list had no room.
     """

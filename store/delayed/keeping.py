@@ -114,7 +114,7 @@ class Keeping:
 
     @property
     def extra_bytes(self) -> int:
-        """What is held beside what retention leaves. A segment that is to be looked at again is not counted."""
+        """Bytes kept beyond retention, without segments whose check is due."""
         now_s = self._delays.parts.clock.monotonic_s()
         looks = list(self._looks.values())
         return self._copies_bytes() + sum(look.all_bytes for look in looks if look.is_kept and now_s < look.until_s)

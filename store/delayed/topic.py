@@ -41,8 +41,8 @@ class DelayedTopic:
     `Pointer` of its own to each subscription, in the order of (time, queue, offset).
 
     Invariants, under `lock`:
-        * a message that `waiting` called pending is in the tracker, or will be added to it, or is being decided about;
-          it leaves the tracker into the due list, or because it was cancelled, and never otherwise;
+        * a message that `waiting` reported as pending is in the tracker, or is still to be added, or has an open
+          decision; it leaves the tracker only when it is due or cancelled;
         * a time is compared with the clock only where a message leaves the tracker, or never gets into it: so a clock
           that jumps makes nothing early by itself, and loses nothing;
         * absence is no proof: a message that the tracker does not have is due only if its own time, or the one that it

@@ -238,7 +238,7 @@ class PlaceList:
         return self._queues[:count], self._offsets[:count]
 
     def remove_first(self, count: int) -> None:
-        """The first places were given out, or are not to be."""
+        """Drop the first `count` places: they were given out, or are not to be."""
         self._queues, self._offsets = self._queues[count:], self._offsets[count:]
 
     def drop(self, queue_ids: Sequence[int] | None = None) -> None:

@@ -35,12 +35,12 @@ DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 class Dispatcher:
     """Any number of threads may take; one at a time does.
 
-    Invariant: a message that was taken off a list is in the table before its batch is given out, or comes again. So an
+    Invariant: a message leaves a list only after it is in the in-flight table; otherwise it is given out again. So an
     interrupt loses none: `_has_missed` is the mark of the rule "give, then take" (see `index.trackers.tracker`), set by
     one step where a call does not come to its end.
 
     Attributes:
-        noted: what the newest `take` told the log: its caller waits for that, without `receiving`.
+        attempt_records: the requests of the newest `take`: its caller waits for them, without `receiving`.
     """
 
     def __init__(self, state: State) -> None:
@@ -149,7 +149,7 @@ class Dispatcher:
         return len(order.freed) + len(order.stirred) > 0 or self._scanner.has_left(self._lines.limit_of)
 
     def newest(self) -> object:
-        """Something that changes when there may be new messages of the topic."""
+        """A token that changes when there may be new messages of the topic."""
         return self._scanner.newest()
 
     def next_ms(self) -> int:

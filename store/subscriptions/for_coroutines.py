@@ -87,7 +87,7 @@ class ThreadReceive:
                 self.give_up()
 
     def give_up(self) -> None:
-        """The coroutine ends. Each side looks after it has said so: one of them finds the batch, or both do."""
+        """The coroutine ends. Each side sets its mark before it reads the other's, so at least one gives back."""
         self._is_over = True
         if self.batch is not None:
             self._state.take_back(self.batch.receipts)

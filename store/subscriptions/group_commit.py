@@ -23,7 +23,7 @@ LOOK_S = 0.02
 FEWEST_THREADS = 8
 LONGEST_GAP_S = 0.00025  # from one acknowledgement to the next, on average
 LATE_MS = 2  # behind the time at which a record in line is given up
-LOST_S = 0.5  # a look that has not begun by then was interrupted at its first step: asyncio makes it no more
+LOST_S = 0.5  # a callback that has not run by then was lost to an interrupt: asyncio will not call it again
 MOST_AWAITED = 16_384  # of a record, which has to fit into the smallest ring of a lane: 384 KiB
 
 
@@ -71,7 +71,7 @@ class GroupCommit:
           record at a time is on its way;
         * an acknowledgement is in `_waiting` (a thread that sleeps) or `_awaited`, or in the record on its way, or
           was answered; an interrupt loses none;
-        * none waits for ever: a record takes all threads that wait, to the last: the next to come is the first. After
+        * no thread waits for ever: each record takes every waiting thread, so the next to come is the first. After
           `GATHER_S` the first one sends a record; or it sets `_is_due`, and looks at `_turn` after that. The answer to
           the record on its way gives `_turn` back, and looks at `_is_due` after that. So one of the two sends it;
         * of those who do not sleep, a record takes `MOST_AWAITED` at the most; the next one, with the others, is due

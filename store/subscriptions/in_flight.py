@@ -59,7 +59,7 @@ class InFlight:
 
     Invariants:
         * receipts ascend, and none is given twice;
-        * where a message is given out, most rows are not GONE, or few are: each look goes over all of them;
+        * scans visit all rows, so GONE rows are dropped once they are two thirds of the table;
         * `next_ms` is at most the earliest deadline of the rows that are OUT or HELD.
 
     Attributes:

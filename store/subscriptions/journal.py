@@ -111,8 +111,8 @@ class Journal:
         return 0 if stream is None else stream.next_offset
 
     def compact(self, snapshot: Callable[[], tuple[Sequence[bytes], int]]) -> None:
-        """Say all again, then remove what was said before. `snapshot` gives the records of now, and an offset: it
-        leaves out what records from there on may say.
+        """Append a snapshot, then trim the records that it replaces. `snapshot` returns its records, and the first
+        offset that it does not cover.
 
         The order matters. Each record that is durable before `snapshot` is called was taken into the state before it
         was appended: so the snapshot says what these records say, but for those from its offset on; no other is

@@ -21,7 +21,7 @@ class Looks:
         self._dispatcher = dispatcher
 
     def version(self) -> tuple[int, object]:
-        """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
+        """A token: while it is unchanged, another receive finds only what becomes due."""
         return self._state.version, self._dispatcher.newest()
 
     def look(self, call: ReceiveCall, seen: object, take: Callable[[], DeliveryBatch | None]) -> DeliveryBatch | None:

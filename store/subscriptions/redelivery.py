@@ -68,7 +68,7 @@ class Redelivery:
         return [], NOTHING, NOTHING
 
     def _next_redelivered(self, most: int) -> tuple[Int64s, Places]:
-        """The next receipts that are to be given out again. They stay listed until their rows are GONE."""
+        """The next receipts to redeliver. They stay queued until they are acknowledged or reissued."""
         state, again = self.state, self.state.to_redeliver
         picked, enough = list[Int64s](), most
         if state.order is not None:

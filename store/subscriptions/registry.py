@@ -214,7 +214,7 @@ class Subscriptions:
         return bool(names)
 
     def _shared(self, topic: str, name: str, *, for_retention: bool = False) -> Shared:
-        """The one of a name. For retention one with damage is said again without it: the damaged segment goes."""
+        """The shared state of a name, loaded if needed. `for_retention` skips damaged records, and writes all anew."""
         with self._lock:
             shared = self._known.get((topic, name))
             if shared is None:

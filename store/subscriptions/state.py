@@ -24,12 +24,11 @@ from .cursor import Cursor
 from .group_commit import GroupCommit
 from .in_flight import NEVER, InFlight, Places, RowState
 from .journal import Journal, Unfinished
-from .left_behind import LeftBehind, LeftOut
+from .left_behind import LeftBehind, LeftOut, Tries
 from .ordering import Order
 from .parts import Parts
 from .pending_acks import AckColumns, AckRow, AckTicket
 from .settings import Settings, stale
-from .tries import Tries
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -39,11 +38,11 @@ class State(LeftBehind):
     """Acknowledges, gives back and seeks. Any number of threads may use it.
 
     Invariants:
-        * `lock` guards the cursor, the table and the order. Nobody waits for the log or the device while he holds it;
-        * what the cursor has acknowledged is in the log, or on its way there, or its record has failed and it is taken
-          back; what was left out, by a filter above all, is in `left_out` or was handed over to the log, and is found
-          out again if that was lost;
-        * what is on its way is in `pending_acks`, and in no snapshot: its record may fail;
+        * `lock` guards the cursor, the table and the order. Whoever holds it waits for neither the log nor the device;
+        * each offset that the cursor counts as acknowledged has a durable record, a record on its way, or is being
+          taken back; what was left out, by a filter above all, is in `left_out` or was handed over to the log, and is
+          found out again if that was lost;
+        * each acknowledgement whose record may still fail is in `pending_acks`, and in no snapshot;
         * `changing` is held to change settings, to seek, to delete and to compact: so a snapshot has the newest of it;
     """
 
