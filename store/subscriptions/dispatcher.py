@@ -62,10 +62,7 @@ class Dispatcher:
     def _new_scanner(self) -> Scanner:
         state, settings = self.state, self.state.cursor.settings
         wanted = None if settings is None or settings.filter is None else PropertyFilter(settings.filter)
-        return Scanner(
-            state.parts, state.topic, state.lock, state.cursor.queue, state.table.offsets_of, state.leave_out, wanted,
-            self.delays,
-        )  # fmt: skip
+        return Scanner(state, wanted, self.delays)
 
     def _precision_ms(self) -> int:
         settings = self.state.cursor.settings
