@@ -4,7 +4,7 @@ Begin with `topic`: the delayed messages of one topic. `delays` has all topics, 
 
     from the log        due_scan, opening, given_out
     to consumers        due_list, pointer, messages
-    changes             decisions, changes, trimmed
+    changes             decisions, changes
     retention           keeping, copies
     counting            counting
     its sizes           memory, precision

@@ -17,13 +17,12 @@ from .copies import Copies
 from .decisions import Decisions
 from .due_list import Due, DueList, due_of
 from .due_scan import DueScan
-from .given_out import GivenOut, ReportedDue
+from .given_out import GivenOut, ReportedDue, Trimmed
 from .memory import MemoryLimit, SharedMemory
 from .messages import are_gone, mended, read_up_to
 from .opening import open_again, open_index
 from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, places_of
 from .pointer import Pointer, pass_over_idle
-from .trimmed import Trimmed
 
 DUE_ROWS = 1 << 20  # that wait for the slowest pointer: 17 MB
 DRAINED_ROWS = 1 << 16  # at a time
