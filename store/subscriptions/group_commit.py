@@ -64,7 +64,7 @@ class Gathering:
 
 
 class GroupCommit:
-    """Any number of threads may `write` and `submit`, and any number of coroutines `begin`.
+    """Any number of threads may `write`, and any number of coroutines `begin`.
 
     Invariants:
         * whoever has taken the one element out of `_turn` forms a record; it is back when that was answered. So one
@@ -74,12 +74,10 @@ class GroupCommit:
         * no thread waits for ever: each record takes every waiting thread, so the next to come is the first. After
           `GATHER_S` the first one sends a record; or it sets `_is_due`, and looks at `_turn` after that. The answer to
           the record on its way gives `_turn` back, and looks at `_is_due` after that. So one of the two sends it;
-        * of those who do not sleep, a record takes `MOST_AWAITED` at the most; the next one, with the others, is due
-          then;
+        * of coroutines, a record takes `MOST_AWAITED` at the most; the next one, with the others, is due then;
         * no thread relies on a loop, which may stand still: the first one of `_waiting` is a thread. A loop looks by
           itself when all have run that can; `_looking` has those that will, and those in `_watched` look for one
-          that was lost. A ticket is due at once;
-        * whoever submits while a record stands in line, or `MOST_AWAITED` wait, sleeps until his is durable.
+          that was lost.
 
     Of the interrupts `RequestQueue` tells: statements without a call between them are not interrupted.
     """
@@ -119,22 +117,6 @@ class GroupCommit:
             raise
         if ticket._error is not None:
             raise again(ticket._error)
-
-    def submit(self, ticket: AckTicket) -> None:
-        """Begin an acknowledgement whose ticket is answered when it is durable. Raises as an append does."""
-        try:
-            ticket.is_handed_over = True
-            self._awaited.append(ticket)
-            self._is_due = True
-            self._send()
-        except BaseException:  # an interrupt: nobody else may see to it
-            self._is_due = True
-            self._send()
-            raise
-        newest = self._in_time
-        is_crowded = len(self._awaited) >= MOST_AWAITED or (newest is not None and newest[0].is_in_line)
-        if is_crowded or ticket._error is not None:
-            ticket.result()
 
     def begin(self, ticket: AckTicket) -> None:
         """Begin an acknowledgement for a coroutine, which awaits `ticket.future` then. Called in its loop."""
@@ -246,7 +228,6 @@ class GroupCommit:
         try:
             self._in_time = record, self._monotonic_s() + self._timeout_s  # before others may know of it
             if not self._journal.put(record):
-                record.is_in_line = True
                 with suppress(RuntimeError):  # there are no timers, as the program ends
                     self._after(ceil(self._timeout_s * 1000) + LATE_MS, self._look_at_line)
         except StoreError as error:
@@ -298,6 +279,3 @@ class GroupCommit:
                 each._error = error
             record.chain = chain
         pass_on(record.chain)
-        for each in [each for each in record.tickets if not each.thread_id and each.future is None]:
-            with suppress(RuntimeError):  # an interrupt may have come behind a wake-up
-                each.answer(error)

@@ -69,15 +69,18 @@ class AckColumns(NamedTuple):
 class AckTicket(SubmitRequest):
     """One acknowledgement: of a thread that sleeps, of a coroutine that awaits, or of whoever asks the ticket later.
 
+    The first two share a record with others; the third one's ticket is the request of its own record.
+
     Attributes:
         rows: what is acknowledged: one message, as soon as it is.
         is_handed_over: it is written, whatever becomes of its thread.
         thread_id: of the thread that sleeps on `lock`, and is woken along the `chain` of its record, see
             `BlockingRequest`; 0 if none does.
         future: what a coroutine awaits, which `tell_loops` answers.
+        settle: hears of the outcome of a record of its own, before its caller does.
     """
 
-    __slots__ = ("abandoned", "chain", "future", "is_handed_over", "lock", "rows", "thread_id")
+    __slots__ = ("abandoned", "chain", "future", "is_handed_over", "lock", "rows", "settle", "thread_id")
     lock: threading.Lock
 
     def __init__(self, stream: Stream | None) -> None:
@@ -88,6 +91,7 @@ class AckTicket(SubmitRequest):
         self.thread_id = 0
         self.future: asyncio.Future[None] | None = None
         self.chain: list[AckTicket] | None = None
+        self.settle: Settle | None = None
 
     def of_thread(self) -> AckTicket:
         """It is this thread's, which sleeps until the answer."""
@@ -101,18 +105,22 @@ class AckTicket(SubmitRequest):
         self.future = future = asyncio.get_running_loop().create_future()
         return future
 
+    def answer(self, error: StoreError | None = None) -> None:
+        if self.settle is not None:
+            self.settle(self.rows, error)
+        super().answer(error)
+
 
 class AckRecord(Request):
     """One record of some acknowledgements.
 
     Attributes:
         tickets: what it acknowledges.
-        is_in_line: it stands there for room in the publish buffer, or did until just now.
         is_settled, has_turn, are_loops_told, chain: how far its answer has come: an interrupt may cut it short, and it
             is made again.
     """
 
-    __slots__ = ("_answered", "are_loops_told", "chain", "has_turn", "is_in_line", "is_settled", "rows", "tickets")
+    __slots__ = ("_answered", "are_loops_told", "chain", "has_turn", "is_settled", "rows", "tickets")
 
     def __init__(
         self,
@@ -125,7 +133,7 @@ class AckRecord(Request):
         record = pack_ones(life, [(row.queue_id, row.era, row.offset) for row in self.rows if row.life == life])
         super().__init__(stream, record, len(record))
         self.tickets = tickets
-        self.is_settled = self.is_in_line = False
+        self.is_settled = False
         self.has_turn = True
         self.are_loops_told = False
         self.chain: list[AckTicket] | None = None

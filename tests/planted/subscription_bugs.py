@@ -17,14 +17,9 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "store/subscriptions/pending_acks.py", "        self._answered(self, error)\n        self._done = True\n",
         "        self._answered(self, error)\n        super().answer(error)\n", (f"{FOLDER}/test_group_commit.py",),
     ),
-    "subscriptions: a submitted acknowledgement goes with the next of a thread": Bug(
-        "store/subscriptions/group_commit.py",
-        "            self._awaited.append(ticket)\n            self._is_due = True\n            self._send()\n",
-        "            self._awaited.append(ticket)\n", (f"{FOLDER}/test_group_commit.py",), hangs=True,
-    ),
-    "subscriptions: who submits is not held up by a full pile": Bug(
-        "store/subscriptions/group_commit.py", "        if is_crowded or ticket._error is not None:\n",
-        "        if ticket._error is not None:\n", (f"{FOLDER}/test_group_commit.py",),
+    "subscriptions: nobody hears of a submitted acknowledgement that was refused": Bug(
+        "store/subscriptions/state.py", "            self.settle([row], error)\n            raise\n",
+        "            raise\n", (f"{FOLDER}/test_group_commit.py",),
     ),
     "subscriptions: a loop is not told of its coroutines' record": Bug(
         "store/subscriptions/pending_acks.py", "    for loop in {future.get_loop() for future in futures}:\n",

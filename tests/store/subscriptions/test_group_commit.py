@@ -102,24 +102,6 @@ def test_those_that_come_while_a_record_is_on_its_way_share_the_next_one(tmp_pat
         assert len(store.subscribe(TOPIC, "a").receive()) == 1
 
 
-def test_submitted_ones_share_the_next_record_and_need_no_other_call(store: MessageStore) -> None:
-    fill(store, 12)
-    sub = store.subscribe(TOPIC, "a")
-    got = sub.receive(12)
-    with pytest.MonkeyPatch.context() as patch:
-        held = hold_records(sub, patch)
-        tickets = [sub.submit_ack(one) for one in got[:11]]
-        assert len(held) == 1
-        assert not any(ticket.done() for ticket in tickets)
-    before, told = sub._state.journal.next_offset, threading.Event()
-    tickets[-1].add_done_callback(lambda _ticket: told.set())
-    held[0].stream.lane.queue.put(held[0])
-    assert [ticket.exception(PATIENCE_S) for ticket in tickets] == [None] * 11
-    assert told.wait(PATIENCE_S)
-    assert sub._state.journal.next_offset == before + 2
-    assert sub.backlog().total == 1
-
-
 def test_a_submitted_one_waits_at_the_cap_and_is_given_up_in_time(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", small(append_timeout_ms=20)) as store:
         fill(store, 2)
@@ -133,25 +115,6 @@ def test_a_submitted_one_waits_at_the_cap_and_is_given_up_in_time(tmp_path: Path
         for one in (first, second):
             sub.submit_ack(one).result(PATIENCE_S)
         assert sub.backlog().total == 0
-
-
-def test_who_submits_more_than_a_record_takes_waits(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_commit, "MOST_AWAITED", 4)
-    fill(store, 6)
-    sub = store.subscribe(TOPIC, "a")
-    got = sub.receive(6)
-    with pytest.MonkeyPatch.context() as patch:
-        held = hold_records(sub, patch)
-        for one in got[:4]:
-            sub.submit_ack(one)
-        last = threading.Thread(target=sub.submit_ack, args=(got[4],))
-        last.start()
-        last.join(0.05)
-        assert last.is_alive()
-    held[0].stream.lane.queue.put(held[0])
-    last.join(PATIENCE_S)
-    assert not last.is_alive()
-    assert sub.backlog().total == 1
 
 
 def test_a_stale_receipt_fails_alone(store: MessageStore) -> None:
