@@ -84,7 +84,7 @@ class Decisions:
         """(n,) which places are being decided about."""
         if not self.open:
             return np.zeros(len(places), np.bool_)
-        return np.isin(places, np.fromiter(self.open, np.int64))
+        return np.isin(places, np.array(list(self.open), np.int64))
 
     def cancel(self, queue_id: int, offset: int) -> bool:
         """Whether it was pending. It is never delivered then, also after a crash."""

@@ -77,7 +77,7 @@ def test_messages_whose_way_into_the_index_is_cut_short_come_neither_early_nor_n
 
 
 def test_interrupt_at_any_step_of_taking_what_is_due_loses_it_for_nobody(tmp_path: Path, hand: Hand) -> None:
-    files = tuple(f"delayed/{name}.py" for name in ("topic", "due_list", "delays", "scan"))
+    files = tuple(f"delayed/{name}.py" for name in ("topic", "due_list", "delays", "due_scan"))
     files += ("trackers/tracker.py", "trackers/bucket_tracker.py", "trackers/time_buckets.py")
     with hand.open(tmp_path / "s") as store:
         topic = topic_of(store)

@@ -238,7 +238,7 @@ def test_an_interrupt_leaves_no_attempt_that_no_record_has(tmp_path: Path) -> No
         with store.subscribe(TOPIC, "s", max_attempts=1, dead_letter_topic="dead") as sub:
             tries, message = sub._state.tries, Places(*np.array([[0], [0], [1]], np.int64))
             for place in places():
-                interrupted, result = interrupt_at(place, ("tries.py",), lambda: tries.note(message))
+                interrupted, result = interrupt_at(place, ("left_behind.py",), lambda: tries.note(message))
                 if not interrupted:
                     break
                 assert isinstance(result, Interrupted)
