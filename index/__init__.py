@@ -1,16 +1,14 @@
 """Timers, waiting operations and delayed entries: knows times, keys and positions, nothing of messages or topics.
 
-A `TimingWheel` holds timers one by one, a `BulkTimingWheel` holds them in columns; a `TimerThread` drives either with a
-clock. A `Purgatory` holds operations that wait for a condition or for their time-out, whichever comes first. A
-`Tracker` knows which entries are delayed: `HeapTracker` and `TimeBucketTracker` in memory, `BucketTracker` on disk.
+A `TimingWheel` holds timers, and a `TimerThread` drives it with a clock. A `Purgatory` holds operations that wait for a
+condition or for their time-out, whichever comes first. A `Tracker` knows which entries are delayed: `HeapTracker` and
+`TimeBucketTracker` in memory, `BucketTracker` on disk.
 """
 
-from .bulk_timing_wheel import BulkTimingWheel
-from .clock import SYSTEM_CLOCK, Clock, SystemClock
 from .errors import BadEntry, TimersClosed, TrackerClosed, TrackerDamaged, TrackerFull
 from .operation import DelayedOperation
 from .purgatory import Purgatory
-from .timer_thread import TimerThread
+from .timer_thread import SYSTEM_CLOCK, Clock, SystemClock, TimerThread
 from .timing_wheel import Timer, TimingWheel
 from .trackers import BucketTracker, HeapTracker, TimeBucketTracker, Tracker, join_trackers
 
@@ -18,7 +16,6 @@ __all__ = [
     "SYSTEM_CLOCK",
     "BadEntry",
     "BucketTracker",
-    "BulkTimingWheel",
     "Clock",
     "DelayedOperation",
     "HeapTracker",

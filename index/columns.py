@@ -1,4 +1,4 @@
-"""Columns of the bulk wheel: the rows of a bucket, and a stable order by deadline."""
+"""Columns of integers: checked, and in a stable order."""
 
 from __future__ import annotations
 
@@ -9,67 +9,7 @@ import numpy.typing as npt
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
-LEAST_ROWS = 16
-GROWTH = 8  # a new block has an eighth of the rows that are there: little is unused, and no row is copied to grow
 DIGIT_BITS = 16  # numpy sorts integers of 16 bits by radix
-
-
-class Rows:
-    """The timers of one bucket, in the order in which they came: 16 bytes each.
-
-    Rows are arrays of shape (2, n): a line of deadlines, a line of ids.
-    """
-
-    __slots__ = ("_blocks", "_free", "queued", "rows", "width")
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.queued = False
-        self.rows = 0
-        self._blocks: list[Int64s] = []  # all are full but the last one
-        self._free = 0  # rows at the end of the last block
-
-    def __len__(self) -> int:
-        return self.rows
-
-    @property
-    def memory_bytes(self) -> int:
-        """What the columns occupy."""
-        return sum(block.nbytes for block in self._blocks)
-
-    def append(self, rows: Int64s) -> None:
-        """Copy these rows behind the others."""
-        count, free = rows.shape[1], self._free
-        if free:
-            begin = self._blocks[-1].shape[1] - free
-            self._blocks[-1][:, begin : begin + count] = rows[:, :free]
-        if count > free:
-            size = max(LEAST_ROWS, count - free, self.rows // GROWTH)
-            block = np.empty((2, size), np.int64)
-            block[:, : count - free] = rows[:, free:]
-            self._blocks.append(block)
-            self._free = size - (count - free)
-        else:
-            self._free = free - count
-        self.rows += count
-
-    def lend(self, rows: Int64s) -> None:
-        """Put these rows behind the others without a copy: they keep the whole array alive of which they are a part."""
-        if self._free:
-            self.append(rows)
-        else:
-            self._blocks.append(rows)
-            self.rows += rows.shape[1]
-
-    def take(self) -> Int64s:
-        """All rows; the bucket is empty then."""
-        blocks, free = self._blocks, self._free
-        self._blocks, self._free, self.rows = [], 0, 0
-        if not blocks:
-            return np.empty((2, 0), np.int64)
-        if free:
-            blocks[-1] = blocks[-1][:, :-free]
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
 
 def stable_order(values: Int64s) -> npt.NDArray[np.intp] | None:

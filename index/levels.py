@@ -1,4 +1,4 @@
-"""The geometry of hierarchical timing wheels: which bucket of which wheel a tick belongs to.
+"""Hierarchical timing wheels: which bucket of which wheel a tick belongs to, and which bucket is due next.
 
 Ticks are numbered 0, 1, 2 ... A wheel has `size` buckets of `width` ticks each; one *turn* of it spans `size * width`
 ticks and begins at a multiple of that. The next wheel's buckets are as wide as a whole turn of this one:
@@ -17,14 +17,29 @@ Invariants, of which the rest of the folder makes use:
     * The buckets that hold timers cover ranges of ticks that do not overlap. So no two of them begin with the same
       tick, and emptying them by their first tick gives the timers in the order of their ticks.
     * A bucket begins after the present tick, or is due.
+
+What drives a wheel is the queue of its buckets, in place of one step a tick. A bucket enters the queue when its first
+timer comes, and leaves it when it is emptied. So the queue has at most as many items as there are buckets, however many
+timers there are, and an empty tick is never looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from heapq import heappop, heappush
+from typing import Generic, Protocol, TypeVar
 
-Bucket = TypeVar("Bucket")
+
+class Queued(Protocol):
+    """A bucket, as the queue knows it."""
+
+    queued: bool
+
+    def __len__(self) -> int:
+        """How many timers it has."""
+
+
+Bucket = TypeVar("Bucket", bound=Queued)
 
 
 class Wheel(Generic[Bucket]):
@@ -88,3 +103,37 @@ def check_geometry(tick_ms: int, wheel_size: int, start_ms: int, most_buckets: i
         raise ValueError(f"a wheel has 2 to {most_buckets:,} buckets, not {wheel_size:,}")
     if start_ms < 0:
         raise ValueError(f"the time of a wheel begins at 0 or later, not at {start_ms}")
+
+
+class DelayQueue(Generic[Bucket]):
+    """Buckets by their first tick. No two buckets in it have the same one (see above)."""
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, Bucket]] = []
+
+    def push(self, first_tick: int, bucket: Bucket) -> bool:
+        """Take in a bucket that is not in the queue; True if it is the next one now."""
+        bucket.queued = True
+        heappush(self._heap, (first_tick, bucket))
+        return self._heap[0][1] is bucket
+
+    def pop_due(self, tick: int) -> Bucket | None:
+        """The next bucket if it begins at `tick` or before; None if nothing is due."""
+        if not self._heap or self._heap[0][0] > tick:
+            return None
+        bucket = heappop(self._heap)[1]
+        bucket.queued = False
+        return bucket
+
+    def next_tick(self) -> int | None:
+        """The first tick of the next bucket that holds something; None without one."""
+        heap = self._heap
+        while heap and not len(heap[0][1]):
+            heappop(heap)[1].queued = False
+        return heap[0][0] if heap else None
+
+    def buckets(self) -> list[Bucket]:
+        """All buckets that are in the queue, in no order."""
+        return [bucket for _, bucket in self._heap]

@@ -28,7 +28,7 @@ class Timers(Protocol):
     """Where time-outs come from: a `TimerThread`; or a bare `TimingWheel`, whose caller calls what `advance` gives."""
 
     @property
-    def single(self) -> TimingWheel:
+    def wheel(self) -> TimingWheel:
         """The wheel that operations are put into."""
 
     def deadline_after(self, delay_ms: int) -> int:
@@ -52,7 +52,7 @@ class Purgatory:
         self.timer = timer
         self.purge_interval = purge_interval
         self.purges = 0
-        self._wheel = timer.single
+        self._wheel = timer.wheel
         self._lock = self._wheel.lock
         self._deadline_after = timer.deadline_after
         self._lists: dict[Hashable, list[DelayedOperation]] = {}

@@ -1,16 +1,20 @@
-"""A thread that drives a wheel with a clock. It sleeps until the next bucket is due; with an empty wheel, for good."""
+"""A thread that drives a wheel with a clock. It sleeps until the next bucket is due; with an empty wheel, for good.
+
+The clock is handed in: tests and the simulation pass their own.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self
 
-from .clock import SYSTEM_CLOCK, Clock, whole_ms
 from .errors import TimersClosed, report
 from .forks import tell_after_fork
 from .timing_wheel import Timer, TimingWheel
@@ -19,22 +23,28 @@ AFTER_ERROR_S = 0.1
 LONGEST_SLEEP_S = 1e6  # a lock takes no time-out of more than some hundred years
 AT_EXIT_S = 1.0
 
-Due = TypeVar("Due")
-Due_co = TypeVar("Due_co", covariant=True)
+
+class Clock(Protocol):
+    """A time that never jumps. The time of day plays no part in a timer."""
+
+    def monotonic_s(self) -> float:
+        """Seconds since a fixed moment, never falling."""
 
 
-class Driven(Protocol[Due_co]):
-    """A wheel, as its thread knows it: `TimingWheel` or `BulkTimingWheel`."""
+class SystemClock:
+    """The monotonic time of the machine."""
 
-    on_earlier: Callable[[], object] | None
-    lock: threading.Lock
+    def monotonic_s(self) -> float:
+        """Seconds since a fixed moment, never falling."""
+        return time.monotonic()
 
-    @property
-    def next_deadline_ms(self) -> int | None:
-        """When there is something to do."""
 
-    def advance(self, now_ms: int) -> Due_co:
-        """What is due."""
+SYSTEM_CLOCK: Final = SystemClock()
+
+
+def whole_ms(clock: Clock) -> int:
+    """The milliseconds that are over: a timer of this deadline is due."""
+    return math.floor(clock.monotonic_s() * 1000)
 
 
 def call_each(payloads: Sequence[Callable[[], object]]) -> None:
@@ -46,17 +56,12 @@ def call_each(payloads: Sequence[Callable[[], object]]) -> None:
             report("a timer has raised", error)
 
 
-def _refuse(deadline_ms: int, payload: object) -> Timer:
-    raise TypeError("timers are added to a bulk wheel itself, in arrays")
-
-
-class _Engine(Generic[Due]):
+class _Engine:
     """What the thread knows. It never references its `TimerThread`: so one that is dropped is noticed, and ends."""
 
-    def __init__(self, wheel: Driven[Due], clock: Clock, on_due: Callable[[Due], object]) -> None:
+    def __init__(self, wheel: TimingWheel, clock: Clock) -> None:
         self.wheel = wheel
         self.clock = clock
-        self.on_due = on_due
         self.why_closed = ""
         self.bell = threading.Lock()  # held while there is no news
         self.bell.acquire()
@@ -73,21 +78,14 @@ class _Engine(Generic[Due]):
                 self.bell.acquire(timeout=patience_s)
 
     def step(self) -> float:
-        """Hand on what is due; how long there is nothing to do then."""
-        due: Any = self.wheel.advance(whole_ms(self.clock))
-        if len(due):
-            self._hand_on(due)
-        del due  # or the last ones would be kept alive through the sleep
+        """Call what is due; how long there is nothing to do then."""
+        call_each(
+            self.wheel.advance(whole_ms(self.clock))
+        )  # no name: the last ones are not kept alive through the sleep
         deadline_ms = self.wheel.next_deadline_ms
         if deadline_ms is None:
             return LONGEST_SLEEP_S
         return min(deadline_ms / 1000 - self.clock.monotonic_s(), LONGEST_SLEEP_S)
-
-    def _hand_on(self, due: Due) -> None:
-        try:
-            self.on_due(due)
-        except BaseException as error:  # also SystemExit: it would end the thread
-            report("timers that were due could not be handed on", error)
 
     def ring(self) -> None:
         """There is news: wake the thread, or keep it from falling asleep. Twice is fine."""
@@ -109,8 +107,8 @@ class _Engine(Generic[Due]):
         self.bell = threading.Lock()
 
 
-class TimerThread(Generic[Due]):
-    """Drives a wheel: calls the payloads of timers that are due, or `on_due` with what `wheel.advance` gives.
+class TimerThread:
+    """Drives a wheel: calls the payloads of timers that are due.
 
     All of it runs in one thread. What blocks there makes later timers late, so hand long work on. The time is the
     clock's monotonic one: the time of day may jump. Use it as a context manager, or call `close`; without, its thread
@@ -120,19 +118,14 @@ class TimerThread(Generic[Due]):
     speed, or its owner calls `wake` when it has jumped.
     """
 
-    def __init__(
-        self, wheel: Driven[Due], clock: Clock = SYSTEM_CLOCK, on_due: Callable[[Due], object] | None = None
-    ) -> None:
+    def __init__(self, wheel: TimingWheel, clock: Clock = SYSTEM_CLOCK) -> None:
         if wheel.on_earlier is not None:
             raise ValueError("the wheel has a thread already; each takes its own wheel")
-        if on_due is None and not isinstance(wheel, TimingWheel):
-            raise ValueError("the timers of this wheel have no payloads that could be called: on_due is needed")
         self.wheel = wheel
         self.clock = clock
         self._monotonic_s = clock.monotonic_s
-        self._add = wheel.add if isinstance(wheel, TimingWheel) else _refuse
-        called: Any = call_each if on_due is None else on_due
-        self._engine = engine = _Engine(wheel, clock, called)
+        self._add = wheel.add
+        self._engine = engine = _Engine(wheel, clock)
         wheel.on_earlier = engine.ring
         self._finalizer = weakref.finalize(self, engine.close, "the timers were closed", AT_EXIT_S)
         tell_after_fork(engine)
@@ -148,7 +141,7 @@ class TimerThread(Generic[Due]):
         return whole_ms(self.clock)
 
     def add(self, deadline_ms: int, payload: Callable[[], object]) -> Timer:
-        """Call the payload at this time, by `now_ms`. For a `TimingWheel`: timers are added to a bulk wheel itself."""
+        """Call the payload at this time, by `now_ms`. Raises TimersClosed."""
         if self._engine.why_closed:
             raise TimersClosed(self._engine.why_closed)
         return self._add(deadline_ms, payload)
@@ -156,13 +149,6 @@ class TimerThread(Generic[Due]):
     def add_after(self, delay_ms: int, payload: Callable[[], object]) -> Timer:
         """Call the payload after so many milliseconds, never earlier."""
         return self._add(self.deadline_after(delay_ms), payload)
-
-    @property
-    def single(self) -> TimingWheel:
-        """The wheel, for a purgatory. Raises TypeError if it is another kind."""
-        if not isinstance(self.wheel, TimingWheel):
-            raise TypeError("operations wait with a TimingWheel; a bulk wheel has no place for them")
-        return self.wheel
 
     def deadline_after(self, delay_ms: int) -> int:
         """The first whole millisecond after this delay. Raises TimersClosed."""

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from operator import attrgetter, index
 from typing import Any
 
-from .delay_queue import DelayQueue
-from .levels import Levels, check_geometry
+from .levels import DelayQueue, Levels, check_geometry
 from .turns import let_pass
 
 MOST_BUCKETS = 1 << 20
@@ -183,7 +182,7 @@ class TimingWheel:
             tell()
 
     @property
-    def single(self) -> TimingWheel:
+    def wheel(self) -> TimingWheel:
         """The wheel itself: what a purgatory puts operations into."""
         return self
 

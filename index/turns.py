@@ -33,7 +33,7 @@ def let_pass(lock: threading.Lock, *, growth: int = 1, moments: int = MOMENTS) -
 
 
 def if_free(lock: threading.Lock) -> Iterator[bool]:
-    """For the head of a `for`: one turn with the lock, which that turn releases; no turn where another thread has it.
+    """For the head of a `for`: yields once, holding the lock, or not at all if it is taken. The body releases it.
 
     Behind an `if` of `acquire` an interrupt would leave it taken: a signal's handler runs behind a call, but not
     between the step of an iterator that is no Python code and the `try` that follows. And one who asks `locked` first

@@ -60,7 +60,7 @@ SAFE = {
     "store/verify/": ONE_CALL,
     "store/recovery/": ONE_CALL,
     "store/delayed/changes.py:came_until": ONE_CALL,
-    "store/delayed/reckoning.py": ONE_CALL,
+    "store/delayed/counting.py": ONE_CALL,
     "store/format/applied.py:batches_of": NEVER,
     "store/log/queue.py:_let_in": OWNER,
     "store/log/spares.py:fill_up": ONE_THREAD,

@@ -66,7 +66,7 @@ WRONG = {
     "cache/tier.py": "from ..store import errors as _wrong",
     "index/levels.py": "from ..store import errors as _wrong",
     "index/columns.py": "from ..cache import tier as _wrong",
-    "cache/errors.py": "from ..index import clock as _wrong",
+    "cache/errors.py": "from ..index import columns as _wrong",
     "perf/workload/contest.py": "from ...index import levels as _wrong",
     "store/device/ring.py": "from ..log import queue as _wrong",
     "store/segment/segment.py": "from . import sealed as _wrong",

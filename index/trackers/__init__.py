@@ -6,8 +6,8 @@ them on disk. All of them are a `Tracker`.
 
 from .bucket_tracker import BucketTracker
 from .heap_tracker import HeapTracker
-from .joining import join_trackers
-from .time_bucket_tracker import TimeBucketTracker
+from .shelf import join_trackers
+from .time_buckets import TimeBucketTracker
 from .tracker import Tracker
 
 __all__ = ["BucketTracker", "HeapTracker", "TimeBucketTracker", "Tracker", "join_trackers"]

@@ -13,8 +13,8 @@ from ..columns import Int64s
 from ..errors import BadEntry, report
 from .bitmaps import bitmap_of, memory_bytes
 from .bucket_writer import MOST_DELTA_MS, SegmentRule
-from .due import Due
 from .files import Files, FolderFiles
+from .ordered import NextRows
 from .places import ENTRY_BITS, MOST_TIME_MS, NO_ROWS, Rows, joined, rows_until
 from .sealed_bucket import SealedBucket
 from .shelf import Shelf
@@ -75,7 +75,7 @@ class BucketTracker(Tracker):
         self._mutable = TimeBuckets()
         self._begun_ms: int | None = None  # when the mutable bucket was first seen with something in it
         self._last_ledger = -1
-        self._due = Due()  # of sealed buckets; their order with the mutable one's rows is made on the way out
+        self._due = NextRows()  # of sealed buckets; their order with the mutable one's rows is made on the way out
         self._again = BitMap64()  # places that were added again, while the disk may have them in an older bucket
         self._heads: tuple[list[SealedBucket], int] = ([], 0)  # no bucket of this list has a row before this time
         self._seals = 0
@@ -213,7 +213,7 @@ class BucketTracker(Tracker):
             if len(new[0]):
                 self._mutable.put_back(*new)
             raise
-        self._due, self._again = Due(), BitMap64()
+        self._due, self._again = NextRows(), BitMap64()
         self._begun_ms = None
         self._shelf.merge_some(MERGED_A_ROW * len(rows[0]))
 
@@ -338,7 +338,7 @@ class BucketTracker(Tracker):
     def _clear(self) -> None:
         self._shelf.clear()
         self._mutable.clear()
-        self._due, self._again = Due(), BitMap64()
+        self._due, self._again = NextRows(), BitMap64()
 
     def _close(self) -> None:
         self._mutable.clear()

@@ -8,7 +8,7 @@ more. So a crash, or an error, at any point leaves the list before or the list a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pyroaring import BitMap64
@@ -19,7 +19,7 @@ from .bitmaps import bitmap_of, places_of
 from .bucket_writer import BucketWriter, SegmentRule
 from .files import Files
 from .format import MANIFEST, MANIFEST_NEW, Left, Manifest, Packing, bucket_name, damaged, left_name
-from .merging import merge, merge_places
+from .ordered import merge, merge_places
 from .pages import Ends, PageCache, in_place_order
 from .places import MOST_ENTRY, Rows
 from .sealed_bucket import SealedBucket, merged_left
@@ -29,6 +29,9 @@ MANY_DEAD = 1 << 16  # a bucket in which so many were cancelled, and at least ..
 DEAD_PART = 4  # .. one so many-th of what is pending, is written anew ..
 GONE_TIMES = 3  # .. as is one of which so many times as many entries are gone as are pending
 OURS = re.compile("[0-9a-f]{16}[.](bucket|left)")
+SEGMENT_MS = 300_000  # as a tracker has them by default
+SEGMENT_ENTRIES = 5_000
+MOST_BUCKETS = 50
 
 
 class _Merge(NamedTuple):
@@ -93,7 +96,7 @@ class Shelf:
     # the list
 
     def _publish(self, buckets: list[SealedBucket], mark: bytes | None = None) -> None:
-        """The disk has this list, or an error is raised and it may have either."""
+        """Make this list durable. On an error the disk has the old list or the new one."""
         mark = self.mark if mark is None else mark
         manifest = Manifest(self._next_number, tuple(bucket.listed for bucket in buckets), mark, self.bits)
         self._files.remove(MANIFEST_NEW)
@@ -320,3 +323,18 @@ def _finish(sources: list[SealedBucket], starts: list[Left], writer: BucketWrite
     if not writer.rows == writer.placed == sum(start.rows for start in starts):
         raise damaged(f"a row that is pending in {', '.join(source.names[0] for source in sources)}")
     writer.finish()
+
+
+def join_trackers(sources: Sequence[Files], to: Files, mark: bytes) -> int:
+    """Write what is pending in the files of some closed trackers as the files of a new one, and return how much.
+
+    The sorted rows of all are merged, a part at a time, and their sets of pending entries joined. An entry is in one of
+    the sources at most. A `BucketTracker` that opens `to` has all entries, and this mark. Nothing counts before the
+    last step; the sources stay as they are.
+
+    Raises TrackerDamaged if a source has wrong bytes, OSError.
+    """
+    rule = SegmentRule(SEGMENT_MS, SEGMENT_ENTRIES)
+    buckets = [bucket for files in sources for bucket in Shelf(files, rule, MOST_BUCKETS).buckets]
+    Shelf(to, rule, MOST_BUCKETS).join(buckets, mark)
+    return sum(bucket.count for bucket in buckets)

@@ -14,6 +14,8 @@ Invariants:
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
@@ -21,11 +23,10 @@ from pyroaring import BitMap64
 from ..columns import Int64s, stable_order
 from .bitmaps import add_places, are_in, bitmap_of, memory_bytes, those_between
 from .blocks import Run
-from .dense import DenseSlots
-from .density import SLOT_BYTES, Slots, slots_of
-from .due import Due, Source
-from .merging import merge
+from .dense import SLOT_BYTES, DenseSlots, Slots, slots_of
+from .ordered import NextRows, Source, merge
 from .places import MOST_TIME_MS, NO_ROWS, Rows, is_ascending, joined
+from .tracker import Tracker
 
 INBOX_ROWS = 4096
 FEW_ROWS = 1024  # a smaller batch goes into the inbox
@@ -56,7 +57,7 @@ class TimeBuckets:
         self._highest = -1  # place that was ever settled
         self._dense = DenseSlots()
         self._runs: list[Run] = []  # the oldest first
-        self._due = Due()
+        self._due = NextRows()
         self._cancels = 0
         self._peeked: tuple[Int64s, bool] = (NO_ROWS[1], False)
 
@@ -247,7 +248,7 @@ class TimeBuckets:
         """All pending rows in order; nothing is left."""
         self.settle()
         self.sweep()
-        due, self._due = self._due.rows, Due()
+        due, self._due = self._due.rows, NextRows()
         parts = list(merge([[due], self._dense.parts(), *(run.parts() for run in self._runs)]))
         self.clear()
         return np.concatenate([NO_ROWS[0], *(part[0] for part in parts)]), np.concatenate(
@@ -332,3 +333,56 @@ class TimeBuckets:
             "inbox_rows": len(self._inbox), "moved_rows": len(self._moved), "ready_rows": len(self._due.rows[0]),
             "dead_rows": len(self._due.dead), "membership_bytes": memory_bytes(self._live),
         }  # fmt: skip
+
+
+class TimeBucketTracker(Tracker):
+    """Entries by time buckets of 2**precision_bits ms, each as bitmaps or as packed rows, whichever is smaller.
+
+    Source: the time-bucket algorithm of Apache Pulsar's in-memory tracker, which rounds down and knows bitmaps alone.
+    """
+
+    def __init__(self, precision_bits: int = 10, *, memory_limit_bytes: int | None = None) -> None:
+        super().__init__(precision_bits, memory_limit_bytes)
+        self._buckets = TimeBuckets()
+
+    def _add_one(self, place: int, time_ms: int) -> bool:
+        return self._buckets.add_one(place, time_ms)
+
+    def _add_rows(self, times: Int64s, places: Int64s) -> int:
+        return self._buckets.add_rows(times, places)
+
+    def _peek(self, now_ms: int, count: int) -> Int64s:
+        return self._buckets.peek(now_ms, count)[1]
+
+    def _drop(self, count: int) -> None:
+        self._buckets.drop(count)
+
+    def _next_ms(self) -> int | None:
+        return self._buckets.next_ms
+
+    def _are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
+        return self._buckets.are_pending(places)
+
+    def _pending_places(self) -> BitMap64:
+        return self._buckets.pending_places()
+
+    def _count(self) -> int:
+        return len(self._buckets)
+
+    def _memory_bytes(self) -> int:
+        return self._buckets.memory_bytes
+
+    def _stats(self) -> dict[str, Any]:
+        return {"memory_bytes": self._buckets.memory_bytes, **self._buckets.stats()}
+
+    def _cancel(self, place: int) -> bool:
+        return self._buckets.cancel(place)
+
+    def _discard(self, first_place: int, before_place: int) -> BitMap64:
+        return self._buckets.discard(first_place, before_place)
+
+    def _clear(self) -> None:
+        self._buckets.clear()
+
+    def _close(self) -> None:
+        self._buckets.clear()

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ...index import BulkTimingWheel, Timer, TimingWheel
+from ...index import Timer, TimingWheel
+from .bulk_timing_wheel import BulkTimingWheel
 
 
 class Timers(ABC):

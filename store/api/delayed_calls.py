@@ -8,11 +8,10 @@ from typing import Any
 
 from ...cache import MemoryPlan
 from ...index import TrackerClosed
-from ..delayed.counting import Counting, DelayedSets
+from ..delayed.counting import Counting, DelayedSets, Pending
 from ..delayed.delays import Delays, memory_of
 from ..delayed.keeping import Keeping
 from ..delayed.parts import StoreParts
-from ..delayed.reckoning import Pending
 from ..device.disk import Disk
 from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, again, shown
 from ..log.streams import check_name

@@ -2,12 +2,11 @@
 
 Begin with `topic`: the delayed messages of one topic. `delays` has all topics, and the thread.
 
-    from the log        walk, positions, opening, told, given_out
-    to consumers        due_list, pointer, messages, skipping
-    changes             decisions, changes, trimmed
+    from the log        due_scan, opening, given_out
+    to consumers        due_list, pointer, messages
+    changes             decisions, changes
     retention           keeping, copies
-    counting            counting, reckoning, figures
-    deleted topics      forgotten
+    counting            counting
     its sizes           memory, precision
-    its surroundings    parts, disk_files, subscribers
+    its surroundings    parts, disk_files
 """

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from ...index.trackers.bitmaps import memory_bytes
 from ..errors import StoreCorrupt
 from ..format.delays import CANCELLED, WHOLE, Changes
-from .positions import ENTRY_BITS, offsets_of, places_of
+from .parts import ENTRY_BITS, are_among, offsets_of, places_of
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -72,7 +72,7 @@ class ChangedDelays:
 
     def are_cancelled(self, places: Int64s) -> Bools:
         """(n,)"""
-        return _are_in(places, self.cancelled)
+        return are_among(places, self.cancelled)
 
     def times_of(self, places: Int64s, given_ms: Int64s) -> Int64s:
         """(n,) when messages with these times of their own are due; CANCELLED for never."""
@@ -81,8 +81,8 @@ class ChangedDelays:
         moved = self.moved
         pairs = zip(places.tolist(), given_ms.tolist(), strict=True)
         times = np.fromiter((moved.get(place, given) for place, given in pairs), np.int64, len(places))
-        times[_are_in(places, self.come)] = LONG_AGO_MS
-        times[_are_in(places, self.cancelled)] = CANCELLED
+        times[are_among(places, self.come)] = LONG_AGO_MS
+        times[are_among(places, self.cancelled)] = CANCELLED
         return times
 
     def forget(self, is_gone: Callable[[int, Int64s], Bools]) -> None:
@@ -110,12 +110,6 @@ class ChangedDelays:
     @staticmethod
     def _places(of: Iterable[int]) -> Int64s:
         return np.sort(np.fromiter(of, np.int64))
-
-
-def _are_in(places: Int64s, known: BitMap64) -> Bools:
-    if not known:
-        return np.zeros(len(places), np.bool_)
-    return np.fromiter(map(known.__contains__, places.tolist()), np.bool_, len(places))
 
 
 class ChangesReader:

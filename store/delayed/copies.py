@@ -15,8 +15,7 @@ from ..format.hidden import hidden_topic
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
 from ..read.message import Message, packed_properties
-from .parts import StoreParts
-from .positions import ENTRY_BITS, MOST_ENTRY, offsets_of, places_of
+from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

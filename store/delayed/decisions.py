@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import StoreError
 from ..format.delays import CANCELLED, CHANGES, Changes, whole
@@ -16,11 +17,13 @@ from ..log.request import Barrier, RowGroup
 from ..log.streams import Stream
 from .due_list import Due
 from .messages import fetch, forget_gone, read_up_to
-from .positions import MOST_ENTRY, places_of
+from .parts import MOST_ENTRY, places_of
 
 if TYPE_CHECKING:
     from .topic import DelayedTopic
 
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 LOOK_S = 0.01  # between two looks at decisions of others whose threads were interrupted
 COMPACT_BYTES = 1 << 20
 ROW_BYTES = 20
@@ -76,6 +79,12 @@ class Decisions:
         self._pausing = 0
         self._compacting = threading.Lock()  # the records of two compactions would be mixed
         self._bytes = 0  # of records since the last compaction
+
+    def are_open(self, places: Int64s) -> Bools:
+        """(n,) which places are being decided about."""
+        if not self.open:
+            return np.zeros(len(places), np.bool_)
+        return np.isin(places, np.array(list(self.open), np.int64))
 
     def cancel(self, queue_id: int, offset: int) -> bool:
         """Whether it was pending. It is never delivered then, also after a crash."""
@@ -177,7 +186,7 @@ class Decisions:
         if due_ms <= max(now_ms, topic.given.told_ms) or not self._may_be_pending(queue_id, offset, place):
             return None
         if topic.is_behind and offset >= read_up_to(topic, queue_id):
-            return None if place in topic.told else due_ms
+            return None if place in topic.reported else due_ms
         return due_ms if is_known or due_ms > topic.given.latest_ms else None  # else it came by another clock
 
     def settle(self) -> None:
@@ -201,7 +210,7 @@ class Decisions:
         topic.changes.note(place, due_ms)
         self.next_offset = max(self.next_offset, int(decision.requests[0].offsets[-1]) + 1)
         self._bytes += ROW_BYTES
-        topic.ask(lambda tracker: tracker.cancel(decision.queue_id, entry))  # a walk may have added it meanwhile
+        topic.ask(lambda tracker: tracker.cancel(decision.queue_id, entry))  # a scan may have added it meanwhile
         if decision.time_ms == CANCELLED:
             row = np.array([decision.queue_id], np.int64), np.array([decision.offset], np.int64)
             topic.add_due(Due(*row, np.ones(1, np.bool_)))

@@ -21,16 +21,13 @@ from ..format.layout import NO_TIME
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.write import Shown
-from .figures import figures_of
-from .forgotten import forget_deleted
+from .due_scan import DueRows, DueScan
 from .memory import SharedMemory
-from .messages import are_over
-from .opening import end_of
-from .parts import StoreParts
+from .messages import are_over, figures_of
+from .opening import end_of, forget_deleted
+from .parts import StoreParts, Subscribers
 from .precision import set_precision
-from .subscribers import Subscribers
 from .topic import DelayedTopic
-from .walk import DueRows, Walk
 
 MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, at the most where nobody says more
 LONGEST_S = 0.5  # between two looks at a clock that may jump
@@ -55,8 +52,8 @@ class Delays:
     """The topics of one store that have an index.
 
     A topic gets one when a receive meets a delayed message or a count knows of one, or with the first change of a
-    delay, and keeps it. All topics follow the log together, one walk a lane; a topic that is behind, after an opening
-    or at its limit of memory, has walks of its own until it has caught up. A store without such a topic has no thread,
+    delay, and keeps it. All topics follow the log together, one scan a lane; a topic that is behind, after an opening
+    or at its limit of memory, has scans of its own until it has caught up. A store without such a topic has no thread,
     and looks at nothing.
 
     Attributes:
@@ -79,7 +76,7 @@ class Delays:
         self._poisoned = poisoned
         self._memory = SharedMemory(memory_bytes)
         self._accepted: dict[str, dict[str, int]] = {}  # by topic and subscription: precision_ms
-        self._walks: list[Walk] = []
+        self._scans: list[DueScan] = []
         self._found: list[dict[int, _Found]] = []  # by lane: the streams whose topic was looked up ..
         self._found_of = -1  # .. when there were so many topics
         self._feeding = threading.RLock()
@@ -125,11 +122,11 @@ class Delays:
             if (found := self.topics.get(name)) is not None:
                 self._start()
             else:
-                if not self._walks:
-                    self._walks = [Walk(lane, end_of(lane)) for lane in self.parts.lanes]
+                if not self._scans:
+                    self._scans = [DueScan(lane, end_of(lane)) for lane in self.parts.lanes]
                 found = DelayedTopic(name, self.parts, self.catch_up, self._bell.set, self._memory)
                 set_precision(found, self._precision_ms(name))
-                self.topics[name] = found  # from here on it is fed; what went by before, it reads by walks of its own
+                self.topics[name] = found  # from here on it is fed; what went by before, it reads by scans of its own
                 self._memory.topics = len(self.topics)
                 self._start()
                 for _ in range(STEPS):
@@ -204,23 +201,23 @@ class Delays:
 
     def catch_up(self) -> None:
         """Add what is durable now to all topics that are not behind. Raises OSError."""
-        if all([walk.is_at_end() for walk in self._walks]):  # it gets there when all before it was added
+        if all([scan.is_at_end() for scan in self._scans]):  # it gets there when all before it was added
             return
         with self._feeding:
-            for walk in self._walks:
-                self._follow(walk)
+            for scan in self._scans:
+                self._follow(scan)
 
-    def _follow(self, walk: Walk) -> None:
+    def _follow(self, scan: DueScan) -> None:
         now_ms = self.parts.clock.wall_ms()
-        while (part := walk.look(now_ms)) is not None:
+        while (part := scan.look(now_ms)) is not None:
             if len(part.rows.numbers):
-                self._hand_out(walk.lane, part.rows)
+                self._hand_out(scan.lane, part.rows)
             for topic in list(self.topics.values()) if part.damaged else ():
                 topic.damaged_frames += 0 if topic.is_behind else part.damaged
-            walk.move(part)  # last, see `Walk`
+            scan.move(part)  # last, see `DueScan`
 
     def _hand_out(self, lane: Lane, rows: DueRows) -> None:
-        """Give each topic its messages. One that cannot take them falls behind, to where the walks are: before them."""
+        """Give each topic its messages. One that cannot take them falls behind, to where the scans are: before them."""
         for topic, mine, queue_ids in self._by_topic(lane, rows):
             if topic.is_behind:
                 continue
@@ -230,7 +227,7 @@ class Delays:
                     continue
             except OSError as error:  # its mutable bucket could not be sealed
                 topic.last_error = str(error)
-            topic.fall_behind([walk.place for walk in self._walks])
+            topic.fall_behind([scan.place for scan in self._scans])
 
     def _by_topic(self, lane: Lane, rows: DueRows) -> list[tuple[DelayedTopic, npt.NDArray[np.intp], Int64s]]:
         """The topics that have some of the rows: which, and their queue ids."""
@@ -259,33 +256,33 @@ class Delays:
         """A step of a topic that is behind; False if there is none, for now or for good."""
         with self._feeding:
             with topic.lock:
-                walks = topic.walks
-                if walks is None or topic.should_pause_all_deliveries:
+                scans = topic.scans
+                if scans is None or topic.should_pause_all_deliveries:
                     return False
-                for walk in walks:
-                    if not walk.is_at_end():
-                        return self._step_of(topic, walk)
+                for scan in scans:
+                    if not scan.is_at_end():
+                        return self._step_of(topic, scan)
             self.catch_up()
             # Looked at after the others have caught up: where this one is at the end now, so are they, at the same.
-            if topic.walks is walks and all([walk.is_at_end() for walk in walks]):
+            if topic.scans is scans and all([scan.is_at_end() for scan in scans]):
                 topic.catch_up_with_all()
                 return False
             return True
 
-    def _step_of(self, topic: DelayedTopic, walk: Walk) -> bool:
-        part = walk.look(topic.given.skipped_ms)
+    def _step_of(self, topic: DelayedTopic, scan: DueScan) -> bool:
+        part = scan.look(topic.given.skipped_ms)
         if part is None:
             return False
         rows = part.rows
         try:
-            for mine, which, queue_ids in self._by_topic(walk.lane, rows):
+            for mine, which, queue_ids in self._by_topic(scan.lane, rows):
                 if mine is topic:
                     topic.add(queue_ids, rows.offsets[which], rows.times_ms[which])
         except OSError as error:
             topic.last_error = str(error)
             return False
         topic.damaged_frames += part.damaged
-        walk.move(part)  # last, see `Walk`
+        scan.move(part)  # last, see `DueScan`
         return True
 
     # -- the thread -----------------------------------------------------------------------------------
@@ -352,7 +349,7 @@ class Delays:
     def checkpoint(self, topic: DelayedTopic) -> None:
         """Bring the files of an index up to date: the next opening reads the log from here. Raises OSError."""
         with self._feeding:
-            topic.checkpoint([walk.place for walk in self._walks])
+            topic.checkpoint([scan.place for scan in self._scans])
 
     # -- the end --------------------------------------------------------------------------------------
 

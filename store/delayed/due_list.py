@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .parts import StoreParts
-from .positions import offsets_of
+from .parts import StoreParts, offsets_of
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -22,7 +21,7 @@ class Due(NamedTuple):
 
     Attributes:
         queue_ids, offsets: int64 (n).
-        cancelled: bool (n): they became nothing, and are not delivered.
+        cancelled: bool (n): cancelled or trimmed, never delivered.
         missed: rows before these were dropped, because the reader was too slow: it has to scan the queues again.
         is_cut: more may be due behind these, for which the list had no room.
     """

@@ -25,10 +25,10 @@ from ..log.retention import expired_segments, size_of
 from ..log.streams import Stream
 from ..read.message import Message
 from ..segment.sealed import SealedSegment
+from .due_scan import DueRows, DueScan
 from .messages import fetch
-from .subscribers import Subscribers
+from .parts import Subscribers
 from .topic import DelayedTopic
-from .walk import DueRows, Walk
 
 if TYPE_CHECKING:
     from .delays import Delays
@@ -114,7 +114,7 @@ class Keeping:
 
     @property
     def extra_bytes(self) -> int:
-        """What is held beside what retention leaves. A segment that is to be looked at again is not counted."""
+        """Bytes kept beyond retention, without segments whose check is due."""
         now_s = self._delays.parts.clock.monotonic_s()
         looks = list(self._looks.values())
         return self._copies_bytes() + sum(look.all_bytes for look in looks if look.is_kept and now_s < look.until_s)
@@ -150,7 +150,7 @@ class Keeping:
 
     def _look(self, lane: Lane, oldest: SealedSegment) -> None:
         """See what is wanted of the segments of a lane whose time has come. What is known of one is taken for a while,
-        so each is walked through once, whichever of them go meanwhile."""
+        so each is scanned through once, whichever of them go meanwhile."""
         clock = self._delays.parts.clock
         now_s, look = clock.monotonic_s(), self._looks.get(lane.index)
         if look is not None and now_s < look.rest_s and look.has(oldest):
@@ -264,7 +264,7 @@ class Keeping:
         if messages:
             rows = topic.copies.append(messages)
             with topic.lock:
-                if topic.is_behind:  # its walk comes too late for them; if this fails, they are copied once more
+                if topic.is_behind:  # its scan comes too late for them; if this fails, they are copied once more
                     topic.add(*np.array([(one.queue_id, one.offset, one.deliver_at_ms) for one in messages]).T)
                 topic.copies.take_in(rows)
             self.copied_messages += len(messages)
@@ -281,13 +281,13 @@ class Keeping:
 
 def _rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
     """The messages of a segment that have a delivery time."""
-    walk = Walk(lane, Place(sealed.segment.sequence, 0))
-    while walk.place.sequence == sealed.segment.sequence:
-        part = walk.look(-1)
+    scan = DueScan(lane, Place(sealed.segment.sequence, 0))
+    while scan.place.sequence == sealed.segment.sequence:
+        part = scan.look(-1)
         if part is None:
             break
         yield part.rows
-        walk.move(part)
+        scan.move(part)
 
 
 def _has_dues(sealed: SealedSegment) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from .topic import DelayedTopic
+from ...index import BucketTracker
+from .changes import ChangedDelays
 
 MEASURED_ROWS = 1 << 12  # memory is looked at once for so many changes
 LEAST_PART = 4  # of the limit, one so many-th is for what is pending alone
@@ -25,6 +25,16 @@ class SharedMemory:
         return max(self.size_bytes // max(self.topics, 1), min(self.size_bytes, LEAST_LIMIT_BYTES))
 
 
+class Limited(Protocol):
+    """What takes the memory: a topic."""
+
+    changes: ChangedDelays
+
+    @property
+    def tracker(self) -> BucketTracker:
+        """Its index."""
+
+
 class MemoryLimit:
     """Says when an index takes no more.
 
@@ -32,7 +42,7 @@ class MemoryLimit:
     pending is never full: so one at its limit goes on once some of it is due.
     """
 
-    def __init__(self, topic: DelayedTopic, shared: SharedMemory) -> None:
+    def __init__(self, topic: Limited, shared: SharedMemory) -> None:
         self._topic = topic
         self._shared = shared
         self._measured = -MEASURED_ROWS  # the topic's count of changes at the last look

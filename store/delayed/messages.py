@@ -1,9 +1,9 @@
-"""The delayed messages of a topic themselves: in their queues, or as copies."""
+"""What a topic knows of its delayed messages: of each, in its queue or as a copy, of the next ones, and of all."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,8 @@ import numpy.typing as npt
 from ...index import TrackerDamaged
 from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..read.message import Message
-from .positions import MOST_ENTRY, offsets_of, places_of
-from .walk import reached
+from .due_scan import reached
+from .parts import MOST_ENTRY, offsets_of, places_of
 
 if TYPE_CHECKING:
     from .topic import DelayedTopic
@@ -107,9 +107,61 @@ def mended(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s
 def read_up_to(topic: DelayedTopic, queue_id: int) -> int:
     """The first offset of a queue that was not added to the index yet, while the topic is behind."""
     stream = topic.parts.stream(topic.name, queue_id)
-    if stream is None or topic.walks is None:
+    if stream is None or topic.scans is None:
         return 1 << 62
     try:
-        return reached(stream.lane, topic.walks[stream.lane.index].place, stream.number)
-    except StoreCorrupt:  # nor can the walk tell its messages: it passes them over
+        return reached(stream.lane, topic.scans[stream.lane.index].place, stream.number)
+    except StoreCorrupt:  # nor can the scan tell its messages: it passes them over
         return 1 << 62
+
+
+def first_not_pending(topic: DelayedTopic, queue_ids: Int64s, begins: Int64s, ends: Int64s) -> Int64s:
+    """(n,) of each queue the first of the offsets begin .. end - 1 that is not pending; its end if all are.
+
+    What the index does not know, or is being decided about, counts as not pending: `waiting` is to be asked about it.
+    Raises OSError.
+    """
+    counts = ends - begins
+    behind = counts.cumsum()
+    queues = queue_ids.repeat(counts)
+    offsets = (begins - behind + counts).repeat(counts) + np.arange(len(queues))
+    topic.catch_up()
+    with topic.lock:
+        topic.decisions.settle()
+        pending = topic.ask(lambda tracker: tracker.are_pending(queues, offsets & MOST_ENTRY))
+        pending &= ~topic.decisions.are_open(places_of(queues, offsets))
+    stops = np.append(np.flatnonzero(~pending), len(offsets))
+    firsts = stops[stops.searchsorted(behind - counts)]
+    found: Int64s = np.minimum(firsts, behind) - behind + ends
+    return found
+
+
+def figures_of(topic: DelayedTopic) -> dict[str, Any]:
+    """Counts, plain and JSON-ready; bytes and times have their unit in the name."""
+    with topic.lock:
+        tracker = topic.tracker.stats()  # first: it may have to be made anew
+        return {
+            "pending": tracker["pending"],
+            "next_due_ms": topic.tracker.next_deadline_ms,
+            "cancelled": len(topic.changes.cancelled),
+            "moved": len(topic.changes.moved),
+            "moved_and_come": len(topic.changes.come),
+            "ready": topic.ready,
+            "pointers": topic.pointers,
+            "is_behind": topic.is_behind,
+            "rebuilds": topic.rebuilds,
+            "last_rebuild": topic.last_rebuild,
+            "last_error": topic.last_error,
+            "damaged": None,
+            "damaged_frames": topic.damaged_frames,
+            "mended_messages": topic.mended_messages,
+            "paused": topic.should_pause_all_deliveries,
+            "memory_limit_bytes": topic.memory.limit_bytes,
+            "precision_ms": topic.tracker.latest_ms,
+            "memory_bytes": tracker["memory_bytes"] + topic.changes.memory_bytes,
+            "disk_bytes": tracker["disk_bytes"],
+            "buckets": tracker["buckets"],
+            "copies": len(topic.copies),
+            "copies_damaged": topic.copies.damaged,
+            "copies_bytes": topic.copies.size_bytes,
+        }

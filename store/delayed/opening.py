@@ -1,9 +1,13 @@
-"""Opening a topic's index: its files, then what the log says behind their mark (R33)."""
+"""Opening a topic's index: its files, then what the log says after their mark (R33).
+
+At an opening of the store what is known of the delays of deleted topics goes; then `log.gone` can forget them.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -11,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ...index import BucketTracker, TrackerDamaged
-from ..format.delays import BEGIN, CHANGES, DELAYS, Changes, Mark, Place, whole
-from ..format.hidden import hidden_topic
+from ..errors import StoreFull
+from ..format.delays import BEGIN, CHANGES, COPIES, DELAYS, Changes, Mark, Place, whole
+from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..read.message import Message
 from ..read.reader import Reader
 from .changes import ChangedDelays, ChangesReader
 from .disk_files import DiskFiles
-from .parts import StoreParts
-from .positions import ENTRY_BITS, MOST_ENTRY
+from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts
 
 Int64s = npt.NDArray[np.int64]
 READ_MESSAGES = 1024
@@ -101,7 +105,7 @@ def open_again(
         except TrackerDamaged:
             tracker.close()
     tracker = new_tracker(files)
-    _repeat(tracker, changes, changes.moved, drained_ms)  # a walk passes over segments that are due by their own times
+    _repeat(tracker, changes, changes.moved, drained_ms)  # a scan passes over segments that are due by their own times
     return tracker, [BEGIN] * len(parts.lanes)
 
 
@@ -194,3 +198,34 @@ def _repeat(tracker: BucketTracker, state: ChangedDelays, changed: Collection[in
         time_ms = state.moved.get(place, now_ms)
         if time_ms > now_ms:
             tracker.add_message(queue_id, entry, time_ms)
+
+
+def forget_deleted(parts: StoreParts) -> set[str]:
+    """Remove the indexes of topics that were deleted and have no subscription: the topics that have none now.
+
+    First the files, then the records: whoever comes between finds records without files, and makes the index anew.
+    Raises OSError; else as an append does.
+    """
+    subscribed = {_topic_of(stream) for stream in parts.hidden.of_kind(CURSOR_KIND) if not stream.is_empty}
+    forgotten: set[str] = set()
+    for stream in parts.hidden.of_kind(DELAYS):
+        topic = _topic_of(stream)
+        queues = list(parts.streams.topics.get(topic, {}).values())
+        if topic in subscribed or not all(queue.is_deleted for queue in queues):
+            continue
+        forgotten.add(topic)
+        if not stream.is_empty:
+            folder = parts.folder_of(topic)
+            DiskFiles(parts.disk, folder).clear()
+            parts.disk.remove_folder(folder)
+            for kind in (COPIES, DELAYS):
+                known = parts.hidden.find(hidden_topic(kind, topic))
+                with suppress(StoreFull):  # a store opens on a full disk; the next opening comes here again
+                    if known is not None and not known.is_empty:
+                        parts.hidden.trim(known, known.next_offset)
+    return forgotten
+
+
+def _topic_of(stream: Stream) -> str:
+    told = hidden_parts(stream.topic)
+    return told.names[0] if told is not None and told.names else ""

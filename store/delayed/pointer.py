@@ -37,9 +37,9 @@ class Pointer:
     def take(self, most: int = TAKEN_ROWS) -> Due:
         """What became due, or was cancelled, since the last call; at most so many rows.
 
-        For each row: it is to be passed over if the subscription has not got to its offset yet, since the message is
-        then met in the queue; and if it is acknowledged, under way or to be redelivered already. All others were left
-        out before, because `waiting` said so, and are delivered now. With `missed`, the queues have to be read again
+        The caller skips a row if its scanner has not reached the offset, as it meets the message there; and if the
+        message is acknowledged or in flight. All others were left out before, because `waiting` said so, and are
+        delivered now. With `missed`, the queues have to be read again
         from the mark-delete position on.
 
         Raises OSError: a file of the index could not be read; nothing is lost.

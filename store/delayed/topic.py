@@ -16,16 +16,13 @@ from ..format.delays import Mark, Place
 from .copies import Copies
 from .decisions import Decisions
 from .due_list import Due, DueList, due_of
-from .given_out import GivenOut
+from .due_scan import DueScan
+from .given_out import GivenOut, ReportedDue, Trimmed
 from .memory import MemoryLimit, SharedMemory
 from .messages import are_gone, mended, read_up_to
 from .opening import open_again, open_index
-from .parts import StoreParts
+from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, places_of
 from .pointer import Pointer, pass_over_idle
-from .positions import ENTRY_BITS, MOST_ENTRY, places_of
-from .told import Told
-from .trimmed import Trimmed
-from .walk import Walk
 
 DUE_ROWS = 1 << 20  # that wait for the slowest pointer: 17 MB
 DRAINED_ROWS = 1 << 16  # at a time
@@ -43,8 +40,8 @@ class DelayedTopic:
     `Pointer` of its own to each subscription, in the order of (time, queue, offset).
 
     Invariants, under `lock`:
-        * a message that `waiting` called pending is in the tracker, or will be added to it, or is being decided about;
-          it leaves the tracker into the due list, or because it was cancelled, and never otherwise;
+        * a message that `waiting` reported as pending is in the tracker, or is still to be added, or has an open
+          decision; it leaves the tracker only when it is due or cancelled;
         * a time is compared with the clock only where a message leaves the tracker, or never gets into it: so a clock
           that jumps makes nothing early by itself, and loses nothing;
         * absence is no proof: a message that the tracker does not have is due only if its own time, or the one that it
@@ -54,10 +51,10 @@ class DelayedTopic:
         * the tracker's files say no more than the log does: a mark counts what is in the log and in the tracker.
 
     Attributes:
-        walks: of a topic that is behind its store, a walk a lane, on the way to the others; None if it is not.
+        scans: of a topic that is behind its store, a scan a lane, on the way to the others; None if it is not.
         given: up to which time messages were given out.
         mended_messages: how many the index had missed, and were added when they were met.
-        damaged_frames: of the log, that its walks have passed over.
+        damaged_frames: of the log, that its scans have passed over.
         last_error: of the background, or None.
         tick_ms: entries that are added have times that are multiples of it.
         why_anew: the index is to be made anew from the log; "" if it is not.
@@ -85,8 +82,8 @@ class DelayedTopic:
         self.mended_messages = self.damaged_frames = 0
         self.trimmed = Trimmed(name, parts)
         self.is_closed, self.tick_ms, self.why_anew = False, 1, ""
-        self.walks: list[Walk] | None = None
-        self.told = Told()
+        self.scans: list[DueScan] | None = None
+        self.reported = ReportedDue()
         self.given = GivenOut(parts.clock)
         self._behind(opened.places)
         self.decisions = Decisions(self, opened.stream, opened.changes_next, opened.changed)
@@ -128,7 +125,7 @@ class DelayedTopic:
 
     def _behind(self, places: list[Place]) -> None:
         """The messages from these places on are not in the tracker."""
-        self.walks = [Walk(lane, place) for lane, place in zip(self.parts.lanes, places, strict=True)]
+        self.scans = [DueScan(lane, place) for lane, place in zip(self.parts.lanes, places, strict=True)]
         self.given.behind(self._tracker.latest_ms)
 
     @property
@@ -151,11 +148,10 @@ class DelayedTopic:
     def _add_to(self, tracker: BucketTracker, queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> None:
         places = places_of(queue_ids, offsets)
         times = self.changes.times_of(places, times_ms)
-        is_later = times > self.given.passed_ms(is_behind=self.walks is not None)
+        is_later = times > self.given.passed_ms(is_behind=self.scans is not None)
         kept = is_later & ~self.trimmed.are_before(queue_ids, offsets)
-        if self.decisions.open:
-            kept &= ~np.isin(places, np.fromiter(self.decisions.open, np.int64))
-        told = kept & self.told.are_due(places)
+        kept &= ~self.decisions.are_open(places)
+        told = kept & self.reported.are_due(places)
         if told.any():  # of some subscriptions, but others may have left them out before
             self.add_due(Due(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
             kept &= ~told
@@ -176,13 +172,13 @@ class DelayedTopic:
     def catch_up_with_all(self) -> None:
         """All that is durable was added: go on with the store's other topics."""
         with self.lock:
-            self.walks = None
-            self.told.clear()
+            self.scans = None
+            self.reported.clear()
 
     @property
     def is_behind(self) -> bool:
         """Whether messages of the log are still to be added: after a crash, or at the limit of memory."""
-        return self.walks is not None
+        return self.scans is not None
 
     def waiting(self, queue_id: int, offsets: Int64s, times_ms: Int64s) -> tuple[Bools, Bools]:
         """For messages found in the log, with these times of delivery: (n,) which are pending, which are cancelled.
@@ -197,11 +193,11 @@ class DelayedTopic:
             pending = self.are_pending(queue_id, offsets)
             cancelled = self.changes.are_cancelled(places)
             absent = ~pending & ~cancelled
-            if self.walks is not None:
+            if self.scans is not None:
                 now_ms = self.now_ms()
                 due_ms = self.changes.times_of(places, times_ms)
                 unread = offsets >= read_up_to(self, queue_id)
-                pending |= self.told.are_later(places, unread, due_ms, now_ms)
+                pending |= self.reported.are_later(places, unread, due_ms, now_ms)
                 absent &= ~unread
             cancelled |= are_gone(self, queue_id, offsets)
             pending |= mended(self, queue_id, offsets, times_ms, absent & ~cancelled)
@@ -254,7 +250,7 @@ class DelayedTopic:
                 continue  # it is made anew
             moved |= count > 0 and bool(self._pointers)
             if count < room:
-                if self.walks is None:  # else what it has not read was not given out
+                if self.scans is None:  # else what it has not read was not given out
                     self.given.until_ms = now_ms
                 return moved
 
@@ -321,10 +317,7 @@ class DelayedTopic:
     def are_pending(self, queue_id: int, offsets: Int64s) -> Bools:
         """(n,) which messages are in the tracker, or being decided about. Under the lock."""
         pending = self.ask(lambda tracker: tracker.are_pending(queue_id, offsets & MOST_ENTRY))
-        if self.decisions.open:
-            places = places_of(np.full(len(offsets), queue_id), offsets)
-            pending |= np.isin(places, np.fromiter(self.decisions.open, np.int64))
-        return pending
+        return pending | self.decisions.are_open(places_of(np.full(len(offsets), queue_id), offsets))
 
     # -- the index on disk ----------------------------------------------------------------------------
 
@@ -341,7 +334,7 @@ class DelayedTopic:
         """
         with self.quiet():
             tracker = self.tracker  # it may be behind then
-            at = places if self.walks is None else [walk.place for walk in self.walks]
+            at = places if self.scans is None else [scan.place for scan in self.scans]
             with suppress(TrackerDamaged):  # the next one makes it anew
                 tracker.checkpoint(Mark(self.name, self.decisions.next_offset, at).pack())
                 self._checkpointed = self._count

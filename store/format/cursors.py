@@ -137,11 +137,6 @@ def unpack_state(parts: Sequence[memoryview]) -> State:
     return State(whole[_COUNTS.size : at], dict(zip(queues, map(Mark, eras, offsets), strict=True)), groups)
 
 
-def pack_one(life: int, queue_id: int, era: int, offset: int) -> bytes:
-    """The record of one acknowledged message."""
-    return pack_ones(life, [(queue_id, era, offset)])
-
-
 def pack_ones(life: int, places: Iterable[tuple[int, int, int]]) -> bytes:
     """The record of a few acknowledged messages anywhere: for each its queue id, its queue's era, and its offset."""
     groups = [_ONE.pack(queue_id, era, ONE, _OFFSET.size, offset) for queue_id, era, offset in places]

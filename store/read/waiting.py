@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from ...index import DelayedOperation, Purgatory, TimersClosed, TimerThread, TimingWheel
 from ..device.background import Background
@@ -56,27 +56,37 @@ class Missing(NamedTuple):
         return self.room_bytes <= 0 or (self.messages <= 0 and self.size_bytes <= 0)
 
 
+Condition: TypeAlias = "Missing | Callable[[], bool]"  # what has to come, or what says that something has
+
+
 class WaitingRead(DelayedOperation):
-    """One sleep of a read. `ring` wakes it; the read then looks for itself.
+    """One sleep of a read. `ring` wakes it; the read then looks for itself. Of a `group` one is asked for all.
 
     Invariant: an operation never says that nothing has come where something may have. Where memory does not tell, the
     read is woken to find out.
     """
 
-    __slots__ = ("_missing", "_readers", "name")
+    __slots__ = ("_condition", "_readers", "group", "name")
 
-    def __init__(self, readers: WaitingReaders, name: Name, missing: Missing, timeout_ms: int) -> None:
+    def __init__(
+        self, readers: WaitingReaders, name: Name, condition: Condition, timeout_ms: int, group: object = None
+    ) -> None:
         super().__init__(timeout_ms)
         self.name = name
+        self.group = group
         self._readers = readers
-        self._missing = missing
+        self._condition = condition
 
     def try_complete(self) -> bool:
-        """Whether what is missing is durable. In the thread that made it so; never reads the device."""
+        """Whether it has come. In the thread that has made it durable; never reads the device."""
+        condition = self._condition
+        return self._has_come(condition) if isinstance(condition, Missing) else condition()
+
+    def _has_come(self, missing: Missing) -> bool:
         stream = self._readers.streams.get(*self.name)
         if stream is None or stream.number < 0:
             return False
-        missing, following = self._missing, open_end(stream)
+        following = open_end(stream)
         is_trimmed = stream.low > missing.begin
         if following is None:  # sealed segments alone have it, and their footers may be on the device
             return sealed_of(stream) is not missing.sealed or is_trimmed
@@ -87,7 +97,7 @@ class WaitingRead(DelayedOperation):
         came = size_between(stream, missing.offset, following)
         if came is None:
             return True
-        self._missing = missing = missing._replace(
+        self._condition = missing = missing._replace(
             offset=following, messages=missing.messages - (following - missing.offset),
             size_bytes=missing.size_bytes - came, room_bytes=missing.room_bytes - came,
         )  # fmt: skip
@@ -98,34 +108,22 @@ class ThreadRead(WaitingRead):
     """A thread's: it sleeps on `bell`."""
 
     __slots__ = ("bell",)
-
-    def __init__(self, readers: WaitingReaders, name: Name, missing: Missing, timeout_ms: int) -> None:
-        super().__init__(readers, name, missing, timeout_ms)
-        self.bell = threading.Lock()
-        self.bell.acquire()
+    bell: threading.Lock
 
     def on_complete(self) -> None:
         self.bell.release()
 
 
 class CoroutineRead(WaitingRead):
-    """A coroutine's: it awaits `rung`, a future of its loop."""
+    """A coroutine's: it awaits `rung`, a future of its loop. `is_left`: by its coroutine, which is awake."""
 
     __slots__ = ("is_left", "rung")
-
-    def __init__(
-        self, readers: WaitingReaders, name: Name, missing: Missing, timeout_ms: int, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        super().__init__(readers, name, missing, timeout_ms)
-        self.is_left = False  # by its coroutine, which is awake
-        self.rung: asyncio.Future[None] = loop.create_future()
+    is_left: bool
+    rung: asyncio.Future[None]
 
     def on_complete(self) -> None:
         if not self.is_left and not self._readers.bells.ring(self.rung):
             self._readers.forget(self)
-
-
-CoroutineT = TypeVar("CoroutineT", bound=CoroutineRead)
 
 
 class LoopBells:
@@ -181,7 +179,7 @@ class WaitingReaders:
         self._clock = clock
         self._coroutines: set[CoroutineRead] = set()  # to wake them in a child process
         self._purgatory: Purgatory | None = None
-        self._timers: TimerThread[list[Callable[[], object]]] | None = None
+        self._timers: TimerThread | None = None
         self._making = threading.Lock()
         self._closed = False
 
@@ -190,12 +188,11 @@ class WaitingReaders:
 
     # -- reads ----------------------------------------------------------------------------------------
 
-    def wait(self, name: Name, missing: Missing, patience_s: float) -> None:
+    def wait(self, name: Name, condition: Condition, patience_s: float, group: object = None) -> None:
         """Sleep until it has come, no longer than `patience_s`, or until something else is to be found out."""
-        self.wait_for(ThreadRead(self, name, missing, math.ceil(patience_s * 1000)), patience_s)
-
-    def wait_for(self, read: ThreadRead, patience_s: float) -> None:
-        """Sleep until an operation of this thread's is completed."""
+        read = ThreadRead(self, name, condition, math.ceil(patience_s * 1000), group)
+        read.bell = threading.Lock()
+        read.bell.acquire()
         try:
             sleep_s = self._watch(read, patience_s)
             if sleep_s > 0:
@@ -203,16 +200,13 @@ class WaitingReaders:
         finally:
             read.force_complete()
 
-    def begin(self, name: Name, missing: Missing, patience_s: float) -> CoroutineRead:
+    def begin(self, name: Name, condition: Condition, patience_s: float, group: object = None) -> CoroutineRead:
         """Begin to wait in a coroutine, which awaits `rung` and calls `end` whatever comes. Within its loop.
 
         Not a coroutine itself: ten thousand of them wait, and each is an object more.
         """
-        loop = asyncio.get_running_loop()
-        return self.begin_for(CoroutineRead(self, name, missing, math.ceil(patience_s * 1000), loop), patience_s)
-
-    def begin_for(self, read: CoroutineT, patience_s: float) -> CoroutineT:
-        """Watch an operation of a coroutine's, which awaits `rung` and calls `end` whatever comes. Within its loop."""
+        read = CoroutineRead(self, name, condition, math.ceil(patience_s * 1000), group)
+        read.rung, read.is_left = asyncio.get_running_loop().create_future(), False
         self._coroutines.add(read)
         try:
             sleep_s = self._watch(read, patience_s)
@@ -222,6 +216,14 @@ class WaitingReaders:
             self.end(read)
             raise
         return read
+
+    async def wait_async(self, name: Name, condition: Condition, patience_s: float, group: object = None) -> None:
+        """As `wait`, for a coroutine."""
+        read = self.begin(name, condition, patience_s, group)
+        try:
+            await read.rung
+        finally:
+            self.end(read)
 
     def end(self, read: CoroutineRead) -> None:
         """Its coroutine waits no longer."""
@@ -309,7 +311,8 @@ class WaitingReaders:
         streams = self.streams
         if purgatory.key_count < len(numbers):
             watched = _names(purgatory)
-            names = [name for name in watched if _is_among(streams.get(*name), lane, numbers)]
+            found = [(name, streams.get(*name)) for name in watched]
+            names = [name for name, one in found if one is not None and one.lane is lane and one.number in numbers]
             if not any(queue_id == ANY_QUEUE for _, queue_id in watched):
                 return names
             named = [lane.streams[number] for number in numbers]
@@ -394,7 +397,3 @@ def size_between(stream: Stream, begin: int, end: int) -> int | None:
         size += sum(table.places(entries)[1]) if len(entries) else 0
         begin += len(entries)
     return size if begin == end else None
-
-
-def _is_among(stream: Stream | None, lane: Lane, numbers: set[int]) -> bool:
-    return stream is not None and stream.lane is lane and stream.number in numbers

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from ...index import BucketTracker, join_trackers
 from ..delayed.disk_files import DiskFiles
-from ..delayed.positions import MOST_ENTRY
-from ..delayed.walk import STEP_MESSAGES, DueRows, sealed_rows
+from ..delayed.due_scan import STEP_MESSAGES, DueRows, sealed_rows
+from ..delayed.parts import MOST_ENTRY
 from ..device.disk import Disk, OsDisk
 from ..errors import StoreCorrupt
 from ..format.delays import Mark, Place

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from ..delayed.counting import END, DelayedSets, OfQueue
 from .acked import Acked
 from .cursor import Cursor
-from .in_flight import InFlight, Is
+from .in_flight import InFlight, RowState
 from .parts import Parts
 
 Int64s = npt.NDArray[np.int64]
@@ -114,7 +114,7 @@ def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> Snapshot:
     """Of a subscription, under its lock; `now_ms` by the clock of deadlines."""
     rows = table.live()
     states, places, waiting = table.states(rows), table.places(rows), table.deadlines(rows) > now_ms
-    is_out, is_later = waiting & (states == Is.OUT), waiting & (states == Is.HELD)
+    is_out, is_later = waiting & (states == RowState.OUT), waiting & (states == RowState.HELD)
     return Snapshot(*_acked(cursor), places.queues, places.offsets, is_out, is_later)
 
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from ..read.waiting import WaitingReaders
+from ..read.waiting import ANY_QUEUE, WaitingReaders
 from .in_flight import NEVER
-from .waits import is_waited_for, wake_one
 
 PATIENCE_MS = 500  # for one who was called: then he has gone, or his loop turns no more, and another is called
 
@@ -46,13 +45,13 @@ class Calling:
     """
 
     def __init__(
-        self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int], ring: Callable[[], None]
+        self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int], notify: Callable[[], None]
     ) -> None:
-        """`now_ms` is the clock of deadlines; `ring` tells that there is something to look at."""
+        """`now_ms` is the clock of deadlines; `notify` tells that there is something to look at."""
         self._readers = readers
-        self._topic = topic
+        self._name = topic, ANY_QUEUE
         self._now_ms = now_ms
-        self._ring = ring
+        self._notify = notify
         self._looker: Sleeper | None = None
         self._asked = False
         self.looked_at: object = None
@@ -61,7 +60,7 @@ class Calling:
     @property
     def is_waited_for(self) -> bool:
         """Whether somebody waits for messages of the topic."""
-        return is_waited_for(self._readers, self._topic)
+        return self._readers.are_waiting(self._name)
 
     def may_look(self, sleeper: Sleeper) -> bool:
         """Something is new: whether this one is to look at it. In whatever thread tells of it."""
@@ -101,7 +100,7 @@ class Calling:
     def call(self) -> None:
         """Have the next one look, if there is something to look at."""
         self._asked = False
-        wake_one(self._readers, self._topic)
+        self._readers.look_at([self._name], one_a_group=True)
 
     def expect(self) -> None:
         """Somebody is about to wait. Before it looks when something comes again: who gives out looks at this after."""
@@ -127,11 +126,11 @@ class Calling:
         if self.wakes_ms <= time_ms:
             self.wakes_ms = NEVER
         if self.is_waited_for:
-            self._ring()
+            self._notify()
 
     def _look_after(self, sleeper: Sleeper) -> None:
         if self._looker is sleeper and not sleeper.is_over:
-            self._ring()
+            self._notify()
 
     def _after(self, delay_ms: int, work: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # there are no timers: then those who wait look now and then

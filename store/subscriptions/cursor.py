@@ -21,8 +21,7 @@ from ..format.cursors import (
     unpack_acks,
     unpack_state,
 )
-from .acked import Acked
-from .attempts import Attempts
+from .acked import Acked, Attempts
 from .settings import Settings
 
 Int64s = npt.NDArray[np.int64]

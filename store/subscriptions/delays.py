@@ -1,8 +1,8 @@
-"""The delayed messages of one subscription: its pointer into what becomes due of the topic."""
+"""The delayed messages of one subscription: its pointer into what becomes due of the topic, and the list of that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,14 +10,16 @@ import numpy.typing as npt
 
 from ...index import TrackerClosed
 from ..delayed.due_list import NOTHING_DUE, Due
-from ..delayed.messages import due_copies, fetch
+from ..delayed.messages import due_copies, fetch, first_not_pending
 from ..delayed.pointer import BEHIND_S, FOREVER_S, HELD_UP_S, Pointer
-from ..delayed.skipping import first_not_pending
 from ..delayed.topic import DelayedTopic
 from ..errors import StoreUnreadable
 from ..format.layout import NO_TIME
 from ..read.message import Message
+from .in_flight import NEVER, Places
 from .parts import Parts
+from .redelivery import RETRY_MS
+from .state import State
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -39,17 +41,17 @@ class SubscriptionDelays:
     Nothing of it is there before the first message with a delivery time is met, or the topic has an index.
     """
 
-    def __init__(self, parts: Parts, topic: str, precision_ms: Callable[[], int], ring: Callable[[], None]) -> None:
-        """`ring` is called when something is due: those who wait look again."""
+    def __init__(self, parts: Parts, topic: str, precision_ms: Callable[[], int], notify: Callable[[], None]) -> None:
+        """`notify` is called when something is due: those who wait look again."""
         self._parts = parts
         self._name = topic
         self._precision_ms = precision_ms
-        self._ring = ring
+        self._notify = notify
         self._topic: DelayedTopic | None = None
         self._pointer: Pointer | None = None
         self._turn: int | None = None  # with a precision: all that was due then was taken
         self._wakes_ms = 0  # .. and the turn to which those who wait sleep; 0 if it is none
-        self.again = False  # messages that live on as copies are to be looked at once more
+        self.recheck_copies = False  # messages that live on as copies are to be looked at once more
 
     @property
     def is_used(self) -> bool:
@@ -58,7 +60,7 @@ class SubscriptionDelays:
 
     def has_due(self) -> bool:
         """Whether something is to be taken now, or may be."""
-        return self._pointer is not None and (self.again or self._pointer.due_in_s() <= 0)
+        return self._pointer is not None and (self.recheck_copies or self._pointer.due_in_s() <= 0)
 
     @property
     def are_at_rest(self) -> bool:
@@ -66,15 +68,15 @@ class SubscriptionDelays:
         pointer, delays = self._pointer, self._parts.delays
         if pointer is None:
             return delays is None or delays.find(self._name) is None  # else it is to be opened
-        return not self.again and pointer.due_in_s() > LOOKED_AT_S
+        return not self.recheck_copies and pointer.due_in_s() > LOOKED_AT_S
 
     @property
     def has_copies(self) -> bool:
         """Whether messages that live on as copies are to be looked at once more."""
-        return self.again and self._topic is not None
+        return self.recheck_copies and self._topic is not None
 
     @property
-    def _naps(self) -> bool:
+    def _coalesces(self) -> bool:
         return self._precision_ms() >= LEAST_PRECISION_MS
 
     def due_in_s(self) -> float:
@@ -83,7 +85,7 @@ class SubscriptionDelays:
         if pointer is None:
             return FOREVER_S
         due_s = pointer.due_in_s()
-        if not self._naps or due_s >= FOREVER_S:
+        if not self._coalesces or due_s >= FOREVER_S:
             self._wakes_ms = 0
             return max(LEAST_S, due_s)
         now_ms, self._wakes_ms = self._parts.clock.wall_ms(), self._turn_after(due_s)
@@ -118,7 +120,7 @@ class SubscriptionDelays:
             topic = self._topic = delays.topic(self._name)
             if self._pointer is None:
                 self._pointer = topic.open_pointer(self._on_due)
-                self.again = True
+                self.recheck_copies = True
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
         return topic
@@ -127,8 +129,8 @@ class SubscriptionDelays:
         pointer = self._pointer
         if pointer is None:
             return
-        if not self._naps or self._turn_after(pointer.due_in_s()) < self._wakes_ms or not self._wakes_ms:
-            self._ring()  # with a precision: only if that is earlier than those who wait know
+        if not self._coalesces or self._turn_after(pointer.due_in_s()) < self._wakes_ms or not self._wakes_ms:
+            self._notify()  # with a precision: only if that is earlier than those who wait know
 
     def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> Left | None:
         """Which messages of a queue are not to be given out now; None if that is none of them.
@@ -160,7 +162,7 @@ class SubscriptionDelays:
 
     def take(self, most: int) -> Due:
         """What became due; with a precision it is taken once in so many ms. Raises StoreUnreadable."""
-        turn = self._parts.clock.wall_ms() // self._turn_ms if self._naps else None
+        turn = self._parts.clock.wall_ms() // self._turn_ms if self._coalesces else None
         if self._pointer is None or (turn is not None and turn == self._turn):
             return NOTHING_DUE
         try:
@@ -191,16 +193,104 @@ class SubscriptionDelays:
 
     def due_copies(self) -> tuple[Int64s, Int64s]:
         """(queue ids, offsets) of the due messages whose segments are gone, if they are to be looked at again."""
-        if not self.again or self._topic is None:
+        if not self.recheck_copies or self._topic is None:
             return NOTHING_DUE.queue_ids, NOTHING_DUE.offsets
         try:
             found = due_copies(self._topic)
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
-        self.again = False
+        self.recheck_copies = False
         return found
 
     def _failed(self, error: OSError | TrackerClosed) -> StoreUnreadable:
         """The error for the caller. Raises StoreClosed if the store was closed meanwhile, and the index with it."""
         self._parts.check_open()
         return StoreUnreadable(f"the index of delayed messages could not be used: {error}. Nothing is lost; try again.")
+
+
+class PlaceList:
+    """Places in the order in which they are to be given out, each once. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._queues = self._offsets = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes."""
+        return self._queues.nbytes + self._offsets.nbytes
+
+    def add(self, queues: Int64s, offsets: Int64s) -> None:
+        """Places behind the others, none of them twice. One that is listed stays where it is."""
+        if len(self):
+            new = np.ones(len(offsets), np.bool_)
+            for queue_id in np.unique(queues).tolist():
+                mine = queues == queue_id
+                new[mine] = ~np.isin(offsets[mine], self._offsets[self._queues == queue_id])
+            queues, offsets = queues[new], offsets[new]
+        self._queues = np.concatenate([self._queues, queues])
+        self._offsets = np.concatenate([self._offsets, offsets])
+
+    def first(self, count: int) -> tuple[Int64s, Int64s]:
+        """(queue ids, offsets) of the first places; they stay."""
+        return self._queues[:count], self._offsets[:count]
+
+    def remove_first(self, count: int) -> None:
+        """Drop the first `count` places: they were given out, or are not to be."""
+        self._queues, self._offsets = self._queues[count:], self._offsets[count:]
+
+    def drop(self, queue_ids: Sequence[int] | None = None) -> None:
+        """Forget the places of some queues, or all: they are found anew."""
+        kept = np.zeros(len(self), np.bool_) if queue_ids is None else ~np.isin(self._queues, queue_ids)
+        self._queues, self._offsets = self._queues[kept], self._offsets[kept]
+
+
+def first_of_each(queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+    """(n,) of places that are there several times the first one, and all others."""
+    kept = np.ones(len(offsets), np.bool_)
+    if len(set((offsets ^ queues << 40).tolist())) == len(offsets):  # nearly always, and quicker to see
+        return kept
+    pairs = list(zip(queues.tolist(), offsets.tolist(), strict=True))
+    if len(set(pairs)) < len(pairs):
+        kept[:] = False
+        kept[list({pair: at for at, pair in reversed(list(enumerate(pairs)))}.values())] = True
+    return kept
+
+
+class BadCopies:
+    """Places, all of them until one time. One thread at a time, but for `until_ms`."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.until_ms = NEVER
+        self._places: set[tuple[int, int]] = set()
+        self._now_ms = now_ms
+
+    def add(self, places: Places) -> None:
+        """These could not be read now."""
+        if places.size:
+            self.until_ms = min(self.until_ms, self._now_ms() + RETRY_MS)
+            self._places.update(zip(places.queues.tolist(), places.offsets.tolist(), strict=True))
+
+    def are_in(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which messages are held back."""
+        pairs = zip(queues.tolist(), offsets.tolist(), strict=True) if self._places else ()
+        found = np.zeros(len(offsets), np.bool_)
+        for row, place in enumerate(pairs):
+            found[row] = place in self._places
+        return found
+
+    def look(self, delays: SubscriptionDelays) -> None:
+        """Have them looked for again, if it is time."""
+        if self._now_ms() >= self.until_ms:
+            delays.recheck_copies = True  # first: behind an interrupt it is done again
+            self._places.clear()
+            self.until_ms = NEVER
+
+
+def are_copies(state: State, places: Places) -> npt.NDArray[np.bool_]:
+    """(n,) which messages live on as copies alone."""
+    bounds = state.parts.reads.queue_bounds
+    firsts = [bounds(state.topic, queue_id)[0] for queue_id in places.queues.tolist()]
+    return np.asarray(places.offsets < np.array(firsts, np.int64))

@@ -16,18 +16,13 @@ from ..delayed.due_list import Due
 from ..errors import StoreError, again
 from ..log.request import Request
 from ..read.message import MessageBatch
-from .again import Again
-from .bad_copies import BadCopies, are_copies
-from .delays import SubscriptionDelays
-from .delivery import Delivery, DeliveryBatch, joined, queue_ids_of, taken
-from .fetching import Fetched, fetch_into, fetch_readable
+from .delays import BadCopies, PlaceList, SubscriptionDelays, are_copies, first_of_each
+from .delivery import Delivery, DeliveryBatch, Fetched, Room, fetch_into, fetch_readable, joined, queue_ids_of, taken
 from .filters import PropertyFilter
-from .forgetting import forget_removed
-from .giving_out import give_out, tried
+from .giving_out import forget_removed, give_out, tried
 from .in_flight import NOBODY, Places
 from .lines import Lines
-from .place_list import PlaceList, first_of_each
-from .room import Room
+from .redelivery import Redelivery
 from .scanner import Scanner
 from .state import State
 
@@ -40,21 +35,21 @@ DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 class Dispatcher:
     """Any number of threads may take; one at a time does.
 
-    Invariant: a message that was taken off a list is in the table before its batch is given out, or comes again. So an
+    Invariant: a message leaves a list only after it is in the in-flight table; otherwise it is given out again. So an
     interrupt loses none: `_has_missed` is the mark of the rule "give, then take" (see `index.trackers.tracker`), set by
     one step where a call does not come to its end.
 
     Attributes:
-        noted: what the newest `take` told the log: its caller waits for that, without `receiving`.
+        attempt_records: the requests of the newest `take`: its caller waits for them, without `receiving`.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.receiving = threading.Lock()
-        self.noted: Sequence[Request] = ()
-        self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.ring)
+        self.attempt_records: Sequence[Request] = ()
+        self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.notify)
         self._lines = Lines(state, self._fetch_into, self._end)
-        self._again = Again(state, self._fetch_into, self._end, self._lines)
+        self._redelivery = Redelivery(state, self._fetch_into, self._end, self._lines)
         self._has_dead = False  # the newest look has found messages that were given out too often before a restart
         self._failed: StoreError | None = None  # beside what the newest call has given out: the next one raises it
         self._owner = NOBODY  # the consumer that takes now
@@ -67,10 +62,7 @@ class Dispatcher:
     def _new_scanner(self) -> Scanner:
         state, settings = self.state, self.state.cursor.settings
         wanted = None if settings is None or settings.filter is None else PropertyFilter(settings.filter)
-        return Scanner(
-            state.parts, state.topic, state.lock, state.cursor.queue, state.table.offsets_of, state.leave_out, wanted,
-            self.delays,
-        )  # fmt: skip
+        return Scanner(state, wanted, self.delays)
 
     def _precision_ms(self) -> int:
         settings = self.state.cursor.settings
@@ -120,15 +112,15 @@ class Dispatcher:
         self._failed = None  # what is damaged still is met again, if it was not passed
         self._due.drop(list(offsets))
         self._scanner.rewind(list(offsets))
-        self.state.ring()
+        self.state.notify()
         self._has_missed = had_missed
 
     @property
     def is_unfinished(self) -> bool:
         """The newest `take` has found nothing, and there is more to look at."""
-        has_missed = self._has_missed and self.state.unfinished.change is None  # else whoever makes it rings
+        has_missed = self._has_missed and self.state.unfinished.change is None  # else whoever makes it notifies
         is_behind = has_missed or self._scanner.is_unfinished or self.delays.has_copies
-        return is_behind or len(self._due) > 0 or len(self.state.again) > 0
+        return is_behind or len(self._due) > 0 or len(self.state.to_redeliver) > 0
 
     @property
     def is_at_rest(self) -> bool:
@@ -140,7 +132,13 @@ class Dispatcher:
     def has_more(self) -> bool:
         """Whether another look would find something, maybe. `receiving` is held."""
         state = self.state
-        if self._has_missed or self._failed is not None or len(self._due) or state.again or self.delays.has_due():
+        if (
+            self._has_missed
+            or self._failed is not None
+            or len(self._due)
+            or state.to_redeliver
+            or self.delays.has_due()
+        ):
             return True
         order = state.order
         if order is None:
@@ -148,7 +146,7 @@ class Dispatcher:
         return len(order.freed) + len(order.stirred) > 0 or self._scanner.has_left(self._lines.limit_of)
 
     def newest(self) -> object:
-        """Something that changes when there may be new messages of the topic."""
+        """A token that changes when there may be new messages of the topic."""
         return self._scanner.newest()
 
     def next_ms(self) -> int:
@@ -160,8 +158,8 @@ class Dispatcher:
 
         `receiving` is held.
         """
-        state, self.noted = self.state, ()
-        if state.order is not None or state.again or self._has_missed or len(self._due) or self.delays.has_due():
+        state, self.attempt_records = self.state, ()
+        if state.order is not None or state.to_redeliver or self._has_missed or len(self._due) or self.delays.has_due():
             return None
         if self._failed is not None or (state.tries.ends and state.tries.may_be_met(self._scanner.is_past)):
             return None
@@ -177,7 +175,7 @@ class Dispatcher:
             offsets = [message.offset for message in messages]
             if state.tries.are_counted:
                 columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
-                self.noted = state.tries.note(Places(*columns))
+                self.attempt_records = state.tries.note(Places(*columns))
             with state.lock:
                 if offsets[-1] - offsets[0] == count - 1:
                     first = state.table.add_run(messages[0].queue_id, offsets[0], count, deadline_ms, owner)
@@ -213,7 +211,7 @@ class Dispatcher:
         self._owner = owner
         self._raise_failed()
         try:
-            self.noted = ()
+            self.attempt_records = ()
             self._lines.begin()
             removed = self._scanner.removed()
             if removed != self._removed:
@@ -253,9 +251,9 @@ class Dispatcher:
                 places = zip(queues.tolist(), offsets.tolist(), strict=True)
                 state.order.keep(dict(zip(places, table.receipts(live).tolist(), strict=True)), state.cursor.has)
             table.next_ms = 0  # deadlines are looked at anew, whatever was done
-        self.delays.again = True
+        self.delays.recheck_copies = True
         self._has_missed = is_moving
-        state.ring()  # others that wait have not seen it
+        state.notify()  # others that wait have not seen it
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         if self._has_missed:
@@ -263,7 +261,7 @@ class Dispatcher:
         room = Room(most, max_bytes)
         self._has_dead = False
         failed, is_whole = list[StoreError](), True
-        batches, attempts, used = self._again.take(room, failed)
+        batches, attempts, used = self._redelivery.take(room, failed)
         for take in (self._lines.take_freed, partial(self._take_due, failed), self._take_new):
             try:
                 take(room, batches)
@@ -285,7 +283,7 @@ class Dispatcher:
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
         if self.state.tries.are_counted:
             batch, counts, self._has_dead = tried(self.state, batch, counts, len(attempts))
-            self.noted = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
+            self.attempt_records = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
         return give_out(self.state, batch, counts, used, visibility_ms, self._owner)
 
     def _fetch_into(self, room: Room, places: Places) -> Fetched:
@@ -299,8 +297,8 @@ class Dispatcher:
             self._pass(places)
 
     def _pass(self, places: Places) -> None:
-        for queue_id in np.unique(places.queues).tolist():
-            self.state.leave_out(queue_id, np.sort(places.offsets[places.queues == queue_id]))
+        for queue_id, offsets in places.by_queue():
+            self.state.leave_out(queue_id, offsets)
 
     # -- what was not given out yet -------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A subscription as an iterator, and its calls for coroutines that a thread of the store does."""
+"""A subscription as an iterator, its calls for coroutines that a thread does, and what a thread takes for one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from ..errors import StoreClosed, SubscriptionClosed
-from .delivery import Delivery
+from .delivery import Delivery, DeliveryBatch
 from .settings import Start
 from .state import State
 
@@ -69,3 +69,25 @@ class ForCoroutines:
     async def _aside(self, work: Callable[[], T]) -> T:
         parts = self._state.parts
         return await parts.async_reads.aside(work, parts.check_open)
+
+
+class ThreadReceive:
+    """What a thread takes for a coroutine, which may be gone before it has it: then the messages come again."""
+
+    def __init__(self, state: State) -> None:
+        self.batch: DeliveryBatch | None = None
+        self._state = state
+        self._is_over = False
+
+    def take(self, take: Callable[[], DeliveryBatch | None]) -> None:
+        """In the thread."""
+        if not self._is_over:
+            self.batch = take()
+            if self._is_over:
+                self.give_up()
+
+    def give_up(self) -> None:
+        """The coroutine ends. Each side sets its mark before it reads the other's, so at least one gives back."""
+        self._is_over = True
+        if self.batch is not None:
+            self._state.take_back(self.batch.receipts)

@@ -8,58 +8,59 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from math import ceil
 
 from ..errors import StoreError, again
-from ..format.cursors import pack_ones
-from ..log.request import Request, pass_on
-from ..log.streams import Stream
-from .acking import Acking, AwaitedAcking, call_later, tell_loops
-from .gathering import GATHER_S, Gathering
+from ..log.request import pass_on
 from .journal import Journal
-from .on_way import Settle
+from .parts import Parts
+from .pending_acks import AckRecord, AckTicket, Settle, tell_loops
 
-LATE_S = 0.001  # behind the time at which a record in line is given up
-LOST_S = 0.5  # a look that has not begun by then was interrupted at its first step: asyncio makes it no more
+GATHER_S = 0.002  # a record waits for others, at most: then it goes with those that are there
+LOOK_S = 0.02
+FEWEST_THREADS = 8
+LONGEST_GAP_S = 0.00025  # from one acknowledgement to the next, on average
+LATE_MS = 2  # behind the time at which a record in line is given up
+LOST_S = 0.5  # a callback that has not run by then was lost to an interrupt: asyncio will not call it again
 MOST_AWAITED = 16_384  # of a record, which has to fit into the smallest ring of a lane: 384 KiB
 
 
-class _Record(Request):
-    """One record of some acknowledgements.
+class Gathering:
+    """Follows how many threads acknowledge, and how fast: where many do, most of them share a record.
+
+    The processor is the limit then, and a frame costs as much of it as four acknowledgements. A record waits for seven
+    of eight threads, so that one that is slow holds nobody up; for fewer if they don't come in `GATHER_S`, and at least
+    for half of them. One thread at a time.
 
     Attributes:
-        ackings: what it acknowledges.
-        is_settled, has_turn, are_loops_told, chain: how far its answer has come: an interrupt may cut it short, and it
-            is made again.
+        wanted: acknowledgements of the next record, if they come in time.
     """
 
-    __slots__ = ("_answered", "ackings", "are_loops_told", "chain", "has_turn", "is_settled")
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._since_s = monotonic_s()
+        self._count = 0
+        self._threads: set[int] = set()
+        self.wanted = 1
 
-    def __init__(
-        self,
-        ackings: Sequence[Acking | AwaitedAcking],
-        stream: Stream,
-        answered: Callable[[_Record, StoreError | None], None],
-    ) -> None:
-        life = max([each.one.life for each in ackings])  # those of an earlier one count for nothing: it was deleted
-        acked = [one for each in ackings if (one := each.one).life == life]
-        record = pack_ones(life, [(one.queue_id, one.era, one.offset) for one in acked])
-        super().__init__(stream, record, len(record))
-        self.ackings = ackings
-        self.is_settled = False
-        self.has_turn = True
-        self.are_loops_told = False
-        self.chain: list[Acking] | None = None
-        self._answered = answered
+    def note(self, thread_ids: Collection[int]) -> None:
+        """A record has acknowledgements of these threads."""
+        self._count += len(thread_ids)
+        self._threads.update(thread_ids)
+        now_s = self._monotonic_s()
+        past_s = now_s - self._since_s
+        if past_s >= LOOK_S:
+            self.wanted = self._next_wanted(past_s)
+            self._since_s, self._count = now_s, 0
+            self._threads.clear()
 
-    def answer(self, error: StoreError | None = None) -> None:
-        """The first outcome holds: after an interrupt it may be answered again, or be handed over twice.
-
-        It is done last: a `close` that was interrupted answers again what is not done. And its bytes stay, for the
-        frame that it may be in once more.
-        """
-        self._answered(self, error)
-        self._done = True
+    def _next_wanted(self, past_s: float) -> int:
+        threads, count = len(self._threads), self._count
+        if threads < FEWEST_THREADS or past_s > count * LONGEST_GAP_S:
+            return 1
+        return max(threads // 2, min(threads - threads // 8, int(count * GATHER_S / past_s)))
 
 
 class GroupCommit:
@@ -68,9 +69,9 @@ class GroupCommit:
     Invariants:
         * whoever has taken the one element out of `_turn` forms a record; it is back when that was answered. So one
           record at a time is on its way;
-        * an acknowledgement is in `_waiting` or `_awaited`, or in the record on its way, or was answered; an interrupt
-          loses none;
-        * none waits for ever: a record takes all threads that wait, to the last: the next to come is the first. After
+        * an acknowledgement is in `_waiting` (a thread that sleeps) or `_awaited`, or in the record on its way, or
+          was answered; an interrupt loses none;
+        * no thread waits for ever: each record takes every waiting thread, so the next to come is the first. After
           `GATHER_S` the first one sends a record; or it sets `_is_due`, and looks at `_turn` after that. The answer to
           the record on its way gives `_turn` back, and looks at `_is_due` after that. So one of the two sends it;
         * of coroutines, a record takes `MOST_AWAITED` at the most; the next one, with the others, is due then;
@@ -81,54 +82,56 @@ class GroupCommit:
     Of the interrupts `RequestQueue` tells: statements without a call between them are not interrupted.
     """
 
-    def __init__(self, journal: Journal, monotonic_s: Callable[[], float], timeout_s: float, settle: Settle) -> None:
+    def __init__(self, journal: Journal, parts: Parts, settle: Settle) -> None:
         """`settle` is told what became of acknowledgements, before their threads are."""
         self._journal = journal
-        self._monotonic_s = monotonic_s
-        self._timeout_s = timeout_s
+        self._monotonic_s = parts.clock.monotonic_s
+        self._timeout_s = parts.append_timeout_s
+        self._after = parts.waiting.after
         self._settle = settle
-        self._gathering = Gathering(monotonic_s)
-        self._waiting: deque[Acking] = deque()
-        self._awaited: deque[AwaitedAcking] = deque()
+        self._gathering = Gathering(self._monotonic_s)
+        self._waiting: deque[AckTicket] = deque()
+        self._awaited: deque[AckTicket] = deque()
         self._looking: set[asyncio.AbstractEventLoop] = set()
         self._watched: set[asyncio.AbstractEventLoop] = set()
         self._turn = [True]
         self._is_due = False  # the next record goes as soon as it can, with those that are there
-        self._in_time: tuple[_Record, float] | None = None  # the newest, and until when it may stand in line
+        self._in_time: tuple[AckRecord, float] | None = None  # the newest, and until when it may stand in line
 
-    def write(self, acking: Acking) -> None:
-        """Return when an acknowledgement is durable. Raises as an append does; `settle` has heard of it before."""
+    def write(self, ticket: AckTicket) -> None:
+        """Return when a thread's acknowledgement is durable; `settle` hears of it before. Raises as an append does."""
         try:
-            acking.is_handed_over = True
-            self._waiting.append(acking)
+            ticket.is_handed_over = True
+            self._waiting.append(ticket)
             if len(self._waiting) >= self._gathering.wanted:
                 self._send(self._gathering.wanted)
-            self._wait(acking)
-            if acking.chain:
-                pass_on(acking.chain)
+            self._wait(ticket)
+            if ticket.chain:
+                pass_on(ticket.chain)
         except BaseException:  # an interrupt: others may rely on this thread
             self._is_due = True
             self._send()
-            acking.abandoned = True
-            if acking.chain is not None:
-                pass_on(acking.chain)
+            ticket.abandoned = True
+            if ticket.chain is not None:
+                pass_on(ticket.chain)
             raise
-        if acking.failure is not None:
-            raise again(acking.failure)
+        if ticket._error is not None:
+            raise again(ticket._error)
 
-    def begin(self, acking: AwaitedAcking) -> None:
-        """Begin an acknowledgement for a coroutine, which awaits `acking.future` then. Called in its loop."""
-        acking.is_handed_over = True
-        self._awaited.append(acking)
-        if acking.loop not in self._looking:
-            for loop in [loop for loop in list(self._looking | self._watched) if loop.is_closed()]:
-                self._looking.discard(loop)
-                self._watched.discard(loop)
-            if acking.loop not in self._watched:
-                acking.loop.call_later(LOST_S, self._look_again, acking.loop)
-                self._watched.add(acking.loop)
-            acking.loop.call_soon(self._look, acking.loop)
-            self._looking.add(acking.loop)  # last: behind an interrupt, one look too many comes, and not one too few
+    def begin(self, ticket: AckTicket) -> None:
+        """Begin an acknowledgement for a coroutine, which awaits `ticket.future` then. Called in its loop."""
+        loop = asyncio.get_running_loop()
+        ticket.is_handed_over = True
+        self._awaited.append(ticket)
+        if loop not in self._looking:
+            for known in [known for known in list(self._looking | self._watched) if known.is_closed()]:
+                self._looking.discard(known)
+                self._watched.discard(known)
+            if loop not in self._watched:
+                loop.call_later(LOST_S, self._look_again, loop)
+                self._watched.add(loop)
+            loop.call_soon(self._look, loop)
+            self._looking.add(loop)  # last: behind an interrupt, one look too many comes, and not one too few
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a loop, when its coroutines that could go on have done so: now they share a record."""
@@ -147,15 +150,15 @@ class GroupCommit:
         if loop in self._looking:
             self._look(loop)
 
-    def _wait(self, acking: Acking) -> None:
+    def _wait(self, ticket: AckTicket) -> None:
         """Sleep until the answer. The first one of a record sees to it that it goes."""
         try:
-            is_first = self._waiting[0] is acking
+            is_first = self._waiting[0] is ticket
         except IndexError:  # they are all on their way
             is_first = False
         later_s = max(self._timeout_s, GATHER_S)  # the setting may be 0
         patience_s = GATHER_S if is_first else later_s
-        while not acking.lock.acquire(timeout=patience_s):  # until the answer
+        while not ticket.lock.acquire(timeout=patience_s):  # until the answer
             self._is_due = True
             self._send()
             self._look_at_line()
@@ -168,7 +171,7 @@ class GroupCommit:
 
     def _send(self, wanted: int = 1) -> None:
         """Send a record, if so many wait and none is on its way."""
-        ackings: list[Acking | AwaitedAcking] = []
+        tickets: list[AckTicket] = []
         record, has_turn = None, False
         try:
             while len(self._waiting) + len(self._awaited) >= wanted:
@@ -177,9 +180,9 @@ class GroupCommit:
                 except IndexError:  # one is on its way
                     return
                 has_turn, self._is_due = True, False
-                self._take(ackings)
-                if ackings:
-                    record = self._record_of(ackings)
+                self._take(tickets)
+                if tickets:
+                    record = self._record_of(tickets)
                     self._put(record)
                     return
                 has_turn = False
@@ -190,44 +193,43 @@ class GroupCommit:
             if record is not None:
                 self._put(record)  # it may have been accepted before: then it comes twice, and counts once
             elif has_turn:
-                self._put_back(ackings)
+                self._put_back(tickets)
                 self._turn[:] = [True]
             raise
 
-    def _take(self, ackings: list[Acking | AwaitedAcking]) -> None:
+    def _take(self, tickets: list[AckTicket]) -> None:
         """Take all threads, to the last: another one that comes meanwhile may take itself for the second."""
         while self._waiting:
-            ackings += [self._waiting[0]]
+            tickets += [self._waiting[0]]
             del self._waiting[0]
         for _ in range(MOST_AWAITED):
             if not self._awaited:
                 return
-            ackings += [self._awaited[0]]
+            tickets += [self._awaited[0]]
             del self._awaited[0]
         self._is_due = True  # for the others
 
-    def _put_back(self, ackings: Sequence[Acking | AwaitedAcking]) -> None:
+    def _put_back(self, tickets: Sequence[AckTicket]) -> None:
         """They wait again, in front. An interrupt may have left the last one where it was."""
-        for each in reversed(ackings):
-            if isinstance(each, Acking):
-                if each not in self._waiting:
-                    self._waiting.appendleft(each)
-            elif each not in self._awaited:
-                self._awaited.appendleft(each)
+        for each in reversed(tickets):
+            mine = self._waiting if each.thread_id else self._awaited
+            if each not in mine:
+                mine.appendleft(each)
 
-    def _record_of(self, ackings: Sequence[Acking | AwaitedAcking]) -> _Record:
+    def _record_of(self, tickets: Sequence[AckTicket]) -> AckRecord:
         stream = self._journal.stream
         assert stream is not None, "its subscription is durable"
-        self._gathering.note([each.thread_id for each in ackings if isinstance(each, Acking)])
-        record = _Record(ackings, stream, self._answered)
+        self._gathering.note([each.thread_id for each in tickets if each.thread_id])
+        record = AckRecord(tickets, stream, self._answered)
         self._journal.count([record.data])
         return record
 
-    def _put(self, record: _Record) -> None:
+    def _put(self, record: AckRecord) -> None:
         try:
             self._in_time = record, self._monotonic_s() + self._timeout_s  # before others may know of it
             if not self._journal.put(record):
-                call_later(record.ackings, self._timeout_s + LATE_S, self._look_at_line)
+                with suppress(RuntimeError):  # there are no timers, as the program ends
+                    self._after(ceil(self._timeout_s * 1000) + LATE_MS, self._look_at_line)
         except StoreError as error:
             try:
                 record.answer(error)
@@ -253,13 +255,13 @@ class GroupCommit:
                 record.answer(error)
                 raise
 
-    def _answered(self, record: _Record, error: StoreError | None) -> None:
+    def _answered(self, record: AckRecord, error: StoreError | None) -> None:
         """What became of a record; in the thread that made it durable, or that had to give it up.
 
         The next one goes before anybody is woken. Each step can be made again after an interrupt.
         """
         if not record.is_settled:
-            self._settle([each.one for each in record.ackings], error)
+            self._settle(record.rows, error)
             record.is_settled = True
         if record.has_turn:
             record.has_turn = False
@@ -268,12 +270,12 @@ class GroupCommit:
             self._turn.append(True)
         self._send(1 if self._is_due else self._gathering.wanted)
         if not record.are_loops_told:
-            tell_loops([each for each in record.ackings if isinstance(each, AwaitedAcking)], error)
+            tell_loops(record.tickets, error)
             record.are_loops_told = True
         if record.chain is None:
-            chain = [each for each in reversed(record.ackings) if isinstance(each, Acking)]
+            chain = [each for each in reversed(record.tickets) if each.thread_id]
             for each in chain[:]:
                 each.chain = chain
-                each.failure = error
+                each._error = error
             record.chain = chain
         pass_on(record.chain)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from .removed import RemovedReceipts
+from pyroaring import BitMap64
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -20,7 +20,7 @@ NOBODY = 0  # as the consumer that has a message
 NOTHING = np.empty(0, np.int64)
 
 
-class Is:
+class RowState:
     """What a row is. Not an enumeration: looking a name up in one takes as long as a call."""
 
     GONE: Final = 0  # acknowledged, or given out anew: its receipt is stale
@@ -46,13 +46,20 @@ class Places(NamedTuple):
         """Some of them."""
         return Places(*[column[rows] for column in self])
 
+    def by_queue(self) -> list[tuple[int, Int64s]]:
+        """The offsets of each queue, ascending."""
+        queues, offsets = self.queues, self.offsets
+        if len(queues) and bool((queues == queues[0]).all()):
+            return [(int(queues[0]), np.sort(offsets))]
+        return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]
+
 
 class InFlight:
     """Rows by receipt. One thread at a time.
 
     Invariants:
         * receipts ascend, and none is given twice;
-        * where a message is given out, most rows are not GONE, or few are: each look goes over all of them;
+        * scans visit all rows, so GONE rows are dropped once they are two thirds of the table;
         * `next_ms` is at most the earliest deadline of the rows that are OUT or HELD.
 
     Attributes:
@@ -106,7 +113,7 @@ class InFlight:
         begin, end = self._rows, self._rows + count
         columns = self._columns[:, begin:end]
         columns[0], columns[1], columns[2], columns[3], columns[4] = receipts, *places, deadline_ms
-        self._states[begin:end], self._owners[begin:end] = Is.OUT, owner
+        self._states[begin:end], self._owners[begin:end] = RowState.OUT, owner
         self.next_ms = min(self.next_ms, deadline_ms)
         self._rows = end  # last: until here the rows are not there
         return receipts
@@ -117,13 +124,13 @@ class InFlight:
         first, begin = self._new_receipts(count), self._rows
         if count == 1:
             self._receipts[begin], self._queues[begin], self._offsets[begin] = first, queue_id, offset
-            self._attempts[begin], self._deadlines[begin], self._state_of[begin] = 1, deadline_ms, Is.OUT
+            self._attempts[begin], self._deadlines[begin], self._state_of[begin] = 1, deadline_ms, RowState.OUT
             self._owner_of[begin] = owner
         else:
             columns = self._columns[:, begin : begin + count]
             columns[0], columns[2] = np.arange(first, first + count), np.arange(offset, offset + count)
             columns[1], columns[3], columns[4] = queue_id, 1, deadline_ms
-            self._states[begin : begin + count], self._owners[begin : begin + count] = Is.OUT, owner
+            self._states[begin : begin + count], self._owners[begin : begin + count] = RowState.OUT, owner
         if deadline_ms < self.next_ms:  # noqa: PLR1730  # a call takes longer, and each message comes here
             self.next_ms = deadline_ms
         self._rows = begin + count  # last: until here the rows are not there
@@ -150,7 +157,7 @@ class InFlight:
         if not self._rows:
             return np.full(len(receipts), -1, np.intp)
         rows = np.minimum(known.searchsorted(receipts), self._rows - 1)
-        rows[(known[rows] != receipts) | (self._states[rows] == Is.GONE)] = -1
+        rows[(known[rows] != receipts) | (self._states[rows] == RowState.GONE)] = -1
         return rows
 
     def row_of(self, receipt: int) -> int:
@@ -159,7 +166,7 @@ class InFlight:
         row = receipt - receipts[0] if rows else 0  # as long as none is missing between
         if not 0 <= row < rows or receipts[row] != receipt:
             row = bisect_left(receipts, receipt, 0, rows)  # numpy's would let go of the interpreter lock
-        if row >= rows or receipts[row] != receipt or self._state_of[row] not in (Is.OUT, Is.LATE):
+        if row >= rows or receipts[row] != receipt or self._state_of[row] not in (RowState.OUT, RowState.LATE):
             return -1
         return row
 
@@ -169,7 +176,7 @@ class InFlight:
 
     def remove_one(self, row: int) -> None:
         """A row is GONE."""
-        self._state_of[row] = Is.GONE
+        self._state_of[row] = RowState.GONE
         self._gone += 1
 
     def states(self, rows: Rows) -> npt.NDArray[np.uint8]:
@@ -193,7 +200,7 @@ class InFlight:
     def remove(self, rows: Rows) -> None:
         """Rows, each once, are GONE."""
         count = len(rows)
-        self._states[rows] = Is.GONE
+        self._states[rows] = RowState.GONE
         self._gone += count  # no call since the step before: an interrupt finds both or none
 
     def restore(self, receipts: Int64s, places: Places, deadline_ms: int) -> None:
@@ -208,7 +215,7 @@ class InFlight:
         self._make_room(count)
         rows = np.array([receipts, *places, np.full(count, deadline_ms)], np.int64)
         columns = np.concatenate([self._columns[:, :kept], rows], 1)
-        states = np.concatenate([self._states[:kept], np.full(count, Is.OUT, np.uint8)])
+        states = np.concatenate([self._states[:kept], np.full(count, RowState.OUT, np.uint8)])
         owners = np.concatenate([self._owners[:kept], np.full(count, NOBODY, np.uint32)])
         order = columns[0].argsort(kind="stable")
         self._columns[:, : kept + count], self._states[: kept + count] = columns[:, order], states[order]
@@ -216,7 +223,7 @@ class InFlight:
         self._rows = kept + count
         self.next_ms = min(self.next_ms, deadline_ms)
 
-    def hold(self, rows: Rows, until_ms: int, state: int = Is.HELD) -> None:
+    def hold(self, rows: Rows, until_ms: int, state: int = RowState.HELD) -> None:
         """Rows are HELD, or OUT, until another time."""
         self._states[rows] = state
         self._columns[4, rows] = until_ms
@@ -224,15 +231,15 @@ class InFlight:
 
     def leave(self, owner: int, now_ms: int) -> None:
         """A consumer goes: what it has times out now."""
-        rows = np.flatnonzero((self._states[: self._rows] == Is.OUT) & (self._owners[: self._rows] == owner))
-        self.hold(rows, now_ms, Is.OUT)
+        rows = np.flatnonzero((self._states[: self._rows] == RowState.OUT) & (self._owners[: self._rows] == owner))
+        self.hold(rows, now_ms, RowState.OUT)
 
     def forget_removed(self, receipts: Int64s, now_ms: int) -> None:
         """The messages with these receipts (n,) are there no more: to acknowledge one says nothing new."""
         rows = self.find(receipts)
         rows = rows[rows >= 0]
         states = self._states[rows]
-        held = rows[(states == Is.OUT) | (states == Is.LATE)]
+        held = rows[(states == RowState.OUT) | (states == RowState.LATE)]
         if len(held):
             self.removed.add(self.receipts(held), int(self.deadlines(held).max()), now_ms)
         self.remove(rows)
@@ -240,7 +247,7 @@ class InFlight:
     def take_back(self, receipts: Int64s, now_ms: int) -> None:
         """Messages that their consumer never had are to be given out again, and this time does not count."""
         rows = self.find(receipts)
-        rows = rows[(rows >= 0) & (self._states[rows] == Is.OUT)]
+        rows = rows[(rows >= 0) & (self._states[rows] == RowState.OUT)]
         self._columns[3, rows] -= 1
         self.hold(rows, now_ms)
 
@@ -252,14 +259,14 @@ class InFlight:
         if now_ms < self.next_ms:
             return
         states, deadlines = self._states[: self._rows], self._columns[4, : self._rows]
-        waiting = (states == Is.OUT) | (states == Is.HELD)
+        waiting = (states == RowState.OUT) | (states == RowState.HELD)
         due = waiting & (deadlines <= now_ms)
         left = deadlines[waiting & ~due]
         next_ms = int(left.min()) if len(left) else NEVER
         rows = np.flatnonzero(due)
         rows = rows[deadlines[rows].argsort(kind="stable")]
         take(self.receipts(rows))
-        states[rows] += Is.LATE - Is.OUT
+        states[rows] += RowState.LATE - RowState.OUT
         self.next_ms = next_ms
 
     def rows_of(self, queue_ids: Sequence[int]) -> Rows:
@@ -298,3 +305,33 @@ class InFlight:
 def _mixed(queues: Int64s, offsets: Int64s) -> Int64s:
     """(n,) a number of each place, mostly of it alone."""
     return offsets ^ (queues << 40)
+
+
+class RemovedReceipts:
+    """Remembers receipts until their visibility time-outs have passed; a few bytes for many. One thread at a time.
+
+    Invariant: `_older` goes when the last deadline of its receipts has passed, and `_newer` takes its place.
+    """
+
+    def __init__(self) -> None:
+        self._older = self._newer = BitMap64()
+        self._older_ms = self._newer_ms = 0  # the last deadline
+
+    def __contains__(self, receipt: int) -> bool:
+        return receipt in self._older or receipt in self._newer
+
+    def __bool__(self) -> bool:
+        return bool(self._older) or bool(self._newer)
+
+    def are_in(self, receipts: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,)"""
+        return np.fromiter(map(self.__contains__, receipts.tolist()), np.bool_, len(receipts))
+
+    def add(self, receipts: Int64s, until_ms: int, now_ms: int) -> None:
+        """Messages with these receipts (n,) were removed; the last deadline of theirs is `until_ms`."""
+        if now_ms >= self._older_ms:
+            self._older, self._older_ms = self._newer, self._newer_ms
+            self._newer, self._newer_ms = BitMap64(), 0
+        self._newer.update(array("Q", receipts.tobytes()))
+        self._newer.run_optimize()
+        self._newer_ms = max(self._newer_ms, until_ms)

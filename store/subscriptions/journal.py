@@ -1,11 +1,12 @@
-"""The hidden stream of a subscription: reading, appending and compacting its records."""
+"""The hidden stream of a subscription: its records, and the change whose record may be there before its effect is."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 
-from ..errors import OffsetOutOfRange, StoreCorrupt, again
+from ...index.turns import if_free
+from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError, again
 from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.request import BlockingRequest, Request, pass_on
 from ..log.streams import Stream
@@ -110,8 +111,8 @@ class Journal:
         return 0 if stream is None else stream.next_offset
 
     def compact(self, snapshot: Callable[[], tuple[Sequence[bytes], int]]) -> None:
-        """Say all again, then remove what was said before. `snapshot` gives the records of now, and an offset: it
-        leaves out what records from there on may say.
+        """Append a snapshot, then trim the records that it replaces. `snapshot` returns its records, and the first
+        offset that it does not cover.
 
         The order matters. Each record that is durable before `snapshot` is called was taken into the state before it
         was appended: so the snapshot says what these records say, but for those from its offset on; no other is
@@ -158,3 +159,49 @@ def names_of(stream: Stream) -> tuple[str, str] | None:
     """(topic, name) of the subscription whose records a hidden stream has; None if it has none of these."""
     told = hidden_parts(stream.topic)
     return (told.names[0], told.names[1]) if told and told.kind == CURSOR_KIND and len(told.names) == 2 else None
+
+
+class Unfinished:
+    """The mark of the rule "give, then take" (see `index.trackers.tracker`) for changes that have a record.
+
+    A seek or a deletion ends what acknowledgements belong to. Where its record went out and the call was interrupted,
+    whoever comes next makes it once more, before an acknowledgement is written that would belong to what has ended.
+    After an interrupt both are right: that it was made, and that it was not.
+
+    Attributes:
+        change: what may be in the log alone, or None. To make it again changes nothing.
+    """
+
+    def __init__(self, changing: threading.Lock, notify: Callable[[], None]) -> None:
+        """`changing` is held by whoever changes the subscription; `notify` has those who wait look again."""
+        self.change: Callable[[], None] | None = None
+        self._changing = changing
+        self._notify = notify
+
+    def make(self, change: Callable[[], None]) -> None:
+        """Make a change: its record, and then what it says. `changing` is held."""
+        if self.change is not change:
+            self.make_rest()
+        self.change = change
+        try:
+            change()
+        except StoreError:  # its record is not there, or the store is poisoned
+            self.change = None
+            raise
+        self.change = None
+
+    def make_rest(self) -> bool:
+        """Make what was cut short; whether there was something. `changing` is held."""
+        rest = self.change
+        if rest is not None:
+            self.make(rest)
+        return rest is not None
+
+    def finish(self) -> None:
+        """Make what was cut short, unless somebody is changing the subscription: he does then."""
+        for _ in if_free(self._changing) if self.change is not None else ():
+            try:
+                self.make_rest()
+            finally:
+                self._changing.release()
+            self._notify()

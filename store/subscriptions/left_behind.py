@@ -1,29 +1,40 @@
-"""What becomes of messages beside acknowledging: they are left out, given back, or make way for those in line."""
+"""What becomes of messages beside acknowledging: they are counted, left out, given back, or make way in their line."""
 
 from __future__ import annotations
 
 import threading
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..errors import StoreError
-from ..format.cursors import pack_acks
+from ..format.cursors import pack_acks, pack_attempts
+from ..log.request import Request
 from .cursor import Cursor
-from .in_flight import NOBODY, InFlight, Is, Places
+from .in_flight import NOBODY, InFlight, Places, RowState
 from .journal import Journal
-from .on_way import LeftOut
 from .ordering import Order
-from .tries import Tries
+
+if TYPE_CHECKING:
+    from .state import State
+
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 AGAIN_RECEIPTS = 1024  # of a list of those that come again
+
+
+class LeftOut(NamedTuple):
+    """Messages of a queue that were left out in one of its eras."""
+
+    era: int
+    offsets: BitMap64
 
 
 class LeftBehind:
@@ -35,7 +46,7 @@ class LeftBehind:
     journal: Journal
     tries: Tries
     order: Order | None
-    again: deque[Int64s]
+    to_redeliver: deque[Int64s]
     left_out: dict[int, LeftOut]
     left_out_count: int
     limit_bytes: int
@@ -48,11 +59,11 @@ class LeftBehind:
         """When so much time has passed, by `now_ms`."""
         raise NotImplementedError
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Have those that wait look again."""
         raise NotImplementedError
 
-    def tell(self) -> None:
+    def mark_changed(self) -> None:
         """The next look may find something; nobody is woken for it."""
         raise NotImplementedError
 
@@ -88,7 +99,7 @@ class LeftBehind:
         """Give messages back: they come again after a while."""
         with self.lock:
             self.table.hold(self._rows(receipts), self.deadline_ms(delay_ms) if delay_ms else self.now_ms())
-        self.ring()
+        self.notify()
 
     def take_back(self, receipts: Int64s) -> None:
         """Messages that were taken for a consumer that has gone meanwhile come again at once. Again is fine."""
@@ -97,7 +108,7 @@ class LeftBehind:
             places = self.table.places(rows[rows >= 0])
             self.table.take_back(receipts, self.now_ms())
             self.tries.take_back(places)
-        self.ring()
+        self.notify()
 
     def leave(self, owner: int) -> None:
         """A consumer goes: what it has comes again at once."""
@@ -107,17 +118,17 @@ class LeftBehind:
     def extend(self, receipts: Int64s, ms: int) -> None:
         """Keep messages for so long from now on."""
         with self.lock:
-            self.table.hold(self._rows(receipts), self.deadline_ms(ms), Is.OUT)
-        self.tell()  # nothing comes earlier by that
+            self.table.hold(self._rows(receipts), self.deadline_ms(ms), RowState.OUT)
+        self.mark_changed()  # nothing comes earlier by that
 
-    def list_again(self, receipts: Int64s) -> None:
+    def redeliver(self, receipts: Int64s) -> None:
         """These messages are to be given out again. Under the lock; one that is listed twice is given out once."""
-        self.again += [receipts[at : at + AGAIN_RECEIPTS] for at in range(0, len(receipts), AGAIN_RECEIPTS)]
+        self.to_redeliver += [receipts[at : at + AGAIN_RECEIPTS] for at in range(0, len(receipts), AGAIN_RECEIPTS)]
 
     def unlist(self, receipts: Int64s) -> None:
         """These messages wait: whoever has them go on lists them again. Under the lock."""
-        left = [listed[~np.isin(listed, receipts)] for listed in self.again]
-        self.again = deque([listed for listed in left if len(listed)])
+        left = [listed[~np.isin(listed, receipts)] for listed in self.to_redeliver]
+        self.to_redeliver = deque([listed for listed in left if len(listed)])
 
     def enter(self, places: Places, deadline_ms: int, owner: int = NOBODY) -> Int64s:
         """Enter messages into the table, with the lines that they are out of: their receipts (n,). Under the lock."""
@@ -146,4 +157,90 @@ class LeftBehind:
         with self.lock:
             freed = [order.release(*at) for at in places if not if_acknowledged or at[1] in queue(at[0])]
         if any(freed):
-            self.ring()
+            self.notify()
+
+
+class Tries:
+    """The attempts of one subscription. Any number of threads may use it.
+
+    Invariant: where attempts are counted, no message is a consumer's before the log says how often it was given out.
+
+    Attributes:
+        ends: by queue id: messages that are read below may have been given out before.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.ends: dict[int, int] = {}
+        self._state = state
+
+    @property
+    def are_counted(self) -> bool:
+        """Whether attempts are counted over restarts: too many have a consequence."""
+        settings = self._state.cursor.settings
+        return settings is not None and settings.max_attempts is not None
+
+    def of(self, queues: Int64s, offsets: Int64s) -> Int64s:
+        """(n,) how often messages were given out, by what the log says. Under the state's lock."""
+        counts, cursor = np.zeros(len(offsets), np.int64), self._state.cursor
+        for queue_id in np.unique(queues).tolist() if cursor.attempts else ():
+            mine = np.flatnonzero(queues == queue_id)
+            mine = mine[offsets[mine].argsort(kind="stable")]
+            counts[mine] = cursor.tried(queue_id).of(offsets[mine])
+        return counts
+
+    def note(self, places: Places) -> Sequence[Request]:
+        """Messages are given out, the newest of so many times: the requests that say so to the log.
+
+        Raises as an append does; then nothing was noted.
+        """
+        groups, state = [], self._state
+        try:
+            with state.lock:
+                life = state.cursor.life
+                for queue_id in np.unique(places.queues).tolist():
+                    mine = np.flatnonzero(places.queues == queue_id)
+                    mine = mine[places.offsets[mine].argsort(kind="stable")]
+                    tried = state.cursor.tried(queue_id)
+                    tried.note(places.offsets[mine], places.attempts[mine])
+                    groups.append((queue_id, tried.era, places.offsets[mine], places.attempts[mine]))
+            requests = state.journal.submit(pack_attempts(life, groups, state.limit_bytes))
+        except BaseException:  # passed on; an interrupt, too, leaves no attempt that no record has
+            with state.lock:
+                self._take_back(places)
+            raise
+        return requests
+
+    def may_be_met(self, is_past: Callable[[int, int], bool]) -> bool:
+        """Whether messages that are read next may have been given out before; `is_past` says whether a queue's are read
+        up to an offset.
+        """
+        for queue_id in [queue_id for queue_id, end in self.ends.items() if is_past(queue_id, end)]:
+            del self.ends[queue_id]
+        return bool(self.ends)
+
+    def wait_for(self, noted: Sequence[Request], receipts: Int64s) -> None:
+        """Return when the log has what it was told of messages that are given out. Raises StoreError: they come again,
+        and this time does not count.
+        """
+        try:
+            for request in noted:
+                request.result()
+        except StoreError:
+            self._state.take_back(receipts)
+            raise
+        self._state.compact_in_time()
+
+    def take_back(self, places: Places) -> None:
+        """The newest time does not count: no consumer has had it. Under the state's lock."""
+        if self.are_counted:
+            self._take_back(places)
+
+    def _take_back(self, places: Places) -> None:
+        self._state.cursor.take_back_tried(zip(*[column.tolist() for column in places], strict=True))
+
+    def expect(self) -> None:
+        """All is read again: some of it was given out before."""
+        if self.are_counted:
+            cursor = self._state.cursor
+            cursor.forget_tried()
+            self.ends = {queue_id: one.end for queue_id, one in cursor.attempts.items() if one.end}

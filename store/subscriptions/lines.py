@@ -10,11 +10,9 @@ import numpy.typing as npt
 
 from ..format.blobs import ExtraColumns
 from ..read.message import MessageBatch
-from .delivery import joined, queue_ids_of, taken
-from .fetching import Fetched, in_turn
-from .in_flight import NOTHING, Is, Places
+from .delivery import Fetched, Room, in_turn, joined, queue_ids_of, taken
+from .in_flight import NOTHING, Places, RowState
 from .ordering import NOT_GIVEN, Line, Order
-from .room import Room
 from .state import State
 
 Int64s = npt.NDArray[np.int64]
@@ -39,7 +37,7 @@ class Lines:
 
     # -- what comes again -----------------------------------------------------------------------------
 
-    def next_again(self, receipts: Int64s, enough: int) -> Int64s:
+    def next_redelivered(self, receipts: Int64s, enough: int) -> Int64s:
         """Those of some messages that come again, and may go out now, in order; with others whose turn has come by now.
 
         It looks at no more once it has `enough`. What it has looked at and has to wait is taken off the list: its line
@@ -69,7 +67,7 @@ class Lines:
         waits = ~np.isin(known, turn)
         if waits.any():
             self.state.unlist(known[waits])
-        self.state.list_again(turn[~np.isin(turn, receipts)])
+        self.state.redeliver(turn[~np.isin(turn, receipts)])
         return turn
 
     def before(self, found: Fetched, places: Places, bad: Int64s) -> Fetched:
@@ -95,10 +93,10 @@ class Lines:
         """The receipts of the messages of a line that are to go out again now: none as long as anybody has others."""
         receipts, table = np.array(list(line.out.values()), np.int64), self.state.table
         rows = table.find(receipts)
-        states = np.where(rows < 0, Is.GONE, table.states(rows))  # GONE: its acknowledgement is on its way
-        back = (states == Is.LATE) | (states == Is.BACK)
+        states = np.where(rows < 0, RowState.GONE, table.states(rows))  # GONE: its acknowledgement is on its way
+        back = (states == RowState.LATE) | (states == RowState.BACK)
         end = len(rows) if back.all() else int(back.argmin())  # behind one that comes later all wait
-        if (states == Is.OUT).any():
+        if (states == RowState.OUT).any():
             end = 0
         end = min(end, most)  # the others wait for these
         line.is_blocked = end < len(rows)

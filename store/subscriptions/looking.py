@@ -13,20 +13,6 @@ from .in_flight import NEVER
 from .state import State
 
 
-class Look:
-    """A look at a subscription, of one who was called or of another.
-
-    Attributes:
-        has_more: there may be more for others who wait.
-    """
-
-    __slots__ = ("has_more", "sleeper")
-
-    def __init__(self, sleeper: Sleeper | None) -> None:
-        self.sleeper = sleeper
-        self.has_more = True
-
-
 class Looks:
     """What a consumer of a subscription finds out before it sleeps. Any number of threads may use it."""
 
@@ -34,18 +20,18 @@ class Looks:
         self._state = state
         self._dispatcher = dispatcher
 
-    def seen(self) -> tuple[int, object]:
-        """What there is to look at: as long as it stays, another look finds nothing but what time brings."""
-        return self._state.signal, self._dispatcher.newest()
+    def version(self) -> tuple[int, object]:
+        """A token: while it is unchanged, another receive finds only what becomes due."""
+        return self._state.version, self._dispatcher.newest()
 
-    def look(self, look: Look, seen: object, take: Callable[[], DeliveryBatch | None]) -> DeliveryBatch | None:
+    def look(self, call: ReceiveCall, seen: object, take: Callable[[], DeliveryBatch | None]) -> DeliveryBatch | None:
         """`take` what there is, and say what there is for the others who wait. `receiving` is held.
 
         One that comes by itself takes nothing where the newest look has left nothing: a hundred consumers whose waits
         end, and who begin the next ones, look at the queues no more often for that.
         """
         batch = None if self._has_nothing(seen) else take()
-        self._end(look, seen, found=batch is not None)
+        self._end(call, seen, found=batch is not None)
         return batch
 
     def _has_nothing(self, seen: object) -> bool:
@@ -53,23 +39,23 @@ class Looks:
         is_old = seen == self._state.calling.looked_at
         return is_old and self._state.now_ms() < self._dispatcher.next_ms() and self._dispatcher.is_at_rest
 
-    def _end(self, look: Look, seen: object, *, found: bool) -> None:
+    def _end(self, call: ReceiveCall, seen: object, *, found: bool) -> None:
         calling, dispatcher = self._state.calling, self._dispatcher
         if not found:
-            look.has_more = dispatcher.is_unfinished
+            call.has_more = dispatcher.is_unfinished
         elif calling.is_waited_for:
-            look.has_more = dispatcher.has_more()
+            call.has_more = dispatcher.has_more()
             calling.wake_at(self._next_ms())
         else:
-            look.has_more, calling.wakes_ms = False, 0
+            call.has_more, calling.wakes_ms = False, 0
             return
-        if not look.has_more:
+        if not call.has_more:
             calling.looked_at = seen
 
-    def is_news(self, sleeper: Sleeper) -> bool:
+    def has_changed(self, sleeper: Sleeper) -> bool:
         """Whether there is something new, and this one is to look at it."""
         calling = self._state.calling
-        return self.seen() != calling.looked_at and calling.may_look(sleeper)
+        return self.version() != calling.looked_at and calling.may_look(sleeper)
 
     def is_over(self, left_s: float) -> bool:
         """Whether one that found nothing gives up: its time is over, and it has looked through all that there is."""
@@ -90,3 +76,45 @@ class Looks:
         due_s = self._dispatcher.delays.due_in_s()
         due_ms = NEVER if due_s >= FOREVER_S else self._state.now_ms() + math.ceil(due_s * 1000)
         return min(self._dispatcher.next_ms(), due_ms)
+
+
+class ReceiveCall:
+    """A call that receives: it looks and sleeps by turns, until it has found something or its time is over.
+
+    Attributes:
+        has_more: there may be more for others who wait, by its newest look.
+        sleeper: its newest sleep; None before the first one.
+        left_s: of its time, at the end of its newest look.
+    """
+
+    __slots__ = ("_calling", "_deadline_s", "_looks", "_monotonic_s", "has_more", "left_s", "sleeper")
+
+    def __init__(self, state: State, looks: Looks, wait_s: float) -> None:
+        self._looks = looks
+        self._calling = state.calling
+        self._monotonic_s = state.parts.clock.monotonic_s
+        self._deadline_s = self._monotonic_s() + wait_s
+        self.sleeper: Sleeper | None = None
+        self.left_s = wait_s
+        self.has_more = True
+
+    def look_again(self) -> None:
+        """It is awake, and begins a look."""
+        if self.sleeper is not None:
+            self.sleeper.is_awake = True
+        self.has_more = True
+
+    def is_over(self, *, found: bool) -> bool:
+        """A look has ended: whether the call does, too."""
+        self._calling.ended(self.sleeper, has_more=self.has_more)
+        self.left_s = self._deadline_s - self._monotonic_s()
+        return found or self._looks.is_over(self.left_s)
+
+    def falls_asleep(self, *, in_loop: bool = False) -> Sleeper:
+        """It sleeps next."""
+        self.sleeper = Sleeper(in_loop=in_loop)
+        return self.sleeper
+
+    def failed(self) -> None:
+        """It may have been called, or have taken what others are to look at."""
+        self._calling.ended(self.sleeper, has_more=self.sleeper is not None)

@@ -18,16 +18,14 @@ from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
 from .backlog import Backlog, Bounds, backlog_of, queues_of, recorded, snapshot
-from .chains import DeadLetterChains
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
 from .in_flight import NOBODY
 from .journal import Journal, names_of
-from .names import Names
+from .names import DeadLetterChains, Names
 from .parts import Parts
-from .settings import Settings, Start, check_dead_letters, check_settings, check_start, check_subscription
-from .starting import offsets_of
+from .settings import Settings, Start, check_dead_letters, check_settings, check_start, check_subscription, offsets_of
 from .state import State
 from .subscription import Subscription
 
@@ -124,7 +122,7 @@ class Shared:
             self.state.delete()
             self._open.clear()
             self.dispatcher.close()
-        self.state.ring()
+        self.state.notify()
         return True
 
     def retire(self) -> bool:
@@ -216,7 +214,7 @@ class Subscriptions:
         return bool(names)
 
     def _shared(self, topic: str, name: str, *, for_retention: bool = False) -> Shared:
-        """The one of a name. For retention one with damage is said again without it: the damaged segment goes."""
+        """The shared state of a name, loaded if needed. `for_retention` skips damaged records, and writes all anew."""
         with self._lock:
             shared = self._known.get((topic, name))
             if shared is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -14,12 +13,12 @@ from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
 from ..read.message import MessageBatch
 from .acked import Acked
-from .chunk import Chunk
 from .delays import Left, SubscriptionDelays
 from .delivery import part_of, taken
 from .filters import PropertyFilter
-from .parts import Parts
-from .ready import FEW_QUEUES, ReadyQueues
+from .news import FEW_QUEUES, ReadyQueues
+from .read_ahead import Chunk
+from .state import State
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -49,29 +48,18 @@ class Scanner:
         reached: the highest read positions by queue id: what is below may be given out.
     """
 
-    def __init__(
-        self, parts: Parts, topic: str, lock: threading.Lock, acked: Callable[[int], Acked],
-        given_out: Callable[[int], Int64s], leave_out: Callable[[int, Int64s], None], wanted: PropertyFilter | None,
-        delays: SubscriptionDelays,
-    ) -> None:  # fmt: skip
-        """`acked` and `given_out` say, under `lock`, what is acknowledged of a queue, and which offsets consumers have.
-        `leave_out` acknowledges, under `lock`, what nobody is to get.
-
-        `delays` says which messages come later, of those with a delivery time.
-        """
-        self._lock = lock
-        self._parts = parts
-        self._topic = topic
-        self._acked = acked
-        self._given_out = given_out
-        self._leave_out = leave_out
+    def __init__(self, state: State, wanted: PropertyFilter | None, delays: SubscriptionDelays) -> None:
+        """`wanted`: None takes all messages. `delays` says which messages come later, of those with a delivery time."""
+        self._state = state
+        self._parts = parts = state.parts
+        self._topic = topic = state.topic
         self._wanted = wanted
         self._delays = delays
         self._read_at: dict[int, int] = {}
         self.reached: dict[int, int] = {}
         self._chunks: dict[int, Chunk] = {}
         self._lanes: tuple[int, list[Lane]] = (0, [])  # of so many queues
-        self._ready = ReadyQueues(parts, topic)
+        self._ready = ReadyQueues(parts.streams, parts.news, topic)
         self._looks = 0  # quick ones, since the long one at this time
         self._looked_s = 0.0
         self._held_bytes = 0
@@ -127,7 +115,7 @@ class Scanner:
     def give_back(self) -> None:
         """Let go of what was read ahead: it is read anew."""
         for queue_id, chunk in list(self._chunks.items()):
-            self._read_at[queue_id] = min(self._read_at.get(queue_id, 0), int(chunk.batch.offsets[chunk.begin]))
+            self._read_at[queue_id] = min(self.position(queue_id), int(chunk.batch.offsets[chunk.begin]))
             self._ready.add([queue_id])
             del self._chunks[queue_id]
         self._held_bytes, self._empty_at = 0, None
@@ -340,9 +328,9 @@ class Scanner:
 
     def _next(self, queue_id: int) -> tuple[int, int]:
         """The next offset of a queue that is to be read, and where its messages end, what is not durable counted."""
-        acked = self._acked(queue_id)
-        with self._lock:
-            at = acked.first_missing(self._read_at.get(queue_id, 0))
+        acked = self._state.cursor.queue(queue_id)
+        with self._state.lock:
+            at = acked.first_missing(self.position(queue_id))
         return at, self._end(queue_id)
 
     def _end(self, queue_id: int) -> int:
@@ -351,7 +339,7 @@ class Scanner:
 
     def _read(self, queue_id: int, most: int, max_bytes: int) -> MessageBatch | None:
         """The wanted ones of the next messages of a queue, which may be none; None if there are no next ones."""
-        acked = self._acked(queue_id)
+        acked = self._state.cursor.queue(queue_id)
         at, end = self._next(queue_id)
         if end <= at:
             return None
@@ -365,12 +353,12 @@ class Scanner:
                 if error.first <= at:
                     return None  # acknowledged by position alone, or lost with durability "os"
                 self._read_at[queue_id] = at = error.first
-                self._delays.again = True  # what is delayed of the others may live on as a copy
+                self._delays.recheck_copies = True  # what is delayed of the others may live on as a copy
         if not len(batch):
             return None
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
         left = None if extras is None else self._delays.left(queue_id, batch.offsets, extras.times_ms)
-        with self._lock:
+        with self._state.lock:
             kept = self._kept(queue_id, acked, at, batch, extras, left)
         self._move(queue_id, int(batch.offsets[-1]) + 1)
         return batch if kept.all() else taken(batch, np.flatnonzero(kept))
@@ -382,7 +370,7 @@ class Scanner:
         offsets = batch.offsets
         kept = ~acked.are_in(offsets)
         if at < self.reached.get(queue_id, 0):
-            kept &= ~np.isin(offsets, self._given_out(queue_id))
+            kept &= ~np.isin(offsets, self._state.table.offsets_of(queue_id))
         end = int(offsets[-1]) + 1
         if end - at > len(batch):
             for hole in np.flatnonzero(np.diff(offsets, prepend=at - 1) > 1).tolist():
@@ -391,9 +379,9 @@ class Scanner:
             wanted = self._wanted.mask(None if extras is None else extras.properties, len(batch))
             passed = offsets[kept & ~wanted]
             if len(passed):
-                self._leave_out(queue_id, passed)
+                self._state.leave_out(queue_id, passed)
                 kept &= wanted
         if left is not None:
-            self._leave_out(queue_id, offsets[kept & left.cancelled])
+            self._state.leave_out(queue_id, offsets[kept & left.cancelled])
             kept &= ~(left.waiting | left.cancelled)
         return kept

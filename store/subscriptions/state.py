@@ -9,50 +9,40 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...index.turns import if_free, let_pass
 from ..errors import StoreError
-from ..format.cursors import Mark, pack_acks, pack_delete, pack_state
+from ..format.cursors import Mark, pack_acks, pack_delete, pack_ones, pack_state
 from ..format.cursors import State as CursorState
-from ..log.ticket import SubmitRequest, Ticket
-from .acking import Acking, AwaitedAcking
-from .arguments import stale
+from ..log.ticket import Ticket
+from ..read.waiting import ANY_QUEUE
 from .calling import Calling
 from .cursor import Cursor
 from .group_commit import GroupCommit
-from .in_flight import NEVER, InFlight, Is
-from .journal import Journal
-from .left_behind import LeftBehind
-from .on_way import AckedMany, AckedOne, AckRequest, LeftOut, by_queue, together
+from .in_flight import NEVER, InFlight, Places, RowState
+from .journal import Journal, Unfinished
+from .left_behind import LeftBehind, LeftOut, Tries
 from .ordering import Order
 from .parts import Parts
-from .settings import Settings
-from .tries import Tries
-from .unfinished import Unfinished
-from .waits import wake
+from .pending_acks import AckColumns, AckRow, AckTicket
+from .settings import Settings, stale
 
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
-A = TypeVar("A", Acking, AwaitedAcking)
-
-
-class _MessageRemoved(Exception):
-    """A consumer has the message still, and a trim or retention has removed it: it counts as acknowledged."""
 
 
 class State(LeftBehind):
     """Acknowledges, gives back and seeks. Any number of threads may use it.
 
     Invariants:
-        * `lock` guards the cursor, the table and the order. Nobody waits for the log or the device while he holds it;
-        * what the cursor has acknowledged is in the log, or on its way there, or its record has failed and it is taken
-          back; what was left out, by a filter above all, is in `left_out` or was handed over to the log, and is found
-          out again if that was lost;
-        * what is on its way is in `on_way`, and in no snapshot: its record may fail;
+        * `lock` guards the cursor, the table and the order. Whoever holds it waits for neither the log nor the device;
+        * each offset that the cursor counts as acknowledged has a durable record, a record on its way, or is being
+          taken back; what was left out, by a filter above all, is in `left_out` or was handed over to the log, and is
+          found out again if that was lost;
+        * each acknowledgement whose record may still fail is in `pending_acks`, and in no snapshot;
         * `changing` is held to change settings, to seek, to delete and to compact: so a snapshot has the newest of it;
     """
 
@@ -64,19 +54,19 @@ class State(LeftBehind):
         self.changing = threading.Lock()
         self.cursor = Cursor()
         self.table = InFlight(parts.receipts.take)
-        self.on_way: dict[int, AckedOne | AckedMany] = {}  # by the first receipt
-        self.again: deque[Int64s] = deque()  # receipts of the messages that are to be given out again
+        self.pending_acks: dict[int, AckRow | Int64s] = {}  # by the first receipt: one row, or columns
+        self.to_redeliver: deque[Int64s] = deque()  # receipts of the messages that are to be given out again
         self.order: Order | None = None
         self.journal = Journal(parts, topic, name)
-        self.group_commit = GroupCommit(self.journal, parts.clock.monotonic_s, parts.append_timeout_s, self.settle)
+        self.group_commit = GroupCommit(self.journal, parts, self.settle)
         self.left_out: dict[int, LeftOut] = {}  # by queue id; no record says it yet
         self.left_out_count = 0
         self.tries = Tries(self)
-        self.unfinished = Unfinished(self.changing, self.ring)  # what the log may say, and the cursor does not
+        self.unfinished = Unfinished(self.changing, self.notify)  # what the log may say, and the cursor does not
         self._is_compacted = False  # by one of many coroutines, which go on together
-        self.calling = Calling(parts.waiting, topic, self.now_ms, self.ring)
-        self.signal = 0  # changes with what only a look can find out
-        self._signals = count(1)  # each is given once: two threads that tell at once cannot bring an old one back
+        self.calling = Calling(parts.waiting, topic, self.now_ms, self.notify)
+        self.version = 0  # changes with what only a look can find out
+        self._versions = count(1)  # each is given once: two threads that tell at once cannot bring an old one back
         self.limit_bytes = max(2048, parts.limit_bytes // 2)
 
     def now_ms(self) -> int:
@@ -87,14 +77,14 @@ class State(LeftBehind):
         """When so much time has passed, by `now_ms`: rounded up, so that nothing times out early."""
         return math.ceil(self.parts.clock.monotonic_s() * 1000) + after_ms
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Have those that wait look again."""
-        self.tell()
-        wake(self.parts.waiting, self.topic)
+        self.mark_changed()
+        self.parts.waiting.look_at([(self.topic, ANY_QUEUE)])
 
-    def tell(self) -> None:
+    def mark_changed(self) -> None:
         """The next look may find something; nobody is woken for it."""
-        self.signal = next(self._signals)
+        self.version = next(self._versions)
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -102,11 +92,8 @@ class State(LeftBehind):
         """Acknowledge one message; durable when it returns. After an interrupt it is, or it may be made again."""
         if self.lock.locked():
             let_pass(self.lock)
-        try:
-            self._hand_over(receipt, Acking(), self.group_commit.write)
-        except _MessageRemoved:
-            return
-        if self.journal.wants_compaction:
+        ticket = AckTicket(self.journal.stream).of_thread()
+        if self._hand_over(receipt, ticket, self.group_commit.write) and self.journal.wants_compaction:
             self.compact_in_time()
 
     async def ack_one_async(self, receipt: int) -> None:
@@ -114,12 +101,11 @@ class State(LeftBehind):
 
         Its loop lets nobody pass at the lock: all its coroutines would sleep meanwhile.
         """
-        acking = AwaitedAcking()
-        try:
-            self._hand_over(receipt, acking, self.group_commit.begin)
-        except _MessageRemoved:
+        ticket = AckTicket(self.journal.stream)
+        future = ticket.of_coroutine()
+        if not self._hand_over(receipt, ticket, self.group_commit.begin):
             return
-        await acking.future
+        await future
         if self.journal.wants_compaction and not self._is_compacted:
             self._is_compacted = True
             try:
@@ -127,125 +113,125 @@ class State(LeftBehind):
             finally:
                 self._is_compacted = False
 
-    def _hand_over(self, receipt: int, acking: A, write: Callable[[A], None]) -> None:
-        """Acknowledge one message in memory, and `write` that."""
-        taken: list[AckedOne] = []
-        try:
-            acking.one = self._take_one(receipt, taken)
-            write(acking)
-        except StoreError:
-            raise
-        except BaseException:  # passed on; an interrupt: what no record has is not acknowledged
-            if not acking.is_handed_over:
-                try:
-                    self._undo(taken)
-                finally:  # again, where another interrupt has cut it short
-                    self._undo(taken)
-            raise
-
     def submit_ack(self, receipt: int) -> Ticket:
         """Acknowledge one message; durable when the ticket is done."""
         self.compact_in_time()
         if self.lock.locked():
             let_pass(self.lock)
-        taken = list[AckedOne]()
+        ticket = AckTicket(self.journal.stream)
+        if not self._hand_over(receipt, ticket, self._submit):
+            ticket.answer()
+        return ticket
+
+    def _submit(self, ticket: AckTicket) -> None:
+        """Hand over a record of its own: not in turn with others, so that many are on their way."""
+        (row,) = ticket.rows
+        record = pack_ones(row.life, [(row.queue_id, row.era, row.offset)])
+        ticket.data, ticket.size_bytes, ticket.settle = record, len(record), self.settle
+        self.journal.count([record])
         try:
-            one = self._take_one(receipt, taken)
-            request = AckRequest(self.settle, one, self.journal.stream)
-            request.stream.lane.queue.put(request)
-        except _MessageRemoved:
-            return self._done()
-        except BaseException:  # also an interrupt: it may be acknowledged again, whatever became of the record
-            try:
-                self._undo(taken)
-            finally:
-                self._undo(taken)
+            ticket.stream.lane.queue.put(ticket)
+        except StoreError as error:
+            self.settle([row], error)
             raise
-        self.journal.count([request.data])
-        return request
 
-    def _done(self) -> Ticket:
-        """The ticket of what need not be said to the log."""
-        stream = self.journal.stream
-        assert stream is not None, "its subscription is durable"
-        request = SubmitRequest(stream, b"", 0)
-        request.answer()
-        return request
+    def _hand_over(self, receipt: int, ticket: AckTicket, write: Callable[[AckTicket], None]) -> bool:
+        """Acknowledge one message in memory, and `write` that; False if it was removed, and counts so already."""
+        try:
+            if not self._take_one(receipt, ticket):
+                return False
+            write(ticket)
+        except StoreError:
+            raise
+        except BaseException:  # passed on; an interrupt: what no record has is not acknowledged
+            if not ticket.is_handed_over:
+                try:
+                    self._undo(ticket.rows)
+                finally:  # again, where another interrupt has cut it short
+                    self._undo(ticket.rows)
+            raise
+        return True
 
-    def settle(self, acked: Sequence[AckedOne], error: StoreError | None) -> None:
+    def settle(self, rows: Sequence[AckRow], error: StoreError | None) -> None:
         """What became of acknowledgements; in the thread that made them durable, or that had to give them up."""
-        if error is not None:  # what is on its way no more was taken back, before an interrupt or after one
-            for many in together([one for one in acked if self.on_way.get(one.receipt) is one]):
-                self._take_back(many)
+        pending = self.pending_acks
+        if error is not None:  # what is pending no more was taken back, before an interrupt or after one
+            self._take_back([row for row in rows if pending.get(row.receipt) is row])
             return
-        for one in acked:  # no call: behind an interrupt another acknowledgement may have the receipt
-            if one.receipt in self.on_way and self.on_way[one.receipt] is one:
-                del self.on_way[one.receipt]
+        for row in rows:  # no call: behind an interrupt another acknowledgement may have the receipt
+            if row.receipt in pending and pending[row.receipt] is row:
+                del pending[row.receipt]
         if self.order is not None:
-            self.release([(one.queue_id, one.offset) for one in acked], if_acknowledged=True)
+            self.release([(row.queue_id, row.offset) for row in rows], if_acknowledged=True)
 
-    def _undo(self, taken: Sequence[AckedOne | AckedMany]) -> None:
+    def _undo(self, taken: Sequence[AckRow | Int64s]) -> None:
         """Take back what this call has taken: another one may have the same receipt on its way. Again is fine."""
-        for one in taken:
-            if self.on_way.get(one.first) is one:
-                self._take_back(one.as_many())
+        for row in taken:
+            first = row.receipt if isinstance(row, AckRow) else int(row[3, 0])
+            if self.pending_acks.get(first) is row:
+                self._take_back([row])
 
-    def _take_one(self, receipt: int, taken: list[AckedOne]) -> AckedOne:
-        """Take a message for acknowledged, and note it in `taken`. The order matters to `_undo` behind an interrupt."""
+    def _take_one(self, receipt: int, ticket: AckTicket) -> bool:
+        """Take a message for acknowledged; False if it was removed. `_undo` relies on the order of the steps."""
         with self.lock:
             row = self.table.row_of(receipt)
-            if row < 0 and receipt in self.table.removed:
-                raise _MessageRemoved
             if row < 0:
+                if receipt in self.table.removed:
+                    return False
                 raise stale(self.name, [receipt])
             place = self.table.place_of(row)
             acked = self.cursor.queue(place[0])
-            one = AckedOne(self.cursor.life, acked.era, self.journal.next_offset, receipt, *place)
-            taken += [one]
-            self.on_way[receipt] = one
+            one = AckRow(self.cursor.life, acked.era, self.journal.next_offset, receipt, *place)
+            ticket.rows += [one]
+            self.pending_acks[receipt] = one
             acked.add(place[1])
             self.table.remove_one(row)
-        return one
+        return True
 
     def ack(self, receipts: Int64s) -> None:
         """Acknowledge messages, of which there is one at least; durable when it returns."""
-        taken = list[AckedMany]()
+        taken = list[Int64s]()
         try:
-            many = self._take_many(receipts, taken)
-            if not many.places.size:
+            life, groups = self._take_many(receipts, taken)
+            if not groups:
                 return
-            self.journal.append(pack_acks(many.life, many.groups, self.limit_bytes))
-            del self.on_way[many.first]  # no call from here to the end of the `try`: the record holds
+            first, places = int(taken[0][3, 0]), Places(*taken[0][4:])
+            self.journal.append(pack_acks(life, groups, self.limit_bytes))
+            del self.pending_acks[first]  # no call from here to the end of the `try`: the record holds
         except BaseException:  # also an interrupt: they may be acknowledged again, whatever became of the record
             try:
                 self._undo(taken)
-            finally:
+            finally:  # as above
                 self._undo(taken)
             raise
         try:
-            self._go_on(many.places)
+            self._go_on(places)
         except BaseException:  # an interrupt: nobody else has the lines go on
-            self._go_on(many.places)
-            self.ring()
+            self._go_on(places)
+            self.notify()
             raise
         self.compact_in_time()
 
-    def _take_many(self, receipts: Int64s, taken: list[AckedMany]) -> AckedMany:
-        """As `_take_one` does."""
+    def _take_many(self, receipts: Int64s, taken: list[Int64s]) -> tuple[int, list[tuple[int, int, Int64s]]]:
+        """As `_take_one` does: the life, and the id, era and offsets of each queue. `taken` gets the columns."""
         with self.lock:
             rows = self._rows(receipts)
-            receipts, places = self.table.receipts(rows), self.table.places(rows)
+            life, places = self.cursor.life, self.table.places(rows)
             if not places.size:  # all of them were removed
-                return AckedMany(self.cursor.life, 0, NEVER, (), receipts, places)
-            groups = [(queue_id, self.cursor.queue(queue_id).era, offsets) for queue_id, offsets in by_queue(places)]
-            start, first = self.journal.next_offset, int(receipts[0])
-            many = AckedMany(self.cursor.life, start, first, groups, receipts, places)
-            taken += [many]
-            self.on_way[first] = many
+                return life, []
+            columns = np.empty((7, places.size), np.int64)
+            columns[0], columns[2] = life, self.journal.next_offset
+            columns[3], columns[4:] = self.table.receipts(rows), places
+            groups = [(queue_id, self.cursor.queue(queue_id).era, offsets) for queue_id, offsets in places.by_queue()]
+            for queue_id, era, _ in groups:
+                columns[1, places.queues == queue_id] = era
+            first = int(columns[3, 0])
+            taken += [columns]
+            self.pending_acks[first] = columns
             for queue_id, _, offsets in groups:
                 self.cursor.queue(queue_id).add_all(offsets)
             self.table.remove(rows)
-        return many
+        return life, groups
 
     def _rows(self, receipts: Int64s) -> Rows:
         """The rows of receipts, each once, but for those of removed messages.
@@ -257,24 +243,33 @@ class State(LeftBehind):
             receipts = receipts[~self.table.removed.are_in(receipts)]
         rows = self.table.find(receipts)
         states = self.table.states(rows)
-        good = (rows >= 0) & ((states == Is.OUT) | (states == Is.LATE))
+        good = (rows >= 0) & ((states == RowState.OUT) | (states == RowState.LATE))
         if not good.all():
             raise stale(self.name, receipts[~good].tolist())
         return rows
 
-    def _take_back(self, acked: AckedMany) -> None:
+    def _take_back(self, rows: Sequence[AckRow | Int64s]) -> None:
         """The record was not stored: the messages are out as before, but for those that a seek has met."""
-        receipts, places = acked.receipts, acked.places
+        if not rows:
+            return
         with self.lock:
-            still = acked.still_of(self.cursor)
-            kept = np.isin(places.queues, [queue_id for queue_id, _ in still])
-            self.table.restore(receipts[kept], places.take(kept), self.now_ms())
-            self.note_given(receipts[kept], places.take(kept))  # an order may have forgotten the receipts meanwhile
-            for queue_id, offsets in still:  # behind the table: one that is in neither would be given out anew
+            taken = AckColumns.of(rows)
+            still = taken.take(self._are_still(taken))
+            still = still.take(still.receipts.argsort())
+            self.table.restore(still.receipts, still.places, self.now_ms())
+            self.note_given(still.receipts, still.places)  # an order may have forgotten the receipts meanwhile
+            for queue_id, offsets in still.places.by_queue():  # behind the table: one in neither would come anew
                 self.cursor.queue(queue_id).remove_all(offsets)
-            for receipt in receipts.tolist():  # last: after an interrupt they are taken back again
-                self.on_way.pop(receipt, None)
-        self.ring()  # they come again at once
+            for receipt in taken.receipts.tolist():  # last: after an interrupt they are taken back again
+                self.pending_acks.pop(receipt, None)
+        self.notify()  # they come again at once
+
+    def _are_still(self, acks: AckColumns) -> npt.NDArray[np.bool_]:
+        """(n,) which no seek has met since they were acknowledged. Under the lock."""
+        eras = {queue_id: self.cursor.queue(queue_id).era for queue_id in set(acks.places.queues.tolist())}
+        now = np.array([eras[queue_id] for queue_id in acks.places.queues.tolist()], np.int64)
+        found: npt.NDArray[np.bool_] = (acks.lives == self.cursor.life) & (acks.eras == now)
+        return found
 
     def compact_in_time(self) -> None:
         """Compact if the journal wants it, and nobody changes the subscription just now. It does not raise if that
@@ -295,20 +290,19 @@ class State(LeftBehind):
     def _snapshot(self) -> tuple[list[bytes], int]:
         """Records that say all but what is on its way, and the offset from which on the records of that may lie."""
         with self.lock:
-            on_way = [one.as_many() for one in list(self.on_way.values())]
-            but_for = [part for acked in on_way for part in acked.still_of(self.cursor)]
+            pending = AckColumns.of(list(self.pending_acks.values()))
+            but_for = pending.take(self._are_still(pending)).places.by_queue()
             self.left_out, self.left_out_count = {}, 0  # it is said by this
             frozen = self.cursor.frozen(but_for)
-        return frozen.records(self.limit_bytes), min((one.start for one in on_way), default=NEVER)
+        return frozen.records(self.limit_bytes), int(pending.starts.min(initial=NEVER))
 
     def are_acknowledged(self, queue_id: int, ascending: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which messages of a queue are acknowledged for good: no record on its way may fail."""
         with self.lock:
             found = self.cursor.queue(queue_id).are_in(ascending)
-            for many in [one.as_many() for one in list(self.on_way.values())]:
-                for of_queue, offsets in many.still_of(self.cursor):
-                    if of_queue == queue_id:
-                        found &= ~np.isin(ascending, offsets)
+            pending = AckColumns.of(list(self.pending_acks.values()))
+            mine = self._are_still(pending) & (pending.places.queues == queue_id)
+            found &= ~np.isin(ascending, pending.places.offsets[mine])
         return found
 
     def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
@@ -323,10 +317,10 @@ class State(LeftBehind):
 
     def forget_consumers(self) -> None:
         """Nobody has anything any more: all that is not acknowledged comes again."""
-        self.tell()
+        self.mark_changed()
         with self.lock:
             self.table.clear()
-            self.again.clear()
+            self.to_redeliver.clear()
             self.tries.expect()
             if self.order is not None:  # a line waits for what is being acknowledged: that may fail
                 self.order.keep({}, self.cursor.has)

@@ -15,16 +15,26 @@ import numpy.typing as npt
 from ...index.turns import let_pass
 from ..errors import StoreClosed, SubscriptionClosed
 from ..log.ticket import Ticket
-from .arguments import LONGEST_MS, Wanted, is_few, receipt_of, receipts_of, wanted_of
+from ..read.waiting import ANY_QUEUE
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import Sleeper
 from .delivery import Delivery, DeliveryBatch
-from .for_coroutines import ForCoroutines
-from .looking import Look, Looks
-from .settings import Settings, Start, check_dead_letters, check_number, check_start
-from .starting import offsets_of
-from .taking import Taking
-from .waits import wait, wait_async
+from .for_coroutines import ForCoroutines, ThreadReceive
+from .looking import Looks, ReceiveCall
+from .settings import (
+    LONGEST_MS,
+    Settings,
+    Start,
+    Wanted,
+    check_dead_letters,
+    check_number,
+    check_start,
+    is_few,
+    offsets_of,
+    receipt_of,
+    receipts_of,
+    wanted_of,
+)
 
 if TYPE_CHECKING:
     from .registry import Shared
@@ -114,7 +124,7 @@ class Subscription(ForCoroutines):
             with self._dispatcher.receiving:
                 self._settings()
                 few = self._dispatcher.take_few(max_messages, visibility_timeout_ms, self._owner)
-                noted = self._dispatcher.noted
+                noted = self._dispatcher.attempt_records
             if few is not None:
                 if noted:
                     self._state.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
@@ -135,23 +145,18 @@ class Subscription(ForCoroutines):
         """
         wanted = wanted_of(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
         self._settings()
-        clock = self._state.parts.clock
-        deadline = clock.monotonic_s() + wanted.wait_s
-        calling, sleeper = self._state.calling, None
+        call, readers = ReceiveCall(self._state, self._looks, wanted.wait_s), self._state.parts.waiting
         try:
             while True:
-                look = Look(sleeper)
-                batch = self._take(wanted, look)
-                calling.ended(sleeper, has_more=look.has_more)
-                left_s = deadline - clock.monotonic_s()
-                if batch is not None or self._looks.is_over(left_s):
+                call.look_again()
+                batch = self._take(wanted, call)
+                if call.is_over(found=batch is not None):
                     return self._shared.empty() if batch is None else batch
                 if self._looks.may_sleep():
-                    sleeper = Sleeper()
-                    wait(self._state.parts.waiting, self.topic, partial(self._is_news, sleeper), left_s, calling)
-                    sleeper.is_awake = True
-        except BaseException:  # passed on; it may have been called, or have taken what others are to look at
-            calling.ended(sleeper, has_more=sleeper is not None)
+                    has_changed = partial(self._has_changed, call.falls_asleep())
+                    readers.wait((self.topic, ANY_QUEUE), has_changed, call.left_s, self._state.calling)
+        except BaseException:  # passed on
+            call.failed()
             raise
 
     async def receive_async(
@@ -180,46 +185,41 @@ class Subscription(ForCoroutines):
         """`receive_batch` for coroutines."""
         wanted = wanted_of(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
         self._settings()
-        clock, reads = self._state.parts.clock, self._state.parts.async_reads
-        deadline = clock.monotonic_s() + wanted.wait_s
-        calling, sleeper = self._state.calling, None
+        reads, readers = self._state.parts.async_reads, self._state.parts.waiting
+        call = ReceiveCall(self._state, self._looks, wanted.wait_s)
         try:
             while True:
-                look, taking = Look(sleeper), Taking(self._state)
+                call.look_again()
+                taking = ThreadReceive(self._state)
                 try:
-                    await reads.run(partial(taking.take, partial(self._take, wanted, look)))
+                    await reads.run(partial(taking.take, partial(self._take, wanted, call)))
                 except BaseException:  # above all the cancellation of its task, while a thread may still be taking
                     taking.give_up()
                     raise
-                calling.ended(sleeper, has_more=look.has_more)
-                left_s = deadline - clock.monotonic_s()
-                if taking.batch is not None or self._looks.is_over(left_s):
+                if call.is_over(found=taking.batch is not None):
                     return self._shared.empty() if taking.batch is None else taking.batch
                 if await reads.run(self._looks.may_sleep):  # it may wait for a thread that seals the index
-                    sleeper = Sleeper(in_loop=True)
-                    await wait_async(
-                        self._state.parts.waiting, self.topic, partial(self._is_news, sleeper), left_s, calling
-                    )
-                    sleeper.is_awake = True
-        except BaseException:  # as above
-            calling.ended(sleeper, has_more=sleeper is not None)
+                    has_changed = partial(self._has_changed, call.falls_asleep(in_loop=True))
+                    await readers.wait_async((self.topic, ANY_QUEUE), has_changed, call.left_s, self._state.calling)
+        except BaseException:  # passed on
+            call.failed()
             raise
 
-    def _take(self, wanted: Wanted, look: Look) -> DeliveryBatch | None:
+    def _take(self, wanted: Wanted, call: ReceiveCall) -> DeliveryBatch | None:
         self._settings()
-        if look.sleeper is not None:
+        if call.sleeper is not None:
             self._state.calling.begins()
-        seen = self._looks.seen()
+        seen = self._looks.version()
         with self._dispatcher.receiving:
             self._settings()
-            batch = self._looks.look(look, seen, partial(self._dispatcher.take, *wanted[:3], self._owner))
-            noted = self._dispatcher.noted
+            batch = self._looks.look(call, seen, partial(self._dispatcher.take, *wanted[:3], self._owner))
+            noted = self._dispatcher.attempt_records
         if batch is not None and noted:
             self._state.tries.wait_for(noted, batch.receipts)
         return batch
 
-    def _is_news(self, sleeper: Sleeper) -> bool:
-        return self.closed or self._looks.is_news(sleeper)
+    def _has_changed(self, sleeper: Sleeper) -> bool:
+        return self.closed or self._looks.has_changed(sleeper)
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class Subscription(ForCoroutines):
             if settings != known:
                 state.change(settings)
         self._shared.tell_precision()
-        state.ring()
+        state.notify()
 
     def close(self) -> None:
         """Let go of it. What this object was given and has not acknowledged comes again at once.
@@ -379,7 +379,7 @@ class Subscription(ForCoroutines):
         with suppress(StoreClosed):  # with the store all has ended; in a forked child, a lost thread may hold locks
             self._state.parts.check_open()
             self._shared.closed_one(self._life, self._owner)
-            self._state.ring()  # who waits in it is to find out
+            self._state.notify()  # who waits in it is to find out
 
     def __reduce__(self) -> NoReturn:
         """A copy that is closed would end this one as well: there is none, and no pickle."""

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from stratalog.index import BulkTimingWheel, Purgatory, TimerThread, TimingWheel
+from stratalog.index import Purgatory, TimerThread, TimingWheel
 from stratalog.index import operation as operations
 from stratalog.index.turns import MOMENT_S, MOMENTS, let_pass
 
@@ -77,14 +77,6 @@ def test_operation_that_is_completed_as_its_time_comes_is_told_once(caplog: pyte
     assert operation.ends == (1, 0)
     assert (purgatory.pending, purgatory.watched, len(wheel)) == (0, 0, 0)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-
-
-def test_purgatory_takes_no_bulk_wheel() -> None:
-    with (
-        TimerThread(BulkTimingWheel(), on_due=list) as timers,
-        pytest.raises(TypeError, match="operations wait with a TimingWheel"),
-    ):
-        Purgatory(timers)
 
 
 def test_operation_whose_time_out_is_sooner_than_all_others_wakes_the_thread() -> None:

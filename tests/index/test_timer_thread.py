@@ -12,10 +12,9 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import pytest
 
-from stratalog.index import BulkTimingWheel, SystemClock, TimersClosed, TimerThread, TimingWheel
+from stratalog.index import SystemClock, TimersClosed, TimerThread, TimingWheel
 
 from ..store.helpers import until
 
@@ -154,28 +153,6 @@ def test_clock_that_raises_for_a_while_loses_nothing(caplog: pytest.LogCaptureFi
         until(lambda: bool(caplog.records))
         broken.clear()
         assert waits.until(1) == ["x"]
-
-
-def test_bulk_wheel_hands_on_ids() -> None:
-    wheel, came = BulkTimingWheel(), threading.Event()
-    ids: list[int] = []
-
-    def due(found: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-        ids.extend(found.tolist())
-        if len(ids) == 3:
-            came.set()
-
-    with TimerThread(wheel, on_due=due) as timers:
-        given = wheel.add([timers.now_ms + 30, timers.now_ms + 1, 5])
-        assert came.wait(PATIENCE_S)
-        assert ids == [given[2], given[1], given[0]]
-        with pytest.raises(TypeError):
-            timers.add_after(5, lambda: None)
-
-
-def test_bulk_wheel_needs_somebody_to_hand_ids_to() -> None:
-    with pytest.raises(ValueError, match="on_due"):
-        TimerThread(BulkTimingWheel())
 
 
 def test_wheel_has_one_thread_at_a_time() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from stratalog.index import BulkTimingWheel, Timer, TimingWheel
+from stratalog.index import Timer, TimingWheel
+from stratalog.perf.references.bulk_timing_wheel import BulkTimingWheel
 
 
 class AnyWheel(ABC):

@@ -290,15 +290,16 @@ TIMERS: dict[str, Bug] = {
         "index/timing_wheel.py", "        last.place = place\n", "", ("tests/index/test_wheels.py",),
     ),
     "timers in bulk: those that move down a level are lost": Bug(
-        "index/bulk_timing_wheel.py", "                self._place(rows.take(np.flatnonzero(later), axis=1))\n", "",
+        "perf/references/bulk_timing_wheel.py",
+        "                self._place(rows.take(np.flatnonzero(later), axis=1))\n", "",
         ("tests/index/test_wheels.py",),
     ),
     "timers in bulk: a row whose timer was cancelled fires": Bug(
-        "index/bulk_timing_wheel.py", "        if self._rows == self._ids.live:\n", "        if True:\n",
-        ("tests/index/test_bulk_timing_wheel.py",),
+        "perf/references/bulk_timing_wheel.py", "        if self._rows == self._ids.live:\n", "        if True:\n",
+        ("tests/perf/references/test_bulk_timing_wheel.py",),
     ),
     "timers in bulk: the inbox waits beyond its first deadline": Bug(
-        "index/bulk_timing_wheel.py", "self._inbox_tick <= tick:", "self._inbox_tick < tick:",
+        "perf/references/bulk_timing_wheel.py", "self._inbox_tick <= tick:", "self._inbox_tick < tick:",
         ("tests/index/test_wheels.py",),
     ),
     "timers: a sleeping thread is not woken for a sooner one": Bug(
@@ -356,11 +357,11 @@ TRACKERS: dict[str, Bug] = {
         ("tests/index/trackers/test_contract.py",),
     ),
     "trackers: what is pulled of several sources is out of order": Bug(
-        "index/trackers/due.py", "heads]) > until_ms:", "heads]) >= until_ms:",
+        "index/trackers/ordered.py", "heads]) > until_ms:", "heads]) >= until_ms:",
         ("tests/index/trackers/test_contract.py",), hangs=True,
     ),
     "trackers: a merge gives rows beyond those that were loaded of all sources": Bug(
-        "index/trackers/merging.py", "time_ms, place = min((", "time_ms, place = max((",
+        "index/trackers/ordered.py", "time_ms, place = min((", "time_ms, place = max((",
         ("tests/index/trackers/test_bucket_tracker.py", "tests/index/trackers/test_model.py"), hangs=True,
     ),
     "bucket tracker: the old buckets go before the new one is listed": Bug(

@@ -43,7 +43,7 @@ CONSUMERS: dict[str, Bug] = {
         (f"{FOLDER}/test_damaged_messages.py",),
     ),
     "consumers: a damaged message holds up those that were picked with it": Bug(
-        "store/subscriptions/fetching.py", "            if end - begin > 1:\n", "            if False:\n",
+        "store/subscriptions/delivery.py", "            if end - begin > 1:\n", "            if False:\n",
         (f"{FOLDER}/test_damaged_messages.py",),
     ),
     "consumers: a message whose acknowledgement fails after a close comes twice": Bug(
@@ -55,11 +55,11 @@ CONSUMERS: dict[str, Bug] = {
         "                self.order.keep({}, lambda *place: False)\n", (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: retention believes an acknowledgement on its way": Bug(
-        "store/subscriptions/state.py", "                        found &= ~np.isin(ascending, offsets)\n",
-        "                        pass\n", (f"{FOLDER}/test_failed_acks.py",),
+        "store/subscriptions/state.py", "            found &= ~np.isin(ascending, pending.places.offsets[mine])\n", "",
+        (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: dead letters go round by three topics": Bug(
-        "store/subscriptions/chains.py", "                    left.append(leads_to)\n", "                    pass\n",
+        "store/subscriptions/names.py", "                    left.append(leads_to)\n", "                    pass\n",
         (f"{FOLDER}/test_dead_letters.py",),
     ),
     "consumers: a deadline is cut to whole milliseconds": Bug(
@@ -71,7 +71,7 @@ CONSUMERS: dict[str, Bug] = {
         (f"{FOLDER}/test_removed_messages.py",),
     ),
     "consumers: a message that lives on as a copy is taken for removed": Bug(
-        "store/subscriptions/forgetting.py", "            gone[rows] = ~delays.are_kept(",
+        "store/subscriptions/giving_out.py", "            gone[rows] = ~delays.are_kept(",
         "            gone[rows] = True | delays.are_kept(", (f"{FOLDER}/test_removed_messages.py",),
     ),
     "consumers: what a closed object had waits for its time-out": Bug(

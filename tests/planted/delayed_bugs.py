@@ -20,10 +20,10 @@ DELAYED: dict[str, Bug] = {
     ),
     "delayed: what a topic behind has not read is taken for delivered": Bug(
         "store/delayed/topic.py",
-        "                pending |= self.told.are_later(places, unread, due_ms, now_ms)\n", "", OPENING,
+        "                pending |= self.reported.are_later(places, unread, due_ms, now_ms)\n", "", OPENING,
     ),
     "delayed: what a topic behind has called due is pending again by another clock": Bug(
-        "store/delayed/decisions.py", "return None if place in topic.told else due_ms", "return due_ms",
+        "store/delayed/decisions.py", "return None if place in topic.reported else due_ms", "return due_ms",
         ("tests/store/delayed/test_clock_steps.py",),
     ),
     "delayed: a change that is not written needs room in the index": Bug(
@@ -78,12 +78,12 @@ DELAYED: dict[str, Bug] = {
         hangs=True,
     ),
     "delayed: what is being decided about is passed over": Bug(
-        "store/delayed/skipping.py",
-        "            pending &= ~np.isin(places_of(queues, offsets), np.fromiter(topic.decisions.open, np.int64))\n",
-        "            pass\n", SKIPPING,
+        "store/delayed/messages.py",
+        "        pending &= ~topic.decisions.are_open(places_of(queues, offsets))\n",
+        "        pass\n", SKIPPING,
     ),
     "delayed: what comes now is passed over": Bug(
-        "store/delayed/skipping.py", "np.minimum(firsts, behind) - behind + ends", "ends + 0 * firsts", SKIPPING,
+        "store/delayed/messages.py", "np.minimum(firsts, behind) - behind + ends", "ends + 0 * firsts", SKIPPING,
     ),
     "delayed: a precision takes what is due at once": Bug(
         "store/subscriptions/delays.py",

@@ -8,9 +8,9 @@ PROMISES = "tests/store/delayed/test_promises.py"
 TRACKERS = "tests/index/trackers/test_interrupted_trackers.py"
 
 DELAYED_FAULTS: dict[str, Bug] = {
-    "delayed faults: a walk passes messages before they are in the index": Bug(
+    "delayed faults: a scan passes messages before they are in the index": Bug(
         "store/delayed/delays.py", "            if len(part.rows.numbers):\n",
-        "            walk.move(part)\n            if len(part.rows.numbers):\n",
+        "            scan.move(part)\n            if len(part.rows.numbers):\n",
         (f"{PROMISES}::test_messages_whose_way_into_the_index_is_cut_short_come_neither_early_nor_never",),
     ),
     "delayed faults: what is due leaves the tracker before it is given": Bug(
@@ -51,7 +51,7 @@ DELAYED_FAULTS: dict[str, Bug] = {
         (f"{PROMISES}::test_message_that_the_index_has_missed_is_pending_by_its_own_time",),
     ),
     "delayed faults: one damaged frame hides the rest of its segment": Bug(
-        "store/delayed/walk.py", "(low, high), first, offsets, damaged)", "(low, high), first, offsets)",
+        "store/delayed/due_scan.py", "(low, high), first, offsets, damaged)", "(low, high), first, offsets)",
         (f"{PROMISES}::test_damaged_frame_hides_its_own_messages_alone",),
     ),
     "delayed faults: an idle subscription holds up all others": Bug(
@@ -78,7 +78,7 @@ DELAYED_FAULTS: dict[str, Bug] = {
         (f"{PROMISES}::test_trims_take_entries_out_of_the_index_at_once_and_for_good",),
     ),
     "delayed faults: what an index behind has not read counts as given out": Bug(
-        "store/delayed/topic.py", "                if self.walks is None:  # else", "                if True:  # else",
+        "store/delayed/topic.py", "                if self.scans is None:  # else", "                if True:  # else",
         ("tests/simulation/consumers/test_interrupted.py::test_runs_that_once_broke_a_promise",),
     ),
     "delayed faults: a closing that is cut short leaves the scanner where it was": Bug(

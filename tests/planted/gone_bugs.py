@@ -55,7 +55,7 @@ GONE: dict[str, Bug] = {
         (f"{GONE_TESTS}::test_a_full_footer_whose_seal_record_a_power_cut_took_still_says_what_is_gone",),
     ),
     "gone: the index of a deleted topic keeps it": Bug(
-        "store/delayed/forgotten.py", "        forgotten.add(topic)\n", "        continue\n",
+        "store/delayed/opening.py", "        forgotten.add(topic)\n", "        continue\n",
         (f"{GONE_TESTS}::test_a_deleted_topic_with_delays_leaves_and_its_next_life_knows_nothing_of_them",),
     ),
     "gone: an index whose records are taken back begins without one": Bug(

@@ -22,7 +22,7 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         "store/delayed/counting.py", "            return delays.topic(topic)\n", "            return None\n", RETENTION,
     ),
     "growth: counts look for delivery times from the beginning of the log": Bug(
-        "store/delayed/counting.py", "            if not self._walks:\n", "            if True:\n", RETENTION,
+        "store/delayed/counting.py", "            if not self._scans:\n", "            if True:\n", RETENTION,
     ),
     "growth: a count makes the indexes of all topics": Bug(
         "store/delayed/counting.py", "self._made(topic), False\n", "self._made(topic), True\n",
@@ -50,7 +50,7 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         ("tests/store/subscriptions/test_spared_looks.py::test_what_a_look_has_left_is_looked_for",), hangs=True,
     ),
     "looks: a seek tells nobody": Bug(
-        "store/subscriptions/dispatcher.py", "        self.state.ring()\n        self._has_missed = had_missed\n",
+        "store/subscriptions/dispatcher.py", "        self.state.notify()\n        self._has_missed = had_missed\n",
         "        self._has_missed = had_missed\n", SPARED,
     ),
     "looks: an error that waits for the next call waits on": Bug(

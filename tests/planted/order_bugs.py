@@ -25,10 +25,10 @@ ORDER: dict[str, Bug] = {
         TESTS,
     ),
     "order: a part of a batch comes again while a consumer has the rest": Bug(
-        LINES, "        if (states == Is.OUT).any():\n            end = 0\n", "", TESTS,
+        LINES, "        if (states == RowState.OUT).any():\n            end = 0\n", "", TESTS,
     ),
     "order: a part of a batch comes again beside an acknowledgement on its way": Bug(
-        LINES, "np.where(rows < 0, Is.GONE, ", "np.where(rows < 0, Is.BACK, ", TESTS, hangs=True,
+        LINES, "np.where(rows < 0, RowState.GONE, ", "np.where(rows < 0, RowState.BACK, ", TESTS, hangs=True,
     ),
     "order: what was given back for a while is passed by what is behind it": Bug(
         LINES, "        end = len(rows) if back.all() else int(back.argmin())", "        end = len(rows)", TESTS,
@@ -40,15 +40,16 @@ ORDER: dict[str, Bug] = {
         ORDERING, "        return line.is_blocked or (is_last and", "        return (is_last and", TESTS,
     ),
     "order: what waits for its line hides what is behind it": Bug(
-        "store/subscriptions/again.py", "                if state.again:  # the first ones had to wait for others of"
-        " their line\n                    continue\n", "", TESTS,
+        "store/subscriptions/redelivery.py",
+        "                if state.to_redeliver:  # the first ones had to wait for others of their line\n"
+        "                    continue\n", "", TESTS,
     ),
     "order: behind a message that cannot be read its line comes again": Bug(
         LINES, "        if not len(bad):\n            return found\n", "        if True:\n            return found\n",
         TESTS,
     ),
     "order: messages whose acknowledgement failed have no receipt in their line": Bug(
-        "store/subscriptions/state.py", "            self.note_given(receipts[kept], places.take(kept))",
+        "store/subscriptions/state.py", "            self.note_given(still.receipts, still.places)",
         "            pass", ("tests/store/subscriptions/test_failed_acks.py",),
     ),
     "order: what was acknowledged while it was fetched lets pass what is behind it": Bug(
@@ -56,7 +57,7 @@ ORDER: dict[str, Bug] = {
         "                pass\n", AGAIN,
     ),
     "order: a dead letter that cannot be moved is passed by its line": Bug(
-        "store/subscriptions/again.py", "            left &= self.state.order is None or",
+        "store/subscriptions/redelivery.py", "            left &= self.state.order is None or",
         "            left &= True or", AGAIN,
     ),
     "order: a line is listed whole at each call": Bug(

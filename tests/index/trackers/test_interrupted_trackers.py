@@ -69,8 +69,8 @@ def test_interrupted_change_is_made_or_not_made_or_known(kind: str, change: str)
 
 
 _FILES = (
-    "tracker", "heap_tracker", "time_bucket_tracker", "bucket_tracker", "time_buckets", "due", "dense", "blocks",
-    "sealed_bucket", "shelf", "merging", "bitmaps",
+    "tracker", "heap_tracker", "bucket_tracker", "time_buckets", "ordered", "dense", "blocks",
+    "sealed_bucket", "shelf", "bitmaps",
 )  # fmt: skip
 
 

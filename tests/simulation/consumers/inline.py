@@ -38,11 +38,11 @@ LIMITS: dict[str, object] = {  # what a run of some hundred messages would not r
     "stratalog.store.delayed.copies.READ_MESSAGES": 3,
     "stratalog.store.delayed.opening.READ_MESSAGES": 3,
     "stratalog.store.delayed.keeping.COPIED_BYTES": 2000,
-    "stratalog.store.delayed.walk.STEP_MESSAGES": 7,
+    "stratalog.store.delayed.due_scan.STEP_MESSAGES": 7,
     "stratalog.store.format.delays.MOST_ROWS": 3,
 }
 DRAWN_LIMITS: dict[str, tuple[object, ...]] = {  # by the run's seed; the first is the store's own
-    "stratalog.store.subscriptions.ready.FEW_QUEUES": (64, 1),
+    "stratalog.store.subscriptions.news.FEW_QUEUES": (64, 1),
     "stratalog.store.delayed.topic.DUE_ROWS": (1 << 20, 3, 9),
     "stratalog.store.delayed.memory.MEASURED_ROWS": (1 << 12, 1, 5),
     "stratalog.store.delayed.pointer.STALE_S": (10.0, 0.05),
@@ -52,7 +52,7 @@ DRAWN_LIMITS: dict[str, tuple[object, ...]] = {  # by the run's seed; the first 
     "stratalog.index.trackers.tracker.PORTION_ROWS": (1 << 17, 3),
     "stratalog.index.trackers.time_buckets.INBOX_ROWS": (4096, 4),
     "stratalog.index.trackers.time_buckets.FEW_ROWS": (1024, 3),
-    "stratalog.index.trackers.due.LEAST_PULLED": (1024, 2),
+    "stratalog.index.trackers.ordered.LEAST_PULLED": (1024, 2),
 }
 TRACKER: dict[str, int] = {"seal_entries": 4, "most_entries": 9, "segment_entries": 3, "most_buckets": 2}
 STATE_BYTES = 120  # of a part of a cursor's snapshot

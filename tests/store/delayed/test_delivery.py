@@ -13,7 +13,7 @@ from stratalog.store import MessageStore
 from stratalog.store.delayed import pointer as pointer_module
 from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.due_list import due_of
-from stratalog.store.delayed.figures import figures_of
+from stratalog.store.delayed.messages import figures_of
 from tests.clocks import SteppedClock
 from tests.seeds import draw_seed
 

@@ -9,7 +9,7 @@ import pytest
 
 from stratalog.store import MessageStore
 from stratalog.store.delayed import delays as delays_module
-from stratalog.store.delayed.figures import figures_of
+from stratalog.store.delayed.messages import figures_of
 from stratalog.store.log.retention import held_bytes
 
 from ..helpers import tiny, until

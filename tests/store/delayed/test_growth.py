@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.index import BucketTracker
 from stratalog.store import MessageStore
-from stratalog.store.delayed import walk
+from stratalog.store.delayed import due_scan
 from stratalog.store.delayed.keeping import Keeping
 from stratalog.store.format.frame import Frame
 from stratalog.store.segment.sealed import SealedSegment
@@ -66,16 +66,16 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[int
 def test_each_segment_that_retention_copies_from_is_walked_twice(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    walks = counted(monkeypatch, Keeping, "_wanted")
+    scans = counted(monkeypatch, Keeping, "_wanted")
 
-    def walked(path: Path, segments: int) -> int:
+    def scanned(path: Path, segments: int) -> int:
         filled(hand, path, segments, delayed=True)
-        walks[0] = 0
+        scans[0] = 0
         retired(hand, path)
-        assert walks[0] >= segments // 2
-        return walks[0]
+        assert scans[0] >= segments // 2
+        return scans[0]
 
-    assert grows(walked, tmp_path, 10) <= LINEAR
+    assert grows(scanned, tmp_path, 10) <= LINEAR
 
 
 def test_retention_asks_the_footer_of_each_segment_that_goes_a_few_times(
@@ -138,15 +138,15 @@ def test_trims_of_a_queue_look_at_what_they_remove_and_not_at_what_is_gone(
 def test_a_count_walks_the_log_of_a_topic_that_nobody_receives_from_no_more_than_once(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frames, real = [0], walk._frame_at
+    frames, real = [0], due_scan._frame_at
 
     def frame_at(*given: Any) -> Frame:
         frames[0] += 1
         return real(*given)
 
-    monkeypatch.setattr(walk, "_frame_at", frame_at)
+    monkeypatch.setattr(due_scan, "_frame_at", frame_at)
 
-    def walked(path: Path, count: int) -> int:
+    def scanned(path: Path, count: int) -> int:
         with hand.open(path) as store, store.subscribe("t", "a") as sub:
             for _ in range(count):
                 store.append("t", 0, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
@@ -157,7 +157,7 @@ def test_a_count_walks_the_log_of_a_topic_that_nobody_receives_from_no_more_than
             assert sub.backlog() == store.subscriptions("t")[0].backlog == (0, 0, count)
             return frames[0]
 
-    assert walked(tmp_path / "many", 80) <= walked(tmp_path / "few", 20)
+    assert scanned(tmp_path / "many", 80) <= scanned(tmp_path / "few", 20)
 
 
 def test_counts_of_a_topic_without_delays_walk_the_log_of_others_once(
@@ -167,7 +167,7 @@ def test_counts_of_a_topic_without_delays_walk_the_log_of_others_once(
         for _ in range(20):
             store.append("other", 0, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
         assert sub.backlog() == (0, 0, 0)
-        looked = counted(monkeypatch, walk.Walk, "look")
+        looked = counted(monkeypatch, due_scan.DueScan, "look")
         for at in range(20):
             store.append("t", at, b"x")
             assert sub.backlog() == (at + 1, 0, 0)

@@ -11,11 +11,11 @@ import pytest
 from stratalog.index.trackers.time_buckets import WAITING_BYTES
 from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.delayed import delays as delays_module
-from stratalog.store.delayed import walk as walk_module
+from stratalog.store.delayed import due_scan
 from stratalog.store.delayed.delays import Delays
-from stratalog.store.delayed.figures import figures_of
-from stratalog.store.delayed.positions import offsets_of, places_of
-from stratalog.store.delayed.walk import Walk
+from stratalog.store.delayed.due_scan import DueScan
+from stratalog.store.delayed.messages import figures_of
+from stratalog.store.delayed.parts import offsets_of, places_of
 
 from ..helpers import crash_copy, tiny, until
 from .consumer import START_MS, Consumer, Got, Hand, topic_of
@@ -237,14 +237,14 @@ def test_index_that_paused_at_its_limit_goes_on_once_most_of_what_it_has_was_tak
 
 
 def test_walk_gives_each_delayed_message_once_sealed_or_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk_module, "STEP_MESSAGES", 7)
+    monkeypatch.setattr(due_scan, "STEP_MESSAGES", 7)
     with MessageStore.open(tmp_path / "s", tiny()) as store:
-        walk, found = Walk(store._lanes[0]), list[tuple[int, int]]()
+        scan, found = DueScan(store._lanes[0]), list[tuple[int, int]]()
 
         def go_on() -> None:
-            for rows in walk.parts(-1):
+            for rows in scan.parts(-1):
                 found.extend(zip(rows.numbers.tolist(), rows.offsets.tolist(), strict=True))
-            assert walk.is_at_end()
+            assert scan.is_at_end()
 
         for number in range(COUNT):
             store.append("t", number % 3, bytes(1000), deliver_at_ms=number)
@@ -255,9 +255,9 @@ def test_walk_gives_each_delayed_message_once_sealed_or_open(tmp_path: Path, mon
         go_on()
         numbers = {stream.queue_id: stream.number for stream in store._lanes[0].streams if stream.topic == "t"}
         assert found == [(numbers[n % 3], 2 * (n // 3)) for n in range(COUNT)]
-        again = Walk(store._lanes[0])
+        again = DueScan(store._lanes[0])
         assert sum(len(rows.numbers) for rows in again.parts(-1)) == COUNT
-        again = Walk(store._lanes[0])
+        again = DueScan(store._lanes[0])
         late = sum(len(rows.numbers) for rows in again.parts(COUNT - 20))
         assert 20 <= late < COUNT, "segments in which all is over are passed"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore
-from stratalog.store.delayed.figures import figures_of
+from stratalog.store.delayed.messages import figures_of
 
 from .consumer import START_MS, Hand, topic_of
 from .test_promises import quiet
@@ -83,7 +83,7 @@ def test_subscription_with_a_finer_precision_has_the_index_made_anew(tmp_path: P
 
 
 def test_message_that_was_moved_stays_in_an_index_that_is_made_anew(tmp_path: Path, hand: Hand) -> None:
-    """Its segment has nothing else to come, by the messages' own times: no walk looks into it."""
+    """Its segment has nothing else to come, by the messages' own times: no scan looks into it."""
     with hand.open(tmp_path / "s") as store:
         coarse = store.subscribe("t", "coarse", precision_ms=PRECISION_MS)
         store.append("t", 0, b"moved", deliver_at_ms=START_MS + 10)

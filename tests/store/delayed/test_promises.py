@@ -18,8 +18,8 @@ from stratalog.store.delayed import pointer as pointer_module
 from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.delays import Delays
 from stratalog.store.delayed.disk_files import DiskFiles
-from stratalog.store.delayed.figures import figures_of
-from stratalog.store.delayed.positions import places_of
+from stratalog.store.delayed.messages import figures_of
+from stratalog.store.delayed.parts import places_of
 from stratalog.store.delayed.topic import DelayedTopic
 from stratalog.store.subscriptions.dispatcher import Dispatcher
 from stratalog.store.testing import TunedConfig
@@ -78,7 +78,7 @@ def test_messages_whose_way_into_the_index_is_cut_short_come_neither_early_nor_n
 
 
 def test_interrupt_at_any_step_of_taking_what_is_due_loses_it_for_nobody(tmp_path: Path, hand: Hand) -> None:
-    files = tuple(f"delayed/{name}.py" for name in ("topic", "due_list", "delays", "walk"))
+    files = tuple(f"delayed/{name}.py" for name in ("topic", "due_list", "delays", "due_scan"))
     files += ("trackers/tracker.py", "trackers/bucket_tracker.py", "trackers/time_buckets.py")
     with hand.open(tmp_path / "s") as store:
         topic = topic_of(store)
@@ -384,11 +384,11 @@ def test_precision_wakes_nobody_while_nothing_is_due(tmp_path: Path, hand: Hand)
         quiet(store)
         delays = sub._dispatcher.delays
         assert 12.345 <= delays.due_in_s() < 12.345 + 0.1
-        rung = sub._state.signal
+        rung = sub._state.version
         topic_of(store).look()
-        assert sub._state.signal == rung
+        assert sub._state.version == rung
         assert store.reschedule_delayed("t", 0, 0, START_MS + 250)
-        assert sub._state.signal == rung + 1, "that is earlier than it knows"
+        assert sub._state.version == rung + 1, "that is earlier than it knows"
         assert 0.25 <= delays.due_in_s() <= 0.3
         hand.now_ms += 300
         assert [one.message.offset for one in sub.receive()] == [0]

@@ -14,7 +14,7 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, Subscription, inspect_folder
 from stratalog.store.delayed import delays as delays_module
 from stratalog.store.delayed.delays import Delays
-from stratalog.store.delayed.figures import figures_of
+from stratalog.store.delayed.messages import figures_of
 from stratalog.store.format.copies import CopyHead
 from stratalog.store.log.retention import held_bytes
 
@@ -102,7 +102,7 @@ def all_copied(store: MessageStore, hand: Hand) -> tuple[Subscription, list[int]
 def test_what_an_index_behind_has_not_read_stays_pending_when_it_is_copied(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its walk comes too late: the segment is gone."""
+    """Its scan comes too late: the segment is gone."""
     monkeypatch.setattr(Delays, "_catch_up_topic", lambda delays, topic: False)  # it never gets on
     with hand.open(tmp_path / "s", aging()) as store:
         sub, delayed = all_copied(store, hand)

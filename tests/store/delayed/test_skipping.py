@@ -10,8 +10,8 @@ import pytest
 
 from stratalog.store import MessageStore, Subscription
 from stratalog.store.delayed.decisions import Decision
-from stratalog.store.delayed.positions import places_of
-from stratalog.store.delayed.skipping import first_not_pending
+from stratalog.store.delayed.messages import first_not_pending
+from stratalog.store.delayed.parts import places_of
 from stratalog.store.subscriptions import scanner as scanner_module
 from tests.seeds import draw_seed
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, StoreClosed, Subscription
-from stratalog.store.delayed.figures import figures_of
+from stratalog.store.delayed.messages import figures_of
 from tests.seeds import draw_seed
 
 from ..helpers import crash_copy, tiny, until

@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, rebuild_store
 from stratalog.store.api import rebuilding as rebuilding_module
-from stratalog.store.delayed.walk import Walk
+from stratalog.store.delayed.due_scan import DueScan
 from stratalog.store.format.layout import SEALED
 from tests.seeds import draw_seed
 
@@ -62,15 +62,15 @@ def deliveries(store: MessageStore, hand: Hand) -> list[list[Got]]:
 
 def rows_of_an_opening(path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """How many rows an opening adds to the index from the log, and how many are pending then."""
-    rows, look = [0], Walk.look
+    rows, look = [0], DueScan.look
 
-    def counted(walk: Walk, due_after_ms: int) -> Any:
-        found = look(walk, due_after_ms)
+    def counted(scan: DueScan, due_after_ms: int) -> Any:
+        found = look(scan, due_after_ms)
         rows[0] += 0 if found is None else len(found.rows.numbers)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(Walk, "look", counted)
+        patch.setattr(DueScan, "look", counted)
         with hand.open(path) as store:
             until(lambda: not topic_of(store).is_behind)
             assert topic_of(store).last_rebuild is None

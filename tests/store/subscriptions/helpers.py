@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from stratalog.store import Delivery, MessageStore, Subscription
 from stratalog.store.log.queue import RequestQueue
+from stratalog.store.subscriptions.pending_acks import AckRow, AckTicket
 
 from ...clocks import SteppedClock
 
@@ -32,6 +33,19 @@ def fill(store: MessageStore, *counts: int, topic: str = TOPIC) -> None:
     for queue_id, count in enumerate(counts):
         begin = store.queue_bounds(topic, queue_id)[1]
         store.append_batch([(topic, queue_id, b"%d/%d" % (queue_id, at)) for at in range(begin, begin + count)])
+
+
+def ticket_of(sub: Subscription, receipt: int) -> AckTicket:
+    """An acknowledgement that was begun, and is in no record yet."""
+    ticket = AckTicket(sub._state.journal.stream)
+    assert sub._state._take_one(receipt, ticket)
+    return ticket
+
+
+def begin_ack(sub: Subscription, receipt: int) -> AckRow:
+    """What is acknowledged in memory, and is in no record yet."""
+    (row,) = ticket_of(sub, receipt).rows
+    return row
 
 
 def fill_buffer(sub: Subscription) -> RequestQueue:

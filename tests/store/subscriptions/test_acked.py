@@ -14,7 +14,7 @@ from stratalog.store.format.cursors import (
     bitmap_of,
     pack_acks,
     pack_delete,
-    pack_one,
+    pack_ones,
     pack_state,
     unpack_acks,
     unpack_state,
@@ -112,7 +112,7 @@ def test_a_state_counts_only_when_all_its_records_are_there() -> None:
     assert len(records) > 3
     for data in [*records[:-1], *records[1:]]:  # the process has died, and the first record is lost by damage
         cursor.read(memoryview(data))
-    cursor.read(memoryview(pack_one(1, 3, 0, 0)))
+    cursor.read(memoryview(pack_ones(1, [(3, 0, 0)])))
     assert {queue: acked.mark for queue, acked in cursor.queues.items()} == {3: 1}
     for data in records:
         cursor.read(memoryview(data))
@@ -123,9 +123,9 @@ def test_what_belongs_to_an_earlier_era_or_life_counts_for_nothing() -> None:
     cursor = Cursor()
     settings = Settings().pack()
     for record in (
-        *pack_state(2, State(settings, {0: Mark(1, 10)}), 4096), pack_one(1, 0, 1, 10), pack_one(2, 0, 0, 10),
-        *pack_state(2, State(settings, {0: Mark(2, 4)}), 4096), pack_one(2, 0, 1, 4), pack_one(2, 0, 2, 6),
-        pack_one(1, 0, 2, 7), pack_delete(1),
+        *pack_state(2, State(settings, {0: Mark(1, 10)}), 4096), pack_ones(1, [(0, 1, 10)]), pack_ones(2, [(0, 0, 10)]),
+        *pack_state(2, State(settings, {0: Mark(2, 4)}), 4096), pack_ones(2, [(0, 1, 4)]), pack_ones(2, [(0, 2, 6)]),
+        pack_ones(1, [(0, 2, 7)]), pack_delete(1),
     ):  # fmt: skip
         cursor.read(memoryview(record))
     assert cursor.settings is not None

@@ -14,8 +14,7 @@ import pytest
 from stratalog.store import MessageStore, StoreFull
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import journal
-from stratalog.store.subscriptions.acked import Acked
-from stratalog.store.subscriptions.attempts import Attempts
+from stratalog.store.subscriptions.acked import Acked, Attempts
 
 from ...clocks import SteppedClock
 from ..helpers import crash_copy, tiny

@@ -153,7 +153,7 @@ def test_a_topic_whose_index_has_not_read_all_of_the_log_is_counted_by_the_log(s
     append(store, 0, HOUR_MS)
     assert len(sub.receive(1)) == 1
     index = store._delaying.delays.topic(TOPIC)
-    places_now = [walk.place for walk in store._delaying.delays._walks]
+    places_now = [scan.place for scan in store._delaying.delays._scans]
     gone = append(store, 0, HOUR_MS)
     append(store, 1, HOUR_MS)
     assert store.cancel_delayed(TOPIC, 0, gone)

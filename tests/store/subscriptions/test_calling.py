@@ -87,13 +87,13 @@ def test_a_message_is_looked_for_once_however_many_wait(store: MessageStore, cou
 @pytest.mark.parametrize("count", [WAITING, 4 * WAITING])
 def test_one_of_those_who_wait_is_asked_whether_a_message_is_news(store: MessageStore, count: int) -> None:
     sub, asked = store.subscribe(TOPIC, "a"), [0]
-    real = Looks.is_news
+    real = Looks.has_changed
 
-    def is_news(looks: Looks, sleeper: Sleeper) -> bool:
+    def has_changed(looks: Looks, sleeper: Sleeper) -> bool:
         asked[0] += 1
         return real(looks, sleeper)
 
-    with mock.patch.object(Looks, "is_news", is_news), waiting(sub, count, one(sub)) as got:
+    with mock.patch.object(Looks, "has_changed", has_changed), waiting(sub, count, one(sub)) as got:
         for sent in range(1, 6):
             at_rest(lambda: asked[0])  # all have looked, and wait
             asked[0] = 0
@@ -178,7 +178,7 @@ def test_what_times_out_or_is_given_back_wakes_one(store: MessageStore) -> None:
 def test_a_deadline_that_comes_while_all_sleep_wakes_one(store: MessageStore) -> None:
     sub, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
     with waiting(sub, 2, one(sub)) as got:
-        with mock.patch("stratalog.store.subscriptions.looking.Looks.is_news", return_value=False):
+        with mock.patch("stratalog.store.subscriptions.looking.Looks.has_changed", return_value=False):
             store.append(TOPIC, 0, b"x")  # whoever comes is quicker than those who wait
             assert len(other.receive(1, visibility_timeout_ms=100)) == 1
         until(lambda: len(got) == 1)

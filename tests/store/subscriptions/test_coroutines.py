@@ -23,13 +23,12 @@ from stratalog.store.format.cursors import pack_ones
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import group_commit, journal
-from stratalog.store.subscriptions.acking import AwaitedAcking
 from stratalog.store.subscriptions.in_flight import Int64s, Places
 from stratalog.store.testing import TunedConfig
 
 from ..helpers import PATIENCE_S, crash_copy, small, tiny
 from ..interrupts import interrupt_at, places
-from .helpers import TOPIC, fill, fill_buffer
+from .helpers import TOPIC, fill, fill_buffer, ticket_of
 
 
 def test_coroutines_that_acknowledge_share_a_record_which_is_durable(tmp_path: Path) -> None:
@@ -192,8 +191,8 @@ def test_a_refused_record_of_many_is_taken_back_at_once(store: MessageStore, mon
         patch.setattr(sub._state.journal, "put", refuse)
         patch.setattr(sub._state.table, "restore", counted)
         assert asyncio.run(ack_all()) == {PublishBufferFull}
-    assert restored == [300, 300]
-    assert not sub._state.on_way
+    assert restored == [600]
+    assert not sub._state.pending_acks
     assert sub.backlog().total == 600
     assert asyncio.run(ack_all()) == {type(None)}
 
@@ -206,16 +205,16 @@ def test_a_loop_that_was_interrupted_still_acknowledges(store: MessageStore) -> 
 
     async def ack_three(place: int) -> tuple[bool, ...]:
         """The beginning of one is interrupted, and the look that another one waits for."""
-        acking, came = AwaitedAcking(), list[bool]()
-        acking.one = sub._state._take_one(next(got).receipt, [])
-        came.append(interrupt(place, work=partial(commit.begin, acking))[0])
+        ticket, came = ticket_of(sub, next(got).receipt), list[bool]()
+        future = ticket.of_coroutine()
+        came.append(interrupt(place, work=partial(commit.begin, ticket))[0])
         await asyncio.wait_for(sub.ack_async(next(got)), PATIENCE_S / 2)
         with pytest.MonkeyPatch.context() as patch:  # from its second place on: asyncio loses a call that did not begin
             look_at = partial(interrupt, place + 1)
             patch.setattr(commit, "_look", lambda loop: came.append(look_at(work=partial(look, loop))[0]))
             await asyncio.wait_for(sub.ack_async(next(got)), PATIENCE_S / 2)
-        if acking.is_handed_over:
-            await asyncio.wait_for(acking.future, PATIENCE_S / 2)
+        if ticket.is_handed_over:
+            await asyncio.wait_for(future, PATIENCE_S / 2)
         return tuple(came)
 
     for place in places():
@@ -268,10 +267,9 @@ def test_one_that_finds_no_turn_is_sent_by_the_one_that_had_it_for_nothing(store
     commit = sub._state.group_commit
 
     async def ack_all() -> None:
-        loop, ackings = asyncio.get_running_loop(), [AwaitedAcking() for _ in range(9)]
-        for acking, one in zip(ackings, sub.receive(9), strict=True):
-            acking.one = sub._state._take_one(one.receipt, [])
-        late, *early = ackings
+        loop = asyncio.get_running_loop()
+        late, *early = [ticket_of(sub, one.receipt) for one in sub.receive(9)]
+        future = late.of_coroutine()
 
         def come_late() -> None:
             commit._awaited.append(late)
@@ -280,7 +278,7 @@ def test_one_that_finds_no_turn_is_sent_by_the_one_that_had_it_for_nothing(store
         commit._awaited.extend(early)
         commit._turn = Turn(commit._awaited.clear, come_late)  # as if another thread had sent the early ones
         commit._send(8)
-        await asyncio.wait_for(late.future, PATIENCE_S / 2)
+        await asyncio.wait_for(future, PATIENCE_S / 2)
 
     asyncio.run(ack_all())
 
@@ -295,11 +293,10 @@ def test_a_record_in_line_is_given_up_whatever_became_of_the_one_before_meanwhil
         def put_late(record: Request) -> bool:
             """It stands in line, comes in and is durable, and so the next one stands there before this returns."""
             patch.undo()
-            acking = AwaitedAcking()
-            acking.one = sub._state._take_one(second.receipt, [])
-            commit._awaited.append(acking)
+            ticket = ticket_of(sub, second.receipt)
+            seconds.append(ticket.of_coroutine())
+            commit._awaited.append(ticket)
             commit._is_due = True
-            seconds.append(acking)
             full.append(fill_buffer(sub))
             record.answer()
             return False
@@ -307,9 +304,9 @@ def test_a_record_in_line_is_given_up_whatever_became_of_the_one_before_meanwhil
         async def ack_both() -> None:
             await sub.ack_async(first)
             with pytest.raises(PublishBufferFull):
-                await asyncio.wait_for(seconds[0].future, PATIENCE_S / 2)
+                await asyncio.wait_for(seconds[0], PATIENCE_S / 2)
 
-        seconds, full = list[AwaitedAcking](), list[RequestQueue]()
+        seconds, full = list[asyncio.Future[None]](), list[RequestQueue]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sub._state.journal, "put", put_late)
             asyncio.run(ack_both())
@@ -347,7 +344,7 @@ def test_what_a_loop_left_behind_goes_with_the_next_acknowledgement(tmp_path: Pa
         assert not task.done()
         sub.ack(second)
         asyncio.run(sub.ack_async(third))
-        assert not sub._state.on_way
+        assert not sub._state.pending_acks
         assert len(sub._state.group_commit._looking) == 0
         del task
     with MessageStore.open(tmp_path / "store", tiny()) as store:

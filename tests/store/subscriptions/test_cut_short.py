@@ -76,7 +76,7 @@ def test_a_seek_that_was_interrupted_beside_a_compaction_loses_no_message(store:
     for place in all_places():
         sub = store.subscribe(TOPIC, f"{place}")
         sub.ack_batch(sub.receive(10))
-        was, _ = interrupt_at(place, ("unfinished.py", "state.py", "cursor.py"), partial(sub.seek, "earliest"))
+        was, _ = interrupt_at(place, ("journal.py", "state.py", "cursor.py"), partial(sub.seek, "earliest"))
         if sub._state.unfinished.change is not None:
             met += 1
             with sub._state.changing:  # as a compaction holds it

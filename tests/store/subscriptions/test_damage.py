@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt
-from stratalog.store.format.cursors import pack_one
+from stratalog.store.format.cursors import pack_ones
 from stratalog.store.format.delays import CANCELLED, CHANGES, Changes
 
 from ..delayed.test_retention import retire
@@ -104,7 +104,7 @@ def test_retention_goes_on_beside_a_damaged_record_of_a_subscription(tmp_path: P
             sub.ack(one)
         for _ in range(100):
             store.append("other", 0, bytes(SIZE))
-    flip(path, pack_one(1, 0, 0, 2))
+    flip(path, pack_ones(1, [(0, 0, 2)]))
     with MessageStore.open(path, tiny(), clock=clock) as store, pytest.raises(StoreCorrupt):
         store.subscribe(TOPIC, "a")
     with MessageStore.open(path, tiny(retention_ms=1_000), clock=clock) as store:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, StoreCorrupt, StoreUnreadable, Subscription
-from stratalog.store.subscriptions.fetching import MOST_BAD
+from stratalog.store.subscriptions.delivery import MOST_BAD
 from stratalog.store.subscriptions.in_flight import Places
 
 from ...clocks import SteppedClock

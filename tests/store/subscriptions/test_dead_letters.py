@@ -19,8 +19,8 @@ from stratalog.store import (
     StoreFull,
     Subscription,
 )
-from stratalog.store.subscriptions import dead_letters
-from stratalog.store.subscriptions.chains import DeadLetterChains
+from stratalog.store.subscriptions import redelivery
+from stratalog.store.subscriptions.names import DeadLetterChains
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny
@@ -124,7 +124,7 @@ def test_many_dead_letters_of_many_queues_are_moved_by_few_appends(store: Messag
 def test_dead_letters_larger_than_one_append_takes_are_moved_in_parts(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letters, "MOVED_BYTES", 100)
+    monkeypatch.setattr(redelivery, "MOVED_BYTES", 100)
     for _ in range(20):
         store.append(TOPIC, 0, bytes(60))
     sub = store.subscribe(TOPIC, "a", max_attempts=1, dead_letter_topic=DEAD)

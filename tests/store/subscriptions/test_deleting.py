@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 
 from stratalog.store import MessageStore, SubscriptionClosed
-from stratalog.store.format.cursors import pack_one
+from stratalog.store.format.cursors import pack_ones
 
 from ..helpers import PATIENCE_S
-from .helpers import TOPIC, fill, places
+from .helpers import TOPIC, begin_ack, fill, places
 
 
 def test_nothing_of_a_deleted_subscription_stays_in_memory(store: MessageStore) -> None:
@@ -44,10 +44,10 @@ def test_open_objects_of_a_deleted_subscription_say_so(store: MessageStore) -> N
 def test_an_acknowledgement_on_its_way_counts_for_no_later_subscription_of_the_name(store: MessageStore) -> None:
     fill(store, 3)
     sub = store.subscribe(TOPIC, "a")
-    late = sub._state._take_one(sub.receive(1)[0].receipt, [])  # its record is not written yet
+    late = begin_ack(sub, sub.receive(1)[0].receipt)  # its record is not written yet
     store.delete_subscription(TOPIC, "a")
     store.subscribe(TOPIC, "a").ack(store.subscribe(TOPIC, "a").receive(2)[1])
-    sub._state.journal.append([pack_one(late.life, late.queue_id, late.era, late.offset)])
+    sub._state.journal.append([pack_ones(late.life, [(late.queue_id, late.era, late.offset)])])
     store.close()
     with MessageStore.open(store.path) as again:
         assert places(again.subscribe(TOPIC, "a").receive()) == [(0, 0), (0, 2)]

@@ -10,13 +10,13 @@ import pytest
 from stratalog.store import Delivery, MessageStore, PublishBufferFull, Subscription
 
 from ...clocks import SteppedClock
-from .helpers import TOPIC, fill, places
+from .helpers import TOPIC, begin_ack, fill, places
 
 
 def begin_to_ack(sub: Subscription, delivery: Delivery) -> Callable[[bool], None]:
     """An acknowledgement is on its way. The call that is returned answers it: is it stored?"""
     state = sub._state
-    one = state._take_one(delivery.receipt, [])
+    one = begin_ack(sub, delivery.receipt)
     return lambda is_stored: state.settle([one], None if is_stored else PublishBufferFull("full"))
 
 

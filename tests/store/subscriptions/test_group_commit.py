@@ -24,8 +24,8 @@ from stratalog.store import (
 )
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import group_commit
-from stratalog.store.subscriptions.acking import Acking
-from stratalog.store.subscriptions.gathering import FEWEST_THREADS, LOOK_S, Gathering
+from stratalog.store.subscriptions.group_commit import FEWEST_THREADS, LOOK_S, Gathering
+from stratalog.store.subscriptions.pending_acks import AckTicket
 
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
@@ -102,6 +102,21 @@ def test_those_that_come_while_a_record_is_on_its_way_share_the_next_one(tmp_pat
         assert len(store.subscribe(TOPIC, "a").receive()) == 1
 
 
+def test_a_submitted_one_waits_at_the_cap_and_is_given_up_in_time(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", small(append_timeout_ms=20)) as store:
+        fill(store, 2)
+        sub = store.subscribe(TOPIC, "a")
+        first, second = sub.receive(2)
+        queue = fill_buffer(sub)
+        with pytest.raises(PublishBufferFull):
+            sub.submit_ack(first)
+        assert sub.backlog().total == 2
+        queue.release(queue.cap_bytes, 0)
+        for one in (first, second):
+            sub.submit_ack(one).result(PATIENCE_S)
+        assert sub.backlog().total == 0
+
+
 def test_a_stale_receipt_fails_alone(store: MessageStore) -> None:
     fill(store, 30)
     sub = store.subscribe(TOPIC, "a")
@@ -130,7 +145,7 @@ def test_a_record_that_is_refused_leaves_all_its_messages_with_their_consumers(s
         assert len(held) == 2
     assert {type(error) for error in errors} == {PublishBufferFull}
     assert sub.backlog().total == 12
-    assert not sub._state.on_way
+    assert not sub._state.pending_acks
     assert in_threads(calls) == [None] * 12
     assert sub.backlog().total == 0
 
@@ -161,7 +176,7 @@ def test_closing_the_store_fails_those_that_are_in_no_record(tmp_path: Path) -> 
             target=lambda: errors.extend(in_threads([lambda: sub.ack(got[0]), lambda: sub.ack(got[1])]))
         )
         thread.start()
-        wait_until(lambda: len(held) == 1 and len(sub._state.on_way) == 2)
+        wait_until(lambda: len(held) == 1 and len(sub._state.pending_acks) == 2)
     store.close()
     held[0].answer(StoreClosed("closed"))
     thread.join(PATIENCE_S)
@@ -171,7 +186,7 @@ def test_closing_the_store_fails_those_that_are_in_no_record(tmp_path: Path) -> 
 
 
 def test_an_interrupt_of_one_leaves_none_of_the_others_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = ("group_commit.py", "gathering.py")
+    files = ("group_commit.py", "pending_acks.py")
     monkeypatch.setattr(group_commit, "GATHER_S", 10 * PATIENCE_S)  # the first one does not look by itself
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         fill(store, 2)
@@ -185,12 +200,12 @@ def test_an_interrupt_of_one_leaves_none_of_the_others_asleep(tmp_path: Path, mo
                 wait_until(lambda: len(commit._waiting) == 1)  # noqa: B023  # called at once
                 interrupted, result = interrupt_at(place, files, lambda: sub.ack(second))  # noqa: B023  # called at once
                 assert isinstance(result, Interrupted if interrupted else type(None))
-                if interrupted and second.receipt not in sub._state.on_way:
+                if interrupted and second.receipt not in sub._state.pending_acks:
                     with suppress(StaleReceipt):
                         sub.ack(second)  # if it was not handed over, it may be made again
                 other.join(PATIENCE_S)
                 assert not other.is_alive()
-                wait_until(lambda: not sub._state.on_way)
+                wait_until(lambda: not sub._state.pending_acks)
                 assert sub.backlog() == (0, int(sub.backlog().in_flight), 0)
                 assert sub.backlog().in_flight <= int(interrupted)
             assert store.delete_subscription(TOPIC, f"s{place}")
@@ -264,7 +279,7 @@ def test_an_interrupt_of_the_one_that_gives_a_record_up_leaves_none_of_the_other
             with store.subscribe(TOPIC, f"s{place}") as sub:
                 other, interrupted = interrupt(sub, place)
                 assert not other.is_alive()
-                assert not sub._state.on_way
+                assert not sub._state.pending_acks
                 assert sub._state.group_commit._turn == [True]
             assert store.delete_subscription(TOPIC, f"s{place}")
             if not interrupted:
@@ -362,21 +377,22 @@ def test_a_record_in_line_is_looked_at_when_its_time_is_over(
 ) -> None:
     """It came into line a moment after its thread began to sleep."""
     fill(store, 1)
-    commit, looks = store.subscribe(TOPIC, "a")._state.group_commit, list[float]()
+    state, looks = store.subscribe(TOPIC, "a")._state, list[float]()
+    commit = state.group_commit
 
     class Sleep:
         def acquire(self, timeout: float) -> bool:
             clock.now += timeout
             return len(looks) == 3
 
-    acking = Acking()
-    acking.lock = Sleep()  # type: ignore[assignment]  # it takes no time
+    ticket = AckTicket(state.journal.stream).of_thread()
+    ticket.lock = Sleep()  # type: ignore[assignment]  # it takes no time
     over_s = clock.now + commit._timeout_s + 0.01
-    commit._waiting.append(acking)
+    commit._waiting.append(ticket)
     monkeypatch.setattr(commit, "_in_time", (None, over_s))
     monkeypatch.setattr(commit, "_send", lambda: None)
     monkeypatch.setattr(commit, "_look_at_line", lambda: looks.append(clock.now))
-    commit._wait(acking)
+    commit._wait(ticket)
     assert looks[2] == pytest.approx(over_s, abs=1e-6)
 
 
@@ -404,4 +420,4 @@ def test_what_is_wanted_and_does_not_come_is_not_waited_for(store: MessageStore)
     for one in sub.receive():
         sub.ack(one)
     assert sub.backlog().total == 0
-    assert Acking().thread_id == threading.get_ident()
+    assert AckTicket(sub._state.journal.stream).of_thread().thread_id == threading.get_ident()

@@ -14,18 +14,17 @@ from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, Store
 from stratalog.store.subscriptions.cursor import Cursor
 from stratalog.store.subscriptions.in_flight import Places
 from stratalog.store.subscriptions.journal import Journal
-from stratalog.store.subscriptions.on_way import AckedOne
 
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
 from ..helpers import tiny, until
 from ..interrupts import Interrupted, interrupt_at, places
-from .helpers import TOPIC, fill
+from .helpers import TOPIC, begin_ack, fill
 from .helpers import places as places_of
 
 FILES = (
-    "dispatcher.py", "scanner.py", "in_flight.py", "state.py", "journal.py", "group_commit.py", "gathering.py",
-    "subscriptions/subscription.py", "acked.py", "on_way.py",
+    "dispatcher.py", "scanner.py", "in_flight.py", "state.py", "journal.py", "group_commit.py", "pending_acks.py",
+    "subscriptions/subscription.py", "acked.py",
 )  # fmt: skip
 COMPACTING = (*FILES, "cursor.py", "turns.py")
 MESSAGES = 6
@@ -108,7 +107,7 @@ def test_an_interrupted_acknowledgement_holds_or_can_be_made_again(tmp_path: Pat
                 except StaleReceipt:
                     again = False
                 assert interrupted or not again
-                until(lambda: not sub._state.on_way)
+                until(lambda: not sub._state.pending_acks)
                 there = {(queue_id, at) for queue_id, offsets in said(durable(sub)).items() for at in offsets}
                 assert there == set(places_of(acked))
                 clock.now += 31
@@ -149,7 +148,7 @@ def test_an_acknowledgement_that_fails_can_be_made_again_behind_an_interrupt(
                 for place in places():
                     interrupted, result = interrupt_at(place, FILES, ack)
                     assert isinstance(result, Interrupted if interrupted else PublishBufferFull)
-                    assert not sub._state.on_way
+                    assert not sub._state.pending_acks
                     assert said(sub._state.cursor)[0] == set()
                     if not interrupted:
                         break
@@ -164,16 +163,16 @@ def test_the_answer_to_an_interrupted_acknowledgement_is_none_to_the_one_that_wa
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         fill(store, 1)
         with store.subscribe(TOPIC, "s") as sub:
-            state, taken = sub._state, list[AckedOne]()
+            state = sub._state
             (only,) = sub.receive()
-            first = state._take_one(only.receipt, taken)
-            state._undo(taken)
-            second = state._take_one(only.receipt, [])
+            first = begin_ack(sub, only.receipt)
+            state._undo([first])
+            second = begin_ack(sub, only.receipt)
             state.settle([first], error)
-            assert state.on_way == {only.receipt: second}
+            assert state.pending_acks == {only.receipt: second}
             assert said(state.cursor)[0] == {0}
             state.settle([second], None)
-            assert not state.on_way
+            assert not state.pending_acks
 
 
 @pytest.mark.parametrize("taken_back", ["by an interrupt", "by a seek"])
@@ -181,14 +180,14 @@ def test_the_answer_to_an_acknowledgement_that_was_taken_back_frees_no_line(tmp_
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         fill(store, 3)
         with store.subscribe(TOPIC, "s", mode="ordered") as sub:
-            state, taken = sub._state, list[AckedOne]()
+            state = sub._state
             (first,) = sub.receive(1)
-            one = state._take_one(first.receipt, taken)
+            one = begin_ack(sub, first.receipt)
             if taken_back == "by a seek":
                 sub.seek("earliest")
                 (first,) = sub.receive(1)
             else:
-                state._undo(taken)
+                state._undo([one])
             state.settle([one], None)
             again = sub.receive(wait_ms=0)  # what was taken back comes again at once
             assert {delivery.message.offset for delivery in again} <= {0}, "the first message is out still"
@@ -203,7 +202,7 @@ def test_an_interrupted_compaction_holds_up_nobody_and_forgets_nothing(tmp_path:
         with store.subscribe(TOPIC, "s") as sub:
             state, got = sub._state, sub.receive()
             sub.ack_batch([one for one in got if one.message.offset in (1, 3)])
-            state._take_one(next(one.receipt for one in got if one.message.offset == 2), [])  # as another thread
+            begin_ack(sub, next(one.receipt for one in got if one.message.offset == 2))  # as another thread
             before = said(state.cursor)
             for place in places():
                 state.journal._bytes = 1 << 20
@@ -239,7 +238,7 @@ def test_an_interrupt_leaves_no_attempt_that_no_record_has(tmp_path: Path) -> No
         with store.subscribe(TOPIC, "s", max_attempts=1, dead_letter_topic="dead") as sub:
             tries, message = sub._state.tries, Places(*np.array([[0], [0], [1]], np.int64))
             for place in places():
-                interrupted, result = interrupt_at(place, ("tries.py",), lambda: tries.note(message))
+                interrupted, result = interrupt_at(place, ("left_behind.py",), lambda: tries.note(message))
                 if not interrupted:
                     break
                 assert isinstance(result, Interrupted)

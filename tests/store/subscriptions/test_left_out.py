@@ -9,7 +9,7 @@ from stratalog.store.subscriptions import dispatcher
 
 from ...clocks import SteppedClock
 from ..helpers import tiny
-from .helpers import TOPIC, places
+from .helpers import TOPIC, begin_ack, places
 from .test_attempts import crashed
 
 WANTED = {"tag": {"a"}}
@@ -66,10 +66,10 @@ def test_an_acknowledgement_that_fails_is_in_no_record_of_what_was_left_out(
     fill_with(store, "aabb")
     sub = store.subscribe(TOPIC, "a", filter=WANTED)
     got = sub.receive()
-    on_way = sub._state._take_one(got[0].receipt, [])  # its record is not written, and may fail
+    row = begin_ack(sub, got[0].receipt)  # its record is not written, and may fail
     sub._state.note_left_out()
     store.flush()
     with crashed(store, clock) as again:
         assert again.subscriptions()[0].backlog == (2, 0, 0)
-    sub._state._take_back(on_way.as_many())
+    sub._state._take_back([row])
     assert sub.backlog() == (1, 1, 0)

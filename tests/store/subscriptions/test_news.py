@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, Subscription, commit_shards
-from stratalog.store.subscriptions import news, ready
+from stratalog.store.subscriptions import news
 
 from ...seeds import draw_seed
 from ..helpers import tiny, until
@@ -78,7 +78,7 @@ def test_queues_with_news_have_their_turns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_no_message_of_many_queues_is_missed(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small segments are sealed, and go, between any two receives of subscriptions that share the news."""
-    monkeypatch.setattr(ready, "FEW_QUEUES", 4)
+    monkeypatch.setattr(news, "FEW_QUEUES", 4)
     monkeypatch.setattr(news, "FEW_MESSAGES", 8)
     chance = np.random.default_rng([draw_seed(), seed])
     with MessageStore.open(tmp_path / "s", tiny(lanes=2)) as store:
@@ -98,7 +98,7 @@ def test_no_message_of_many_queues_is_missed(tmp_path: Path, seed: int, monkeypa
 
 
 def test_segments_that_were_never_open_are_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ready, "FEW_QUEUES", 4)
+    monkeypatch.setattr(news, "FEW_QUEUES", 4)
     attaching(monkeypatch.setattr, as_segments=True)
     with MessageStore.open(tmp_path / "s", tiny()) as store:
         fill(store, *[1] * 12)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, StaleReceipt, StoreUnreadable, Subscription
-from stratalog.store.subscriptions import again, fetching
+from stratalog.store.subscriptions import delivery, redelivery
 
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
@@ -202,16 +202,16 @@ def test_behind_a_message_that_cannot_be_read_nothing_of_its_line_comes_again(
     keyed(store, b"kkkk")
     sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)
     sub.nack_batch(sub.receive(3))
-    real = fetching._fetch
+    real = delivery._fetch
 
-    def without_1(*call: object) -> fetching.Fetched:
+    def without_1(*call: object) -> delivery.Fetched:
         wanted = cast("np.ndarray[tuple[int], np.dtype[np.int64]]", call[4])
         if 1 in wanted.tolist():
             raise StoreUnreadable("this message cannot be read just now")
         return real(*call)  # type: ignore[arg-type]  # as it was called
 
     with monkeypatch.context() as patched:
-        patched.setattr(fetching, "_fetch", without_1)
+        patched.setattr(delivery, "_fetch", without_1)
         assert offsets(sub.receive()) == [0]
     with pytest.raises(StoreUnreadable):
         sub.receive()
@@ -232,7 +232,7 @@ def test_many_that_wait_for_their_lines_hold_up_no_other_line(
     got, other = sub.receive(50), sub.receive(50)
     sub.nack_batch(got[:-1])
     sub.nack_batch(other)
-    monkeypatch.setattr(again, "MOVED_MESSAGES", 7)
+    monkeypatch.setattr(redelivery, "MOVED_MESSAGES", 7)
     with patch.object(sub._dispatcher, "take", wraps=sub._dispatcher.take) as take:
         assert places(sub.receive(5)) == places(other[:5])
     assert take.call_count == 1

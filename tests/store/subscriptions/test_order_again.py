@@ -10,11 +10,9 @@ from unittest.mock import patch
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreFull
-from stratalog.store.subscriptions import again, dead_letters, left_behind
-from stratalog.store.subscriptions.fetching import Fetched
+from stratalog.store.subscriptions import left_behind, redelivery
+from stratalog.store.subscriptions.delivery import Fetched, Room
 from stratalog.store.subscriptions.in_flight import Places
-from stratalog.store.subscriptions.room import Room
-from stratalog.store.subscriptions.waits import is_waited_for
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny, until
@@ -33,7 +31,7 @@ def test_behind_a_dead_letter_that_cannot_be_moved_nothing_of_its_line_comes_aga
     sub.nack_batch(got)
     (again_0,) = sub.receive(1)
     sub.nack(again_0)
-    with patch.object(dead_letters, "_append", side_effect=StoreFull("full")), pytest.raises(StoreFull):
+    with patch.object(redelivery, "_append", side_effect=StoreFull("full")), pytest.raises(StoreFull):
         sub.receive()
     assert sub.receive() == [], "the first one waits for its next try"
     clock.now += 2
@@ -48,7 +46,7 @@ def test_what_is_acknowledged_while_it_is_fetched_holds_up_its_line(
 ) -> None:
     keyed(store, b"xxx")
     sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)
-    (first, *_), answers, taking = sub.receive(), list[Callable[[bool], None]](), sub._dispatcher._again
+    (first, *_), answers, taking = sub.receive(), list[Callable[[bool], None]](), sub._dispatcher._redelivery
     clock.now += 31
     fetch = taking._fetch_into
 
@@ -79,13 +77,13 @@ def test_a_call_looks_at_no_more_lines_than_it_gives_messages(store: MessageStor
 def test_what_comes_again_one_by_one_of_a_long_line_is_listed_once(store: MessageStore) -> None:
     fill(store, 64)
     sub = store.subscribe(TOPIC, "a", mode="ordered")
-    with patch.object(again, "MOVED_MESSAGES", 4), patch.object(left_behind, "AGAIN_RECEIPTS", 8):
+    with patch.object(redelivery, "MOVED_MESSAGES", 4), patch.object(left_behind, "AGAIN_RECEIPTS", 8):
         sub.nack_batch(sub.receive(64))
         for _ in range(50):
             (first,) = sub.receive(1)
             assert first.message.offset == 0
             sub.nack(first)
-        assert sum(map(len, sub._state.again)) < 2 * 64
+        assert sum(map(len, sub._state.to_redeliver)) < 2 * 64
         got = sub.receive(64)
     assert offsets(got) == list(range(64))
 
@@ -113,7 +111,7 @@ def test_a_consumer_that_waits_is_told_of_an_acknowledgement_that_failed(tmp_pat
         sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[arg-type]  # one of the two
         got = sub.receive()
         waiting = pool.submit(sub.receive, 1, int(PATIENCE_S * 1000))
-        until(lambda: is_waited_for(sub._state.parts.waiting, TOPIC))
+        until(lambda: sub._state.calling.is_waited_for)
         with (
             patch.object(sub._state.journal, "append", side_effect=PublishBufferFull("full")),
             pytest.raises(PublishBufferFull),

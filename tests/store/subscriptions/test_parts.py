@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import Delivery, MessageStore, Subscription
-from stratalog.store.format.cursors import STATE, Mark, Record, State, pack_delete, pack_one, pack_state
+from stratalog.store.format.cursors import STATE, Mark, Record, State, pack_delete, pack_ones, pack_state
 from stratalog.store.log.hidden_streams import HiddenStreams
 from stratalog.store.log.request import RowGroup
 from stratalog.store.log.streams import Stream
@@ -51,8 +51,8 @@ def test_records_of_other_kinds_between_its_parts_leave_a_state_whole() -> None:
     cursor, (marks, records) = made(), state(1, draw_seed())
     for data in records:
         cursor.read(memoryview(data))
-        cursor.read(memoryview(pack_one(1, 0, 1, marks[0])))  # an acknowledgement
-        cursor.read(memoryview(pack_one(0, 1, 1, 5)))  # of an earlier life
+        cursor.read(memoryview(pack_ones(1, [(0, 1, marks[0])])))  # an acknowledgement
+        cursor.read(memoryview(pack_ones(0, [(1, 1, 5)])))  # of an earlier life
     assert marks_of(cursor) == {**marks, 0: marks[0] + 1}
 
 

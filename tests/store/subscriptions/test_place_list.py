@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stratalog.store.subscriptions.place_list import PlaceList
+from stratalog.store.subscriptions.delays import PlaceList
 
 
 def listed(places: PlaceList) -> list[tuple[int, int]]:

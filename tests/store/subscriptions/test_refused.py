@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
 from stratalog.store.subscriptions.cursor import Cursor
-from stratalog.store.subscriptions.on_way import AckedOne
+from stratalog.store.subscriptions.pending_acks import AckRow
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny
@@ -61,7 +61,7 @@ def test_a_snapshot_beside_a_durable_acknowledgement_keeps_its_record(tmp_path: 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sub._state.journal, "append", slow)
             sub.ack_batch(got[:1])
-        assert not sub._state.on_way
+        assert not sub._state.pending_acks
     with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as store:
         assert places(store.subscribe(TOPIC, "a").receive()) == [(0, 1), (0, 2)]
 
@@ -72,7 +72,7 @@ def test_a_snapshot_beside_a_single_acknowledgement_leaves_its_record(store: Mes
     state = sub._state
     settle, seen = state.group_commit._settle, list[tuple[list[bytes], int]]()
 
-    def slow(acked: Sequence[AckedOne], error: StoreError | None) -> None:
+    def slow(acked: Sequence[AckRow], error: StoreError | None) -> None:
         seen.append(state._snapshot())  # durable, and its thread does not know it yet
         settle(acked, error)
 
@@ -86,7 +86,7 @@ def test_a_snapshot_beside_a_single_acknowledgement_leaves_its_record(store: Mes
         cursor.read(memoryview(record))
     assert not cursor.has(0, 0)
     assert left_out_from <= before
-    assert not state.on_way
+    assert not state.pending_acks
 
 
 @pytest.mark.parametrize("how", ["one", "batch"])

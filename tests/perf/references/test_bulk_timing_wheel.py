@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from stratalog.index import BulkTimingWheel
 from stratalog.index.columns import stable_order
-from stratalog.index.timer_ids import LEAST_SLOTS, SLOT_MASK, TimerIds
+from stratalog.perf.references.bulk_timers import LEAST_SLOTS, SLOT_MASK, TimerIds
+from stratalog.perf.references.bulk_timing_wheel import BulkTimingWheel
 from tests.seeds import draw_seed
 
 

@@ -1,4 +1,4 @@
-"""Walking along the log of a lane by its frames with delivery times, sealed or open; all other frames cost a flag."""
+"""Scanning along the log of a lane by its frames with delivery times, sealed or open; all other frames cost a flag."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Part(NamedTuple):
     damaged: int = 0
 
 
-class Walk:
+class DueScan:
     """A place in the log of a lane, and the way from it. Not safe for threads.
 
     Give, then take (see `index.trackers.tracker`): `look` finds the next messages and leaves the place where it is;
@@ -75,7 +75,7 @@ class Walk:
         self.lane = lane
         self.place = place
         self.damaged = 0
-        self._offsets: tuple[int, Int64s] | None = None  # of a sealed segment's entries, while it is walked
+        self._offsets: tuple[int, Int64s] | None = None  # of a sealed segment's entries, while it is scanned
 
     def is_at_end(self) -> bool:
         """Whether nothing durable lies behind the place; a look at two numbers."""

@@ -1,5 +1,7 @@
 """The hierarchical timing wheel in columns: timers are added, cancelled and expired as arrays.
 
+The store has no use for it: its timers come and go one by one. It is here to be compared with.
+
 The geometry and the contract are those of `TimingWheel`. A timer is a row of a bucket, a deadline and an id, and four
 bytes in a table that says whether it is pending. To cancel clears that entry; the row stays until its bucket is
 emptied, or until dead rows are a fifth of all. So a timer takes 20 to 24 bytes once there are many.
@@ -16,10 +18,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .columns import Int64s, Rows, as_int64, stable_order
-from .delay_queue import DelayQueue
-from .levels import Levels, check_geometry
-from .timer_ids import TimerIds
+from ...index.columns import Int64s, as_int64, stable_order
+from ...index.levels import DelayQueue, Levels, check_geometry
+from .bulk_timers import Rows, TimerIds
 
 MOST_BUCKETS = 8192  # of a wheel: so that all buckets of all wheels have numbers of 16 bits
 BLOCK_ROWS = 1 << 16  # so many are sorted into buckets at a time: they stay in the processor's cache

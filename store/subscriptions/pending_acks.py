@@ -1,0 +1,167 @@
+"""Acknowledgements on their way to the log: their rows, and the tickets of those who wait for one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreError, again
+from ..format.cursors import pack_ones
+from ..log.request import Request, call_in_loop
+from ..log.streams import Stream
+from ..log.ticket import SubmitRequest
+from .in_flight import Places
+
+Int64s = npt.NDArray[np.int64]
+
+
+class AckRow(NamedTuple):
+    """A message that is being acknowledged. Many of them are columns: int64 (7, n), in this order.
+
+    Attributes:
+        life, era: of the subscription, and of the queue: what a record of it belongs to.
+        start: its record has this offset in the journal, or a later one.
+    """
+
+    life: int
+    era: int
+    start: int
+    receipt: int
+    queue_id: int
+    offset: int
+    attempt: int
+
+
+Settle: TypeAlias = Callable[[Sequence[AckRow], StoreError | None], None]
+
+
+class AckColumns(NamedTuple):
+    """n messages that are being acknowledged, see `AckRow`."""
+
+    lives: Int64s
+    eras: Int64s
+    starts: Int64s
+    receipts: Int64s
+    places: Places
+
+    @classmethod
+    def of(cls, rows: Iterable[AckRow | Int64s]) -> AckColumns:
+        """Of single rows and of columns, behind each other."""
+        known = list(rows)
+        single = np.array([row for row in known if isinstance(row, AckRow)], np.int64).reshape(-1, len(AckRow._fields))
+        lives, eras, starts, receipts, *places = np.concatenate(
+            [single.T, *[row for row in known if not isinstance(row, AckRow)]], axis=1
+        )
+        return cls(lives, eras, starts, receipts, Places(*places))
+
+    def take(self, kept: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> AckColumns:
+        """Some of them."""
+        places = self.places.take(kept)
+        return AckColumns(self.lives[kept], self.eras[kept], self.starts[kept], self.receipts[kept], places)
+
+
+class AckTicket(SubmitRequest):
+    """One acknowledgement: of a thread that sleeps, of a coroutine that awaits, or of whoever asks the ticket later.
+
+    The first two share a record with others; the third one's ticket is the request of its own record.
+
+    Attributes:
+        rows: what is acknowledged: one message, as soon as it is.
+        is_handed_over: it is written, whatever becomes of its thread.
+        thread_id: of the thread that sleeps on `lock`, and is woken along the `chain` of its record, see
+            `BlockingRequest`; 0 if none does.
+        future: what a coroutine awaits, which `tell_loops` answers.
+        settle: hears of the outcome of a record of its own, before its caller does.
+    """
+
+    __slots__ = ("abandoned", "chain", "future", "is_handed_over", "lock", "rows", "settle", "thread_id")
+    lock: threading.Lock
+
+    def __init__(self, stream: Stream | None) -> None:
+        assert stream is not None, "its subscription is durable"
+        super().__init__(stream, b"", 0)
+        self.rows: list[AckRow] = []
+        self.is_handed_over = self.abandoned = False
+        self.thread_id = 0
+        self.future: asyncio.Future[None] | None = None
+        self.chain: list[AckTicket] | None = None
+        self.settle: Settle | None = None
+
+    def of_thread(self) -> AckTicket:
+        """It is this thread's, which sleeps until the answer."""
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.thread_id = threading.get_ident()
+        return self
+
+    def of_coroutine(self) -> asyncio.Future[None]:
+        """It is a coroutine's of this loop: what that awaits."""
+        self.future = future = asyncio.get_running_loop().create_future()
+        return future
+
+    def answer(self, error: StoreError | None = None) -> None:
+        if self.settle is not None:
+            self.settle(self.rows, error)
+        super().answer(error)
+
+
+class AckRecord(Request):
+    """One record of some acknowledgements.
+
+    Attributes:
+        tickets: what it acknowledges.
+        is_settled, has_turn, are_loops_told, chain: how far its answer has come: an interrupt may cut it short, and it
+            is made again.
+    """
+
+    __slots__ = ("_answered", "are_loops_told", "chain", "has_turn", "is_settled", "rows", "tickets")
+
+    def __init__(
+        self,
+        tickets: Sequence[AckTicket],
+        stream: Stream,
+        answered: Callable[[AckRecord, StoreError | None], None],
+    ) -> None:
+        self.rows = [row for each in tickets for row in each.rows]
+        life = max([row.life for row in self.rows])  # those of an earlier one count for nothing: it was deleted
+        record = pack_ones(life, [(row.queue_id, row.era, row.offset) for row in self.rows if row.life == life])
+        super().__init__(stream, record, len(record))
+        self.tickets = tickets
+        self.is_settled = False
+        self.has_turn = True
+        self.are_loops_told = False
+        self.chain: list[AckTicket] | None = None
+        self._answered = answered
+
+    def answer(self, error: StoreError | None = None) -> None:
+        """The first outcome holds: after an interrupt it may be answered again, or be handed over twice.
+
+        It is done last: a `close` that was interrupted answers again what is not done. And its bytes stay, for the
+        frame that it may be in once more.
+        """
+        self._answered(self, error)
+        self._done = True
+
+
+def tell_loops(tickets: Sequence[AckTicket], error: StoreError | None) -> None:
+    """Answer the coroutines of a record: one call for each loop, however many of them it has."""
+    futures = [each.future for each in tickets if each.future is not None]
+    for loop in {future.get_loop() for future in futures}:
+        call_in_loop(loop, partial(_resolve, [future for future in futures if future.get_loop() is loop], error))
+
+
+def _resolve(futures: Sequence[asyncio.Future[None]], error: StoreError | None) -> None:
+    """In their loop."""
+    for future in futures:
+        if future.done():  # its task was cancelled
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(again(error))

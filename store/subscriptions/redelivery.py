@@ -1,0 +1,190 @@
+"""Messages that were given back or timed out: they are given out again, or move to the dead letters (R30)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreError
+from ..format.blobs import Blobs, ExtraColumns, gathered
+from ..read.message import MessageBatch
+from .delivery import Fetched, Room, fetch_readable, in_turn, joined
+from .in_flight import NOTHING, Places, RowState
+from .lines import Lines
+from .settings import Settings
+from .state import State
+
+Int64s = npt.NDArray[np.int64]
+RETRY_MS = 1000  # a message that cannot be fetched, or not be moved, comes again so much later
+MOVED_MESSAGES = 4096  # by one append
+MOVED_BYTES = 4 << 20
+
+
+class Redelivery:
+    """The part of a dispatcher that gives out what was given out before. One thread at a time."""
+
+    def __init__(
+        self, state: State, fetch_into: Callable[[Room, Places], Fetched], end: Callable[[Places], None], lines: Lines
+    ) -> None:
+        """`fetch_into` fetches messages; `end` takes those that are there no more."""
+        self.state = state
+        self._lines = lines
+        self._fetch_into = fetch_into
+        self._end = end
+
+    def take(self, room: Room, failed: list[StoreError]) -> tuple[list[MessageBatch], Int64s, Int64s]:
+        """The messages that were given back or timed out; for each its attempt, and its receipt (n,).
+
+        Errors of those that cannot be read or moved are added to `failed`: they are held back, and hold up no others.
+        """
+        state = self.state
+        is_stirred = state.order is not None and len(state.order.stirred) > 0
+        if not state.to_redeliver and not is_stirred and state.now_ms() < state.table.next_ms:
+            return [], NOTHING, NOTHING
+        with state.lock:
+            state.table.expire(state.now_ms(), state.redeliver)
+        most = room.messages
+        while not failed:
+            with state.lock:
+                receipts, places = self._next_redelivered(most)
+            if not len(receipts):
+                if state.to_redeliver:  # the first ones had to wait for others of their line
+                    continue
+                break
+            receipts, places = self._without_dead(receipts, places, failed)
+            receipts, places = receipts[: room.messages], places.take(np.arange(min(places.size, room.messages)))
+            errors: list[StoreError] = []
+            found, bad = fetch_readable(room, self._fetch_into, places, errors)
+            hold_back(state, receipts[bad[: len(errors)]])  # the others were not looked at: their turn is next
+            failed += errors
+            self._drop(receipts[found.gone], places.take(found.gone))
+            if found.batches:
+                if state.order is not None:
+                    found = self._lines.before(in_turn(found), places, bad)
+                return found.batches, places.attempts[found.rows] + 1, receipts[found.rows]
+            most = max(most, MOVED_MESSAGES)  # all of these were dead or gone; others may follow that are not
+        return [], NOTHING, NOTHING
+
+    def _next_redelivered(self, most: int) -> tuple[Int64s, Places]:
+        """The next receipts to redeliver. They stay queued until they are acknowledged or reissued."""
+        state, again = self.state, self.state.to_redeliver
+        picked, enough = list[Int64s](), most
+        if state.order is not None:
+            most = max(most, MOVED_MESSAGES)  # many may have to wait
+        while again and not len(live := self._waiting(again[0])):
+            again.popleft()
+        for receipts in again:
+            live = self._waiting(receipts)
+            picked.append(live[:most])
+            most -= len(picked[-1])
+            if most <= 0:
+                break
+        found = np.unique(np.concatenate([*picked, NOTHING]))
+        if state.order is not None:
+            found = self._lines.next_redelivered(found, enough)
+        return found, state.table.places(state.table.find(found))
+
+    def _waiting(self, receipts: Int64s) -> Int64s:
+        """Those of some receipts whose messages wait to be given out again."""
+        rows = self.state.table.find(receipts)
+        states = self.state.table.states(rows)
+        found: Int64s = receipts[(rows >= 0) & ((states == RowState.LATE) | (states == RowState.BACK))]
+        return found
+
+    def _without_dead(self, receipts: Int64s, places: Places, failed: list[StoreError]) -> tuple[Int64s, Places]:
+        """Move the messages that were given out too often to the dead letters: what is left."""
+        settings = self.state.cursor.settings
+        dead = are_dead(settings, places)
+        if not dead.any():
+            return receipts, places
+        assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
+        left = ~dead
+        try:
+            move_to_dead_letters(self.state, settings.dead_letter_topic, receipts[dead], self._fetch_into)
+        except StoreError as error:
+            failed.append(error)
+            left &= self.state.order is None or self._lines.are_free(places, np.flatnonzero(dead))
+        return receipts[left], places.take(np.flatnonzero(left))
+
+    def _drop(self, receipts: Int64s, places: Places) -> None:
+        """The messages are there no more: they count as acknowledged."""
+        state = self.state
+        if not len(receipts):
+            return
+        self._end(places)
+        with state.lock:
+            rows = state.table.find(receipts)
+            state.table.remove(rows[rows >= 0])
+
+
+def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]:
+    """(n,) which messages were given out as often as the settings allow, and have a topic to go to."""
+    if settings is None or settings.max_attempts is None or settings.dead_letter_topic is None:
+        return np.zeros(places.size, np.bool_)
+    return places.attempts >= settings.max_attempts
+
+
+def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Callable[[Room, Places], Fetched]) -> None:
+    """Append messages to the dead letters' topic and acknowledge them; what a late consumer has acknowledged stays out.
+
+    They get receipts that nobody knows first: so no consumer can acknowledge them beside this. Raises StoreError, and
+    those that were not acknowledged come again then: all but those that cannot be read were moved, or none could be.
+    """
+    receipts, places = _claim(state, receipts)
+    failed: list[StoreError] = []
+    try:
+        while len(receipts):
+            found, bad = fetch_readable(Room(MOVED_MESSAGES, MOVED_BYTES), fetch, places, failed)
+            if found.batches:
+                _append(state, topic, found.batches)
+            over = np.concatenate([found.rows, found.gone])
+            if len(over):
+                state.ack(receipts[over])
+            hold_back(state, receipts[bad])
+            left = np.delete(np.arange(len(receipts)), np.concatenate([over, bad]))
+            receipts, places = receipts[left], places.take(left)
+    except StoreError:
+        hold_back(state, receipts)
+        raise
+    if failed:
+        raise failed[0]
+
+
+def _append(state: State, topic: str, batches: Sequence[MessageBatch]) -> None:
+    """Append messages to a topic, in queues of their ids, with their keys and properties: all by one call."""
+    batch = joined(batches)
+    extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
+    payload = gathered(batch.buffer, batch.positions, batch.lengths, np.arange(len(batch)))
+    state.parts.append_columns(
+        [(topic, queue_id) for _, queue_id in batch.stream_names], batch.stream_index, batch.lengths, payload,
+        *_columns(extras), None,
+    )  # fmt: skip
+
+
+def _columns(extras: ExtraColumns | None) -> tuple[Blobs | None, Blobs | None]:
+    return (None, None) if extras is None else (extras.keys, extras.properties)
+
+
+def hold_back(state: State, receipts: Int64s) -> None:
+    """These could not be fetched or moved: others go first."""
+    if not len(receipts):
+        return
+    with state.lock:
+        rows = state.table.find(receipts)
+        state.table.hold(rows[rows >= 0], state.now_ms() + RETRY_MS)
+
+
+def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
+    """New receipts of those messages that still wait to be given out again."""
+    table = state.table
+    with state.lock:
+        rows = table.find(receipts)
+        rows = rows[rows >= 0]
+        states = table.states(rows)
+        rows = rows[(states == RowState.LATE) | (states == RowState.BACK)]
+        places, old = table.places(rows), table.receipts(rows)
+        new = state.enter(places, state.now_ms() + RETRY_MS)
+        table.remove(table.find(old))  # found anew: room for the new ones may have moved the rows
+    return new, places
