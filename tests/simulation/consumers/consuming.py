@@ -165,7 +165,7 @@ class Consuming(Producing):
     def _ack(self, name: str, places: list[Place], call: Any) -> None:
         ledger, held = self._ledger, self._held[name]
         given = [held.pop(place).delivery for place in places]
-        tried = ledger.try_to_ack(name, places)
+        tried, are_there = ledger.try_to_ack(name, places), self._are_there(places)
         try:
             call(given)
         except StaleReceipt:
@@ -175,22 +175,30 @@ class Consuming(Producing):
         except (StoreFull, PublishBufferFull):
             ledger.refused(name, tried)
             raise
-        ledger.acked(name, places)
+        ledger.acked(name, places, are_there=are_there)
         self._reached["acknowledged"] += len(places)
+
+    def _are_there(self, places: list[Place]) -> bool:
+        """Whether one of them was not removed, or may live on as a copy: else nothing says that it is acknowledged."""
+        firsts, ledger = self._firsts(), self._ledger
+        return any(
+            place[1] >= firsts.get(place[0], 0) or (ledger.sent[place].times and place not in ledger.over)
+            for place in places
+        )
 
     def submit_acks(self) -> None:
         """Acknowledgements that are under way when other calls are made."""
         name, subscription, places = self._some_held()
         for place in places:
             held = self._held[name].pop(place)
-            tried = self._ledger.try_to_ack(name, [place])
+            tried, is_there = self._ledger.try_to_ack(name, [place]), self._are_there([place])
             with self._driver.lagging():
                 try:
                     ticket = subscription.submit_ack(held.delivery)
                 except StaleReceipt:
                     self._ledger.refused(name, tried)
                     continue
-            self._ledger.await_acked(name, place, ticket)
+            self._ledger.await_acked(name, place, ticket, is_there=is_there)
 
     def nack(self) -> None:
         """Give some back."""

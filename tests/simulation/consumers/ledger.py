@@ -91,6 +91,7 @@ class _Awaited:
     ticket: Ticket
     sent: Place | None = None
     acked: tuple[str, Place] | None = None
+    is_there: bool = True
 
 
 class Ledger:
@@ -156,9 +157,9 @@ class Ledger:
         """It is stored when the ticket is done."""
         self._awaited.append(_Awaited(ticket, sent=place))
 
-    def await_acked(self, name: str, place: Place, ticket: Ticket) -> None:
+    def await_acked(self, name: str, place: Place, ticket: Ticket, *, is_there: bool) -> None:
         """It is acknowledged when the ticket is done."""
-        self._awaited.append(_Awaited(ticket, acked=(name, place)))
+        self._awaited.append(_Awaited(ticket, acked=(name, place), is_there=is_there))
 
     def settle(self) -> None:
         """Look which tickets are done."""
@@ -172,7 +173,7 @@ class Ledger:
             if one.sent is not None and one.sent in self.sent:
                 self.stored(one.sent)
             if one.acked is not None:
-                self.acked(one.acked[0], [one.acked[1]])
+                self.acked(one.acked[0], [one.acked[1]], are_there=one.is_there)
 
     @contextmanager
     def ending(self, places: Iterable[Place]) -> Iterator[None]:
@@ -206,9 +207,10 @@ class Ledger:
         self.version += 1
         return found
 
-    def acked(self, name: str, places: Iterable[Place]) -> None:
-        """Their acknowledgement has returned."""
-        self.certain()
+    def acked(self, name: str, places: Iterable[Place], *, are_there: bool = True) -> None:
+        """Their acknowledgement has returned. That of messages that were removed does nothing, and promises nothing."""
+        if are_there:
+            self.certain()
         self.subscriptions[name].acked |= set(places)
         self.version += 1
 
