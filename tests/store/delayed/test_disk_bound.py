@@ -40,12 +40,16 @@ def folder_bytes(store: MessageStore) -> int:
 
 def check(store: MessageStore, pending: int) -> None:
     until(lambda: figures_of(topic_of(store))["copies"] <= pending)  # the delays' thread drops those of cancelled ones
-    retire(store)
     slack = 5 * SEGMENT_BYTES  # the open segments, the newest sealed one, and one that is being copied
     bound = RETAINED_BYTES + 1.5 * pending * MESSAGE_BYTES + slack
-    assert held_bytes(store._lanes) <= bound
     spare = 4 * SEGMENT_BYTES  # pre-written segments, the index, records beside the log
-    assert folder_bytes(store) <= bound + spare
+    until(lambda: is_within(store, bound, spare))  # on a busy machine a copy or a seal may still be under way
+
+
+def is_within(store: MessageStore, bound: float, spare: int) -> bool:
+    """Whether the store has come to hold no more, now that its upkeep finds nothing to do."""
+    retire(store)
+    return held_bytes(store._lanes) <= bound and folder_bytes(store) <= bound + spare
 
 
 def test_disk_is_bounded_with_pending_messages_in_every_segment_copies_of_copies_and_cancellations(
