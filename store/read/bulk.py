@@ -51,10 +51,9 @@ class Columns(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Ranges of a segment's file that become one another's neighbours in a buffer.
+    """Ranges of a segment's file that are put into a buffer, one after the other.
 
     Attributes:
-        segment: whose.
         is_recent: the ring has them.
         begins, ends: positions in the segment.
     """
@@ -66,9 +65,9 @@ class Pieces(NamedTuple):
 
 
 class Bulk:
-    """Reads from the ring and the device. Any number of threads may use it.
+    """Reads from the ring, mappings and the device into one buffer. Any number of threads may use it.
 
-    It answers only for messages that are whole and in their places; else the answer is None, as that of `Straight`.
+    It is a shortcut: `Reader` has the contract. Messages with optional columns are left to the long way.
     """
 
     def __init__(self, finder: Finder, counters: ReadCounters, buffers: BufferPool, few: Few) -> None:

@@ -76,7 +76,7 @@ class ReadCounters:
             self.device_least_bytes = least
 
     def count_device(self, lengths: Sequence[int], least: int, size: int, calls: int) -> None:
-        """Of messages, of which the shortest has `least` bytes, these lengths were read: `size` in all, in `calls`."""
+        """Messages of these lengths are read: `size` bytes with gaps, by `calls` system calls; `least`: the shortest."""
         self.device_messages += len(lengths)
         self.device_payload_bytes += sum(lengths)
         if self.device_least_bytes is None or least < self.device_least_bytes:
@@ -153,7 +153,7 @@ class DeviceSource(Source):
 
 
 class Sources:
-    """Sources in the order in which they are asked, each for what the ones before did not have.
+    """Sources in the order in which they are asked, each for the messages that the ones before did not have.
 
     Invariants:
         * the last one has everything;

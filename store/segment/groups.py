@@ -2,7 +2,7 @@
 
 A full footer tells of every stream how far it has got, and in which of the segments before it, back to the full one
 before, the stream has messages. So a search is a bisection over the full footers, then one over those segments of a
-single group that have the stream. Behind the newest full footer the same is kept in memory.
+single group that have the stream. For the segments after the newest full footer this is kept in memory (`present`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class Groups:
     """The groups of one lane's sealed segments. Any number of threads may ask.
 
     Invariants:
-        * `_known` is replaced as a whole: the sequences of the full footers, ascending, up to a segment, and what is
-          present behind the last of them. It has all from `_since` on; an older view is looked at by itself;
-        * it grows by whole views alone, in which no segment behind `_known` is missing.
+        * `_known` is replaced as a whole: the sequences of the full footers, ascending, up to a segment, and the
+          streams of the segments after the last of them. It has all from `_since` on; an older view is looked at by
+          itself;
+        * it grows by whole views alone, in which no segment after those of `_known` is missing.
 
     Attributes:
         wants_full: the newest full footer's segment is to be removed: the next one is to be full.
@@ -110,9 +111,9 @@ class Groups:
     # -- searching ------------------------------------------------------------------------------------
 
     def where(self, sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
-        """Index of the segment that has an offset of a stream, or where it goes on behind it, or the one before; their
-        number if nowhere.
+        """Index of the segment from which a reader looks for a stream's messages from `offset` on: none before has any.
 
+        It has the message itself, or ends before it, or begins after it (a gap). `len(sealed)`: no segment has any.
         Raises StoreCorrupt where damage hides that.
         """
         if not sealed:
@@ -128,7 +129,7 @@ class Groups:
                     at = middle + 1
                 else:
                     high = middle
-            return max(at - 1, 0)  # it may end before the offset: whoever reads looks at what it has in any case
+            return max(at - 1, 0)  # it may end before the offset: a reader looks at its messages in any case
         fulls, present = self.look(sealed)
         low, high = bisect_left(fulls, sealed[0].segment.sequence), len(fulls)
         if high - low == len(sealed):

@@ -1,4 +1,4 @@
-"""Sealed segments: their messages are found here. `sealing` makes them."""
+"""Sealed segments: messages are found here, by the footer and the heads of frames. `sealing` makes sealed segments."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class SealedSegment:
             self._memory.frames.keep(self._kept, 0, kept)
 
     def keep(self, kept: KeptPlaces) -> None:
-        """Hold these places once the memory for it is known."""
+        """Hold these places once `join` has told which memory they belong to."""
         self._new = kept
 
     @property

@@ -111,11 +111,11 @@ class FooterNames:
 
 
 class Behind(NamedTuple):
-    """What a lane's newest footers say, for the next one.
+    """The contents of a lane's newest footers, for the next one.
 
     Attributes:
         full: the segment of the newest full footer.
-        present: the streams of those behind it.
+        present: the streams of the small ones after it.
         streams: how many all of them know.
         named: streams that every footer names: of the lane's records, if there is one.
         is_due: the next one is to be full.
