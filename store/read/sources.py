@@ -76,7 +76,7 @@ class ReadCounters:
             self.device_least_bytes = least
 
     def count_device(self, lengths: Sequence[int], least: int, size: int, calls: int) -> None:
-        """Messages of these lengths are read: `size` bytes with gaps, by `calls` system calls; `least`: the shortest."""
+        """Count `calls` system calls for messages of these lengths: `size` bytes with gaps. `least`: the shortest."""
         self.device_messages += len(lengths)
         self.device_payload_bytes += sum(lengths)
         if self.device_least_bytes is None or least < self.device_least_bytes:
