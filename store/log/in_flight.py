@@ -147,7 +147,7 @@ class UnderWay:
         try:
             write.settle()
         except BaseException as error:
-            self._poison(error)  # here: another flusher, who waits for our lock, would force again
+            self._poison(error)  # here: another flusher, which waits for our lock, would force again
             raise
 
     def _poison(self, error: BaseException) -> None:

@@ -170,7 +170,7 @@ class RequestQueue:
             raise again(place.error)
 
     def _accept(self, request: Request, cost: int, lined_up: bool = False) -> None:
-        # First the builder is woken, who then waits for our lock: an interrupt finds it looking and nothing queued, or
+        # First the builder is woken; it waits for our lock then. An interrupt finds it looking and nothing queued, or
         # all done. Woken for nothing it goes back to sleep.
         if self._sleepers and not self._looking:
             queued = self.used_bytes - self._taken_bytes + cost
@@ -334,7 +334,7 @@ class RequestQueue:
         return self.sizer.ready(len(self._items), self.used_bytes - self._taken_bytes, self._in_flight)
 
     def take(self) -> Batch:
-        """What is queued, up to a frame's size, if it is ready; an empty batch otherwise."""
+        """The queued requests, up to a frame's size, if they are ready to be taken; an empty batch otherwise."""
         with self._lock:
             return self._pop() if self._is_ready() else Batch([], 0, False, False)
 

@@ -139,7 +139,7 @@ def _call_once(entry: list[Callable[[], object]]) -> None:
 
 
 def call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    """Have a loop make a call, unless it was closed: then nobody is left to hear of it."""
+    """Have a loop make a call, unless it was closed: then nothing waits for the call any more."""
     with contextlib.suppress(Exception):
         loop.call_soon_threadsafe(call)
 
@@ -296,7 +296,7 @@ def seconds_of(timeout: float) -> float:
 
 
 def cost_bytes(request: Request) -> int:
-    """What a request counts for at the publish buffer's cap."""
+    """The bytes of a request that count at the publish buffer's cap."""
     return request.size_bytes if request.extras is None else request.size_bytes + request.extras.size_bytes
 
 

@@ -228,7 +228,7 @@ class Upkeep:
                     self._try(look)
 
     def _try(self, task: Callable[[], Result]) -> Result | None:
-        """What a task says; None if it failed, which is told by `last_error`."""
+        """The result of a task; None if it failed, and `last_error` says why."""
         try:
             return task()
         except StoreFull as error:
@@ -282,7 +282,7 @@ class Upkeep:
                 self._mark(lane)
 
     def _give_way(self) -> None:
-        """Hold nobody up who wants to write to a sealed segment."""
+        """Give back leases that another program waits for: it wants to write to a sealed segment."""
         for lane in self._lanes:
             for segment in list(lane.mapped):
                 segment.give_way()

@@ -178,7 +178,7 @@ def _split(ring: Ring, part: Columns) -> list[Columns]:
 def _pieces(
     ring: Ring, parts: list[Columns], starts: Int64s, lengths: Int64s, borders: Int64s
 ) -> tuple[list[Pieces], Int64s, int]:
-    """What is read for each part, where each message lies in the buffer then, and the buffer's bytes."""
+    """The ranges to read for each part, the place of each message in the buffer, and the buffer's size in bytes."""
     ends = starts + lengths
     gaps = starts[1:] - ends[:-1]
     apart = (gaps < 0) | (gaps > GAP_BYTES)

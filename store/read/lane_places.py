@@ -96,7 +96,7 @@ class LanePlaces(Item):
         self._count, self._oldest = len(segments), segments[0].sequence
         self._segments: list[Segment | LongMessages] = [*segments, *map(LongMessages, segments)]
         self._bases = 2 * [NEVER if segment.base is None else segment.base for segment in segments]
-        # No message lies before the one lane position, or behind the other. Segments that a bulk commit attached are in
+        # No message lies before the one lane position, or after the other. Segments that a bulk commit attached are in
         # no ring, and may lie between two that are: then each place is looked at.
         self._first, self._behind = self._bases[0], self._bases[-1] + segments[-1].header.capacity_bytes
         known = [at for at, base in enumerate(self._bases[: self._count]) if base != NEVER]
@@ -199,7 +199,7 @@ class LanePlaces(Item):
                 row = self._mapped(row + 1, end, found)
             return row
         which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
-        if self._bases[which] + at >= low and not self._is_split:  # the ring has all behind it as well
+        if self._bases[which] + at >= low and not self._is_split:  # the ring has all later ones as well
             return self._recent(ring, low, row, end, found)
         row = self._mixed(ring, low, row, end, found)
         while row < end and self._asked(row, low, found):
@@ -212,7 +212,7 @@ class LanePlaces(Item):
         """As `_copied`, of the ring (from `low` on), mappings and kept windows; without system calls."""
         bases, segments = self._bases, self._segments
         origin, size, memory = ring.shape
-        lap = low - (low - origin) % size  # where the ring's memory begins; again a size behind it
+        lap = low - (low - origin) % size  # where the ring's memory begins; again a size after it
         begun = index = len(found)
         mapped = mapped_bytes = recent_bytes = 0
         least = NOWHERE
@@ -256,7 +256,7 @@ class LanePlaces(Item):
                         if length < least:  # noqa: PLR1730  # as above
                             least = length
                     index += 1
-            except IndexError:  # behind the end of a file
+            except IndexError:  # past the end of a file
                 pass
         recent = index - begun - mapped
         if recent and ring.low > low and self._lose_overtaken(ring.low, low, row, begun, found):
@@ -269,7 +269,7 @@ class LanePlaces(Item):
     def _lose_overtaken(self, now: int, low: int, row: int, begun: int, found: dict[int, bytes]) -> bool:
         """Whether the ring had messages from `low` on, and lost some while they were copied: `row` is number `begun`.
 
-        They and all behind them are then taken out.
+        They and all later ones are then taken out.
         """
         first = row
         while self._position(first) < low:  # lane positions only rise

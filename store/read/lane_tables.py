@@ -78,7 +78,7 @@ class LaneTables:
         """Make the table if that is worth it by now. A thread that finds another one at it goes on without."""
         if self._makes or not lane.ring.is_own:
             return
-        # No lock: an interrupt behind its taking would leave it taken. Two tables at a time do no harm.
+        # No lock: an interrupt after its taking would leave it taken. Two tables at a time do no harm.
         self._makes = True
         try:
             view = lane.view

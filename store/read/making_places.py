@@ -110,7 +110,7 @@ def _sealed_part(segment: Segment, kept: KeptPlaces) -> _Part:
 
 
 def _open_part(opened: OpenSegment) -> _Part:
-    """What readers may see of an open segment."""
+    """The messages of an open segment that readers may see."""
     segment, table = opened
     firsts, count = table.first_offsets(), table.visible
     if not count:

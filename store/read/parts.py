@@ -84,7 +84,7 @@ def cut_parts(ring: Ring, parts: list[Part]) -> list[Part]:
         base = segment.base
         if base is not None:
             if base + flat[3 * entries[0]] >= ring.low:
-                break  # and so are all behind it
+                break  # and so are all later ones
             if base + flat[3 * entries[-1]] >= ring.low:
                 older = entries[: bisect_left(entries, ring.low - base, key=lambda entry: flat[3 * entry])]
                 newer = entries[len(older) :]

@@ -207,7 +207,7 @@ class Sources:
         return [found[index] for index in range(len(run))]
 
     def _damage(self, stream: Stream, run: Run, datas: list[bytes]) -> Exception:
-        """What to raise when the bytes are not those that were written."""
+        """The error for bytes that are not those that were written."""
         segment = run.segment
         segment.check_open()
         if segment.removed:  # retention took the segment while it was read

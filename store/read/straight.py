@@ -111,7 +111,7 @@ class Straight:
         for number, (segment, flat, entries, is_sparse) in enumerate(islice(parts, first, None), first):
             base = segment.base
             if base is not None and base + flat[3 * entries[0]] >= ring.low:
-                break  # and so are all behind it
+                break  # and so are all later ones
             file = _file_past_cache(segment, flat, entries) if is_sparse and not reads.is_refused else None
             if file is not None:
                 alone.append((number, file))

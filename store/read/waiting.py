@@ -157,7 +157,7 @@ class LoopBells:
 
 
 def set_all(futures: Sequence[asyncio.Future[None]]) -> None:
-    """Wake those who await these futures; within their loop."""
+    """Wake the coroutines that await these futures; within their loop."""
     for future in futures:
         if not future.done():  # nor was its task cancelled
             future.set_result(None)

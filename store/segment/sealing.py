@@ -150,7 +150,7 @@ class Behind(NamedTuple):
 def behind_footer(
     before: Behind | None, sequence: int, there: Numbers, count: int, named: tuple[int, ...], *, is_full: bool
 ) -> Behind:
-    """What the newest footers say behind one more: `there` are the streams with messages in it, of `count`."""
+    """The newest footers, with one more: `there` are the streams with messages in it, of `count`."""
     if before is None or is_full:
         return Behind(sequence, Present.since(sequence), count, named)
     return before._replace(present=before.present.behind(sequence, there), streams=count, named=named)
