@@ -50,7 +50,7 @@ LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
 
 
 class Maps:
-    """All mappings of the process. Who copies has the interpreter lock as well, so one lock holds nobody up for long.
+    """All mappings of the process. One lock is enough: a reader that copies has the interpreter lock as well.
 
     Attributes:
         lock: taken by whoever copies from a mapping, and by whoever gives a lease back.
@@ -215,7 +215,7 @@ class LeasedMap:
         self.near = [0.0] * len(self.near)
 
     def is_wanted(self) -> bool:
-        """Whether somebody waits for the file: then nothing is copied any more, and `let_go` is what he waits for."""
+        """Whether a program waits for the file: then nothing is copied any more. It goes on after `let_go`."""
         with MAPS.lock:
             return self.memory is None or not self._has_lease(monotonic())
 

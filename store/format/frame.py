@@ -51,7 +51,7 @@ class Definition(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The encoded columns of a batch: the flags, all columns as they lie on disk, and the two that `OpenTable` needs."""
+    """The encoded columns of a batch: flags, all columns as they lie on disk, and the two that `OpenTable` needs."""
 
     flags: int
     packed: bytes

@@ -59,7 +59,7 @@ def _in_all_sealed(stream: Stream, sealed: Sequence[SealedSegment], time_ms: int
 
 
 def _where(lane: Lane, sealed: Sequence[SealedSegment], number: int, offset: int, index: int) -> int:
-    """Where a stream goes on with an offset, from an index on; damage that hides it is met segment by segment."""
+    """As `Groups.where`, from an index on; damage that hides it is met segment by segment."""
     try:
         return max(0, index, lane.groups.where(sealed, number, offset))
     except StoreCorrupt:
