@@ -198,7 +198,7 @@ class Unfinished:
         return rest is not None
 
     def finish(self) -> None:
-        """Make the rest of a change that was cut short. If another thread is changing the subscription, that one does."""
+        """Make the rest of a change that was cut short. If another thread changes the subscription, it does so."""
         for _ in if_free(self._changing) if self.change is not None else ():
             try:
                 self.make_rest()
