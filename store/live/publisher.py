@@ -174,7 +174,7 @@ class Publisher:
             mirror = self._mirror
             if mark is not told.mark:
                 if mirror is not None and mirror.is_read and told.mirror is not None:
-                    told.mirror.bring_up(told.under_way.forced)  # first: who sees the mark finds it there
+                    told.mirror.bring_up(told.under_way.forced)  # first: a reader that sees the mark finds it
                 told.mark = mark
                 page.set_word(told.mark_at, mark_word(mark))
             elif not is_new:

@@ -39,8 +39,8 @@ class Segment:
 
     Invariant: a segment with a mapping is in the set `_mapped` that its lane has of them; no other is there for long.
 
-    Any number of threads may read. What they share is `_data`, which goes and comes under `_opening`; who reads
-    takes it once, and with it the descriptor until the end of the call.
+    Any number of threads may read. They share `_data`, which goes and comes under `_opening`; a reader takes it once,
+    and with it the descriptor until the end of the call.
     """
 
     def __init__(self, disk: Disk, folder: Path, header: SegmentHeader, *, direct: bool) -> None:
