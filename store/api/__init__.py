@@ -2,7 +2,8 @@
 
 Begin with `store_reader`: `StoreReader` opens and closes, over `running` and `shared`. `store` has `MessageStore`, one
 that writes, over `lanes`. Their base classes (`.._calls`) have the calls that a user sees, with their promises.
-Each passes them on to a part that does the work:
+Each passes them on to a part that does the work. A lane and its flusher call hooks (`on_durable`, `on_full` ..):
+`lanes` sets them, and most are methods of `running` and of `log.upkeep`.
 
     appending           append_calls, appender, checks, partitioner, batches, batch_ticket
     columns             column_calls, columns, column_checks, stream_table, arrow

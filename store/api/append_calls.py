@@ -1,4 +1,4 @@
-"""The calls that append, as a user sees them: their names, arguments and promises. `Appender` does the work."""
+"""The calls that append, as a user sees them: their names, arguments and promises. `appender` does the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a store that appends."""
+"""The part of a store that appends: from the arguments of a call to a request in a lane's queue, and its answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_QUEUES: dict[int, Stream] = {}
 
 
 class Appender:
-    """What `AppendCalls` passes its calls on to.
+    """Checks a call, finds its stream, and hands a request to the queue of the stream's lane.
 
     Invariant: the appends of one thread to one queue get their offsets in the order of the calls, in any mix of
     `append`, `submit`, `append_batch`, the calls with columns and the async calls. All coroutines of an event loop
@@ -56,7 +56,7 @@ class Appender:
         properties: Mapping[str, str] | None,
         queues: Queues | None,
     ) -> int:
-        """One message, durable when it returns: its offset."""
+        """Append one message; return its offset when it is durable. The thread sleeps on its request until then."""
         # As `_accept` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
         if type(queue_id) is not int or type(topic) is not str or queues is not None:
             topic, queue_id = self._named(topic, queue_id, key, queues)
@@ -87,7 +87,7 @@ class Appender:
             stream.lane.queue.put(request)
             request.lock.acquire()  # until the answer
             if request.chain:
-                pass_on(request.chain)
+                pass_on(request.chain)  # wake the next producer of the batch
             request.data, request.extras, request.stream = b"", None, NOBODY  # the ring has it now
             if request.failure is not None:
                 failure, request.failure = request.failure, None
@@ -205,7 +205,7 @@ class Appender:
         return stream or self._stream(topic, queue_id), data, extras
 
     def _named(self, topic: object, queue_id: object, key: object, queues: Queues | None) -> tuple[str, int]:
-        """The name of a stream, plain and checked: True and 1.0 would be found as 1, and hashes may raise."""
+        """The name of a stream, of plain types and checked: a dict takes True and 1.0 for 1, and a hash may raise."""
         if queue_id is None:
             queue_id = self._partitioner.choose(topic, key, queues)
         elif queues is not None:

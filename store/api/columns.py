@@ -20,7 +20,7 @@ from .stream_table import StreamTable, table_of
 
 
 class ColumnAppender:
-    """What `ColumnCalls` passes its calls on to."""
+    """The part of a store that appends columns: `ColumnCalls` passes its calls on to it."""
 
     def __init__(self, shared: Shared, find_or_make: FindOrMake) -> None:
         self._shared = shared

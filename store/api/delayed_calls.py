@@ -62,7 +62,7 @@ class DelayedCalls:
 
 
 class Delaying:
-    """What `DelayedCalls` passes its calls on to."""
+    """The part of a store that changes delays: `DelayedCalls` passes its calls on to it."""
 
     def __init__(self, shared: Shared, delays: Delays, keeping: Keeping) -> None:
         self._shared = shared

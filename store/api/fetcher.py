@@ -1,4 +1,4 @@
-"""The part of a store that reads."""
+"""The part of a store that reads: from the arguments of a call to the `Reader` and, where a read waits, back again."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .shared import Shared
 
 
 class Fetcher:
-    """What `ReadCalls` passes its calls on to.
+    """Checks a call, finds its stream and asks the `Reader`; waits; makes an OSError a StoreUnreadable.
 
     Attributes:
-        reader: another one takes its place when the store has caches.
+        reader: `cached.cached_reader` takes its place when the store has caches.
         waiting, async_reads: of the readers that wait, and of coroutines.
     """
 
@@ -125,7 +125,7 @@ class Fetcher:
         return Looked(found, following, sealed, is_all)
 
     def _is_nothing_between(self, stream: Stream | None, wanted: Wanted, found: list[Message], following: int) -> bool:
-        """True if the queue has no message from behind what was found up to `following`."""
+        """True if the queue has no message between the last one of `found` and `following`."""
         behind = found[-1].offset + 1
         if behind >= following or len(found) >= wanted.max_messages:
             return behind >= following
@@ -162,6 +162,7 @@ class Fetcher:
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..} from `offset` on."""
+        # `tried`: None, the table of places was not asked; else `found` has its messages, and True means: all of them.
         stream = tried = None
         found: dict[int, bytes] = {}
         plain = type(offset) is type(fetch_num) is type(queue_id) is int and type(topic) is str

@@ -110,7 +110,7 @@ class Running:
     # -- what the threads call ------------------------------------------------------------------------
 
     def arrived(self, lane: Lane, shown: Sequence[Shown]) -> None:
-        """Messages became durable. Whatever becomes of one of those who want to know, the others and the log go on."""
+        """Messages became durable: tell waiting reads, delayed topics and the cache. One that raises stops no other."""
         try:
             self.waiting.tell(lane, shown)
         except Exception as error:  # the appends are durable, whatever their readers' side raises

@@ -1,4 +1,4 @@
-"""What the parts of one store have in common: its streams, its lanes, and whether it is open."""
+"""The state that the parts of one store have in common: its streams, its lanes, and whether it is open."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shared:
         self.frame_bytes = TunedConfig.of(config).frame_bytes
         self.clock = clock
         self.streams = StreamMap()
-        self.naming = threading.Lock()  # for who makes a stream
+        self.naming = threading.Lock()  # held while a stream is made
         self.shown = 0  # how often several lanes have changed at once: it changes with them
         self.closed = False
         self.why_closed = f"the store {path} was closed; open it again"
@@ -45,7 +45,7 @@ class Shared:
         return self, "shown", self.shown + 1
 
     def at_one_moment(self, look: Callable[[], Seen]) -> Seen:
-        """What a look at several lanes sees, none of them with a bulk commit that others do not have yet."""
+        """The result of a look at several lanes, none of them with a bulk commit that others do not have yet."""
         while True:
             shown = self.shown
             seen = look()

@@ -1,4 +1,4 @@
-"""Cancelling and moving delayed messages: who is first, the change or the delivery, and both durable."""
+"""Cancelling and moving delayed messages: either the change or the delivery comes first, and both are durable."""
 
 from __future__ import annotations
 

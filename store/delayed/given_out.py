@@ -25,7 +25,7 @@ class GivenOut:
     """Times of a topic, in ms since 1970. Used under the topic's lock.
 
     Invariant: a message that is in the tracker, or that somebody was told comes later, has a time after `until_ms`; so
-    an index that is made anew has it again. What is given out twice thereby is left out by who has had it.
+    an index that is made anew has it again. A subscription that had the message leaves it out then.
 
     Attributes:
         until_ms: what was due then, or earlier, was given out.

@@ -367,7 +367,7 @@ class DelayedTopic:
         self.trimmed = Trimmed(self.name, self.parts)  # its files may have what was trimmed since
         self._add_copies(tracker)
         self.rebuilds, self._count, self.last_rebuild = self.rebuilds + 1, self._count + 1, why
-        if self.mended_messages:  # the log does not give them again: who has left them out is to meet them again
+        if self.mended_messages:  # the log does not give them again: those that left them out are to meet them again
             for pointer in self._pointers:
                 pointer.miss(self._due.end)
         self._tracker, self.why_anew = tracker, ""

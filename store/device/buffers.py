@@ -9,7 +9,7 @@ from io import BytesIO
 
 POOLED_BYTES = 128 << 10  # smaller ones are used again by malloc as well
 LEAST_BYTES = 256 << 10
-WASTED_TIMES = 4  # a buffer so much larger than what is wanted is left for others: who keeps a view keeps all of it
+WASTED_TIMES = 4  # a buffer so much larger than what is wanted is left for others: a view keeps all of it
 KEPT_BYTES = 32 << 20
 
 

@@ -1,4 +1,4 @@
-"""The folder of a store: who may open it, and which store it is."""
+"""The folder of a store: its lock, so that one process writes, and its identity."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class FolderLock:
         except OSError:
             self._owner.close()
             raise
-        with suppress(OSError):  # a note for who finds it locked, which a full or read-only disk need not take
+        with suppress(OSError):  # a note for a process that finds it locked; a full or read-only disk need not take it
             os.ftruncate(number, 0)
             os.pwrite(number, f"{self._pid}\n".encode(), 0)
 

@@ -50,7 +50,7 @@ LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
 
 
 class Maps:
-    """All mappings of the process. Who copies has the interpreter lock as well, so one lock holds nobody up for long.
+    """All mappings of the process. One lock is enough: a reader that copies has the interpreter lock as well.
 
     Attributes:
         lock: taken by whoever copies from a mapping, and by whoever gives a lease back.
@@ -96,7 +96,7 @@ class LeasedMap:
         """Add copies of messages with right checksums to `found`: how many, from the first on.
 
         The position, length and checksum of entry n are at 3 n, 3 n + 1, 3 n + 2 of `flat`. It ends before what it
-        cannot have: pages that are not in memory, bytes that are wrong, a place behind the end.
+        cannot have: pages that are not in memory, bytes that are wrong, a place past the end.
         """
         begin = index = len(found)
         with MAPS.lock:
@@ -120,7 +120,7 @@ class LeasedMap:
                         break
                     found[index] = data
                     index += 1
-            except IndexError:  # behind the end of the file
+            except IndexError:  # past the end of the file
                 pass
         return index - begin
 
@@ -138,7 +138,7 @@ class LeasedMap:
                         return False
                     if not self._are_there(at, at + flat[3 * entry + 1], now):
                         return False
-            except IndexError:  # behind the end of the file
+            except IndexError:  # past the end of the file
                 return False
         return True
 
@@ -158,14 +158,14 @@ class LeasedMap:
                     following = at + end - begin
                     view[at:following] = memory[begin:end]
                     at = following
-            except (IndexError, ValueError):  # behind the end of the file
+            except (IndexError, ValueError):  # past the end of the file
                 return False
         return True
 
     def trust(self, window: int, now: float) -> bool:
         """Whether what begins in a window, and is no longer than one, may be copied; `near` has it then.
 
-        The caller has the lock. Raises IndexError behind the end of the file.
+        The caller has the lock. Raises IndexError past the end of the file.
         """
         memory, seen = self.memory, self._seen
         if memory is None or not (now < self._look_at or self._has_lease(now)):
@@ -184,7 +184,7 @@ class LeasedMap:
         return end - begin <= len(entries) * (WINDOW_BYTES // NEAR_MESSAGES) and self._are_there(begin, end, now)
 
     def _are_there(self, begin: int, end: int, now: float) -> bool:
-        """Whether all pages of these bytes' windows are in memory. Raises IndexError behind the end of the file."""
+        """Whether all pages of these bytes' windows are in memory. Raises IndexError past the end of the file."""
         seen, missed, old, lately = self._seen, self._missed, now - TRUST_S, now - AGAIN_S
         for window in range(begin >> WINDOW_SHIFT, ((end - 1) >> WINDOW_SHIFT) + 1):
             if seen[window] < old:
@@ -215,7 +215,7 @@ class LeasedMap:
         self.near = [0.0] * len(self.near)
 
     def is_wanted(self) -> bool:
-        """Whether somebody waits for the file: then nothing is copied any more, and `let_go` is what he waits for."""
+        """Whether a program waits for the file: then nothing is copied any more. It goes on after `let_go`."""
         with MAPS.lock:
             return self.memory is None or not self._has_lease(monotonic())
 

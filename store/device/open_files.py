@@ -22,7 +22,7 @@ class Holder(Protocol):
         """Whether it was used since the last time that this was asked, or the opening."""
 
     def let_go(self) -> None:
-        """Give the descriptor back. Who is just using it keeps it until the end of the call."""
+        """Give the descriptor back. A reader that is just using it keeps it until the end of its call."""
 
 
 # An entry a descriptor, in the order of opening, but that those that were used since go round once more. One list for

@@ -30,7 +30,7 @@ with contextlib.suppress(OSError, TypeError, AttributeError):  # Linux alone has
 
 @contextlib.contextmanager
 def _refusable() -> Iterator[None]:
-    """Go on behind the block if the system refuses a call of it."""
+    """Leave the block without an error if the system refuses a call in it."""
     try:
         yield
     except OSError as error:
@@ -39,7 +39,7 @@ def _refusable() -> Iterator[None]:
 
 
 class OsFile:
-    """A `LogFile` of the operating system, with O_DIRECT where the file system takes it."""
+    """A file of the operating system, with O_DIRECT where the file system takes it. `LogFile` has the contracts."""
 
     is_leasable = False  # nobody but the store opens the file for writing
     _fd = -1
@@ -82,8 +82,9 @@ class OsFile:
     def _write_plainly(
         self, refusal: OSError, parts: Sequence[Buffer], position: int, flags: int, *, direct: bool
     ) -> tuple[int, int]:
-        """Write without what the system may have refused, one thing after the other: the bytes that it took, and the
-        flags that it took them with. Nothing of what was refused was written.
+        """Try again with one thing less each time (O_DIRECT, flags, `pwritev` itself): (bytes written, flags taken).
+
+        A call that was refused has written nothing.
         """
         if direct and refusal.errno == errno.EINVAL:
             # Some file systems take O_DIRECT at open and refuse it at the first write.

@@ -42,8 +42,8 @@ class Ring:
 
     Positions are *lane positions*: they only grow, over all segments of one opening of the store.
 
-    A ring may grow: where a lap ends, it goes on into memory behind its end whose pages were provided meanwhile. So no
-    byte is moved, and what a reader has found stays where it is.
+    A ring may grow: where a lap ends, it goes on into memory past its end whose pages were provided meanwhile. So no
+    byte is moved, and a place that a reader has found stays valid.
 
     Attributes:
         low: bytes at or above this position are intact.
@@ -56,8 +56,8 @@ class Ring:
         * `low` is at least `end` of the highest reservation minus the size;
         * `reserve` runs before anything is overwritten, so a reader that finds its position still at or
           above `low` *after* copying has copied intact bytes;
-        * a position at or above `low` lies at one place by each shape since it was reserved; `low` is raised before a
-          shape comes by which that would not be so.
+        * each shape since a position was reserved maps it to the same byte of memory. Before a shape comes that would
+          not, `low` is raised past that position.
     """
 
     is_own = True  # this process fills it
@@ -107,7 +107,7 @@ class Ring:
 
     @property
     def grown_bytes(self) -> int:
-        """Bytes behind the first size whose pages are there."""
+        """Bytes past the first size whose pages are there."""
         return max(0, self.warm - self._first_bytes)
 
     def grow(self) -> None:
@@ -128,7 +128,7 @@ class Ring:
         self.low = max(self.low, end - self.size_bytes)
 
     def _next_lap(self) -> None:
-        """The lap goes on behind the end, if pages are there; else the next one begins."""
+        """The lap goes on past the end, if pages are there; else the next one begins."""
         size, at = min(self.warm, self.limit_bytes), self._lap_end - self.size_bytes
         if size - self.size_bytes < LEAST_GROWTH_BYTES:
             self._lap_end += self.size_bytes
@@ -200,7 +200,7 @@ class Ring:
         return [memory[(at := start + shift) : at + length] for start, length in zip(starts, lengths, strict=True)]
 
     def note_read(self, messages: int) -> None:
-        """So many messages were read in columns: that tells a ring which another process fills what to copy."""
+        """Messages were read in columns: by that a ring of another process (`live.followed_ring`) makes its `span`."""
 
     def _place(self, position: int) -> tuple[int, int]:
         """Where a position lies in the memory, and the bytes from there to the ring's end."""

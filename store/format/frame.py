@@ -51,7 +51,7 @@ class Definition(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The encoded columns of a batch: flags, packed columns, and the two that the table needs."""
+    """The encoded columns of a batch: flags, all columns as they lie on disk, and the two that `OpenTable` needs."""
 
     flags: int
     packed: bytes
@@ -128,7 +128,13 @@ def encode_definitions(defined: Sequence[Definition]) -> bytes:
 
 @dataclass(slots=True)
 class Frame:
-    """A frame read back. Arrays have one element a message; positions are in the segment."""
+    """A frame read back. Arrays have one element a message; positions are in the segment.
+
+    Attributes:
+        head: the header with the packed columns (`layout.FrameHead`).
+        lows: the low 16 bits of each message's offset.
+        extras_at: where the optional columns begin in the packed ones.
+    """
 
     head: FrameHead
     numbers: Uint32s
@@ -173,7 +179,7 @@ class Frame:
 def decode_head(header: FrameHeader, raw: bytes) -> Frame | None:
     """The frame whose first `header_bytes` are `raw`, if its checksum holds and its sizes agree.
 
-    Here is where all columns are checked, the optional ones included: who has a frame can decode it.
+    All columns are checked here, the optional ones included: a `Frame` can be decoded without another check.
     """
     head = check_frame_head(header, raw)
     return None if head is None else frame_of(head)
@@ -210,7 +216,7 @@ def decode_at(view: memoryview | bytes, at: int) -> Frame | None:
 
 
 def optional_of(head: FrameHead) -> OptionalColumns | None:
-    """The optional columns of a frame, for a reader who knows the others; None if they are damaged.
+    """The optional columns of a frame, for a reader that has the others already; None if they are damaged.
 
     A third of the time that the whole frame takes.
     """
@@ -262,7 +268,7 @@ class OptionalColumns:
         return found
 
     def row(self, at: int) -> Extras:
-        """What the message `at` of the frame has."""
+        """The optional columns of the message `at` of the frame."""
         due = self.due_ms(at)
         return Extras(None if due == NO_TIME else due, self._blob(self._keys, at), self._blob(self._properties, at))
 
@@ -296,7 +302,7 @@ class _Optional:
         return self.at == len(self.columns)
 
     def _pass_extras(self) -> None:
-        """Go behind them without making objects."""
+        """Move past them without making objects."""
         if self.flags & HAS_DUE:
             self.at += 8 * self.count
         for flag in (HAS_KEYS, HAS_PROPERTIES):

@@ -15,7 +15,7 @@ FEW_OF = 64  # to read a number by itself costs as much as so many of a column t
 
 
 class Source(Protocol):
-    """What a footer is read from: a file, or a segment that opens its file when it is wanted."""
+    """The source of a footer: a file, or a segment that opens its file when it is wanted."""
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end. Raises OSError."""
@@ -38,7 +38,7 @@ class CheckedSource:
         return self.position + self._size
 
     def size(self) -> int:
-        """Where the source ends, for who reads by positions in it."""
+        """The end of the source, for callers that read by positions in it."""
         return self.end
 
     def read(self, position: int, size: int) -> bytes:

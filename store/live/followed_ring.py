@@ -54,7 +54,7 @@ class FollowedRing(Ring):
         """It is the writer's."""
 
     def take(self, words: mmap.mmap, memory: mmap.mmap) -> None:
-        """Another mirror is there. Who has looked at the one before finds all of it overtaken."""
+        """Another mirror is there. A reader that looked at the one before finds all of it overtaken."""
         self._replace(memoryview(words).cast("Q"), memory, self._mirror[1] + LIFE_POSITIONS)
 
     def _replace(self, words: memoryview, memory: mmap.mmap, origin: int) -> None:

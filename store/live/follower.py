@@ -183,7 +183,7 @@ class Follower:
         return self._mirror is not None
 
     def _find_mirror(self) -> None:
-        """Find the mirror of who writes now. Not for a reader that looks once or twice, as the writer copies for it."""
+        """Find the writer's mirror. Not for a reader that looks once or twice, as the writer copies for it."""
         page = self._page
         if page is None or self.looks < LOOKS_OF_FOLLOWERS:
             return

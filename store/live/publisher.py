@@ -1,4 +1,5 @@
-"""The writer's side of the live page: a word where the high-water mark moves, a slot now and then and for segments."""
+"""The writer's side of the live page: a word for each move of the high-water mark; a slot now and then, and for
+segments."""
 
 from __future__ import annotations
 
@@ -40,12 +41,12 @@ RING_EVERY_S = 0.005  # readers look by themselves for longer than that before t
 
 
 class _Told:
-    """What the page says of a lane. `slot` is where it was written last, `other` where it is written next."""
+    """The page's newest words of a lane. `slot` was written last, `other` is written next."""
 
     __slots__ = ("first", "lane", "mark", "mark_at", "mirror", "other", "sealed", "slot", "under_way", "view")
 
     def __init__(self, lane: Lane, slot: int, other: int, mirror: LaneMirror | None) -> None:
-        self.lane, self.under_way = lane, lane.under_way  # kept: this is looked at behind every force
+        self.lane, self.under_way = lane, lane.under_way  # kept: this is looked at after every force
         self.slot, self.other = slot, other
         self.view: View | None = None
         self.first = self.sealed = 0
@@ -71,13 +72,12 @@ class Publisher:
         * the page names this opening before it has a state of it, so a reader that has read a state knows whose it is;
         * a lane's state is published after what it says is true: the mark after its force returned, a sealed segment
           after its seal record was forced, the first segment after START says so;
-        * the lane's mark, one word, is written behind every force. The slot and the bell follow where segments have
+        * the lane's mark, one word, is written after every force. The slot and the bell follow where segments have
           changed, and where `RING_EVERY_S` is over since the last wake: they take ten times as long;
         * of a lane's two slots the older one is written, so a reader, and whoever comes after a kill, finds one whole;
         * the bell is moved after the mark and the slot are written, and those who sleep on it are woken after that.
-          Nobody is woken behind a mark that is written less than `RING_EVERY_S` after the last wake: that wake had a
-          move of the bell behind the moment that is noted, and readers do not sleep for longer than that behind a
-          move, so none can have fallen asleep since. Thus a busy writer does not pay a system call for each force;
+          A mark within `RING_EVERY_S` of the last wake wakes no reader: that wake moved the bell, and after a move
+          readers stay awake for longer than `RING_EVERY_S`. So a busy writer does not pay a system call for each force;
         * the mirror has what a mark covers before the mark is written, while there are readers who look into it;
         * what several lanes tell inside `telling` is told at once; so is what `begin` tells, as its opening may have
           finished a bulk commit;
@@ -165,7 +165,7 @@ class Publisher:
         return self._disk.map(self._path, PAGE_BYTES, BELL_AT)
 
     def _publish(self, told: _Told) -> None:
-        """Tell what is new of a lane. Any thread; some 0.5 us, behind every force."""
+        """Publish the news of a lane, after every force; a hook of the lane. Any thread; some 0.5 us."""
         with self._lock:
             page, view, mark = self._page, told.lane.view, told.under_way.forced_mark
             if page is None:
@@ -174,7 +174,7 @@ class Publisher:
             mirror = self._mirror
             if mark is not told.mark:
                 if mirror is not None and mirror.is_read and told.mirror is not None:
-                    told.mirror.bring_up(told.under_way.forced)  # first: who sees the mark finds it there
+                    told.mirror.bring_up(told.under_way.forced)  # first: a reader that sees the mark finds it
                 told.mark = mark
                 page.set_word(told.mark_at, mark_word(mark))
             elif not is_new:
@@ -241,7 +241,7 @@ class Publisher:
 
 
 def _hold(page: Mapped, before: Before) -> None:
-    """From here on readers go by these states, of all lanes, until the turn is even."""
+    """From here on readers take all lanes by these states, until the turn is even again."""
     page.store(BEFORE_AT, pack_before(before))
     page.set_word(TURN_AT, page.word(TURN_AT) + 1)
 

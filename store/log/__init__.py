@@ -1,6 +1,8 @@
-"""Appending: requests, batches, lanes, flushers, and what goes on in the background.
+"""Appending: requests, batches, lanes, flushers, and the work in the background.
 
-Begin with `lane`: one append log as a state machine. The others stand around it:
+Begin with `lane`: one append log as a state machine, with four steps for each frame. `flusher` is the thread that
+makes them. A message goes through `request`, `queue`, `flusher`, `lane`, `write` and `in_flight`, in this order. Two
+words mean one thing: `queue` says *builder* for a flusher. `api.lanes` gives a lane and its flusher their hooks.
 
     on the way to it    request, ticket, column_group, queue, sizer, listeners
     making a frame      batch, column_build, offsets, room, alignment

@@ -61,7 +61,7 @@ class Unissued:
 
 
 def should_pad(policy: Alignment, tail: Tail) -> bool:
-    """True to fill the last block, False to hold it back. Not asked where nothing would push it out: that is filled."""
+    """True to fill the last block, False to hold it back. Asked only where a later write will push the rest out."""
     if tail.empty_bytes == 0:
         return True  # nothing to decide: the write ends on a boundary
     if policy == "pad":

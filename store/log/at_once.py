@@ -70,7 +70,8 @@ class AtOnce:
     def write(self, groups: Sequence[ColumnGroup], built: Callable[[], None]) -> None:
         """Write and force them; they are durable when it returns, and not shown yet.
 
-        `built` is called when their first frame is built. The segment before does not have what it notes.
+        `built` is called when their first frame is built: after any change of segment, so that the footer of the
+        segment before has nothing of what `built` notes.
 
         Raises StorePoisoned, OSError: the next opening finds out what there is.
         """

@@ -53,7 +53,7 @@ def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
 
 
 def share_of(parts: Sequence[ColumnRows]) -> int:
-    """What one frame of these adds to its segment's footer at the most."""
+    """An upper bound of the bytes that one frame of these adds to its segment's footer."""
     new = {stream for part in parts if part.undefined() for stream in part.streams if stream.number == NOT_DEFINED}
     return share_of_frame(sum([len(part.lengths) for part in parts]), [stream.topic for stream in new])
 

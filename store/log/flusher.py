@@ -1,4 +1,4 @@
-"""The threads of a lane: two flushers that take turns, hand over hand.
+"""The threads of a lane: two flushers that take turns (one with durability "os").
 
 Each takes a batch, builds it, and stays with its write until it is answered; nothing is handed from thread
 to thread. While one's write is with the device, the other builds and writes the next if there is enough.
@@ -18,7 +18,7 @@ from .request import Request, answer_all, cost_bytes
 from .reserve import may_use_reserve
 from .write import Done, Shown, Write
 
-HOLD_S = 0.0005
+HOLD_S = 0.0005  # how long a held-back tail waits for a batch that pushes it out; then it is padded
 
 
 class Flusher:
@@ -26,8 +26,8 @@ class Flusher:
 
     `start` has threads do it; a simulation takes the same steps one by one: `next_writes`, `perform`, `fail`.
 
-    `on_poison` is called with the lane's error when a write or force has failed, `on_durable` with the
-    messages that became durable, whenever some did.
+    `on_poison` is called with the lane's error when a write or force has failed (`Running.poisoned`). `on_durable` is
+    called with the entries that readers see from now on, as `Shown`, whenever there are some (`Running.arrived`).
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Flusher:
             self.fail(error)
 
     def next_writes(self, late: bool) -> list[Write]:
-        """Take a batch if one is ready, build it, plan it. The building lock is held."""
+        """Take a batch if one is ready, build it, plan it. `building` is held. `late`: nothing came in HOLD_S."""
         lane, queue = self.lane, self.queue
         self._heed_poison()
         if self.ended:
@@ -144,20 +144,20 @@ class Flusher:
         self._heed_poison()
 
     def tell(self, done: Done) -> None:
-        """Account for what was answered without a write, and tell of it."""
+        """Account for requests that `AtOnce` has answered, and call `on_durable`."""
         self.queue.release(done.cost_bytes, done.requests)
         if done.shown:
             self._on_durable(self.lane, done.shown)
 
     def _heed_poison(self) -> None:
-        """End if another thread's write failed; what this one was building meanwhile fails as well."""
+        """End if another thread's write failed; the frame that this one was building meanwhile fails as well."""
         if self.lane.poison is not None:
             self.fail(self.lane.poison)
 
     def fail(self, error: BaseException, building: Sequence[Request] = ()) -> None:
-        """A step has raised: poison the lane, tell the store, and then all whose requests fail by it.
+        """A step has raised: poison the lane, tell the store, and then answer all requests that fail by it.
 
-        In this order: who was told that the store is poisoned finds that nothing takes a message any more.
+        In this order: once a caller hears that the store is poisoned, no queue takes a message any more.
         """
         self.ended = True
         failed = self.lane.fail(error, building)

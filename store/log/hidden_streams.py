@@ -19,7 +19,7 @@ QUEUE_ID = 0  # each hidden topic has one stream
 
 
 class HiddenStreams:
-    """What the parts of a store that remember something append to. Any number of threads may use it.
+    """The streams that parts of a store (cursors, delays) append their records to. Any number of threads may use it.
 
     Read a stream with `Reader`, by the `Stream` itself: its messages have offsets, and it can be trimmed, like others.
     """
@@ -78,7 +78,7 @@ class HiddenStreams:
         return groups
 
     def requests(self, stream: Stream, datas: Sequence[bytes]) -> list[RowGroup]:
-        """Requests for messages, not handed over yet: for one who has to know them behind an interrupt."""
+        """Requests for messages, not handed over yet: for a caller that must still have them after an interrupt."""
         self._check_open()
         if not datas:
             return []

@@ -1,8 +1,8 @@
 """The work that a lane has under way: frames that are not durable, writes with the device, and their ends.
 
 Writes may come back from the device in any order; they are accounted for in log order, so what is answered is
-always a prefix of the log. After one has failed nothing is answered any more: what comes behind it in the log
-may lie behind a hole.
+always a prefix of the log. After one has failed nothing is answered any more: later frames may lie after a hole in
+the log.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class UnderWay:
     Invariants:
         * `durable` (a lane position) only grows, and every byte below it is on the device, or with durability
           "os" with the kernel;
-        * `forced_mark` is behind the last message that is whole below `durable` and was forced: never padding,
-          where the next frame, not written yet, might just as well have begun. It moves with a force that began after
-          all writes below `durable` had ended, so it vouches for nothing that the device may not have;
+        * `forced_mark` is the end of the last message that is whole below `durable` and was forced. It counts no
+          padding after that: the next frame, not written yet, might just as well begin there. It moves with a force
+          that began after all writes below `durable` had ended, so it vouches for nothing that the device may not have;
         * a request that was taken out of `_pending` is answered, whatever is raised meanwhile;
-        * what is held is durable and neither shown, answered nor vouched for, until `release`;
+        * frames that are held (see `hold`) are durable and neither shown, answered nor vouched for, until `release`;
         * once `poison` is set, nothing is answered but with it.
     """
 
     def __init__(self, counters: Counters) -> None:
         self.durable = 0
-        self.forced = 0  # the lane position up to which all was forced: with "os" it is behind `durable`
+        self.forced = 0  # the lane position up to which all was forced: with "os" it may be less than `durable`
         self.forced_mark = (0, 0)  # (sequence, position in that segment)
         self.poison: StorePoisoned | None = None
-        self.on_forced: Callable[[], object] | None = None  # `forced_mark` has moved; before anybody is answered
+        self.on_forced: Callable[[], object] | None = None  # `forced_mark` moved; before answers (`live.publisher`)
         self._whole = (0, 0)  # what the mark becomes with the next force
-        self._held_from = NEVER  # a lane position: frames that end behind it are held
+        self._held_from = NEVER  # a lane position: frames that end past it are held
         self._counters = counters
         self._writes: deque[Write] = deque()
         self._pending: deque[Pending] = deque()
@@ -88,10 +88,10 @@ class UnderWay:
         return self._held_from != NEVER
 
     def held(self) -> list[Change]:
-        """What shows readers of this process all that is held; nobody is in the middle of `complete` when it returns.
+        """The changes that show all held frames to readers of this process. No thread is in `complete` when it returns.
 
-        All writes are accounted for. Whoever did that may still be telling other processes, and hold the lock that
-        `release` needs: a commit that tells them then would wait for it, and it for the commit.
+        All writes are accounted for. The thread that did so may still be telling other processes, and hold the lock
+        that `release` needs: a commit that tells them then would wait for it, and it for the commit.
         """
         with self._completing:
             pending = list(self._pending)
@@ -147,7 +147,7 @@ class UnderWay:
         try:
             write.settle()
         except BaseException as error:
-            self._poison(error)  # here: another flusher, who waits for our lock, would force again
+            self._poison(error)  # here: another flusher, which waits for our lock, would force again
             raise
 
     def _poison(self, error: BaseException) -> None:
@@ -220,7 +220,7 @@ class UnderWay:
         return failed
 
     def fail(self, error: BaseException, building: Sequence[Request] = ()) -> list[Request]:
-        """Poison the lane; the requests to be told so: nobody knows what of them the device has.
+        """Poison the lane; return the requests that fail by it: nobody knows which of them the device has.
 
         `building`: requests of a frame whose building failed, whether or not it got as far as the lane.
         """

@@ -67,7 +67,7 @@ PROGRESS_BYTES = 4 << 20
 
 
 class Lane:
-    """See the module's text.
+    """One append log; the module's text has its steps, and `api.lanes` gives it its hooks.
 
     Invariants:
         * durable <= issued <= tail rounded up, and durable and issued are block boundaries;
@@ -113,8 +113,8 @@ class Lane:
         self._on_progress = on_progress
         self._report_at = 0  # the tail at which upkeep looks again
         self._on_full = on_full
-        self.on_segment: Callable[[OpenSegment], object] | None = None  # a new one takes frames from now on
-        self.on_view: Callable[[], object] | None = None  # a segment was sealed or removed
+        self.on_segment: Callable[[OpenSegment], object] | None = None  # a new one takes frames: see `read.feed`
+        self.on_view: Callable[[], object] | None = None  # a segment was sealed or removed: see `live.publisher`
         self.segment: Segment | None = None
         self.table = OpenTable()
         self.tail = self.issued = 0
@@ -139,7 +139,7 @@ class Lane:
         Returns how many requests were answered at once: barriers of a lane that nothing was ever written to.
         Raises StoreFull when no segment could be had; then nothing has changed.
         """
-        plain = PLAIN.issuperset(map(type, requests))
+        plain = PLAIN.issuperset(map(type, requests))  # each is one message: no group, no barrier, no record
         if not plain and have_columns(requests):
             return build_columns(self, requests)  # of users, and records that come with them
         streams, datas, sizes = columns_of(requests, plain)
@@ -312,7 +312,7 @@ class Lane:
         self.tell_view()
 
     def tell_view(self) -> None:
-        """The view was replaced. It is as it is, whoever cannot be told."""
+        """The view was replaced: call the hook. The view holds also if the hook raises."""
         try:
             if self.on_view is not None:
                 self.on_view()
@@ -339,7 +339,7 @@ class Lane:
     # -- writing --------------------------------------------------------------------------------------
 
     def plan(self, *, follows: bool, barrier: bool = False, active: int = 0) -> list[Write]:
-        """The writes that are due now, in order; none if all is held back, which is not done unless more `follows`."""
+        """The writes that are due now, in order. Where more `follows`, all may be held back; then there are none."""
         if self.segment is not None and self.tail > self.issued:
             pad = not follows or barrier or should_pad(
                 self._alignment, self.unissued.tail(self.tail, self.issued, active)
@@ -381,7 +381,7 @@ class Lane:
         return done
 
     def fail(self, error: BaseException, building: Sequence[Request] = ()) -> list[Request]:
-        """Poison the lane; the requests to be told so: see `UnderWay.fail`."""
+        """Poison the lane; return the requests that fail by it: see `UnderWay.fail`."""
         return self.under_way.fail(error, building)
 
     @property

@@ -53,7 +53,7 @@ class NextOffsets:
         return array("q", given)
 
     def give_column(self, numbers: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.int64]:
-        """What `give` gives, as int64 (n) of a column of numbers: the running count of each stream, without a loop."""
+        """As `give`, int64 (n) of a column of stream numbers: the running count of each stream, without a loop."""
         column, count = self._column, len(numbers)
         first = int(numbers[0])
         if count <= FEW_MESSAGES:
@@ -73,7 +73,7 @@ class NextOffsets:
         return given
 
     def after(self, counts: npt.NDArray[np.int64], streams: int) -> NextOffsets:
-        """A copy for so many streams, behind messages that got their offsets elsewhere: `counts` of the first ones."""
+        """A copy for so many streams, after messages that got their offsets elsewhere: `counts` of the first ones."""
         found = NextOffsets(self._column[: self.streams])
         found._known = self._known
         found.grow(streams)
@@ -84,7 +84,7 @@ class NextOffsets:
         return self._items[number] if number < self.streams else 0
 
     def behind(self, number: int) -> int:
-        """Where a stream goes on behind the log's segments."""
+        """The offset with which a stream goes on after the log's segments."""
         return self[number]
 
     def column(self) -> npt.NDArray[np.int64]:

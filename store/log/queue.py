@@ -1,4 +1,8 @@
-"""The request queue of a lane, capped in bytes (R1, R19)."""
+"""The request queue of a lane, capped in bytes (R1, R19).
+
+Producers `put`. Builders, which are the lane's flushers, `wait`, `take` a batch, and say when its write begins and
+ends.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class Batch(NamedTuple):
     requests: list[Request]
     cost_bytes: int
     barrier: bool  # a flush, or the end: nothing may be held back
-    closing: bool  # nothing will come any more
+    closing: bool  # the queue is closed, and this batch is its last
 
 
 class Place:
@@ -49,12 +53,11 @@ class RequestQueue:
     """Requests on their way to a lane.
 
     Invariants:
-        * `used_bytes` is the cost of all requests that were accepted and not yet released, and is over
-          the cap only by a single request that is larger than the cap itself; what of it is not queued any
-          more is `_taken_bytes`;
+        * `used_bytes` is the cost of all requests that were accepted and not yet released; `_taken_bytes` is the
+          part of it that builders have taken. Only a single request that is larger than the cap itself passes the cap;
         * one line for all at the cap, first come, first served: while a request waits there, every later one
-          joins behind it, also one that would fit, a coroutine's, or a flush. So a large message is not starved by
-          small ones, and the wait is bounded by what stands before it;
+          joins the line's end, also one that would fit, a coroutine's, or a flush. So a large message is not starved
+          by small ones, and the wait is bounded by the requests before it;
         * requests are accepted and leave in the order in which they were put, of whatever kind they are: the
           appends of one thread to one queue get offsets in the order of the calls. A request that leaves the line
           (its time is up, it was cancelled or interrupted) changes nothing in the order of the others;
@@ -62,7 +65,7 @@ class RequestQueue:
         * a request is in the line, or accepted, or neither: never two of these, wherever its thread is interrupted;
         * whenever a batch is ready, a builder is looking, or one has been woken to look.
 
-    Interrupts (KeyboardInterrupt, or what a signal's handler raises): the interpreter takes them behind calls, at the
+    Interrupts (KeyboardInterrupt, or what a signal's handler raises): the interpreter takes them after calls, at the
     beginning of a function and at the end of a loop's turn, and nowhere else. So the last step of every change is a
     row of statements without a call, or with one at its end; `with` lets a lock go wherever an interrupt comes. Nothing
     waits on a `Condition`: its wait is not safe against interrupts. A sleeper has a lock of its own instead, its bell.
@@ -90,22 +93,22 @@ class RequestQueue:
         self._more = 0  # queued messages beyond one a request: groups have more, barriers none
         self._under_way = 0
         self._barriers = 0
-        self._in_flight = 0  # writes with the device, or behind one that is: not accounted for in log order
+        self._in_flight = 0  # writes that have begun and are not accounted for yet, which goes in log order
         self._closing = False
         self._refuses = False
         self._refusal: StoreError | None = None
         self._lock = threading.Lock()
         self.taken: Sequence[Request] = ()  # what a builder took and the lane may not have yet
-        self._left: dict[Request, None] = {}  # of the line, when the queue was closed
+        self._left: dict[Request, None] = {}  # stood in the line when the queue was closed
         self._sleepers: list[threading.Lock] = []
-        self._looking = builders  # those who are awake and not with the device
+        self._looking = builders  # that are awake, and not at the device
 
     # -- producers ------------------------------------------------------------------------------------
 
     def put(self, request: Request, *, wait: bool = True) -> bool:
-        """Accept a request. At the cap it joins the line: wait there; or, if `wait` is False, return False at once.
+        """Accept a request: True. At the cap it joins the line; the call waits there, or returns False if not `wait`.
 
-        A barrier never waits here. What was lined up and is not waited for is accepted later, or `close` returns it.
+        A barrier's call never waits. A request that is left in the line is accepted later, or `close` returns it.
 
         An interrupt is raised: the request is then out of the line, or was accepted.
 
@@ -167,7 +170,7 @@ class RequestQueue:
             raise again(place.error)
 
     def _accept(self, request: Request, cost: int, lined_up: bool = False) -> None:
-        # First the builder is woken, who then waits for our lock: an interrupt finds it looking and nothing queued, or
+        # First the builder is woken; it waits for our lock then. An interrupt finds it looking and nothing queued, or
         # all done. Woken for nothing it goes back to sleep.
         if self._sleepers and not self._looking:
             queued = self.used_bytes - self._taken_bytes + cost
@@ -331,7 +334,7 @@ class RequestQueue:
         return self.sizer.ready(len(self._items), self.used_bytes - self._taken_bytes, self._in_flight)
 
     def take(self) -> Batch:
-        """What is queued, up to a frame's size, if it is ready; an empty batch otherwise."""
+        """The queued requests, up to a frame's size, if they are ready to be taken; an empty batch otherwise."""
         with self._lock:
             return self._pop() if self._is_ready() else Batch([], 0, False, False)
 
@@ -373,10 +376,11 @@ class RequestQueue:
                 self._wake_builder()
 
     def write_ends(self, cost: int, requests: int, writes: int, *, by_builder: bool = True) -> None:
-        """A builder is back from the device and has answered what became durable by it: `writes` in log order.
+        """A builder is back from the device, and has answered the requests that became durable by its write.
 
-        None if an earlier one is still out, several when that one ends. The builder looks at the queue next,
-        so nobody is woken, but at the end. After a failed write this is not called: the queue refuses then.
+        `writes`: how many are accounted for now, in log order: 0 while an earlier one is still out, several when that
+        one ends. The builder looks at the queue next, so it wakes no other one unless the queue closes. After a failed
+        write this is not called: the queue refuses then.
         """
         with self._lock:
             self._in_flight -= writes

@@ -1,4 +1,4 @@
-"""A lane that stands still, with all of its segments sealed: so that segments can be put behind them."""
+"""Stopping a lane: no frame is built, all are durable, all segments are sealed. Segments can then be put at its end."""
 
 from __future__ import annotations
 

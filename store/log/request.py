@@ -3,6 +3,7 @@
 Five kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (submit; see
 `ticket`), `BlockingRequest` (append), `AsyncRequest` (append_async) and two with many messages in one request,
 `RowGroup` (append_batch and its awaited twin) and `ColumnGroup` (append_columns and its twins; see `column_group`).
+`Barrier` and `Mark` carry no message. Records of the store's own are requests too (`trims.TrimRequest`, `AckTicket`).
 """
 
 from __future__ import annotations
@@ -26,11 +27,16 @@ from ..format.layout import MAX_FRAME_MESSAGES
 from .streams import Stream
 
 SleeperT = TypeVar("SleeperT", bound="Sleeper")
-NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message
+NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message, or are not in use
 
 
 class Request:
     """The base of all requests. `result` gives the offset once the message is durable.
+
+    Attributes:
+        count: how many messages it has.
+        stream, data, size_bytes, extras: of the message. `extras` is None without delivery time, key and properties.
+        offset: -1 until the message is in a frame (`Lane.build`); it counts once there is an answer without an error.
 
     Invariant: `_done` is set before waiters are looked at, and a waiter is listed before `_done` is read again; so no
     wake-up is missed without a lock. A waiter is the lock of a sleeping thread, or a call in a list of one: whoever
@@ -102,7 +108,7 @@ class Request:
         return waiters
 
     def answer(self, error: StoreError | None = None) -> None:
-        """Set the outcome and wake who waits."""
+        """Set the outcome and wake all waiters."""
         self._error = error
         self._done = True
         self.data, self.extras = b"", None  # the ring has it now
@@ -110,7 +116,7 @@ class Request:
             for_each(self._waiters[:], _wake)
 
     def forget_waiters(self) -> None:
-        """Nobody is to be told: they are another process's."""
+        """In a forked child: wake no waiter, since all of them are threads of the parent."""
         self._waiters = None
 
 
@@ -133,7 +139,7 @@ def _call_once(entry: list[Callable[[], object]]) -> None:
 
 
 def call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    """Have a loop make a call, unless it was closed: then nobody is left to hear of it."""
+    """Have a loop make a call, unless it was closed: then nothing waits for the call any more."""
     with contextlib.suppress(Exception):
         loop.call_soon_threadsafe(call)
 
@@ -144,6 +150,12 @@ class BlockingRequest(Request):
     The producers of a batch are woken along a *chain*: the flusher wakes the first, and each wakes the next
     before it returns to its caller. The flusher is spared the wake-ups, and producers come to the
     interpreter lock one by one in place of all at once.
+
+    Attributes:
+        lock: taken, until the answer.
+        chain: the producers of the batch that are still asleep, the next one last; set by the answer.
+        abandoned: the thread was interrupted. A wake-up that meets this goes on to the next producer.
+        failure: the error of the message. `append` raises it; the `result` of other requests is not used here.
     """
 
     __slots__ = ("abandoned", "chain", "failure", "lock")
@@ -172,7 +184,7 @@ class Sleeper(Protocol):
 
 
 def pass_on(chain: list[SleeperT]) -> None:
-    """Wake the next producer of a batch; go on behind those who left.
+    """Wake the next producer of a batch, and pass over those that left.
 
     This relies on the interpreter lock: several threads may pass a chain on at once (each that left does), and each
     takes another request, as no thread and no signal comes between the look at the last one and its removal. One
@@ -284,7 +296,7 @@ def seconds_of(timeout: float) -> float:
 
 
 def cost_bytes(request: Request) -> int:
-    """What a request counts for at the publish buffer's cap."""
+    """The bytes of a request that count at the publish buffer's cap."""
     return request.size_bytes if request.extras is None else request.size_bytes + request.extras.size_bytes
 
 
@@ -311,7 +323,8 @@ def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> 
 
 
 def _answer_each(requests: Sequence[Request], error: StoreError | None) -> None:
-    """As `for_each` does it, of the requests that have an answer of their own: each submitted message comes here."""
+    """Answer all but blocked producers and coroutines. One that raises keeps no other from its answer, as in
+    `for_each`, which is written out here: each submitted message comes this way."""
     left, failed = iter(requests), None
     while True:
         try:

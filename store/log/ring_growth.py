@@ -47,7 +47,7 @@ def _drop_closed() -> None:
 
 
 class RingGrowth:
-    """Has the kernel provide pages behind the ends of a store's rings, in a thread of its own.
+    """Has the kernel provide pages past the ends of a store's rings, in a thread of its own.
 
     The thread begins when a ring first wants more. It works while nothing is appended: beside appends it cost them a
     tenth of their rate and more. It takes a twentieth of one processor and 40 MiB a second at the most, and no lock:

@@ -102,7 +102,7 @@ class Sealer:
                 lane, full = due
                 try:
                     if any(opened.segment is full.segment for opened in lane.view.open):
-                        self.seal_now(lane, full)  # else it is done: an interrupt came behind that
+                        self.seal_now(lane, full)  # else it is done: an interrupt came after that
                 except Exception as error:
                     failed[lane.index] = error
                     self._note_failure(lane.index, error)
@@ -140,7 +140,7 @@ class Sealer:
 
 
 def behind(lane: Lane) -> Behind | None:
-    """What a lane's newest footers say; None if it has none, or not the full one."""
+    """The contents of a lane's newest footers, for the next one; None if it has none, or not the full one."""
     sealed, groups = lane.view.sealed, lane.groups
     fulls, present = groups.look(sealed)
     if not sealed or not fulls or fulls[-1] < sealed[0].segment.sequence:

@@ -42,7 +42,7 @@ class Stream:
         self.low = 0
         self.hidden = 0
 
-    # Of the process that writes; a reader's is behind the writer.
+    # In the process that writes; those of a reader in another process lag behind.
 
     @property
     def next_offset(self) -> int:

@@ -18,7 +18,7 @@ OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
 
 
 class Promise(ABC, Generic[OutcomeT_co]):
-    """What a call promised that did not wait. The store alone makes these.
+    """The promise of a call that does not wait: its outcome comes later. The store alone makes these.
 
     It has the methods of a `concurrent.futures.Future`, except that it cannot be cancelled. It can be awaited in any
     event loop, more than once.

@@ -49,7 +49,7 @@ class Upkeep:
         sealer: gives full segments their footers.
         removal: retention.
         early: makes the full footers that it waits for.
-        lookers: called twice a second: what else there is to do.
+        lookers: calls that are made twice a second, and at `call_lookers`.
         reads_alone: of new segments, see `Segment`.
         last_error: why the last work that failed did so.
     """
@@ -131,7 +131,7 @@ class Upkeep:
     def next_segment(self, lane: Lane, at_least_bytes: int) -> Segment:
         """The lane's next segment, made on the spot if none is ready.
 
-        Raises StoreFull; FileNotFoundError where the store's files are gone: what comes behind would be lost as well.
+        Raises StoreFull; FileNotFoundError where the store's files are gone: later frames would be lost as well.
         """
         self._check_in_place(lane)
         self.sealer.make_way(lane)
@@ -228,7 +228,7 @@ class Upkeep:
                     self._try(look)
 
     def _try(self, task: Callable[[], Result]) -> Result | None:
-        """What a task says; None if it failed, which is told by `last_error`."""
+        """The result of a task; None if it failed, and `last_error` says why."""
         try:
             return task()
         except StoreFull as error:
@@ -282,7 +282,7 @@ class Upkeep:
                 self._mark(lane)
 
     def _give_way(self) -> None:
-        """Hold nobody up who wants to write to a sealed segment."""
+        """Give back leases that another program waits for: it wants to write to a sealed segment."""
         for lane in self._lanes:
             for segment in list(lane.mapped):
                 segment.give_way()
@@ -302,11 +302,11 @@ class Upkeep:
                 spares.keep_ahead()
 
     def call_lookers(self) -> None:
-        """Somebody in another process has come, or has left something to be looked at."""
+        """Wake the thread that calls the lookers: another process has come, or has left a commit."""
         self._wake_lookers.set()
 
     def look(self) -> None:
-        """A lane has got on: look soon whether it needs anything."""
+        """A lane has got on: wake the two threads that work for lanes."""
         self._wake.set()
         self._wake_ahead.set()
 

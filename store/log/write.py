@@ -29,8 +29,8 @@ class View(NamedTuple):
     Invariant: the sums are those of `sealed`. A view is made of the one before it, in steps for what has changed.
 
     Attributes:
-        sealed_bytes: of the sealed segments on disk.
-        sealed_messages: of them.
+        sealed_bytes: what the sealed segments take on disk.
+        sealed_messages: how many messages they have.
     """
 
     sealed: tuple[SealedSegment, ...] = ()
@@ -68,7 +68,7 @@ class FullSegment(NamedTuple):
     applied: bytes = b""  # the commits that the lane has, as a footer has them
 
 
-# Entries that readers see from now on, of one frame: the table, the first one, and the one behind the last.
+# Entries of one frame that readers see from now on: the table, the first entry, and the end (the last one plus 1).
 Shown = tuple[OpenTable, int, int]
 
 
@@ -96,7 +96,8 @@ class Write:
     """One write of whole blocks, and one force. `low` and `high` are lane positions.
 
     `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
-    `looks`: afterwards it is looked whether the segment's file is still where it was; else what is forced is lost.
+    `looks`: `settle` then checks that the segment's path still leads to the file. If it does not, all is lost that is
+    forced.
 
     Invariant: a force that covers earlier writes begins after all of them have ended. A force vouches for nothing that
     reaches the kernel after it began, and another thread may still be at an earlier write. So `perform` leaves such a
@@ -138,8 +139,14 @@ class Write:
 
 
 class Done(NamedTuple):
-    """What a completed write answered, what readers see by it, how many writes are thereby accounted for in log
-    order, and the segments that were filled."""
+    """The outcome of a completed write.
+
+    Attributes:
+        requests, cost_bytes: the number of requests that were answered, and their cost at the cap.
+        shown: the entries that readers see from now on.
+        writes: how many writes are accounted for by it, in log order: 0 while an earlier one is out.
+        full: segments whose last write this was: they can be sealed.
+    """
 
     requests: int
     cost_bytes: int
@@ -149,9 +156,12 @@ class Done(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A frame that is not wholly durable. Positions are lane positions; `ends` one a message.
+    """A frame that is not wholly durable. Positions are lane positions.
 
-    `payload`: where the first payload begins; None if the requests are not one plain message each.
+    Attributes:
+        ends: where each message ends; none for a barrier, which has `end` alone.
+        first_entry, table: of the frame's first message.
+        payload: where the first payload begins; None if the requests are not one plain message each.
     """
 
     requests: Sequence[Request]

@@ -15,7 +15,7 @@ WINDOWS_AHEAD = 8
 
 
 class FrameChunks(ChunkReader):
-    """A `ChunkReader` of some frames, without threads: who asks for a chunk reads it.
+    """A `ChunkReader` of some frames, without threads: the thread that asks for a chunk reads it.
 
     What lies across a border would be copied, so a chunk has whole frames, and a larger frame is a chunk of its own.
     What is not in the page cache is asked for some windows ahead, and the kernel reads it beside us. The file must not

@@ -75,7 +75,7 @@ class LaneLook:
                 yield from self._of_segment(source, entries, wanted, bounds, part_bytes)
 
     def check_compacted(self, disk: Disk, start: LogPosition) -> None:
-        """Was the log written anew since the position was taken? Raises LogOvertaken, also for who passes over gaps."""
+        """Was the log written anew since the position was taken? Raises LogOvertaken, with or without gaps allowed."""
         lane = self._lane
         if start.segment < self.begin.segment and start.segment < read_compacted(
             disk, lane.folder, lane.index, self._store_id

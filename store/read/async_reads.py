@@ -99,9 +99,11 @@ class Wanted(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What a read has found; and from before it looked, the queue's next offset and its lane's sealed segments.
+    """The messages that a read has found.
 
-    `is_all`: nothing is there between what was found and that next offset.
+    Attributes:
+        following, sealed: from before it looked, the queue's next offset and its lane's sealed segments.
+        is_all: no message lies between the last one that was found and `following`.
     """
 
     found: list[Message]

@@ -51,10 +51,9 @@ class Columns(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Ranges of a segment's file that become one another's neighbours in a buffer.
+    """Ranges of a segment's file that are put into a buffer, one after the other.
 
     Attributes:
-        segment: whose.
         is_recent: the ring has them.
         begins, ends: positions in the segment.
     """
@@ -66,9 +65,9 @@ class Pieces(NamedTuple):
 
 
 class Bulk:
-    """Reads from the ring and the device. Any number of threads may use it.
+    """Reads from the ring, mappings and the device into one buffer. Any number of threads may use it.
 
-    It answers only for messages that are whole and in their places; else the answer is None, as that of `Straight`.
+    It is a shortcut: `Reader` has the contract. Messages with optional columns are left to the long way.
     """
 
     def __init__(self, finder: Finder, counters: ReadCounters, buffers: BufferPool, few: Few) -> None:
@@ -179,7 +178,7 @@ def _split(ring: Ring, part: Columns) -> list[Columns]:
 def _pieces(
     ring: Ring, parts: list[Columns], starts: Int64s, lengths: Int64s, borders: Int64s
 ) -> tuple[list[Pieces], Int64s, int]:
-    """What is read for each part, where each message lies in the buffer then, and the buffer's bytes."""
+    """The ranges to read for each part, the place of each message in the buffer, and the buffer's size in bytes."""
     ends = starts + lengths
     gaps = starts[1:] - ends[:-1]
     apart = (gaps < 0) | (gaps > GAP_BYTES)

@@ -69,7 +69,7 @@ class LaneFeed:
         * `_next[number]` is the offset of the stream's next message that was not handed out.
 
     Attributes:
-        wake_above: for who sleeps until there is more: until the lane is durable beyond this lane position.
+        wake_above: for a thread that sleeps until the lane is durable beyond this lane position.
     """
 
     def __init__(self, lane: Lane, lanes: int) -> None:

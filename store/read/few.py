@@ -21,9 +21,9 @@ from .straight import MOST_MESSAGES, Straight
 
 
 class Few:
-    """Reads from the ring and the device. Any number of threads may use it.
+    """Reads by the table of the lane's places, else by parts as `Straight` does. Any number of threads may use it.
 
-    It answers only for messages that are whole and in their places; else the answer is None, as that of `Straight`.
+    It is a shortcut: `Reader` has the contract. Messages with optional columns are left to the long way.
     """
 
     def __init__(self, straight: Straight, buffers: BufferPool) -> None:

@@ -21,16 +21,16 @@ RUN_MESSAGES = 16384  # a longer run is cut: its places are lists
 class Finder:
     """Looks into the views of lanes. Has no state; any number of threads may use it.
 
-    A footer that is damaged, and cannot be made again of its frames, costs what only it can tell: StoreCorrupt is
-    raised for messages that it may have, and for nothing else.
+    A footer may be damaged, and its frames too, so that it cannot be made again. StoreCorrupt is then raised for
+    messages that this segment may have, and for no others.
     """
 
     def bounds(self, stream: Stream) -> tuple[int, int]:
         """(first, next): the offsets that can be read are first .. next - 1. Never raises for damage.
 
-        The messages of an oldest segment whose index is lost are not counted: `first` is the first one behind them.
+        The messages of an oldest segment whose index is lost are not counted: `first` is the first one after them.
         """
-        low = stream.low  # before the view: what is trimmed later may reach behind it
+        low = stream.low  # before the view: a later trim may reach past its end
         view, number = stream.lane.view, stream.number
         if number < 0:
             return 0, 0
@@ -118,7 +118,7 @@ class Finder:
 
 
 def first_offset(lane: Lane, view: View, number: int, at: int = 0) -> int:
-    """The first offset of a stream that can be found in a view, from a sealed segment on; 0 if none."""
+    """The first offset of a stream that can be found in a view, from the sealed segment `at` on; 0 if none."""
     if not view.sealed:
         return _first_open(view, number)
     try:
@@ -188,16 +188,14 @@ def _all_runs(stream: Stream, view: View, offset: int, limit: int, index: int) -
         else:  # of many segments that have nothing of this stream
             index = max(index + 1, _where(lane, view, number, offset))
     if limit > 0:
-        # A repair may have left a gap behind the sealed ones. Between open ones there is none: what looks like
-        # one is not durable yet.
+        # A repair may have left a gap after the sealed ones. Between open ones there is none: messages that seem to
+        # be missing there are not durable yet.
         yield from _open_runs(view.open, number, max(offset, _first_open(view, number)), limit)
 
 
 def _where(lane: Lane, view: View, number: int, offset: int) -> int:
-    """Index of the sealed segment that has an offset of a stream, or where it goes on behind it; their number if none.
-
-    One whose index is lost counts as one without messages: then the answer is in front of it.
-    """
+    """As `Groups.where`, also around damage: a segment whose index is lost counts as one without messages, and the
+    answer is then before it."""
     try:
         return lane.groups.where(view.sealed, number, offset)
     except StoreCorrupt:

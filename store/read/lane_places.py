@@ -28,16 +28,16 @@ from .long_messages import LongMessages
 from .named_rows import QUEUE, QUEUE_BYTES, Layout, NamedRows
 from .sources import LOW_32, ReadCounters
 
-# Number of the segment (and so many more as there are segments, if the message is longer than a window of a mapping),
-# position in it, length, checksum.
+# Index of the segment among the table's (plus their number for a message that is longer than a window of a mapping: see
+# `LongMessages`), position in the segment, length, checksum.
 ROW = Struct("=4I")
 ROW_BYTES = ROW.size
 STREAM_BYTES = 16
 MOST_MESSAGES = 1024  # of a call; the lock is not held for longer ones
-NEVER = -(1 << 33)  # of a segment that the ring has nothing of: no position in it makes a lane position of this
+NEVER = -(1 << 33)  # the base of a segment outside the ring: plus any position, it is below all lane positions
 COPY_MASK = COPY_BYTES - 1
 RENAME_CALLS = 1024  # after a trim: to make the names of 20,000 queues again costs as much as a few hundred calls
-PLACES_A_CALL = 8  # and of more queues more
+PLACES_A_CALL = 8  # of more queues: a call for each so many places of the layout
 
 _ROW, _ROWS, _STREAM, _QUEUE = ROW.unpack_from, ROW.iter_unpack, Struct("=3q").unpack_from, QUEUE.unpack_from
 _NO_PLACES = (0, 0)
@@ -96,7 +96,7 @@ class LanePlaces(Item):
         self._count, self._oldest = len(segments), segments[0].sequence
         self._segments: list[Segment | LongMessages] = [*segments, *map(LongMessages, segments)]
         self._bases = 2 * [NEVER if segment.base is None else segment.base for segment in segments]
-        # No message lies before the one lane position, or behind the other. Segments that a bulk commit attached are in
+        # No message lies before the one lane position, or after the other. Segments that a bulk commit attached are in
         # no ring, and may lie between two that are: then each place is looked at.
         self._first, self._behind = self._bases[0], self._bases[-1] + segments[-1].header.capacity_bytes
         known = [at for at, base in enumerate(self._bases[: self._count]) if base != NEVER]
@@ -116,7 +116,7 @@ class LanePlaces(Item):
     def copied(self, stream: Stream, offset: int, limit: int, found: dict[int, bytes]) -> bool:
         """Add copies of a stream's messages with right checksums to `found`, which is empty, from `offset` on.
 
-        It ends before what it cannot have: what is neither in the ring nor in memory otherwise, and what is not here.
+        It stops at the first message that is not in this table, or not in memory as far as this process knows.
         True if `found` has all messages that there are, up to `limit`.
         """
         lane, number = stream.lane, stream.number
@@ -189,7 +189,7 @@ class LanePlaces(Item):
             self._names = names.renewed(lane)
 
     def _copied(self, ring: Ring, row: int, end: int, found: dict[int, bytes]) -> int:
-        """Add copies of messages with right checksums, from `row` on: the row behind them."""
+        """Add copies of messages with right checksums, from `row` on; return the row after the last one."""
         low = ring.low
         if low <= self._first:
             return self._recent(ring, low, row, end, found)
@@ -199,7 +199,7 @@ class LanePlaces(Item):
                 row = self._mapped(row + 1, end, found)
             return row
         which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
-        if self._bases[which] + at >= low and not self._is_split:  # the ring has all behind it as well
+        if self._bases[which] + at >= low and not self._is_split:  # the ring has all later ones as well
             return self._recent(ring, low, row, end, found)
         row = self._mixed(ring, low, row, end, found)
         while row < end and self._asked(row, low, found):
@@ -209,10 +209,10 @@ class LanePlaces(Item):
     def _mixed(  # noqa: PLR0912, PLR0915  # in one loop: most calls of many queues have messages of each kind
         self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]
     ) -> int:
-        """As `_copied`, without system calls. The ring has what lies at `low` and behind it."""
+        """As `_copied`, of the ring (from `low` on), mappings and kept windows; without system calls."""
         bases, segments = self._bases, self._segments
         origin, size, memory = ring.shape
-        lap = low - (low - origin) % size  # where the ring's memory begins; again a size behind it
+        lap = low - (low - origin) % size  # where the ring's memory begins; again a size after it
         begun = index = len(found)
         mapped = mapped_bytes = recent_bytes = 0
         least = NOWHERE
@@ -256,7 +256,7 @@ class LanePlaces(Item):
                         if length < least:  # noqa: PLR1730  # as above
                             least = length
                     index += 1
-            except IndexError:  # behind the end of a file
+            except IndexError:  # past the end of a file
                 pass
         recent = index - begun - mapped
         if recent and ring.low > low and self._lose_overtaken(ring.low, low, row, begun, found):
@@ -269,7 +269,7 @@ class LanePlaces(Item):
     def _lose_overtaken(self, now: int, low: int, row: int, begun: int, found: dict[int, bytes]) -> bool:
         """Whether the ring had messages from `low` on, and lost some while they were copied: `row` is number `begun`.
 
-        They and all behind them are then taken out.
+        They and all later ones are then taken out.
         """
         first = row
         while self._position(first) < low:  # lane positions only rise
@@ -281,7 +281,7 @@ class LanePlaces(Item):
         return True
 
     def _recent(self, ring: Ring, low: int, row: int, end: int, found: dict[int, bytes]) -> int:
-        """Add copies of messages with right checksums, all in the ring from `low` on: the row behind them."""
+        """As `_mixed`, of messages that are all in the ring: it needs no lock and no clock."""
         bases = self._bases
         origin, size, memory = ring.shape
         lap = low - (low - origin) % size
@@ -305,7 +305,7 @@ class LanePlaces(Item):
         return row + index
 
     def _mapped(self, row: int, end: int, found: dict[int, bytes]) -> int:
-        """As `_recent`, of messages of which the ring has none: to ask for each where it lies would show."""
+        """As `_mixed`, of messages that are all older than the ring: one test a message less."""
         segments, begun = self._segments, len(found)
         index, size, least = begun, 0, NOWHERE
         with MAPS.lock:
@@ -347,7 +347,7 @@ class LanePlaces(Item):
         return position
 
     def _asked(self, row: int, low: int, found: dict[int, bytes]) -> bool:
-        """Add a message in front of `low` by a system call, if the kernel was asked for its windows, and had them."""
+        """Add a message older than the ring by a system call, if the page cache should have it: see `were_asked`."""
         which, at, length, checksum = _ROW(self._rows, ROW_BYTES * row)
         segment = self._segments[which]
         try:
@@ -374,7 +374,7 @@ class LanePlaces(Item):
         return index[at] <= index[at + 1] + offset < index[at + 2]
 
     def _ends_at(self, fit: _Fit, number: int, offset: int) -> bool:
-        """Whether a stream has no messages from `offset` on, which is behind its messages here; False: not known."""
+        """Whether a stream has no messages from `offset` on, which is after its messages here; False: not known."""
         for opened in fit.newer:
             row = opened.table.row(number)
             if row is not None and row[0] + len(row[1]) > offset:

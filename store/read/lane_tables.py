@@ -1,4 +1,4 @@
-"""When the table of a lane's places is made: once the reads that went without it have cost as much as it does."""
+"""Deciding when the table of a lane's places is made: once reads without it have cost as much as its making."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Wait:
     """How long until a lane's table is made.
 
     Attributes:
-        calls: that have gone without since the last one was made. Of the newest segment each message counts as one:
-            nobody counts its calls, and those of one message are what the table is for.
+        calls: that have gone without since the last one was made. Calls that the newest segment answers are not
+            counted; each of their messages counts as a call (`sampled`), since the table is for calls of one message.
         due: calls from which on it is looked whether it is worth it.
         newest, visible: the newest segment at some time, and its messages then. Reads of later ones ask for no table:
             whoever keeps up with the log would ask for another one all the time.
@@ -78,7 +78,7 @@ class LaneTables:
         """Make the table if that is worth it by now. A thread that finds another one at it goes on without."""
         if self._makes or not lane.ring.is_own:
             return
-        # No lock: an interrupt behind its taking would leave it taken. Two tables at a time do no harm.
+        # No lock: an interrupt after its taking would leave it taken. Two tables at a time do no harm.
         self._makes = True
         try:
             view = lane.view

@@ -1,4 +1,4 @@
-"""What a table of places has in place of a segment, for messages that are longer than a window of its mapping."""
+"""A stand-in for a segment in a table of places, for messages that are longer than a window of its mapping."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ..segment.segment import Segment
 
 
 class LongMessages:
-    """Of a segment's long messages: as the segment, but that they are never copied from its mapping."""
+    """As the segment, for its long messages: it has no mapping (`leased` is None), so they are read by other ways."""
 
     leased: LeasedMap | None = None
 

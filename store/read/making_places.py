@@ -110,7 +110,7 @@ def _sealed_part(segment: Segment, kept: KeptPlaces) -> _Part:
 
 
 def _open_part(opened: OpenSegment) -> _Part:
-    """What readers may see of an open segment."""
+    """The messages of an open segment that readers may see."""
     segment, table = opened
     firsts, count = table.first_offsets(), table.visible
     if not count:
@@ -124,9 +124,8 @@ def _open_part(opened: OpenSegment) -> _Part:
 
 
 def _index_of(parts: Sequence[_Part]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """(2 * streams + 2,) where a stream's rows begin at 2 n, and what makes a row of an offset at 2 n + 1.
-
-    And (streams,) which have a gap in their offsets: they have no rows.
+    """(2 * streams + 2,): at 2 n the first row of stream n, at 2 n + 1 the number that makes a row of an offset of it
+    (row = number + offset). And (streams,): True for a stream with a gap in its offsets, which has no rows.
     """
     streams = max([len(part.counts) for part in parts])
     first, following, count = np.full(streams, -1, np.int64), np.zeros(streams, np.int64), np.zeros(streams, np.int64)

@@ -13,7 +13,7 @@ from ..format.hidden import is_hidden
 from ..log.lane import Lane
 from ..log.streams import Stream
 
-QUEUE = Struct("=qII")  # the first offset that can be read here, its row, and how many there are
+QUEUE = Struct("=qII")  # the first offset of a queue that can be read here, its row, and how many messages follow
 QUEUE_BYTES = QUEUE.size
 NAME_BYTES = QUEUE_BYTES + 4  # with the stream's number
 TOPIC_BYTES = 250  # of a dict, with the pair
@@ -28,7 +28,7 @@ class Layout(NamedTuple):
 
     Attributes:
         streams: how many the lane had, the hidden ones as well.
-        topics: the first place of a topic, and the one behind its last.
+        topics: the first place of a topic, and the one after its last.
         numbers, places: (n,) of each queue that has a place, the number of its stream and the place.
         size: how many places there are.
     """
@@ -64,7 +64,7 @@ class Layout(NamedTuple):
 
 
 class NamedRows(NamedTuple):
-    """What of a table's rows can be read, by topic and queue id, until a stream is trimmed.
+    """The rows of a table that can be read, by topic and queue id; valid until a stream is trimmed.
 
     Attributes:
         shown: how often the lane's lows had moved (`Trims.shown`) before they were looked at.

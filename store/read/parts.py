@@ -16,15 +16,16 @@ from ..segment.windows import SPARSE_BYTES
 if TYPE_CHECKING:
     pass
 
-# Some messages of a segment: the entries, and the position, length and checksum of entry n at 3 n, 3 n + 1, 3 n + 2.
-# And whether the stream's messages lie far apart.
 FEW_EMPTY = 4  # segments in a row that have nothing of a stream: then it is searched where it goes on
 
+# Some messages of a segment: the segment, a flat table with the position, length and checksum of entry n at 3 n,
+# 3 n + 1 and 3 n + 2, the entries, and whether the stream's messages lie far apart.
 Part = tuple[Segment, Sequence[int], Sequence[int], bool]
 
 
 def find_parts(lane: Lane, view: View, number: int, offset: int, limit: int) -> list[Part] | None:
-    """Where the messages lie, from `offset` on; None if the first one, or the way to another, is not there."""
+    """Where up to `limit` messages from `offset` on lie. None if there is none, or a gap or a wrong index comes before
+    the last one. Raises StoreCorrupt."""
     parts: list[Part] = []
     at, end = offset, offset + limit
     opened = len(view.open)
@@ -53,7 +54,7 @@ def find_parts(lane: Lane, view: View, number: int, offset: int, limit: int) -> 
 
 
 def _sealed_parts(lane: Lane, view: View, number: int, at: int, end: int, parts: list[Part]) -> int:
-    """Add what the sealed segments have; the offset behind it, -1 if it cannot be told. Raises StoreCorrupt."""
+    """Add the parts of sealed segments; return the next offset, -1 where they do not tell it. Raises StoreCorrupt."""
     sealed, empty = view.sealed, 0
     index = lane.groups.where(sealed, number, at)
     while index < len(sealed):
@@ -78,12 +79,12 @@ def _sealed_parts(lane: Lane, view: View, number: int, at: int, end: int, parts:
 
 
 def cut_parts(ring: Ring, parts: list[Part]) -> list[Part]:
-    """The parts, cut where the ring begins."""
+    """The parts, of which one may be cut in two where the ring begins: then each is in the ring, or out of it."""
     for index, (segment, flat, entries, is_sparse) in enumerate(parts):
         base = segment.base
         if base is not None:
             if base + flat[3 * entries[0]] >= ring.low:
-                break  # and so are all behind it
+                break  # and so are all later ones
             if base + flat[3 * entries[-1]] >= ring.low:
                 older = entries[: bisect_left(entries, ring.low - base, key=lambda entry: flat[3 * entry])]
                 newer = entries[len(older) :]

@@ -28,7 +28,7 @@ class Picks(NamedTuple):
     Attributes:
         batch: in the order in which they were asked for.
         rows: (m,) for each the number of the place that asked for it; ascending.
-        looked: how many places these are, from the first one on; the messages of those behind do not fit.
+        looked: how many places these are, from the first one on; the messages of later ones do not fit.
     """
 
     batch: MessageBatch

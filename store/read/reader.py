@@ -1,4 +1,4 @@
-"""Reading by stream and offset: what the finder finds is fetched from the sources and given in the shape wanted."""
+"""Reading by stream and offset: a call goes through its shortcuts, and then the long way, over finder and sources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ Found = TypeVar("Found")
 
 
 class AskedFirst(Protocol):
-    """What may have messages without a look at the log, and wants to know how far streams are read."""
+    """The message cache (`cached.MessagesFirst`): it may have messages without a look at the log, and is told how far
+    streams were read."""
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
         """As `Reader.get_range`; None if only the log can say what there is."""
@@ -43,9 +44,21 @@ class AskedFirst(Protocol):
 
 
 class Reader:
-    """Reads of one store, from a list of sources. Has no state but its counters and spare buffers.
+    """Reads of one store. Has no state but its counters and spare buffers. Any number of threads may use it.
 
-    Any number of threads may use it.
+    Each call asks its ways in this order, until one has an answer:
+        * `get_range`: the table of the lane's places (`LanePlaces`; the rest of a call goes on as without it), the
+          newest segment and the ring (`_newest`), `Straight`, the long way (`_range`);
+        * `read`: `Few`, which asks the table as well, then the long way (`_messages`);
+        * `read_batch`: `Recent`, `Bulk` (which has `Few` for few messages), then the long way (`_batch`);
+        * `read_at`: `picks_of`.
+
+    *The long way* takes runs from `Finder.runs` and bytes from `Sources.payloads`. It has all that can be read, and
+    raises the errors. All other ways are shortcuts, with one contract: they give messages that are whole, in their
+    places and right by their checksums, up to the limit or the end of the queue. Where that cannot be (damage, a gap
+    that a repair left, a removed segment, a ring that has overtaken the reader; for `read` and `read_batch` optional
+    columns as well), they answer None. The table of places stops there. A store with caches has `_newest` and the long
+    way alone.
     """
 
     def __init__(self, sources: Sources | None = None, first: AskedFirst | None = None) -> None:
@@ -74,7 +87,7 @@ class Reader:
         return self.finder.bounds(stream)
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
-        """{index: data}: index 0 is the message at `offset`."""
+        """{index: data}: index 0 is the message at `offset`; a hole that a repair left has no index."""
         lane = stream.lane
         table: LanePlaces | None = lane.held.places.get(lane.index)
         if table is None:
@@ -83,13 +96,13 @@ class Reader:
         return found if table.copied(stream, offset, limit, found) else self.rest_of(stream, offset, limit, found)
 
     def rest_of(self, stream: Stream, offset: int, limit: int, found: dict[int, bytes]) -> dict[int, bytes]:
-        """What `get_range` gives, once the table of the lane's places has given what it can have."""
+        """The answer of `get_range`; `found` has the messages that the table of the lane's places has given."""
         count = len(found)
         if not count:
             return self._from_log(stream, offset, limit)
         try:
             rest = self._from_log(stream, offset + count, limit - count)
-        except StoreCorrupt:  # of damage behind the first message: the result ends before it
+        except StoreCorrupt:  # of damage after the first message: the result ends before it
             return found
         except OffsetOutOfRange:  # a trim or retention came in between: the error has the offset that was asked for
             return self._from_log(stream, offset, limit)
@@ -97,7 +110,7 @@ class Reader:
         return found
 
     def _from_log(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
-        """What `get_range` gives, without the table of the lane's places."""
+        """The answer of `get_range` without the table of the lane's places."""
         found = self._newest(stream, offset, limit)
         if found is None and self._straight is not None:
             found = self._straight.get_range(stream, offset, limit)
@@ -133,10 +146,7 @@ class Reader:
         return found
 
     def _newest(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
-        """`get_range` of what the newest segment and the ring have, in as few steps as it can be done.
-
-        None where it does not have all of them, whole: the long way then reads them, or says what is wrong.
-        """
+        """`get_range` of messages that the newest segment and the ring have, in as few steps as possible; else None."""
         lane, number = stream.lane, stream.number
         opened, ring = lane.view.open, lane.ring
         row = opened[-1].table.row(number) if opened else None

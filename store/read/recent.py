@@ -32,7 +32,8 @@ Int64s = npt.NDArray[np.int64]
 class Recent:
     """Reads from the newest segment and the ring. Any number of threads may use it.
 
-    It answers only for messages that are whole and in their places; else the answer is None, as that of `Bulk`.
+    It is a shortcut: `Reader` has the contract. It answers None also for messages outside of these two, for optional
+    columns, and where a call has more than `max_bytes`.
     """
 
     def __init__(self, counters: ReadCounters, buffers: BufferPool) -> None:
@@ -55,7 +56,7 @@ class Recent:
     def _few(
         self, stream: Stream, opened: OpenSegment, offset: int, entries: array[int], max_bytes: int
     ) -> MessageBatch | None:
-        """One by one."""
+        """Of few messages: lists, a copy and a checksum for each."""
         (segment, table), ring = opened, stream.lane.ring
         flat, base = table.flat, segment.base
         places = [3 * entry for entry in entries]
@@ -83,7 +84,7 @@ class Recent:
     def _many(
         self, stream: Stream, opened: OpenSegment, offset: int, entries: array[int], max_bytes: int
     ) -> MessageBatch | None:
-        """As columns."""
+        """Of more messages: arrays; bytes of the ring's `span` if it has one, which needs no copy and no checksum."""
         segment, table = opened
         index = np.frombuffer(entries, np.uint32)
         rows, base = table.rows_of(index), segment.base

@@ -76,7 +76,7 @@ class ReadCounters:
             self.device_least_bytes = least
 
     def count_device(self, lengths: Sequence[int], least: int, size: int, calls: int) -> None:
-        """Of messages, of which the shortest has `least` bytes, these lengths were read: `size` in all, in `calls`."""
+        """Count `calls` system calls for messages of these lengths: `size` bytes with gaps. `least`: the shortest."""
         self.device_messages += len(lengths)
         self.device_payload_bytes += sum(lengths)
         if self.device_least_bytes is None or least < self.device_least_bytes:
@@ -153,7 +153,7 @@ class DeviceSource(Source):
 
 
 class Sources:
-    """Sources in the order in which they are asked, each for what the ones before did not have.
+    """Sources in the order in which they are asked, each for the messages that the ones before did not have.
 
     Invariants:
         * the last one has everything;
@@ -207,7 +207,7 @@ class Sources:
         return [found[index] for index in range(len(run))]
 
     def _damage(self, stream: Stream, run: Run, datas: list[bytes]) -> Exception:
-        """What to raise when the bytes are not those that were written."""
+        """The error for bytes that are not those that were written."""
         segment = run.segment
         segment.check_open()
         if segment.removed:  # retention took the segment while it was read

@@ -22,16 +22,14 @@ from .sources import LOW_32, ReadCounters
 
 MOST_MESSAGES = 1024  # of a call; a longer one wants its bytes in chunks
 
-Direct = dict[int, list[bytes]]  # what was read past the page cache, by the number of its part
+Direct = dict[int, list[bytes]]  # messages that were read past the page cache, by the number of their part
 Spans = list[tuple[int, int]]  # begin and end of messages that were copied from a mapping, among those found
 
 
 class Straight:
-    """Reads from the ring and the device. Any number of threads may use it.
+    """Reads from the ring, mappings and the device, one part after the other. Any number of threads may use it.
 
-    It answers only for messages that are whole and in their places. After damage, at a gap that a repair left, where a
-    segment was taken away meanwhile or the ring has overtaken the reader, the answer is None: the long way then does
-    it, or says what is wrong.
+    It is a shortcut: `Reader` has the contract.
     """
 
     def __init__(self, counters: ReadCounters) -> None:
@@ -113,7 +111,7 @@ class Straight:
         for number, (segment, flat, entries, is_sparse) in enumerate(islice(parts, first, None), first):
             base = segment.base
             if base is not None and base + flat[3 * entries[0]] >= ring.low:
-                break  # and so are all behind it
+                break  # and so are all later ones
             file = _file_past_cache(segment, flat, entries) if is_sparse and not reads.is_refused else None
             if file is not None:
                 alone.append((number, file))

@@ -51,7 +51,7 @@ def _in_all_sealed(stream: Stream, sealed: Sequence[SealedSegment], time_ms: int
             found = _in_sealed(one, number, time_ms, low)
             if found is not None:
                 return found
-        # It goes on where the next offset is: in the next one, or behind some that have nothing.
+        # It goes on where the next offset is: in the next one, or after some that have nothing.
         index += 1
         if count == 0 or first + count > low:
             index = _where(stream.lane, sealed, number, max(low, first + count), index)
@@ -59,7 +59,7 @@ def _in_all_sealed(stream: Stream, sealed: Sequence[SealedSegment], time_ms: int
 
 
 def _where(lane: Lane, sealed: Sequence[SealedSegment], number: int, offset: int, index: int) -> int:
-    """Where a stream goes on with an offset, from an index on; damage that hides it is met segment by segment."""
+    """As `Groups.where`, from an index on; damage that hides it is met segment by segment."""
     try:
         return max(0, index, lane.groups.where(sealed, number, offset))
     except StoreCorrupt:
@@ -79,7 +79,7 @@ def _in_sealed(sealed: SealedSegment, number: int, time_ms: int, low: int) -> in
 
 
 def _in_open(opened: OpenSegment, number: int, time_ms: int, next_offset: int, low: int) -> tuple[int | None, int]:
-    """The offset, if it is here and not below `low`, and the offset behind what is here."""
+    """The offset, if it is here and not below `low`, and the first offset after this segment."""
     row = opened.table.row(number)
     entries = None if row is None else row[1][:]  # a copy: it may become longer
     if row is None or not entries:

@@ -34,10 +34,10 @@ NAP_S = 0.02  # between two looks where there are no timers
 
 
 class Missing(NamedTuple):
-    """What a read still waits for: messages from `offset` on.
+    """The messages that a read still waits for, from `offset` on.
 
     Attributes:
-        messages, size_bytes: both must have come; 0 or less where that is no matter.
+        messages, size_bytes: both must have come; 0 or less: it has enough of that.
         room_bytes: when so many bytes have come the read is full, whatever else is missing.
         sealed: the lane's sealed segments before the read looked; None where the queue was unknown.
         begin: the read's offset. If it is trimmed meanwhile the read is over.
@@ -56,7 +56,7 @@ class Missing(NamedTuple):
         return self.room_bytes <= 0 or (self.messages <= 0 and self.size_bytes <= 0)
 
 
-Condition: TypeAlias = "Missing | Callable[[], bool]"  # what has to come, or what says that something has
+Condition: TypeAlias = "Missing | Callable[[], bool]"  # the messages that have to come; or a call that says so
 
 
 class WaitingRead(DelayedOperation):
@@ -78,7 +78,7 @@ class WaitingRead(DelayedOperation):
         self._condition = condition
 
     def try_complete(self) -> bool:
-        """Whether it has come. In the thread that has made it durable; never reads the device."""
+        """Whether the messages have come. The thread that made them durable calls it: it never reads the device."""
         condition = self._condition
         return self._has_come(condition) if isinstance(condition, Missing) else condition()
 
@@ -157,7 +157,7 @@ class LoopBells:
 
 
 def set_all(futures: Sequence[asyncio.Future[None]]) -> None:
-    """Wake those who await these futures; within their loop."""
+    """Wake the coroutines that await these futures; within their loop."""
     for future in futures:
         if not future.done():  # nor was its task cancelled
             future.set_result(None)

@@ -28,8 +28,8 @@ class Window(Item):
 class Copies:
     """The kept windows of one segment. Any number of threads may use it.
 
-    What is durable does not change. What a window had behind that, may be of no use: then it is copied again. So who
-    takes a message from a window compares its checksum.
+    Durable bytes do not change. Bytes of a window past the durable end may be stale: a wrong checksum tells, and the
+    window is copied again. So each reader of a window compares checksums.
 
     Attributes:
         windows: those that are kept, by number.

@@ -17,7 +17,7 @@ ROWS_A_STREAM = 8  # of small footers: more are not looked at for one stream tha
 
 
 def firsts_in(sealed: Sequence[SealedSegment], numbers: Int64s) -> Int64s | None:
-    """(n,) What `Groups.first_from` tells of each stream, -1 where that is None.
+    """(n,) The answer of `Groups.first_from` for each stream, -1 where that is None.
 
     None in place of all if footers are damaged, or the small ones before the first full one have too many rows:
     then each stream is to be searched for. Raises OSError.

@@ -2,7 +2,7 @@
 
 A full footer tells of every stream how far it has got, and in which of the segments before it, back to the full one
 before, the stream has messages. So a search is a bisection over the full footers, then one over those segments of a
-single group that have the stream. Behind the newest full footer the same is kept in memory.
+single group that have the stream. For the segments after the newest full footer this is kept in memory (`present`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class Groups:
     """The groups of one lane's sealed segments. Any number of threads may ask.
 
     Invariants:
-        * `_known` is replaced as a whole: the sequences of the full footers, ascending, up to a segment, and what is
-          present behind the last of them. It has all from `_since` on; an older view is looked at by itself;
-        * it grows by whole views alone, in which no segment behind `_known` is missing.
+        * `_known` is replaced as a whole: the sequences of the full footers, ascending, up to a segment, and the
+          streams of the segments after the last of them. It has all from `_since` on; an older view is looked at by
+          itself;
+        * it grows by whole views alone, in which no segment after those of `_known` is missing.
 
     Attributes:
         wants_full: the newest full footer's segment is to be removed: the next one is to be full.
@@ -51,15 +52,15 @@ class Groups:
         self.wants_full = False
 
     def begin(self, sealed: Sequence[SealedSegment], present: Present | None) -> None:
-        """The lane's segments, by the opening; `present`: behind the newest full footer, if it knows that."""
+        """The lane's segments, by the opening; `present`: of those after the newest full footer, if it knows that."""
         fulls = [one.segment.sequence for one in sealed if one.record.full]
         if present is not None and fulls[-1:] == [present.begin] and present.end == sealed[-1].segment.sequence:
             self._known = fulls, present
 
     def look(self, sealed: Sequence[SealedSegment]) -> Known:
-        """The full footers up to the end of a view's sealed segments, and the streams of those behind the last one.
+        """The full footers up to the end of a view's sealed segments, and the streams of those after the last one.
 
-        `sealed`: all that the view has. What is present may go on behind the view. Raises OSError.
+        `sealed`: all that the view has. `Present` may know later segments than the view. Raises OSError.
         """
         known = self._known
         end = sealed[-1].segment.sequence if sealed else known[1].end
@@ -74,7 +75,7 @@ class Groups:
         fulls = known[0]
         if sealed and sealed[0].segment.sequence < self._since:
             return _with(([], Present.since(0)), sealed)
-        if fulls and fulls[-1] > end:  # an older view: what is present behind a later full footer tells nothing of it
+        if fulls and fulls[-1] > end:  # an older view: `Present` after a later full footer tells nothing of it
             fulls = fulls[: bisect_right(fulls, end)]
             return fulls, self._group(sealed, fulls[-1] if fulls else 0, end)
         return known
@@ -97,7 +98,7 @@ class Groups:
         self._older = {**older, present.begin: present}
 
     def _group(self, sealed: Sequence[SealedSegment], begin: int, end: int) -> Present:
-        """What is present behind the full footer of the segment `begin`, up to the segment `end`, by small footers."""
+        """`Present` after the full footer of the segment `begin`, up to the segment `end`, by small footers."""
         found = self._older.get(begin)
         if found is None or found.end < end:
             found = Present.since(begin)
@@ -110,9 +111,9 @@ class Groups:
     # -- searching ------------------------------------------------------------------------------------
 
     def where(self, sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
-        """Index of the segment that has an offset of a stream, or where it goes on behind it, or the one before; their
-        number if nowhere.
+        """Index of the segment from which a reader looks for a stream's messages from `offset` on: none before has any.
 
+        It has the message itself, or ends before it, or begins after it (a gap). `len(sealed)`: no segment has any.
         Raises StoreCorrupt where damage hides that.
         """
         if not sealed:
@@ -128,7 +129,7 @@ class Groups:
                     at = middle + 1
                 else:
                     high = middle
-            return max(at - 1, 0)  # it may end before the offset: whoever reads looks at what it has in any case
+            return max(at - 1, 0)  # it may end before the offset: a reader looks at its messages in any case
         fulls, present = self.look(sealed)
         low, high = bisect_left(fulls, sealed[0].segment.sequence), len(fulls)
         if high - low == len(sealed):
@@ -234,7 +235,7 @@ class _Indexes(Sequence[int]):
 
 
 def _with(known: Known, sealed: Sequence[SealedSegment]) -> Known:
-    """What is known with the segments of a view added that are behind."""
+    """`known`, with the later segments of a view added."""
     fulls, present = known
     begin = bisect_right(sealed, present.end, key=lambda one: one.segment.sequence)
     fresh = sealed[begin:]
@@ -246,7 +247,7 @@ def _with(known: Known, sealed: Sequence[SealedSegment]) -> Known:
 
 
 def _grown_by(present: Present, small: Sequence[SealedSegment]) -> Present:
-    """What is known with the streams of some small footers added."""
+    """`present`, with the streams of some small footers added."""
     for one in small:
         numbers = None
         with suppress(StoreCorrupt):
@@ -308,7 +309,7 @@ def _first_of(full: SealedSegment, number: int) -> int | None:
 
 
 def index_of(sealed: Sequence[SealedSegment], sequence: int) -> int:
-    """The index of the segment with this number, or of the first one behind it."""
+    """The index of the segment with this number, or of the first one after it."""
     at = sequence - sealed[0].segment.sequence  # as long as no segment between them was given up
     if 0 <= at < len(sealed) and sealed[at].segment.sequence == sequence:
         return at
@@ -321,9 +322,9 @@ def index_of(sealed: Sequence[SealedSegment], sequence: int) -> int:
 def offsets_behind_sealed(
     sealed: Sequence[SealedSegment], end: int, known: tuple[int, npt.NDArray[np.int64]] | None = None
 ) -> npt.NDArray[np.int64] | None:
-    """(streams,) where the streams go on behind the first `end` segments, by their files; None if damage hides it.
+    """(streams,) the offsets that follow the first `end` segments, by their files; None if damage hides them.
 
-    `known`: the number of a segment, and where they go on behind that: of what is behind it alone footers are read.
+    `known`: the number of a segment, and the offsets that follow it: then footers are read of later segments alone.
     """
     begin, offsets = end - 1, None
     while begin >= 0 and not sealed[begin].record.full:

@@ -13,7 +13,7 @@ GUESSES = 3
 
 
 def around(sealed: Sequence[SealedSegment], number: int, offset: int) -> tuple[int, int]:
-    """Between which two places a bisection for an offset goes on, of segments with full footers alone.
+    """The two indexes between which a bisection for an offset goes on, of segments with full footers alone.
 
     Segments mostly have as many messages of a stream as others. So a guess by proportion is near, and the footers of a
     few segments are asked where a bisection asks a dozen, each of them one that nobody else has wanted.

@@ -110,7 +110,7 @@ class Held(Generic[Kind]):
 
 
 def _shrink(home: dict[int, Any]) -> None:
-    """Give back what a dict keeps for items that went. A reader who finds it empty meanwhile makes an item again."""
+    """Give back what a dict keeps for items that went. A reader that finds it empty meanwhile makes an item again."""
     if sys.getsizeof(home) > HOME_BYTES + PLACE_BYTES * len(home):
         left = home.copy()
         home.clear()
@@ -144,7 +144,7 @@ class HeldMemory:
         self.frames.limit(max(self.limit_bytes - self.footers.used_bytes, self.limit_bytes // 2))
 
     def footer_room(self) -> int:
-        """How much of a footer may be held: none is driven out for it, since its file tells it as well."""
+        """How many bytes of a footer may be held. None is driven out for it: what is not held is read from the file."""
         return max(0, self.footers.limit_bytes - self.footers.used_bytes)
 
     def keep_places(self, lane: int, item: Item) -> None:

@@ -1,4 +1,4 @@
-"""A footer as look-ups want it."""
+"""A footer in the form that look-ups want: its columns at hand, and the heads of its frames."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Index(Item):
         return self._frames
 
     def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
-        """How many segments before this one a stream has messages, and those are that may have any; the farthest first.
+        """How many segments back a stream has messages; and how many back those lie that may have any. Farthest first.
 
         None if that is not told, as by one made of frames.
         """
@@ -88,7 +88,7 @@ def row_of(numbers: Column | None, streams: int, number: int) -> int:
 
 
 class FooterSource:
-    """What a segment's footer is read from: its file, opened again where it was let go. It keeps no segment alive."""
+    """Reads a segment's footer from its file, which is opened again where it was let go. It keeps no segment alive."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = weakref.ref(segment)

@@ -1,4 +1,4 @@
-"""The places of a segment's messages in one table: nothing of it is decoded again."""
+"""The places of a sealed segment's messages in one table, so that no head of a frame is decoded again."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Queue tables of open segments: where each message of each stream lies (R9).
 
 A segment's messages are numbered 0, 1, 2 .. in log order: *entries*. The columns of all entries stand in
-one array in log order, so a batch is added with a few array operations. What a stream has of them, its *row*, is
-found out when somebody asks: who appends pays nothing for it, and what is never read while its segment is open is
-never indexed. 14 bytes a message (wide stream numbers: 16). The first look for any row makes those of all streams: 4
-bytes more a message, and some 230 a stream that has messages in the segment. Room to grow costs memory only in small
-tables.
+one array in log order, so a batch is added with a few array operations. The entries of one stream, its *row*, are
+listed when a reader first asks (`postings`): an append pays nothing for it, and a segment that nobody reads while it is
+open is never indexed. 14 bytes a message (wide stream numbers: 16). The first look for any row makes those of all
+streams: 4 bytes more a message, and some 230 a stream that has messages in the segment. Room to grow costs memory only
+in small tables.
 """
 
 from __future__ import annotations
@@ -32,13 +32,18 @@ POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
 ENTRY_BYTES = 12
 
 Uint32s = npt.NDArray[np.uint32]
-# Positions in the segment, lengths and checksums of some messages: lists, for who takes them one by one.
+# Positions in the segment, lengths and checksums of some messages: lists, for readers that take them one by one.
 Places = tuple[list[int], list[int], list[int]]
 EntryRows: TypeAlias = "array[int] | Uint32s"  # `array` takes no index before Python 3.12
 
 
 class OpenTable:
     """The table of one segment that still takes frames, or waits for its footer.
+
+    Attributes:
+        entries, visible: how many messages there are, and how many of them are durable: readers see these.
+        flat: position, length and checksum of entry n at 3 n, 3 n + 1 and 3 n + 2. Take it once: it may be replaced.
+        rows: the entries of each stream (`postings.Rows`); `row` brings them up to `visible`.
 
     Invariants:
         * only the lane's builder adds; readers look at entries below `visible` alone;
@@ -48,7 +53,7 @@ class OpenTable:
     def __init__(self, firsts: npt.ArrayLike = (), rows: Rows | None = None) -> None:
         """`firsts` (streams,): the offset of each stream's first message here, if it gets one; 0 for later streams.
 
-        `rows`: of a segment that is gone on with, all that it has already.
+        `rows`: those of a segment in which appending goes on after an opening.
         """
         self.rows = Rows(np.asarray(firsts, np.int64)) if rows is None else rows
         self.held: dict[int, Any] = {}  # what readers hold of its frames
@@ -169,7 +174,7 @@ class OpenTable:
         return found[begin - first : end - first]
 
     def places(self, entries: Uint32s | array[int]) -> Places:
-        """Where entries lie."""
+        """The places of some entries."""
         if len(entries) <= FEW:  # an array's operations cost more than they save
             flat, ats = self.flat, [3 * entry for entry in entries.tolist()]
             return [flat[at] for at in ats], [flat[at + 1] for at in ats], [flat[at + 2] for at in ats]
@@ -197,7 +202,7 @@ class OpenTable:
     def whole_frames(self) -> tuple[int, int]:
         """How many frames, from the first, readers may see the whole of, and their entries; as of one moment.
 
-        Empty frames behind them are left out.
+        Empty frames after them are left out.
         """
         visible, begins = self.visible, self.frame_entry
         count = bisect_left(begins, visible)  # these have begun below it

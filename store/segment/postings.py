@@ -24,10 +24,10 @@ Numbers = npt.NDArray[np.unsignedinteger]
 
 
 class Source(Protocol):
-    """The source of rows: the stream numbers of entries in log order."""
+    """The source of rows: the stream numbers of entries in log order. `OpenTable` is it."""
 
     def only_stream(self, begin: int) -> int | None:
-        """The stream of the entry `begin` and of all behind it, where that is seen at once."""
+        """The stream of the entry `begin` and of all after it; None if they differ, or one look does not tell."""
 
     def few_numbers(self, begin: int, end: int) -> Sequence[int]:
         """Those of begin .. end - 1, of which there is one."""
@@ -37,19 +37,19 @@ class Source(Protocol):
 
 
 class Rows:
-    """The rows of an open table. Readers add what is new before they look, one at a time; appends never do.
+    """The rows of an open table. Readers add new entries before they look, one reader at a time; appends never do.
 
     Invariants:
         * all entries below `indexed`, and no others, are in the rows, each once;
         * the entries of a row ascend without a gap in the offsets (a segment with lost messages is sealed before it is
           shown), and rows only grow at their ends;
-        * what `indexed` says is in place before it says so: whoever finds it high enough needs no lock.
+        * `indexed` is raised after the rows are in place: a reader that finds it high enough needs no lock.
 
-    Not for signal handlers: one that reads may have interrupted the reader who has the lock.
+    Not for signal handlers: one that reads may have interrupted the reader that has the lock.
     """
 
     def __init__(self, firsts: npt.NDArray[np.int64], given: dict[int, Row] | None = None, indexed: int = 0) -> None:
-        """`firsts` (streams,): where the streams begin here; those behind begin at 0. `given`: rows to go on with."""
+        """`firsts` (streams,): where the streams begin here; later streams begin at 0. `given`: rows to go on with."""
         self.by_number: dict[int, Row] = {} if given is None else given
         self.indexed = indexed
         self._firsts = firsts.data

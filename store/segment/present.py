@@ -1,4 +1,4 @@
-"""In which segments of a group streams have messages: in memory behind the newest full footer, then in the next one."""
+"""In which segments of a group streams have messages: kept in memory until the next full footer has it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NOWHERE: Sequence[int] = ()
 
 
 class Present(NamedTuple):
-    """In which segments behind a full footer, up to another one, streams have messages.
+    """In which segments after a full footer, up to another one, streams have messages.
 
-    A row is 8 bytes: stream number, then how many segments behind the first. Rows are sorted, in levels: each has the
-    rows of some segments in a row, behind those of the level before. So a segment more costs a few steps a row.
+    A row is 8 bytes: stream number, then how many segments after the first. Rows are sorted, in levels: each has the
+    rows of some neighbouring segments, later ones than the level before. So one more segment costs a few steps a row.
 
     Attributes:
         begin: the segment of the full footer.
@@ -43,7 +43,7 @@ class Present(NamedTuple):
 
     @classmethod
     def since(cls, sequence: int) -> Present:
-        """Nothing, behind a full footer."""
+        """No segment yet after a full footer."""
         return cls(sequence, sequence)
 
     def behind(self, sequence: int, numbers: Numbers | None) -> Present:

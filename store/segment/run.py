@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Run:
     """Messages of one stream that follow each other in one segment; `offsets` ascend, holes left out.
 
-    `places` are lists: who reads takes the messages one by one, and a list gives its items in a third of the
+    `places` are lists: a reader takes the messages one by one, and a list gives its items in a third of the
     time that an array needs.
     """
 

@@ -1,4 +1,4 @@
-"""Sealed segments: their messages are found here. `sealing` makes them."""
+"""Sealed segments: messages are found here, by the footer and the heads of frames. `sealing` makes sealed segments."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SealedSegment:
         self.fresh: npt.NDArray[np.uint32] | None = None  # of a footer that was just written: the streams with messages
 
     def join(self, lane: Lane) -> None:
-        """Belong to a lane, which has the neighbours that a damaged footer is made again of, and the memory."""
+        """Belong to a lane: it has the memory, and the neighbours from which a damaged footer is made again."""
         self._memory.footers.drop(self._found, 0)  # recovery's, which held all of it
         self._lane = lane
         self._memory = lane.held
@@ -74,7 +74,7 @@ class SealedSegment:
             self._memory.frames.keep(self._kept, 0, kept)
 
     def keep(self, kept: KeptPlaces) -> None:
-        """Hold these places once the memory for it is known."""
+        """Hold these places once `join` has told which memory they belong to."""
         self._new = kept
 
     @property
@@ -106,7 +106,7 @@ class SealedSegment:
 
     @property
     def kept(self) -> KeptPlaces | None:
-        """What the open table knew, if it is still held."""
+        """The places that the open table knew, or that were joined of heads, if they are still held."""
         return self._kept.get(0)
 
     def let_go(self) -> None:
@@ -137,7 +137,7 @@ class SealedSegment:
         return index
 
     def damaged(self) -> StoreCorrupt:
-        """What is wrong with the footer."""
+        """The error that says what is wrong with the footer."""
         what = "the footer is damaged" if self._damage is None else self._damage.what
         position = self.record.footer_position if self._damage is None else self._damage.position
         return StoreCorrupt(what, self.segment.path, position)
@@ -202,7 +202,7 @@ class SealedSegment:
     def pick(
         self, ring: Ring | None, numbers: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
     ) -> tuple[Run, npt.NDArray[np.intp]]:
-        """Those of some messages, by stream number and offset (n,), that are here: in log order, and the index of each.
+        """The messages that are here, of some by stream number and offset (n,): in log order, and the index of each.
 
         Raises StoreCorrupt.
         """
@@ -269,7 +269,7 @@ class SealedSegment:
         return found, range(len(entries)), False
 
     def _few_rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int]:
-        """As `_many_rows`, back to back. Raises WrongFooter."""
+        """As `_many_rows`, of few entries: their places in one list, back to back. Raises WrongFooter."""
         found: list[int] = []
         first_entry = end_entry = 0  # of the head at hand
         frame_entry, held, rows = index.frame_entry, index.heads, b""
@@ -368,7 +368,7 @@ class SealedSegment:
         return head
 
     def _join_heads(self, index: Index) -> None:
-        """The heads of all frames with messages are held: from now on, what they say is one table."""
+        """The heads of all frames with messages are held: make them one table (`KeptPlaces`), if it has room."""
         if places_size(self.record.entries, index.streams) <= self._memory.limit_bytes // KEPT_PART:
             kept = joined_heads(index, self.record.entries)
             if kept is not None:

@@ -111,11 +111,11 @@ class FooterNames:
 
 
 class Behind(NamedTuple):
-    """What a lane's newest footers say, for the next one.
+    """The contents of a lane's newest footers, for the next one.
 
     Attributes:
         full: the segment of the newest full footer.
-        present: the streams of those behind it.
+        present: the streams of the small ones after it.
         streams: how many all of them know.
         named: streams that every footer names: of the lane's records, if there is one.
         is_due: the next one is to be full.
@@ -150,7 +150,7 @@ class Behind(NamedTuple):
 def behind_footer(
     before: Behind | None, sequence: int, there: Numbers, count: int, named: tuple[int, ...], *, is_full: bool
 ) -> Behind:
-    """What the newest footers say behind one more: `there` are the streams with messages in it, of `count`."""
+    """The newest footers, with one more: `there` are the streams with messages in it, of `count`."""
     if before is None or is_full:
         return Behind(sequence, Present.since(sequence), count, named)
     return before._replace(present=before.present.behind(sequence, there), streams=count, named=named)

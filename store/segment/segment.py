@@ -29,15 +29,18 @@ MAP_AGAIN_S = 1.0  # after a lease was refused, or given back
 class Segment:
     """One segment file, open for writing (`log`) and for reading (`data`).
 
-    The two are apart because O_DIRECT wants aligned reads as well, and readers want the page cache.
+    The two are apart because O_DIRECT wants aligned reads as well, and readers want the page cache. Readers have four
+    ways to bytes, the cheapest first: a mapping under a lease (`leased`, `copied`); kept windows (`copies`, looked into
+    by `read.lane_places`); system calls (`read_one`, `read_on`, `read_places`); reads past the page cache, of the file
+    that `past_cache` gives. The ring comes before all of them: readers ask it themselves, or by `fetch`.
 
     `base` maps positions in this file to lane positions of the ring (lane position = base + position);
     it is None for a segment from before this opening of the store.
 
     Invariant: a segment with a mapping is in the set `_mapped` that its lane has of them; no other is there for long.
 
-    Any number of threads may read. What they share is `_data`, which goes and comes under `_opening`; who reads
-    takes it once, and with it the descriptor until the end of the call.
+    Any number of threads may read. They share `_data`, which goes and comes under `_opening`; a reader takes it once,
+    and with it the descriptor until the end of the call.
     """
 
     def __init__(self, disk: Disk, folder: Path, header: SegmentHeader, *, direct: bool) -> None:
@@ -51,8 +54,8 @@ class Segment:
         self._direct = direct
         self._log: LogFile | None = None
         self._data: LogFile | None = None
-        self._past_cache: LogFile | None = None  # the same, with O_DIRECT
-        self._is_cached = False  # the file system does not take it
+        self._past_cache: LogFile | None = None  # the file once more, with O_DIRECT
+        self._is_cached = False  # the file system does not take O_DIRECT: there is no `past_cache`
         self._closed = False
         self._opening = threading.Lock()
         self.leased: LeasedMap | None = None
@@ -77,7 +80,7 @@ class Segment:
     def open_log(self) -> LogFile:
         """Open the writing side. Raises OSError."""
         self._log = self._disk.open(self.path, direct=self._direct)
-        # Where it is gone on with, what was asked for behind its end were zeros.
+        # Where appending goes on in it, the windows past its old end were read ahead as zeros.
         self.windows.forget()
         return self._log
 

@@ -86,11 +86,11 @@ class Windows:
         )
 
     def alone(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
-        """Whether messages that lie far from others that their reader wants are read by themselves; if so, note that.
+        """Whether a call reads its messages, which lie far apart, one by one and not by windows. If so, note the bytes.
 
-        The position and length of entry n are at 3 n and 3 n + 1 of `flat`. It is so until half as much again was read
-        of a region as it has: the region is worth the page cache then, since its messages are read more than once. So
-        never more than that is read in vain.
+        The position and length of entry n are at 3 n and 3 n + 1 of `flat`. It is True until one and a half times a
+        region's bytes were read of it: its messages are read more than once then, so it is worth the page cache. No
+        more than that is ever read in vain.
         """
         read = self._alone  # once: another thread may begin a new one
         for entry in entries:

@@ -103,7 +103,8 @@ class Calling:
         self._readers.look_at([self._name], one_a_group=True)
 
     def expect(self) -> None:
-        """Somebody is about to wait. Before it looks when something comes again: who gives out looks at this after."""
+        """A call is about to wait. It makes this before it looks when something comes again; a thread that gives out
+        messages looks at `wakes_ms` after that."""
         self.wakes_ms = self.wakes_ms or NEVER
 
     def wake_at(self, time_ms: int) -> None:

@@ -53,7 +53,7 @@ class StateParts:
 
 
 class Cursor:
-    """What the records of a subscription's hidden stream say, see `format.cursors`. One thread at a time.
+    """The content of a subscription's hidden stream, record by record: see `format.cursors`. One thread at a time.
 
     Attributes:
         life: which subscription of its name it is; 0 before the first one.
@@ -70,7 +70,7 @@ class Cursor:
         self._parts = StateParts()
 
     def queue(self, queue_id: int) -> Acked:
-        """What is acknowledged of a queue."""
+        """The acknowledged offsets of a queue."""
         acked = self.queues.get(queue_id)
         if acked is None:
             acked = self.queues[queue_id] = Acked()
@@ -136,7 +136,7 @@ class Cursor:
         return is_cut
 
     def read(self, data: memoryview) -> None:
-        """Take what a record says. Raises StoreUnusable for one that is not known."""
+        """Apply a record. Raises StoreUnusable for one that is not known."""
         record = Record.unpack(data)
         if record is None:
             raise _unknown()

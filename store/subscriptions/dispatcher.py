@@ -33,7 +33,7 @@ DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 
 
 class Dispatcher:
-    """Any number of threads may take; one at a time does.
+    """Chooses the messages that a receive gets, and notes them as given out. One thread at a time: `receiving`.
 
     Invariant: a message leaves a list only after it is in the in-flight table; otherwise it is given out again. So an
     interrupt loses none: `_has_missed` is the mark of the rule "give, then take" (see `index.trackers.tracker`), set by
@@ -54,7 +54,7 @@ class Dispatcher:
         self._failed: StoreError | None = None  # beside what the newest call has given out: the next one raises it
         self._owner = NOBODY  # the consumer that takes now
         self._removed: object = None  # what was removed when rows and lines were last looked through
-        self._has_missed = False  # of what became due: all has to be scanned again
+        self._has_missed = False  # some message that became due, or was on its way: all has to be scanned again
         self._due = PlaceList()  # those the scanner has passed
         self._bad_copies = BadCopies(state.now_ms)
         self._scanner = self._new_scanner()

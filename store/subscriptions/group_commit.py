@@ -22,7 +22,7 @@ GATHER_S = 0.002  # a record waits for others, at most: then it goes with those 
 LOOK_S = 0.02
 FEWEST_THREADS = 8
 LONGEST_GAP_S = 0.00025  # from one acknowledgement to the next, on average
-LATE_MS = 2  # behind the time at which a record in line is given up
+LATE_MS = 2  # after the time at which a record in line is given up
 LOST_S = 0.5  # a callback that has not run by then was lost to an interrupt: asyncio will not call it again
 MOST_AWAITED = 16_384  # of a record, which has to fit into the smallest ring of a lane: 384 KiB
 

@@ -21,7 +21,7 @@ NOTHING = np.empty(0, np.int64)
 
 
 class RowState:
-    """What a row is. Not an enumeration: looking a name up in one takes as long as a call."""
+    """The states of a row. Not an enumeration: looking a name up in one takes as long as a call."""
 
     GONE: Final = 0  # acknowledged, or given out anew: its receipt is stale
     OUT: Final = 1  # a consumer has it, until its deadline
@@ -97,7 +97,7 @@ class InFlight:
 
     @property
     def size_bytes(self) -> int:
-        """What its rows take."""
+        """The memory of its rows."""
         return self._columns.nbytes + self._states.nbytes + self._owners.nbytes
 
     def count(self, state: int) -> int:
@@ -180,7 +180,7 @@ class InFlight:
         self._gone += 1
 
     def states(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """(n,) what each row is."""
+        """(n,) the state of each row."""
         return self._states[rows]
 
     def places(self, rows: Rows) -> Places:

@@ -140,7 +140,7 @@ class Journal:
 
 
 def _append_one(stream: Stream, record: bytes) -> None:
-    """As `Appender.append` does it, which many threads at a time are quickest with."""
+    """Append one record as `Appender.append` does: with many threads this is the quickest way."""
     request = BlockingRequest()
     request.stream, request.data, request.size_bytes, request.extras = stream, record, len(record), None
     try:
@@ -191,14 +191,14 @@ class Unfinished:
         self.change = None
 
     def make_rest(self) -> bool:
-        """Make what was cut short; whether there was something. `changing` is held."""
+        """Make the rest of a change that was cut short; False if there was none. `changing` is held."""
         rest = self.change
         if rest is not None:
             self.make(rest)
         return rest is not None
 
     def finish(self) -> None:
-        """Make what was cut short, unless somebody is changing the subscription: he does then."""
+        """Make the rest of a change that was cut short. If another thread changes the subscription, it does so."""
         for _ in if_free(self._changing) if self.change is not None else ():
             try:
                 self.make_rest()

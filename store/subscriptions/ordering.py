@@ -41,7 +41,7 @@ class Line:
 
 
 class Order:
-    """Who waits for whom. One thread at a time.
+    """The lines of messages that wait for each other. One thread at a time.
 
     Invariants:
         * what is out of a line was given to one consumer by one call; some of it may wait to be given out again;

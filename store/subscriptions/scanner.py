@@ -97,7 +97,7 @@ class Scanner:
         return ahead
 
     def rewind(self, queue_ids: Iterable[int] | None = None) -> None:
-        """Begin again behind what is acknowledged, in some queues or in all."""
+        """Begin again after the acknowledged messages, in some queues or in all."""
         if queue_ids is None:
             self._ready.add_all()
         for queue_id in list(self._read_at) if queue_ids is None else list(queue_ids):

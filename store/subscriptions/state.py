@@ -1,4 +1,4 @@
-"""What a process knows of a subscription, for all of its consumers: what is acknowledged, and what was given out."""
+"""The state of a subscription in this process, for all of its consumers: the cursor, and the messages given out."""
 
 from __future__ import annotations
 

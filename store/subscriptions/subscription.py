@@ -1,4 +1,4 @@
-"""A subscription, as a user holds it."""
+"""A subscription, as a user holds it: it checks the arguments, waits, and asks `dispatcher` and `state`."""
 
 from __future__ import annotations
 
