@@ -163,12 +163,8 @@ class AsyncReads:
             return source.look(wanted)
         return await self.aside(partial(source.look, wanted), lambda: source._readable(*wanted.name))
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Have a thread of the store's do something that may wait for the device."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads(), work)
-
     async def aside(self, work: Callable[[], T], check_open: Callable[[], object]) -> T:
-        """As `run`, of a call of users. `check_open` raises StoreClosed."""
+        """Have a thread of the store's do something that may wait for the device. `check_open` raises StoreClosed."""
         check_open()
         try:
             doing = asyncio.get_running_loop().run_in_executor(self._threads(), work)

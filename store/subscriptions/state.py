@@ -109,7 +109,8 @@ class State(LeftBehind):
         if self.journal.wants_compaction and not self._is_compacted:
             self._is_compacted = True
             try:
-                await self.parts.async_reads.run(self.compact_in_time)
+                with suppress(StoreError):  # it is durable, also if the store was closed since
+                    await self.parts.async_reads.aside(self.compact_in_time, self.parts.check_open)
             finally:
                 self._is_compacted = False
 

@@ -185,20 +185,20 @@ class Subscription(ForCoroutines):
         """`receive_batch` for coroutines."""
         wanted = wanted_of(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
         self._settings()
-        reads, readers = self._state.parts.async_reads, self._state.parts.waiting
+        readers = self._state.parts.waiting
         call = ReceiveCall(self._state, self._looks, wanted.wait_s)
         try:
             while True:
                 call.look_again()
                 taking = ThreadReceive(self._state)
                 try:
-                    await reads.run(partial(taking.take, partial(self._take, wanted, call)))
+                    await self._aside(partial(taking.take, partial(self._take, wanted, call)))
                 except BaseException:  # above all the cancellation of its task, while a thread may still be taking
                     taking.give_up()
                     raise
                 if call.is_over(found=taking.batch is not None):
                     return self._shared.empty() if taking.batch is None else taking.batch
-                if await reads.run(self._looks.may_sleep):  # it may wait for a thread that seals the index
+                if await self._aside(self._looks.may_sleep):  # it may wait for a thread that seals the index
                     has_changed = partial(self._has_changed, call.falls_asleep(in_loop=True))
                     await readers.wait_async((self.topic, ANY_QUEUE), has_changed, call.left_s, self._state.calling)
         except BaseException:  # passed on

@@ -7,10 +7,12 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stratalog.store import InvalidMessage, MessageStore, StaleReceipt, SubscriptionClosed
+from stratalog.store import InvalidMessage, MessageStore, StaleReceipt, StoreClosed, SubscriptionClosed
+from stratalog.store.subscriptions.journal import Journal
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny, until
@@ -51,6 +53,43 @@ def test_closing_an_object_ends_a_receive_that_waits_in_it(tmp_path: Path) -> No
         sub.close()
         assert ended.wait(PATIENCE_S / 4)
         thread.join()
+
+
+def test_a_store_that_is_closed_between_two_steps_of_a_receive_says_so(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sub = store.subscribe(TOPIC, "a")
+    pool, take, closed = store._fetcher.async_reads._threads(), sub._take, list[bool]()
+
+    def take_and_close(*given: Any) -> None:
+        assert take(*given) is None
+        threading.Thread(target=store.close).start()
+        until(lambda: pool._shutdown)
+        closed.append(True)
+
+    monkeypatch.setattr(sub, "_take", take_and_close)
+    with pytest.raises(StoreClosed):
+        asyncio.run(sub.receive_async(wait_ms=LONG_MS))
+    assert closed
+
+
+def test_an_acknowledgement_is_durable_though_the_store_is_closed_before_its_journal_is_compacted(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 1)
+    sub = store.subscribe(TOPIC, "a")
+    (one,) = sub.receive(1)
+    asked: list[bool] = []
+
+    def wants_compaction(journal: Journal) -> bool:
+        asked.append(True)
+        if len(asked) == 1:  # behind the record, in the loop
+            store.close()
+        return True
+
+    monkeypatch.setattr(Journal, "wants_compaction", property(wants_compaction))
+    asyncio.run(sub.ack_async(one))
+    assert asked
 
 
 def test_a_cancelled_receive_gives_back_what_a_thread_took_for_it(
