@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -18,13 +19,13 @@ from .helpers import TOPIC, fill
 def test_what_is_at_hand_is_received_without_a_thread(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, 20)
     sub, reads = store.subscribe(TOPIC, "a"), list[object]()
-    run = sub._state.parts.async_reads.run
+    aside = sub._state.parts.async_reads.aside
 
-    async def counted(work: partial[None]) -> None:
+    async def counted(work: partial[None], check_open: Callable[[], object]) -> None:
         reads.append(work)
-        await run(work)
+        await aside(work, check_open)
 
-    monkeypatch.setattr(sub._state.parts.async_reads, "run", counted)
+    monkeypatch.setattr(sub._state.parts.async_reads, "aside", counted)
 
     async def receive() -> list[int]:
         return [one.message.offset for _ in range(20) for one in await sub.receive_async(1)]

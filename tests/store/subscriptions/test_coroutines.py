@@ -155,16 +155,16 @@ def test_one_of_the_coroutines_of_a_record_compacts(store: MessageStore, monkeyp
     fill(store, 200)
     sub = store.subscribe(TOPIC, "a")
     got, runs = sub.receive(200), list[object]()
-    run = sub._state.parts.async_reads.run
+    aside = sub._state.parts.async_reads.aside
 
-    async def counted(work: Callable[[], None]) -> None:
+    async def counted(work: Callable[[], None], check_open: Callable[[], object]) -> None:
         runs.append(work)
-        await run(work)
+        await aside(work, check_open)
 
     async def ack_all() -> None:
         await asyncio.gather(*(sub.ack_async(one) for one in got))
 
-    monkeypatch.setattr(sub._state.parts.async_reads, "run", counted)
+    monkeypatch.setattr(sub._state.parts.async_reads, "aside", counted)
     asyncio.run(ack_all())
     assert len(runs) == 1
     assert not sub._state._is_compacted
