@@ -147,7 +147,7 @@ def _manifest(
     disk: Disk, store: Path, shards: Sequence[Shard], name: str, batch: int | None, *, keep: bool
 ) -> Manifest:
     """The manifest of checked arguments; the shards' indexes are whole, and the store's."""
-    if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= MAX_NAME_BYTES:
+    if not isinstance(name, str) or not 0 < _utf8_bytes(name) <= MAX_NAME_BYTES:
         raise InvalidMessage(f"the name of a commit is a str of 1 to {MAX_NAME_BYTES} bytes, not {shown(name)}")
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or not 0 <= batch < 1 << 62):
         raise InvalidMessage(f"the batch of a commit is an int from 0, or None, not {shown(batch)}")
@@ -163,6 +163,14 @@ def _manifest(
     if header is None:
         raise StoreUnusable(f"{store} is no store; open it once to make one")
     return Manifest(header.store_id, name, NO_BATCH if batch is None else batch, keep, tuple(shards))
+
+
+def _utf8_bytes(name: str) -> int:
+    """0 of what UTF-8 cannot say."""
+    try:
+        return len(name.encode())
+    except UnicodeEncodeError:  # half a surrogate pair
+        return 0
 
 
 def _look_up(

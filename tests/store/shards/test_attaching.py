@@ -358,7 +358,7 @@ def test_wrong_columns_are_refused_and_lose_nothing(tmp_path: Path) -> None:
             writer.append_columns([("a", 0)], [0], [1], b"x")
     with pytest.raises(InvalidMessage):
         commit_shards(tmp_path, [*shards, *shards], name="x")
-    for name in ("", "x" * 256, 7):
+    for name in ("", "x" * 256, "\ud800", 7):
         with pytest.raises(InvalidMessage):
             commit_shards(tmp_path, shards, name=name)  # type: ignore[arg-type]  # the error is the test
     assert commit_shards(tmp_path, shards, name="x").rows == 1
