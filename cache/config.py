@@ -9,7 +9,7 @@ from typing import Literal
 
 from .block_cache import BLOCK_BYTES
 from .edge import CHAIN_BLOCK_BYTES
-from .errors import InvalidCacheConfig
+from .errors import InvalidCacheConfig, shown
 from .space import LEAST_BLOCK_BYTES, MOST_BLOCKS
 from .tier import Tier
 
@@ -54,11 +54,11 @@ class CacheConfig:
         for name in [field.name for field in fields(self) if field.name.endswith("_bytes")]:
             value = getattr(self, name)
             if (type(value) is not int or value < 0) and not (value is None and name in UNSET):
-                raise InvalidCacheConfig(f"{name} is a number of bytes, 0 or more, not {value!r}")
+                raise InvalidCacheConfig(f"{name} is a number of bytes, 0 or more, not {shown(value)}")
         if type(self.edges) is not bool:
-            raise InvalidCacheConfig(f"edges is True or False, not {self.edges!r}")
+            raise InvalidCacheConfig(f"edges is True or False, not {shown(self.edges)}")
         if not isinstance(self.readers, str) or self.readers not in ("any", "once", "near"):
-            raise InvalidCacheConfig(f'readers is "any", "once" or "near", not {self.readers!r}')
+            raise InvalidCacheConfig(f'readers is "any", "once" or "near", not {shown(self.readers)}')
         for name in ("private_file", "persistent"):
             folder = getattr(self, f"{name}_folder")
             if folder is not None and not isinstance(folder, str | Path):
@@ -113,17 +113,21 @@ class TunedCacheConfig(CacheConfig):
     def __post_init__(self) -> None:
         block = self.block_bytes
         if type(block) is not int or block < LEAST_BLOCK_BYTES or block & (block - 1):
-            raise InvalidCacheConfig(f"block_bytes is a power of two of at least {LEAST_BLOCK_BYTES}, not {block!r}")
+            raise InvalidCacheConfig(
+                f"block_bytes is a power of two of at least {LEAST_BLOCK_BYTES}, not {shown(block)}"
+            )
         CacheConfig.__post_init__(self)
         if self.edge_bytes is not None and 0 < self.edge_bytes < CHAIN_BLOCK_BYTES:
             raise InvalidCacheConfig(f"edge_bytes of {self.edge_bytes} has no room for a block of {CHAIN_BLOCK_BYTES}")
         if self.evict is not None and type(self.evict) is not bool:
-            raise InvalidCacheConfig(f"evict is True, False or None, not {self.evict!r}")
+            raise InvalidCacheConfig(f"evict is True, False or None, not {shown(self.evict)}")
         if type(self.remainders) is not bool:
-            raise InvalidCacheConfig(f"remainders is True or False, not {self.remainders!r}")
+            raise InvalidCacheConfig(f"remainders is True or False, not {shown(self.remainders)}")
         backlog = self.active_backlog_messages
         if type(backlog) is not int or backlog < 1:
-            raise InvalidCacheConfig(f"active_backlog_messages is a number of messages, at least 1, not {backlog!r}")
+            raise InvalidCacheConfig(
+                f"active_backlog_messages is a number of messages, at least 1, not {shown(backlog)}"
+            )
 
     @classmethod
     def of(cls, config: CacheConfig) -> TunedCacheConfig:

@@ -13,3 +13,11 @@ class CacheUnusable(CacheError):
 
 class InvalidCacheConfig(CacheError):
     """A setting is out of its range."""
+
+
+def shown(value: object) -> str:
+    """A value as an error's text shows it: its type alone where it cannot be written, as an int of 5,000 digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} that cannot be shown"

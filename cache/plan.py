@@ -10,7 +10,7 @@ from typing import Any
 from .block_cache import BLOCK_BYTES
 from .config import CacheConfig
 from .container import available_bytes
-from .errors import InvalidCacheConfig
+from .errors import InvalidCacheConfig, shown
 
 DEFAULT_SHARE = Fraction(1, 4)  # of what is available: this is a library, and its host wants memory too
 LEAST_BYTES = 8 << 20
@@ -109,7 +109,7 @@ def plan_memory(
         memory_limit_bytes = max(int(available() * DEFAULT_SHARE), LEAST_BYTES)
     if type(memory_limit_bytes) is not int or memory_limit_bytes < LEAST_BYTES:
         raise InvalidCacheConfig(
-            f"memory_limit_bytes is a number of bytes, at least {LEAST_BYTES:,}, not {memory_limit_bytes!r}; "
+            f"memory_limit_bytes is a number of bytes, at least {LEAST_BYTES:,}, not {shown(memory_limit_bytes)}; "
             "to do with less, turn the cache off"
         )
     whole = sum(PARTS.values())

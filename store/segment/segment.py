@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import threading
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from time import monotonic
 from ..device.disk import Disk
 from ..device.leased import LeasedMap
 from ..device.log_file import LogFile, RangeReads
-from ..device.open_files import are_scarce, note_opened
+from ..device.open_files import are_scarce, let_go_of_most, note_opened
 from ..device.ring import Ring
 from ..errors import StoreClosed
 from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
@@ -23,6 +24,7 @@ ZEROS = bytes(1 << 20)
 NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
 GROUP_BYTES = 1 << 20
 MAP_AFTER = 8  # looks, where descriptors are scarce: a mapping costs as much as many reads
+TRIES = 4  # to open a file where the process has no descriptor left
 MAP_AGAIN_S = 1.0  # after a lease was refused, or given back
 
 
@@ -95,7 +97,17 @@ class Segment:
         return self._data is not None
 
     def open_data(self) -> LogFile:
-        """Open the reading side. Raises StoreClosed when the store was closed meanwhile."""
+        """Open the reading side. Raises StoreClosed when the store was closed meanwhile, and OSError."""
+        for _ in range(TRIES):
+            try:
+                return self._open_data()
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    raise
+            let_go_of_most()
+        return self._open_data()
+
+    def _open_data(self) -> LogFile:
         with self._opening:
             self.check_open()
             data = self._data

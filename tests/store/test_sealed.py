@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -16,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, StoreCorrupt, StoreError
+from stratalog.store import MessageStore, StoreCorrupt, StoreError, StoreUnreadable
 from stratalog.store.device import open_files as opened
+from stratalog.store.device.log_file import LogFile
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.device.ring import Ring
 from stratalog.store.format import footer as footer_module
@@ -28,6 +30,7 @@ from stratalog.store.format.stored_column import StoredColumn
 from stratalog.store.segment.held import Held, HeldMemory, Item
 from stratalog.store.segment.index import Index
 from stratalog.store.segment.sealed import LONG_RUN, SealedSegment
+from stratalog.store.segment.segment import Segment
 
 from .helpers import KIB, full_frames, overwrite, scanned, seal_of, segment_path, small, start, tiny, until
 
@@ -354,3 +357,31 @@ def test_properties_that_are_no_json_are_damage(tmp_path: Path, monkeypatch: pyt
         assert content[caught.value.position :].startswith(b"data")
         with pytest.raises(StoreError, match="offset 3"):
             store.read_batch("t", 0).message(3)
+
+
+def test_where_the_process_has_no_descriptor_left_others_let_go(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads inside of reads hold more than those that are counted."""
+    segments = segments_of(store)
+    real, left = Segment._opened_to_read, [0]
+
+    def opened_to_read(segment: Segment) -> LogFile:
+        if len(held_by(store)) >= left[0]:
+            raise OSError(errno.EMFILE, "too many open files")
+        return real(segment)
+
+    for number in range(MOST // 2 + 3):
+        assert store.get_range("t", 0, number * FRAME, 1)
+    left[0] = len(held_by(store))
+    assert left[0] > MOST // 2
+    monkeypatch.setattr(Segment, "_opened_to_read", opened_to_read)
+    for number in range(len(segments) - 3, len(segments)):
+        offset = segments[number].first_of(0)[0]
+        assert store.get_range("t", 0, offset, 1) == {0: data_of(offset)}
+    left[0] = 0
+    for segment in segments:
+        segment.let_go()
+        segment.segment.let_go()
+    with pytest.raises(StoreUnreadable, match="too many"):
+        store.get_range("t", 0, 0, 1)
