@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
+from ..format.arrays import Bools, Indexes, Int64s
 from ..format.blobs import ExtraColumns, gathered
 from ..format.footer import Footer, names_in
 from ..format.layout import (
@@ -31,7 +31,6 @@ from ..segment.sealed import SealedSegment
 from ..shards.writer import Rows
 from .plan import LivePart, staying
 
-Int64s = npt.NDArray[np.int64]
 JOINED_BYTES = 1 << 20  # small frames of one time become one of up to this size
 
 
@@ -73,9 +72,7 @@ def _lows(part: LivePart, footer: Footer) -> Int64s:
     return lows
 
 
-def _frames(
-    sealed: SealedSegment, footer: Footer, stays: npt.NDArray[np.bool_]
-) -> Iterator[tuple[Scanned, npt.NDArray[np.intp]]]:
+def _frames(sealed: SealedSegment, footer: Footer, stays: Bools) -> Iterator[tuple[Scanned, Indexes]]:
     """The frames that have messages that stay, with the rows of these; a message may be damaged.
 
     Raises StoreCorrupt.
@@ -121,7 +118,7 @@ class _Joiner:
         self._payloads: list[bytes | memoryview] = []
         self._extras: list[tuple[ExtraColumns | None, int]] = []
 
-    def take(self, found: Scanned, numbers: Int64s, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, Rows]]:
+    def take(self, found: Scanned, numbers: Int64s, rows: Indexes) -> Iterator[tuple[int, Rows]]:
         """Add these messages of a frame; what cannot be joined with them comes out first."""
         frame = found.frame
         time_ms = frame.header.time_ms

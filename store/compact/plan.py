@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreUnusable
+from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer
 from ..format.layout import DATA_START, GONE_TOPIC, LOST_ENTRY, UNKNOWN
 from ..format.records import Low, Trimmed, TrimmedColumns
@@ -28,7 +28,6 @@ from ..log.streams import NOT_DEFINED, Stream
 from ..segment.groups import grown, offsets_before
 from ..segment.sealed import SealedSegment
 
-Int64s = npt.NDArray[np.int64]
 # The number behind the old log's last segment is where a reader stands that has read all of it: the new log begins
 # behind that one, too, so no number has two meanings.
 SKIPPED_NUMBERS = 2
@@ -275,7 +274,7 @@ def _live_bytes(sealed: SealedSegment, footer: Footer, firsts: Int64s) -> int:
     return int((sizes * (before[ends] - before[begins]) / np.maximum(1, ends - begins)).sum())
 
 
-def staying(footer: Footer, entries: int, lows: Int64s) -> npt.NDArray[np.bool_]:
+def staying(footer: Footer, entries: int, lows: Int64s) -> Bools:
     """(entries,) the messages of a segment that stay. `lows`: the first offset that does of each row's stream."""
     begins = footer.start[:-1].astype(np.int64)
     first = begins + np.maximum(lows - footer.first, 0)

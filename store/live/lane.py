@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import names_in
 from ..format.frame import Definition
 from ..format.layout import BLOCK_BYTES, GONE_TOPIC, SEALED, UNKNOWN, FrameHeader, SegmentHeader, segment_name
@@ -345,7 +345,7 @@ class FollowedLane:
         """For a look at frames that are not taken."""
         return Tail(segment, self.ring, np.zeros(0, np.int64), self._learn, self.lane.trims.records, self._take_lows)
 
-    def _next_offsets(self, before: Tail | None) -> npt.NDArray[np.int64]:
+    def _next_offsets(self, before: Tail | None) -> Int64s:
         if before is not None:
             return before.next_offsets(len(self.lane.streams))
         sealed = self.lane.view.sealed

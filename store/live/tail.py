@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.frame import Definition, Frame, frame_of
 from ..format.layout import DATA_START, WIDE_NUMBERS, FrameHead, FrameHeader, align_up, checksum64
 from ..format.records import RECORD_BYTES, Low, Record, Trimmed, add_low
@@ -39,7 +39,7 @@ class Tail:
     """
 
     def __init__(
-        self, segment: FollowedSegment, ring: FollowedRing, firsts: npt.NDArray[np.int64], learn: Learn,
+        self, segment: FollowedSegment, ring: FollowedRing, firsts: Int64s, learn: Learn,
         records: Stream, take_lows: Callable[[Trimmed], None],
     ) -> None:  # fmt: skip
         """A tail of which nothing is taken yet.
@@ -84,7 +84,7 @@ class Tail:
         """The checksum of the newest frame."""
         return self._scanner.chain
 
-    def next_offsets(self, streams: int) -> npt.NDArray[np.int64]:
+    def next_offsets(self, streams: int) -> Int64s:
         """(streams,) where each stream goes on behind all that was taken here."""
         following = np.zeros(streams, np.int64)
         following[: len(self.firsts)] = self.firsts

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s, Uint32s
 from ..format.footer import Footer
 from ..format.layout import DATA_START, LOST_ENTRY
 from ..read.wanted import Bounds, ScanFilter
@@ -19,7 +19,6 @@ from ..segment.sealed import SealedSegment
 from .plan import LogPosition
 from .planning import LaneLook, Source, entries_between, first_offsets, position_of
 
-Int64s = npt.NDArray[np.int64]
 NO_LIMIT = 1 << 62
 
 
@@ -181,9 +180,7 @@ class _Walk:
             return None
         return _Took(position_of(source, entries[1]), rows, size)
 
-    def _wanted_entries(
-        self, source: Source, entries: tuple[int, int]
-    ) -> tuple[Int64s, npt.NDArray[np.uint32], npt.NDArray[np.uint32], int]:
+    def _wanted_entries(self, source: Source, entries: tuple[int, int]) -> tuple[Int64s, Uint32s, Uint32s, int]:
         """The wanted ones of some entries, ascending; each frame's position and first entry; where they end."""
         if isinstance(source, SealedSegment):
             footer = source.footer

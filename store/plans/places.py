@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
+from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer
 from ..read.scan import NO_OFFSET, checked_footer
 from ..read.wanted import ScanFilter, StreamTable, bounds_of, rows_of
@@ -17,7 +17,6 @@ from .batch import NO_LENGTH, ScanBatch
 from .opened import FooterDamaged, opened
 from .plan import FrameRange, frames_of
 
-Int64s = npt.NDArray[np.int64]
 BATCH_ROWS = 1 << 16
 
 
@@ -68,7 +67,7 @@ class PlaceReader:
         first, end = frames_of(begins, (low, high))
         return (max(low, int(begins[first])), high) if first < end else (high, high)
 
-    def _at_wanted_times(self, times: Int64s) -> npt.NDArray[np.bool_]:
+    def _at_wanted_times(self, times: Int64s) -> Bools:
         wanted = self._wanted
         right = np.ones(len(times), np.bool_)
         if wanted.start_ms is not None:

@@ -7,11 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.lane_start import read_compacted
 from ..errors import LogOvertaken, StoreCorrupt
+from ..format.arrays import Int64s, Integers, Uint32s
 from ..format.footer import Footer
 from ..format.layout import DATA_START, LOST_ENTRY, MAX_DATA_END, UNKNOWN
 from ..log.lane import Lane
@@ -21,9 +21,8 @@ from ..segment.open_table import LENGTH, POSITION, OpenTable
 from ..segment.sealed import SealedSegment
 from .plan import UNKNOWN_COUNT, Damaged, FrameRange, KnownFrames, LogPosition, ScanPart, ScanPlan, frames_of
 
-Int64s = npt.NDArray[np.int64]
 Source = SealedSegment | OpenSegment
-FrameColumns = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], Int64s]  # positions, first entries, times
+FrameColumns = tuple[Uint32s, Uint32s, Int64s]  # positions, first entries, times
 ROW_BYTES = 40  # of a message without its payload, about, as a batch has it
 FEW_PIECES = 1.25  # a range that is larger than a part by less than this factor is not cut
 
@@ -245,7 +244,7 @@ class LaneLook:
         raise error
 
 
-def _clipped(entries: tuple[int, int], begins: npt.NDArray[np.uint32], first: int, end: int) -> tuple[int, int]:
+def _clipped(entries: tuple[int, int], begins: Uint32s, first: int, end: int) -> tuple[int, int]:
     """The part of some entries that the frames first .. end - 1 have."""
     high = int(begins[end]) if end < len(begins) else entries[1]
     return max(entries[0], int(begins[first])), min(entries[1], high)
@@ -296,9 +295,7 @@ def entries_between(sequence: int, count: int, start: LogPosition | None, end: L
     return first, last
 
 
-def _frames_wanted(
-    begins: npt.NDArray[np.integer], times: npt.NDArray[np.integer], entries: tuple[int, int], wanted: ScanFilter
-) -> tuple[int, int]:
+def _frames_wanted(begins: Integers, times: Integers, entries: tuple[int, int], wanted: ScanFilter) -> tuple[int, int]:
     """(first, behind the last) of the frames that have the entries and, of these, a wanted time."""
     first, end = frames_of(begins, entries)
     if wanted.has_times:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk, ReadingDisk
 from ..errors import StoreCorrupt, StoreUnreadable
+from ..format.arrays import Indexes, Int64s, Uint32s
 from ..format.blobs import gathered
 from ..format.footer import Footer
 from ..format.frame import Frame, decode_head
@@ -31,7 +31,6 @@ from .opened import FooterDamaged, opened
 from .places import PlaceReader
 from .plan import FrameRange, KnownFrames, ScanPart, frames_of
 
-Int64s = npt.NDArray[np.int64]
 OnDamage = Callable[[StoreCorrupt], object]
 Rescue = Callable[[FrameRange, StoreCorrupt], FrameRange]
 HEAD_GUESS_BYTES = 4096
@@ -115,8 +114,8 @@ class _Table(NamedTuple):
     (messages of the segment,): those of all messages, NO_OFFSET for lost ones.
     """
 
-    positions: npt.NDArray[np.uint32]
-    entries: npt.NDArray[np.uint32]
+    positions: Uint32s
+    entries: Uint32s
     streams: StreamTable
     following: Int64s | None
     offsets: Int64s | None
@@ -232,7 +231,7 @@ class _RangeReader:
             return self._reader.view(position, size)
         return memoryview(self._file.read(position, min(size, self._table.data_end - position)))
 
-    def _numbers(self, frame: Frame) -> npt.NDArray[np.uint32]:
+    def _numbers(self, frame: Frame) -> Uint32s:
         """The stream of each message, as a number in the table. Raises StoreCorrupt."""
         if self._small is None:
             return frame.numbers
@@ -264,7 +263,7 @@ class _RangeReader:
         table.following[numbers] = offsets + 1  # of several of a stream, the last one's counts
         return offsets
 
-    def _kept(self, frame: Frame, offsets: Int64s) -> npt.NDArray[np.intp] | None:
+    def _kept(self, frame: Frame, offsets: Int64s) -> Indexes | None:
         """Which of these messages are wanted, as numbers in the frame; None if all of them are."""
         count, header = len(offsets), frame.header
         if not self._wanted.wants_time(header.time_ms, header.time_ms):
@@ -307,9 +306,7 @@ class _RangeReader:
             batch.deliver_at_ms, batch.keys, batch.properties = extras.times_ms, extras.keys, extras.properties
         return batch
 
-    def _checked(
-        self, frame: Frame, rows: npt.NDArray[np.intp] | None
-    ) -> tuple[memoryview, npt.NDArray[np.intp] | None]:
+    def _checked(self, frame: Frame, rows: Indexes | None) -> tuple[memoryview, Indexes | None]:
         """The frame's payloads, and those of `rows` that have their right bytes. Raises StoreCorrupt."""
         header = frame.header
         payload = self._view(frame.payload_start, header.payload_bytes)
@@ -336,9 +333,9 @@ def _table_of_known(known: KnownFrames) -> _Table:
 
 
 def _frames_with(
-    firsts: Int64s, start: npt.NDArray[np.uint32], entries: npt.NDArray[np.uint32],
-    frame_entry: npt.NDArray[np.uint32], bounds: Bounds,
-) -> npt.NDArray[np.intp]:  # fmt: skip
+    firsts: Int64s, start: Uint32s, entries: Uint32s,
+    frame_entry: Uint32s, bounds: Bounds,
+) -> Indexes:  # fmt: skip
     """The numbers of the frames that have wanted messages, ascending."""
     begins = start.astype(np.int64)
     rows = begins[:-1]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s, Integers
 from ..format.footer import Footer
 from ..format.frame import Frame, decode_at
 from ..format.layout import (
@@ -31,7 +31,6 @@ from ..segment.segment import Segment
 from .message import MessageBatch
 from .wanted import ALL, Lows, ScanFilter, StreamTable, bounds_of
 
-Int64s = npt.NDArray[np.int64]
 NO_OFFSET = -1
 
 
@@ -58,7 +57,7 @@ class _Wanted(NamedTuple):
         bounds = bounds_of(wanted, StreamTable.of(_names(lane)), lows)
         return cls(bounds.lows, bounds.highs, wanted)
 
-    def leave_out(self, offsets: Int64s, numbers: npt.NDArray[np.integer]) -> None:
+    def leave_out(self, offsets: Int64s, numbers: Integers) -> None:
         """Take out the offsets that are not wanted."""
         if self.lows is not None and self.highs is not None:
             unwanted = offsets < self.lows.take(numbers, mode="clip")
@@ -227,7 +226,7 @@ def checked_footer(sealed: SealedSegment) -> Footer:
     return index.footer
 
 
-def sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int64]:
+def sealed_offsets(sealed: SealedSegment, footer: Footer) -> Int64s:
     """Offset in its queue of each entry of the segment, NO_OFFSET for lost ones."""
     offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
     starts = footer.start.astype(np.int64)
@@ -246,12 +245,12 @@ def sealed_numbers(sealed: SealedSegment, footer: Footer) -> Int64s:
     return numbers
 
 
-def _are_lost(offsets: npt.NDArray[np.int64]) -> bool:
+def _are_lost(offsets: Int64s) -> bool:
     """Nothing is passed over but what a repair gave up."""
     return not len(offsets) or bool((offsets == NO_OFFSET).all())
 
 
-def _open_offsets(opened: OpenSegment, visible: int) -> npt.NDArray[np.int64]:
+def _open_offsets(opened: OpenSegment, visible: int) -> Int64s:
     """The offsets of an open segment's first `visible` entries."""
     offsets = np.full(visible, NO_OFFSET, np.int64)
     for first, row in opened.table.all_rows():
@@ -275,7 +274,7 @@ def _batch(
     reader: ChunkReader,
     segment: Segment,
     frame: Frame,
-    offsets: npt.NDArray[np.int64],
+    offsets: Int64s,
     names: tuple[tuple[str, int], ...],
 ) -> MessageBatch:
     """The frame's messages that `offsets` covers, lost ones left out, each with its checksum verified."""

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, InvalidTopic, shown
+from ..format.arrays import Int64s
 from ..format.footer import Footer
 from ..format.hidden import is_hidden
 from ..format.layout import MAX_OFFSET, MAX_QUEUE_ID
 
-Int64s = npt.NDArray[np.int64]
 NO_END = 1 << 62
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...index import BucketTracker, join_trackers
 from ..delayed.disk_files import DiskFiles
@@ -22,6 +21,7 @@ from ..delayed.due_scan import STEP_MESSAGES, DueRows, sealed_rows
 from ..delayed.parts import MOST_ENTRY
 from ..device.disk import Disk, OsDisk
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.delays import Mark, Place
 from ..format.dues import NO_DUES
 from ..format.footer import Footer
@@ -30,8 +30,6 @@ from ..live.files import FollowedSegment, look
 from ..read.scan import sealed_offsets
 from ..segment.sealed import SealedSegment
 from .looking import SegmentAt
-
-Int64s = npt.NDArray[np.int64]
 
 
 class DuePart(NamedTuple):

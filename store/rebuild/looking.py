@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk, ReadingDisk
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s, Uint32s
 from ..format.frame import Definition
 from ..format.layout import DATA_START, SEALED, UNDECODABLE, SealRecord, SegmentHeader, kept_messages
 from ..format.records import RECORD_BYTES, RECORD_MAGIC
@@ -22,7 +22,6 @@ from ..live.files import FollowedSegment, log_start, look
 from ..recovery.repair import whole_footer
 from ..segment.scanner import ChunkReader, FrameScanner, Scanned
 
-Int64s = npt.NDArray[np.int64]
 _MAGIC = np.frombuffer(RECORD_MAGIC, "<u4")
 _NONE = np.empty(0, np.int64)
 
@@ -108,7 +107,7 @@ def _scanned(at: SegmentAt, segment: FollowedSegment, record: SealRecord) -> Seg
     file = segment.open_sequential()
     reader = ChunkReader(file, min(file.size(), record.data_end))
     scanner = FrameScanner.behind(reader, segment.header)
-    numbers: list[npt.NDArray[np.uint32]] = []
+    numbers: list[Uint32s] = []
     names: list[Definition] = []
     records: list[tuple[int, bytes]] = []
     count, problem = 0, None

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import FooterData, Presence, names_in
 from ..format.records import Low
 from ..recovery.lane_streams import LaneStreams, footer_of
@@ -26,8 +26,6 @@ from ..recovery.used_file import UsedFile
 from ..segment.evidence import is_unlinked
 from ..segment.present import Present, streams_in
 from .looking import LaneSegments, SegmentAt, SegmentLook
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.lane_start import read_compacted, write_compacted
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import Footer, FooterData
 from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, UNKNOWN, align_up, segment_name
 from ..format.store_files import COMPACTED_FILE
@@ -221,7 +221,7 @@ class LaneRecovery:
         known, numbers = len(self._streams.names), sealed.footer.numbers
         return known > 0 and int((numbers >= known).sum()) >= sealed.record.streams - known
 
-    def _ends(self, sealed: SealedSegment) -> npt.NDArray[np.int64]:
+    def _ends(self, sealed: SealedSegment) -> Int64s:
         """(streams,) the next offsets behind a segment, as far as they are known."""
         footer = sealed.footer
         if footer.is_full:

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
+from ..format.arrays import Int64s, Uint16s, Uint32s
 from ..format.footer import FooterData
 from ..format.layout import UNKNOWN, kept_messages
 from .lane_streams import footer_of, frames_of, whole_before
 from .placement import NO_OFFSET, WINDOW
 from .used_file import UsedFile
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Ahead(NamedTuple):
@@ -47,7 +45,7 @@ class _Found:
         self.counts = np.zeros(0, np.int64)
         self.lows = np.zeros(0, np.int64)
 
-    def add(self, numbers: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint16]) -> None:
+    def add(self, numbers: Uint32s, lows: Uint16s) -> None:
         """Add a frame's, behind all that were added."""
         counts = np.bincount(numbers, minlength=len(self.counts)).astype(np.int64)
         more = len(counts) - len(self.counts)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
+from ..format.arrays import Bools, Int64s
 from ..format.footer import FooterData
 from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
 from ..segment.evidence import ends_by_trace, is_end, mark_of
@@ -138,7 +138,7 @@ class SegmentScan:
         self._add(found, kept, good)
         return True
 
-    def _give_up(self, begin: int, end: int, entries: npt.NDArray[np.int64] | None) -> int | None:
+    def _give_up(self, begin: int, end: int, entries: Int64s | None) -> int | None:
         """Set a range of frames aside with these messages, unless an earlier repair has done that; how many it has."""
         lost = None if entries is None else len(self._not_given_up(entries))
         known = () if self.footer is None else self.footer.frame_position.tolist()
@@ -147,7 +147,7 @@ class SegmentScan:
             self._streams.is_complete = False
         return lost
 
-    def _not_given_up(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _not_given_up(self, entries: Int64s) -> Int64s:
         """Those of the messages that the segment's footer still has."""
         return entries if self.footer is None else entries[np.isin(entries, self.footer.entries)]
 
@@ -194,7 +194,7 @@ class SegmentScan:
         self._streams.is_complete = False
         self.has_gaps = self.end_is_lost = True
 
-    def _add(self, found: Scanned, count: int, good: npt.NDArray[np.bool_] | None = None) -> None:
+    def _add(self, found: Scanned, count: int, good: Bools | None = None) -> None:
         header = found.frame.header
         if header.first_entry != self.columns.next_entry:
             raise StoreCorrupt("a frame's entry number is wrong", self._file.path, header.position)

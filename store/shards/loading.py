@@ -8,7 +8,8 @@ import numpy as np
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.blobs import Blobs, Int64s
+from ..format.arrays import Int64s
+from ..format.blobs import Blobs
 from ..format.frame import Frame, frame_of
 from ..format.layout import FrameHead
 from ..log.column_group import ColumnGroup, ColumnRows

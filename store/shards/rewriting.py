@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.log_file import LogFile
 from ..device.write_behind import WriteBehind
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s, Uint16s, Uint32s
 from ..format.dues import NO_DUES, DueRange
 from ..format.footer import FooterData
 from ..format.layout import (
@@ -29,7 +29,6 @@ from ..format.shard import ShardIndex
 from ..segment.sealing import Behind, FooterNames
 from .writer import lasting_sum, length_bytes
 
-Int64s = npt.NDArray[np.int64]
 Mark = tuple[int, int]
 _LOW_BITS = np.arange(1 << 16, dtype=np.uint16)  # of 0, 1, 2 ..; sums wrap modulo 65,536
 
@@ -66,9 +65,7 @@ def lasting_head(file: LogFile, path: Path, position: int, size: int, known: int
     return header, columns
 
 
-def write_segment(
-    disk: Disk, path: Path, index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32]
-) -> SealRecord:
+def write_segment(disk: Disk, path: Path, index: ShardIndex, place: Place, numbers: Uint32s) -> SealRecord:
     """Write what makes a shard's file the segment at `place`, and force it. Its seal record.
 
     `numbers` (streams of the shard,): their numbers in the lane. What an earlier attempt has written is written again.
@@ -90,7 +87,7 @@ def write_segment(
         file.close()
 
 
-def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: npt.NDArray[np.uint32], firsts: Int64s) -> None:
+def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: Uint32s, firsts: Int64s) -> None:
     """Write and force the columns of a shard's frames, as they are if its streams go on at `firsts`, (streams,).
 
     `write_segment` then writes headers alone, of 100 bytes a frame in place of some 10 a message. Where the streams go
@@ -109,7 +106,7 @@ def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: npt.NDArray[
 
 
 def _frames(
-    file: LogFile, path: Path, index: ShardIndex, numbers: npt.NDArray[np.uint32], firsts: Int64s
+    file: LogFile, path: Path, index: ShardIndex, numbers: Uint32s, firsts: Int64s
 ) -> Iterator[tuple[int, FrameHeader, bytes, bytes]]:
     """Of each frame of a shard: position, header, columns as they are, and as they should be. Raises StoreCorrupt."""
     footer, counts = index.footer, index.counts
@@ -135,14 +132,14 @@ def placed(header: FrameHeader, place: Place, chain: int) -> FrameHeader:
     )
 
 
-def _columns(columns: bytes, numbers: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint16], length_size: int) -> bytes:
+def _columns(columns: bytes, numbers: Uint32s, lows: Uint16s, length_size: int) -> bytes:
     """A frame's columns with other stream numbers and offsets."""
     count = len(numbers)
     at = (4 + length_size) * count
     return b"".join([numbers.tobytes(), columns[4 * count : at], lows.tobytes(), columns[at + 2 * count :]])
 
 
-def _lane_footer(index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32], counts: Int64s) -> FooterData:
+def _lane_footer(index: ShardIndex, place: Place, numbers: Uint32s, counts: Int64s) -> FooterData:
     """The shard's footer, with the lane's numbers of its streams."""
     footer = index.footer
     entries = footer.entries
@@ -157,9 +154,9 @@ def _lane_footer(index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32
 
 
 def lane_footer(
-    place: Place, there: npt.NDArray[np.uint32], counts: Int64s, entries: npt.NDArray[np.uint32],
-    positions: npt.NDArray[np.uint32], frame_entries: npt.NDArray[np.uint32], times: Int64s,
-    flags: npt.NDArray[np.uint16], dues: DueRange = NO_DUES,
+    place: Place, there: Uint32s, counts: Int64s, entries: Uint32s,
+    positions: Uint32s, frame_entries: Uint32s, times: Int64s,
+    flags: Uint16s, dues: DueRange = NO_DUES,
 ) -> FooterData:  # fmt: skip
     """A footer of a segment with so many messages of the streams that are `there`, ascending: small where it may be."""
     behind, sequence, streams = place.behind, place.header.sequence, len(place.firsts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
 from ..format.applied import MAX_ENTRY_BYTES, MOST_BYTES, unpack_applied
+from ..format.arrays import Int64s
 from ..format.footer import Footer, names_in
 from ..format.layout import GONE_TOPIC, LOST_ENTRY, SEALED, UNDECODABLE
 from ..format.records import NOT_TRIMMED, Trimmed
@@ -47,7 +47,7 @@ def disagreements(
     entry_count: int,
     named: list[tuple[str, int]],
     names: list[tuple[str, int]] | None,
-    next_offsets: npt.NDArray[np.int64] | None,
+    next_offsets: Int64s | None,
     trimmed: Trimmed,
 ) -> Iterator[str]:
     """What a sound footer says otherwise than the frames.
@@ -89,7 +89,7 @@ def _names_disagree(footer: Footer, named: list[tuple[str, int]], names: list[tu
     return any(number < len(names) and names[number] != name for number, name in rows)
 
 
-def _offsets_disagree(footer: Footer, next_offsets: npt.NDArray[np.int64]) -> bool:
+def _offsets_disagree(footer: Footer, next_offsets: Int64s) -> bool:
     """Do streams not begin where the segment before has ended them?"""
     numbers = footer.numbers
     if footer.is_full and len(next_offsets) > len(numbers):

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...cache import plan_memory
 from ..device.disk import Disk, ReadingDisk
 from ..device.folder import fixed_path, looking_at, read_header
 from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import Footer
 from ..format.frame import Frame
 from ..format.hidden import is_hidden
@@ -128,7 +128,7 @@ class _LaneQueues:
         return _known_of(self._next, number)
 
 
-def _known_of(column: npt.NDArray[np.int64], number: int) -> int | None:
+def _known_of(column: Int64s, number: int) -> int | None:
     return int(column[number]) if number < len(column) and column[number] >= 0 else None
 
 

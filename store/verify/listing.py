@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.lane_start import FoundStart, read_start
+from ..format.arrays import Uint32s
 from ..format.footer import Footer, names_in
 from ..format.layout import (
     BLOCK_BYTES,
@@ -176,7 +176,7 @@ class LaneNames:
         self.fresh = 0
         self._footer: Footer | None = None
         self._topics: list[str] = []
-        self._columns: npt.NDArray[np.uint32] = np.zeros((2, 0), np.uint32)
+        self._columns: Uint32s = np.zeros((2, 0), np.uint32)
         self._names: list[tuple[str, int]] = []
 
     def of(self, footer: Footer) -> list[tuple[str, int]]:
