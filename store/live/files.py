@@ -12,7 +12,7 @@ from ..device.log_file import LogFile
 from ..device.ring import Ring
 from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
 from ..segment.evidence import first_number
-from ..segment.scanner import ChunkReader
+from ..segment.scanner import PieceReader
 from ..segment.segment import Segment
 
 PIECE_BYTES = 32 << 10
@@ -106,7 +106,7 @@ def log_start(disk: Disk, folder: Path, lane: int, store_id: bytes) -> int:
     return first_number(read_start(disk, folder, lane, store_id), numbers)
 
 
-class TailReader(ChunkReader):
+class TailReader(PieceReader):
     """Ranges of a segment that grows, read in small pieces and never behind `size_bytes`.
 
     Behind it there are blocks that the writer still writes, past the page cache. Read too early, they would stay in it.
@@ -114,23 +114,12 @@ class TailReader(ChunkReader):
     """
 
     def __init__(self, segment: Segment, ring: Ring | None) -> None:
-        super().__init__(segment.data, 0)
+        super().__init__(segment.data, 0, PIECE_BYTES)
         self._segment = segment
         self._ring = ring
-        self._at = 0
-        self._piece = memoryview(b"")
 
-    def view(self, position: int, size: int) -> memoryview:
-        """Up to `size` bytes at `position`, fewer at the end."""
-        end = min(position + size, self.size_bytes)
-        if end <= position:
-            return memoryview(b"")
-        at = self._at
-        if position < at or end > at + len(self._piece):
-            wanted = min(max(end - position, PIECE_BYTES), self.size_bytes - position)
-            self._piece, self._at = memoryview(self._segment.fetch(self._ring, position, wanted)[0]), position
-            at = position
-        return self._piece[position - at : end - at]
+    def _read(self, position: int, size: int) -> bytes | memoryview:
+        return self._segment.fetch(self._ring, position, size)[0]
 
     def forget(self) -> None:
         """Read anew, from the device: somebody else may have read a block before it was written."""

@@ -112,31 +112,23 @@ class Tail:
         """Add what follows on the chain below `end` to `heads`, some frames; `all_are` there. Raises StoreCorrupt."""
         scanner = self._scanner
         while scanner.position < end and len(heads) < TOGETHER:
-            head = self._next(end) if all_are else self._head()
+            head = self._next(end) if all_are else scanner.following()
             if head is None:
                 break
-            scanner.position, scanner.chain = head.header.end, head.checksum
+            scanner.step(head)
             heads.append(head)
 
     def retry(self) -> bool:
         """Read what follows once more, from the device; False if there is nothing on the chain."""
         self._reader.forget()
-        return self._head() is not None
-
-    def _head(self) -> FrameHead | None:
-        """The frame that follows on the chain."""
-        scanner = self._scanner
-        head = scanner.head_at(scanner.position)
-        if head is None or head.header.chain != scanner.chain:
-            head = scanner.head_at(align_up(scanner.position))
-        return head if head is not None and head.header.chain == scanner.chain else None
+        return self._scanner.following() is not None
 
     def _next(self, end: int) -> FrameHead | None:
         """The frame that follows below a durable position. None there is damage, unless it can only be padding."""
-        head = self._head()
+        head = self._scanner.following()
         if head is None and align_up(self._scanner.position) < end:
             self._reader.forget()
-            head = self._head()
+            head = self._scanner.following()
             if head is None:
                 raise StoreCorrupt(BROKEN, self.segment.path, self._scanner.position)
         return head
@@ -238,9 +230,8 @@ class Tail:
         scanner, mark = self._scanner, (0, 0)
         stood = scanner.position, scanner.chain
         try:
-            while (head := self._head()) is not None and frame_of(head) is not None:
-                mark = max(mark, mark_of(head.header))
-                scanner.position, scanner.chain = head.header.end, head.checksum
+            while (frame := scanner.next_frame()) is not None:
+                mark = max(mark, mark_of(frame.header))
             return mark, scanner.chain
         finally:
             scanner.position, scanner.chain = stood

@@ -20,7 +20,7 @@ from ..format.layout import DATA_START, SEALED, UNDECODABLE, SealRecord, Segment
 from ..format.records import RECORD_BYTES, RECORD_MAGIC
 from ..live.files import FollowedSegment, log_start, look
 from ..recovery.repair import whole_footer
-from ..segment.scanner import ChunkReader, FrameScanner, Scanned
+from ..segment.scanner import FrameScanner, Scanned, chunks_of
 
 _MAGIC = np.frombuffer(RECORD_MAGIC, "<u4")
 _NONE = np.empty(0, np.int64)
@@ -104,29 +104,25 @@ def look_at_segment(at: SegmentAt, disk: Disk | None = None) -> SegmentLook:
 
 def _scanned(at: SegmentAt, segment: FollowedSegment, record: SealRecord) -> SegmentLook:
     """The segment's messages, if each of its bytes is right."""
-    file = segment.open_sequential()
-    reader = ChunkReader(file, min(file.size(), record.data_end))
-    scanner = FrameScanner.behind(reader, segment.header)
     numbers: list[Uint32s] = []
     names: list[Definition] = []
     records: list[tuple[int, bytes]] = []
     count, problem = 0, None
-    try:
-        while problem is None and (found := scanner.next()) is not None:
-            header = found.frame.header
-            kept = kept_messages(record, header)
-            if found.whole < kept or header.first_entry != count:
-                problem = f"a message is damaged at byte {header.position}"
-                break
-            numbers.append(found.frame.numbers[:kept])
-            names += found.frame.definitions()
-            records += _records(found, kept)
-            count += kept
-    except UNDECODABLE as error:
-        problem = f"a frame cannot be decoded ({error})"
-    finally:
-        reader.close()
-        file.close()
+    with chunks_of(segment.open_sequential(), record.data_end) as reader:
+        scanner = FrameScanner.behind(reader, segment.header)
+        try:
+            while (found := scanner.next()) is not None:
+                header = found.frame.header
+                kept = kept_messages(record, header)
+                if found.whole < kept or header.first_entry != count:
+                    problem = f"a message is damaged at byte {header.position}"
+                    break
+                numbers.append(found.frame.numbers[:kept])
+                names += found.frame.definitions()
+                records += _records(found, kept)
+                count += kept
+        except UNDECODABLE as error:
+            problem = f"a frame cannot be decoded ({error})"
     if problem is None and (scanner.chain, count) != (record.chain, record.entries):
         problem = f"a frame is damaged or missing at byte {scanner.position}"
     if problem is not None:

@@ -44,7 +44,7 @@ from ..segment.evidence import (
     missing_numbers,
     trace_of,
 )
-from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
+from ..segment.scanner import frames_in
 from ..segment.segment import Segment
 from .repair import Repair
 from .used_file import UsedFile, is_closed
@@ -206,8 +206,12 @@ class LaneFiles:
 
         A seal record or a frame of these segments, or a frame in any file without a header.
         """
-        frames = (frame for file in files for frame in self._frames(file))
-        return self._mark > place or is_durable_beyond(place, (file.is_ended for file in files), frames)
+        headers = (
+            frame.header
+            for file in files
+            for frame in frames_in(self._disk, file.path, self._lane, file.sequence, DATA_START)
+        )
+        return self._mark > place or is_durable_beyond(place, (file.is_ended for file in files), headers)
 
     def _look_into_spares(self, files: Sequence[tuple[int, Path]]) -> None:
         """Note what the frames say in files after the last header. Segments are begun in their order."""
@@ -216,14 +220,7 @@ class LaneFiles:
 
     def _look_into(self, sequence: int, path: Path) -> None:
         """Note what the frames say in a file whose header is not its own."""
-        file = open_sequential(self._disk, path)
-        reader = ChunkReader(file, file.size())
-        try:
-            frames = FrameScanner(reader, self._lane, sequence, 0, 0).find_later(0, reader.size_bytes)
-        finally:
-            reader.close()
-            file.close()
-        self._note(sequence, frames)
+        self._note(sequence, [frame.header for frame in frames_in(self._disk, path, self._lane, sequence)])
 
     def _note(self, sequence: int, frames: Sequence[FrameHeader]) -> None:
         if frames:
@@ -253,17 +250,6 @@ class LaneFiles:
         if record is None or record.state != SEALED or not later or later[0].sequence != sequence + 1:
             return False
         return not is_unlinked(later[0].header) and later[0].header.previous_chain != record.chain
-
-    def _frames(self, file: UsedFile) -> list[FrameHeader]:
-        """The headers of all frames of a segment, on the chain or not."""
-        data = open_sequential(self._disk, file.path)
-        reader = ChunkReader(data, data.size())
-        try:
-            scanner = FrameScanner(reader, self._lane, file.sequence, DATA_START, 0)
-            return scanner.find_later(DATA_START, reader.size_bytes)
-        finally:
-            reader.close()
-            data.close()
 
     # -- changing files -------------------------------------------------------------------------------
 

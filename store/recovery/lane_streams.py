@@ -20,7 +20,7 @@ from ..format.footer import Footer, FooterData, names_in
 from ..format.frame import Frame
 from ..format.layout import DATA_START, GONE_TOPIC
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
-from ..segment.scanner import ChunkReader, FrameScanner, Scanned, open_sequential, records_in
+from ..segment.scanner import Scanned, frames_in, records_in
 from ..segment.segment import Segment
 from .name_list import Name, NameList
 from .placement import NO_OFFSET
@@ -323,14 +323,5 @@ def footer_of(disk: Disk, folder: Path, file: UsedFile) -> FooterData | None:
 
 def frames_of(disk: Disk, file: UsedFile) -> Iterator[Frame]:
     """The frames of a segment, on the chain or not."""
-    data = open_sequential(disk, file.path)
-    reader = ChunkReader(data, file.record.data_end if file.record is not None else data.size())
-    try:
-        scanner = FrameScanner(reader, file.header.lane, file.sequence, 0, 0)
-        for header in scanner.find_later(0, reader.size_bytes):
-            frame = scanner.frame_at(header.position)
-            if frame is not None:
-                yield frame
-    finally:
-        reader.close()
-        data.close()
+    end = None if file.record is None else file.record.data_end
+    return frames_in(disk, file.path, file.header.lane, file.sequence, 0, end)

@@ -9,6 +9,6 @@ number in the segment: in `open_table` while the segment takes frames, and in `s
     of many             groups, present, guess, firsts
     memory, read-ahead  held, windows, copies
     front to back       scanner, begun
-    frames by place     frame_heads
+    frames by place     placed_frames, frame_heads
     damage              evidence, remade
 """

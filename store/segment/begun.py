@@ -9,7 +9,7 @@ import numpy as np
 
 from ..device.disk import Disk
 from ..format.layout import BLOCK_BYTES, DATA_START, FrameHeader, SegmentHeader, read_frame_header
-from .scanner import CHUNK_BYTES, ChunkReader, FrameScanner, open_sequential
+from .scanner import CHUNK_BYTES, frames_in
 
 
 def is_begun(disk: Disk, path: Path, lane: int, sequence: int) -> bool:
@@ -29,7 +29,7 @@ def frames_begun(disk: Disk, path: Path, lane: int, sequence: int, *, is_next: b
     """
     file = disk.open(path)
     try:
-        head, size = file.read(0, DATA_START + BLOCK_BYTES), file.size()
+        head = file.read(0, DATA_START + BLOCK_BYTES)
         first, block = read_frame_header(head[DATA_START:], 0), head[:BLOCK_BYTES]
         is_own = first is not None and (first.lane, first.sequence, first.position) == (lane, sequence, DATA_START)
         is_blank = not is_own and (not any(block) or SegmentHeader.unpack(block) is not None)
@@ -37,13 +37,7 @@ def frames_begun(disk: Disk, path: Path, lane: int, sequence: int, *, is_next: b
             return []
     finally:
         file.close()
-    data = open_sequential(disk, path)
-    reader = ChunkReader(data, size)
-    try:
-        return FrameScanner(reader, lane, sequence, 0, 0).find_later(0, size)
-    finally:
-        reader.close()
-        data.close()
+    return [frame.header for frame in frames_in(disk, path, lane, sequence)]
 
 
 def begun_in_order(

@@ -119,11 +119,8 @@ class Remade:
 
     def _next(self, scanner: FrameScanner, found: _Frames) -> bool:
         """Take the frame that the scanner stands at, or behind padding; False if there is none on the chain."""
-        for position in (scanner.position, align_up(scanner.position)):
-            frame = scanner.frame_at(position)
-            if frame is not None and frame.header.chain == scanner.chain:
-                break
-        else:
+        frame = scanner.next_frame()
+        if frame is None:
             if align_up(scanner.position) >= self._record.data_end:
                 scanner.position = self._record.data_end  # nothing but padding is left
             return False
@@ -137,7 +134,6 @@ class Remade:
         found.times.append(header.time_ms)
         found.flags.append(header.flags)
         found.dues = found.dues.joined(frame.dues)
-        scanner.position, scanner.chain = header.end, frame.head.checksum
         return True
 
 

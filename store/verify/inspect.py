@@ -33,7 +33,7 @@ from ..format.layout import (
 from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Low, Record, add_low, add_trimmed
 from ..format.store_files import StoreHeader
 from ..segment.evidence import LANE_IS_MISSING
-from ..segment.scanner import ChunkReader, FrameScanner, records_in
+from ..segment.scanner import FrameScanner, PieceReader, records_in
 from .listing import LaneNames, Listing, SegmentFile
 from .marks import LaneFrames
 from .refusal import refusal
@@ -41,13 +41,6 @@ from .report import Damage
 
 TOPICS_SHOWN = 20
 _Row = dict[str, Any]
-
-
-class _HeadReader(ChunkReader):
-    """Reads what is asked for and nothing ahead: frame heads are small and far apart."""
-
-    def view(self, position: int, size: int) -> memoryview:
-        return memoryview(self.file.read(position, max(0, min(size, self.size_bytes - position))))
 
 
 class _LaneQueues:
@@ -299,12 +292,11 @@ def _walked(
     data: LogFile, file: SegmentFile, header: SegmentHeader, row: _Row, queues: _LaneQueues
 ) -> tuple[int | None, int | None]:
     """An open or closed segment by its frames' heads, along their chain."""
-    reader = _HeadReader(data, file.log_bytes)
-    scanner = FrameScanner.behind(reader, header)
+    scanner = FrameScanner.behind(PieceReader(data, file.log_bytes), header)
     times: list[int] = []
     messages: Counter[int] = Counter()
     payload_bytes = entries = 0
-    for frame in _heads(scanner):
+    while (frame := scanner.next_frame()) is not None:
         for number, topic, queue_id in frame.definitions():
             queues.name(number, (topic, queue_id))
         times.append(frame.header.time_ms)
@@ -312,7 +304,6 @@ def _walked(
         _note_records(data, frame, queues)
         payload_bytes += frame.header.payload_bytes
         entries += frame.header.count
-    reader.close()
     if file.record is None:
         row["data_end"], row["entries"] = scanner.position, entries
     elif align_up(scanner.position) < file.record.data_end or entries != file.record.entries:
@@ -336,16 +327,3 @@ def _note_records(data: LogFile, frame: Frame, queues: _LaneQueues) -> None:
         record = Record.unpack(content)
         if record is not None:
             add_low(queues.trimmed, record.number, record.effect)
-
-
-def _heads(scanner: FrameScanner) -> Iterator[Frame]:
-    """The frames along the chain by their heads alone."""
-    while True:
-        for position in dict.fromkeys((scanner.position, align_up(scanner.position))):
-            frame = scanner.frame_at(position)
-            if frame is not None and frame.header.chain == scanner.chain:
-                break
-        else:
-            return
-        scanner.position, scanner.chain = frame.header.end, frame.head.checksum
-        yield frame

@@ -9,7 +9,7 @@ from ..device.disk import Disk
 from ..format.layout import BLOCK_BYTES, DATA_START, FrameHeader, lane_name
 from ..segment.begun import begun_in_order, is_begun
 from ..segment.evidence import is_durable_beyond, is_nearly_ours, mark_of
-from ..segment.scanner import ChunkReader, FrameScanner
+from ..segment.scanner import frames_in
 from .listing import SegmentFile, list_segments
 
 
@@ -64,14 +64,8 @@ class LaneFrames:
     def heads(self, file: SegmentFile, begin: int = DATA_START) -> list[FrameHeader]:
         """Headers of the segment's frames from `begin` on, on the chain or not; read once."""
         if file.sequence not in self._heads:
-            data = self._disk.open(file.path)
-            reader = ChunkReader(data, file.log_bytes)
-            try:
-                found = FrameScanner(reader, self.number, file.sequence, begin, 0).find_later(begin, file.log_bytes)
-            finally:
-                reader.close()
-                data.close()
-            self._heads[file.sequence] = found
+            frames = frames_in(self._disk, file.path, self.number, file.sequence, begin, file.log_bytes)
+            self._heads[file.sequence] = [frame.header for frame in frames]
         return [head for head in self._heads[file.sequence] if head.position >= begin]
 
     def vouched(self, index: int, position: int) -> bool:
