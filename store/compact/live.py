@@ -18,15 +18,13 @@ from ..format.blobs import ExtraColumns, gathered
 from ..format.footer import Footer, names_in
 from ..format.frame import Frame
 from ..format.layout import (
-    BLOCK_BYTES,
     DATA_START,
     HAS_EXTRAS,
     MAX_FRAME_MESSAGES,
-    SEALED,
     UNDECODABLE,
     kept_messages,
 )
-from ..live.files import FollowedSegment, look
+from ..live.files import sealed_in
 from ..segment.placed_frames import wrong_messages
 from ..segment.scanner import FrameScanner, chunks_of
 from ..segment.sealed import SealedSegment
@@ -46,24 +44,17 @@ def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, Rows]]:
 
 
 def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int, Rows]]:
-    folder = Path(part.folder)
-    looked = look(disk, folder, part.lane, part.store_id, sequence)
-    if looked.header is None or looked.record is None or looked.record.state != SEALED:
-        raise StoreCorrupt("a segment's first blocks are damaged", looked.path, BLOCK_BYTES)
-    segment = FollowedSegment(disk, folder, looked.header, grows=False)
-    try:
-        sealed = SealedSegment(segment, looked.record)
-        footer = Footer(segment.data, str(segment.path), looked.record)
+    with sealed_in(disk, Path(part.folder), part.lane, part.store_id, sequence) as sealed:
+        segment = sealed.segment
+        footer = Footer(segment.data, str(segment.path), sealed.record)
         footer.check_entries()
         joiner = _Joiner(names_in(footer))
-        stays = staying(footer, looked.record.entries, _lows(part, footer))
+        stays = staying(footer, sealed.record.entries, _lows(part, footer))
         for frame, payload, rows in _frames(sealed, footer, stays):
             if len(wrong_messages(frame, payload, rows)):
                 raise StoreCorrupt("a message is damaged", segment.path, frame.header.position)
             yield from joiner.take(frame, payload, footer.rows_of(frame.numbers).astype(np.int64), rows)
         yield from joiner.flush()
-    finally:
-        segment.close()
 
 
 def _lows(part: LivePart, footer: Footer) -> Int64s:

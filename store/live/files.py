@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from ..device.disk import Disk
 from ..device.lane_start import read_start
 from ..device.log_file import LogFile
 from ..device.ring import Ring
-from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
+from ..errors import StoreCorrupt
+from ..format.layout import BLOCK_BYTES, SegmentHeader, segment_name
 from ..segment.evidence import first_number
+from ..segment.files import SegmentFile, first_blocks, list_segments
 from ..segment.scanner import PieceReader
+from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
 
 PIECE_BYTES = 32 << 10
@@ -76,33 +80,35 @@ def _share(file: LogFile, path: Path) -> None:
         raise _gone(path)
 
 
-class Looked(NamedTuple):
-    """A segment's file by its first two blocks; None for what is not its own."""
+def read_shared(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: int) -> SegmentFile:
+    """A segment's file by its first two blocks; `header` and `record` are None where they are not its own.
 
-    path: Path
-    header: SegmentHeader | None
-    record: SealRecord | None
-
-
-def look(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: int) -> Looked:
-    """The first two blocks of a segment. Raises SegmentIsGone."""
+    Raises SegmentIsGone.
+    """
     path = folder / segment_name(sequence)
     file = open_shared(disk, path)
     try:
-        head = file.read(0, DATA_START)
+        return first_blocks(file, path, lane, store_id, sequence)
     finally:
         file.close()
-    header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-    if header is not None and (header.lane, header.store_id, header.sequence) != (lane, store_id, sequence):
-        header = None
-    record = SealRecord.unpack(head[BLOCK_BYTES:])
-    return Looked(path, header, record if record is not None and record.sequence == sequence else None)
+
+
+@contextmanager
+def sealed_in(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: int) -> Iterator[SealedSegment]:
+    """A sealed segment, opened by itself and closed behind the context. Raises StoreCorrupt, SegmentIsGone."""
+    file = read_shared(disk, folder, lane, store_id, sequence)
+    if file.header is None or file.record is None or not file.is_sealed:
+        raise StoreCorrupt("a segment's first blocks are damaged", file.path, BLOCK_BYTES)
+    segment = FollowedSegment(disk, folder, file.header, grows=False)
+    try:
+        yield SealedSegment(segment, file.record)
+    finally:
+        segment.close()
 
 
 def log_start(disk: Disk, folder: Path, lane: int, store_id: bytes) -> int:
     """The number of the first segment of a lane's log, as its folder tells."""
-    names = [name for name in disk.list(folder) if name.endswith(".seg")]
-    numbers = [int(name[:-4]) for name in names if name[:-4].isdecimal()]
+    numbers = [number for number, _ in list_segments(disk, folder)]
     return first_number(read_start(disk, folder, lane, store_id), numbers)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.layout import BLOCK_BYTES, SEALED
-from ..live.files import FollowedSegment, look
+from ..format.layout import BLOCK_BYTES
+from ..live.files import FollowedSegment, read_shared
 from ..segment.sealed import SealedSegment
 from .plan import FrameRange
 
@@ -23,12 +23,12 @@ class FooterDamaged(Exception):
 def opened(disk: Disk, one: FrameRange) -> tuple[FollowedSegment, SealedSegment | None]:
     """The range's segment, and the same by its footer if that is to be used. Raises StoreCorrupt, SegmentIsGone."""
     folder = Path(one.folder)
-    looked = look(disk, folder, one.lane, one.store_id, one.sequence)
-    if looked.header is None:
-        raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
-    segment = FollowedSegment(disk, folder, looked.header, grows=one.known is not None)
+    file = read_shared(disk, folder, one.lane, one.store_id, one.sequence)
+    if file.header is None:
+        raise StoreCorrupt("a segment's header is damaged", file.path, 0)
+    segment = FollowedSegment(disk, folder, file.header, grows=one.known is not None)
     if one.known is not None:
         return segment, None
-    if looked.record is None or looked.record.state != SEALED:
-        raise StoreCorrupt("the segment's seal record is damaged", looked.path, BLOCK_BYTES)
-    return segment, SealedSegment(segment, looked.record)
+    if file.record is None or not file.is_sealed:
+        raise StoreCorrupt("the segment's seal record is damaged", file.path, BLOCK_BYTES)
+    return segment, SealedSegment(segment, file.record)

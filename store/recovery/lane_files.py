@@ -7,7 +7,6 @@ marks in frames; that question, `vouched`, is what every decision about damage c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,12 +17,10 @@ from ..format.layout import (
     DATA_START,
     REBUILT_MS,
     RETIRED_PREFIX,
-    SEALED,
     START_FILE,
     UNKNOWN,
     UNLINKED,
     FrameHeader,
-    SealRecord,
     SegmentHeader,
     segment_name,
 )
@@ -42,14 +39,12 @@ from ..segment.evidence import (
     is_unlinked,
     mark_of,
     missing_numbers,
-    trace_of,
 )
+from ..segment.files import SegmentFile, list_segments, read_segment_file
 from ..segment.scanner import frames_in
 from ..segment.segment import Segment
 from .repair import Repair
 from .used_file import UsedFile, is_closed
-
-_SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
 
 
 class LaneFiles:
@@ -80,68 +75,67 @@ class LaneFiles:
         """The segments in use, in order; spares are noted. Raises StoreCorrupt if one is missing."""
         used, unknown, recorded = self._sort_out()
         last = used[-1].sequence if used else 0
-        unused: list[tuple[int, Path]] = []
-        behind = [(sequence, path) for sequence, path in unknown if sequence > last]
-        was_closed = is_closed(used) and not any(self._is_begun(*file, recorded) for file in behind)
-        for sequence, path in unknown:
-            if sequence < last:
-                self._look_into(sequence, path)
+        unused: list[SegmentFile] = []
+        behind = [file for file in unknown if file.sequence > last]
+        was_closed = is_closed(used) and not any(
+            file.sequence in recorded or is_begun(self._disk, file, self._lane) for file in behind
+        )
+        for file in unknown:
+            if file.sequence < last:
+                self._look_into(file)
         if not was_closed:
             self._look_into_spares(behind)
-        for sequence, path in unknown:
-            later = [file for file in used if file.sequence > sequence]
+        for file in unknown:
+            sequence, path = file.sequence, file.path
+            later = [one for one in used if one.sequence > sequence]
             if not later and was_closed:
-                unused.append((sequence, path))
-            elif self._is_of_another_store(sequence, path, used) or self._ends_elsewhere(sequence, path, later):
+                unused.append(file)
+            elif self._is_of_another_store(file, used) or _ends_elsewhere(file, later):
                 self._repair.on_damage("the file is another segment's", path, 0)
                 self.foreign.append(sequence)
             elif sequence in recorded or self.vouched(later, (sequence, 0)):
                 self._repair.on_damage("a segment's header is damaged", path, 0)
                 used.append(self._rebuild_header(sequence, path))
-                used.sort(key=lambda file: file.sequence)
+                used.sort(key=lambda one: one.sequence)
                 last = used[-1].sequence
             elif sequence < last:
                 # Its first write, and so its header, was lost in a crash: nothing after it was acknowledged.
                 self._ends_at = sequence
-                used = [file for file in used if file.sequence < sequence]
+                used = [one for one in used if one.sequence < sequence]
                 break
             else:
-                unused.append((sequence, path))
-        unused = [(sequence, path) for sequence, path in unused if sequence > max(self.foreign, default=0)]
-        self._first_spare = unused[0][0] if unused else None
-        self._check_gaps([file.sequence for file in used], [sequence for sequence, _ in unused])
+                unused.append(file)
+        unused = [file for file in unused if file.sequence > max(self.foreign, default=0)]
+        self._first_spare = unused[0].sequence if unused else None
+        self._check_gaps([file.sequence for file in used], [file.sequence for file in unused])
         self._keep_spares(unused)
         return used
 
-    def _sort_out(self) -> tuple[list[UsedFile], list[tuple[int, Path]], list[int]]:
+    def _sort_out(self) -> tuple[list[UsedFile], list[SegmentFile], list[int]]:
         """The files with a header of their own, those without, and which of these have a seal record of their own."""
         used: list[UsedFile] = []
-        unknown: list[tuple[int, Path]] = []
+        unknown: list[SegmentFile] = []
         recorded: list[int] = []
-        for sequence, path in self._begin(self._listed()):
+        for _, path in self._begin(self._listed()):
             if self._repair.allowed:
                 self._repair.make_readable(path)
-            header, record, trace, block = self._read_blocks(sequence, path)
-            if header is not None and header.stands_wrongly(self._lane, self._store_id, sequence, self.start.sequence):
-                self._repair.on_damage("the file is another segment's", path, 0)
-                self.foreign.append(sequence)
-            elif header is not None and header.sequence == sequence:
-                used.append(UsedFile(sequence, path, header, record, trace))
+            file = self._read(path)
+            if file.is_foreign:
+                self._repair.on_damage(file.why_unknown, path, 0)
+                self.foreign.append(file.sequence)
+            elif file.header is not None:
+                used.append(UsedFile.of(file, file.header))
             else:
-                unknown.append((sequence, path))
-                is_ended = record is not None or (
-                    trace
+                unknown.append(file)
+                is_ended = file.record is not None or (
+                    file.trace
                     and (
-                        is_nearly_ours(block, self._lane, self._store_id, sequence)
-                        or is_begun(self._disk, path, self._lane, sequence)
+                        is_nearly_ours(file.head[:BLOCK_BYTES], self._lane, self._store_id, file.sequence)
+                        or is_begun(self._disk, file, self._lane)
                     )
                 )
-                recorded += [sequence] if is_ended else []
+                recorded += [file.sequence] if is_ended else []
         return used, unknown, recorded
-
-    def _is_begun(self, sequence: int, path: Path, recorded: Sequence[int]) -> bool:
-        """Was a segment without a header of its own begun all the same?"""
-        return sequence in recorded or is_begun(self._disk, path, self._lane, sequence)
 
     def _begin(self, listed: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
         """Learn from START where the log begins; the files from there on. Those that retention gave up are removed."""
@@ -163,25 +157,13 @@ class LaneFiles:
 
     def _listed(self) -> list[tuple[int, Path]]:
         """(sequence, path) of the segment files; files that retention had retired are removed."""
-        files = []
         for name in self._disk.list(self._folder):
-            if _SEGMENT_FILE.fullmatch(name):
-                files.append((int(name[:12]), self._folder / name))
-            elif name.startswith(RETIRED_PREFIX):
+            if name.startswith(RETIRED_PREFIX):
                 self._disk.remove(self._folder / name)
-        return files
+        return list_segments(self._disk, self._folder)
 
-    def _read_blocks(self, sequence: int, path: Path) -> tuple[SegmentHeader | None, SealRecord | None, bytes, bytes]:
-        """The header in a file; the seal record if it is this segment's, or its block if it is damaged; and block 0."""
-        file = self._disk.open(path)
-        try:
-            head = file.read(0, DATA_START)
-        finally:
-            file.close()
-        record = SealRecord.unpack(head[BLOCK_BYTES:])
-        header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-        own = record if record is not None and record.sequence == sequence else None
-        return header, own, trace_of(head[BLOCK_BYTES:]), head[:BLOCK_BYTES]
+    def _read(self, path: Path, head_bytes: int = DATA_START) -> SegmentFile:
+        return read_segment_file(self._disk, path, self._lane, self._store_id, self.start.sequence, head_bytes)
 
     @property
     def ends_before(self) -> int:
@@ -213,51 +195,37 @@ class LaneFiles:
         )
         return self._mark > place or is_durable_beyond(place, (file.is_ended for file in files), headers)
 
-    def _look_into_spares(self, files: Sequence[tuple[int, Path]]) -> None:
+    def _look_into_spares(self, files: Sequence[SegmentFile]) -> None:
         """Note what the frames say in files after the last header. Segments are begun in their order."""
-        for sequence, frames in begun_in_order(self._disk, self._lane, files, is_thorough=self._repair.allowed):
-            self._note(sequence, frames)
+        for file, frames in begun_in_order(self._disk, self._lane, files, is_thorough=self._repair.allowed):
+            self._note(file.sequence, frames)
 
-    def _look_into(self, sequence: int, path: Path) -> None:
+    def _look_into(self, file: SegmentFile) -> None:
         """Note what the frames say in a file whose header is not its own."""
-        self._note(sequence, [frame.header for frame in frames_in(self._disk, path, self._lane, sequence)])
+        frames = frames_in(self._disk, file.path, self._lane, file.sequence)
+        self._note(file.sequence, [frame.header for frame in frames])
 
     def _note(self, sequence: int, frames: Sequence[FrameHeader]) -> None:
         if frames:
             self._begun.add(sequence)
         self._mark = max([self._mark, *map(mark_of, frames)])
 
-    def _is_of_another_store(self, sequence: int, path: Path, used: Sequence[UsedFile]) -> bool:
+    def _is_of_another_store(self, file: SegmentFile, used: Sequence[UsedFile]) -> bool:
         """Does what is left of a damaged header name another store?"""
-        file = self._disk.open(path)
-        try:
-            head = file.read(0, HEAD_BYTES)
-        finally:
-            file.close()
         at = {one.sequence: one for one in used}
-        before, following = at.get(sequence - 1), at.get(sequence + 1)
+        before, following = at.get(file.sequence - 1), at.get(file.sequence + 1)
         return is_of_another_store(
-            head, self._lane, self._store_id, sequence,
+            self._read(file.path, HEAD_BYTES).head, self._lane, self._store_id, file.sequence,
             None if before is None else before.record, None if following is None else following.header,
         )  # fmt: skip
 
-    def _ends_elsewhere(self, sequence: int, path: Path, later: Sequence[UsedFile]) -> bool:
-        """Is a file without a header sealed at an end that the next segment does not continue? Then it is not ours.
-
-        Frames do not name their store. A sealed segment never changes, and the next one's header has its chain.
-        """
-        _, record, _, _ = self._read_blocks(sequence, path)
-        if record is None or record.state != SEALED or not later or later[0].sequence != sequence + 1:
-            return False
-        return not is_unlinked(later[0].header) and later[0].header.previous_chain != record.chain
-
     # -- changing files -------------------------------------------------------------------------------
 
-    def _keep_spares(self, unused: list[tuple[int, Path]]) -> None:
+    def _keep_spares(self, unused: list[SegmentFile]) -> None:
         """Keep what can be used; from the first one on that cannot be, none is: there may be no gap."""
-        for index, (sequence, path) in enumerate(unused):
-            if not self._keep_spare(sequence, path):
-                self._unfit = [path for _, path in unused[index:]]
+        for index, one in enumerate(unused):
+            if not self._keep_spare(one.sequence, one.path):
+                self._unfit = [file.path for file in unused[index:]]
                 return
 
     def _keep_spare(self, sequence: int, path: Path) -> bool:
@@ -316,9 +284,9 @@ class LaneFiles:
             file.force()
         finally:
             file.close()
-        found, record, trace, _ = self._read_blocks(sequence, path)
-        assert found == header
-        return UsedFile(sequence, path, header, record, trace)
+        found = self._read(path)
+        assert found.header == header
+        return UsedFile.of(found, header)
 
     def _header(self, sequence: int, capacity: int, chain: int, messages: int, streams: int) -> SegmentHeader:
         return SegmentHeader(
@@ -350,17 +318,9 @@ class LaneFiles:
         """Note that a segment is gone; what stands under its name is set aside."""
         path = self._folder / segment_name(sequence)
         if path.name in self._disk.list(self._folder):
-            size = self._disk_size(path)
-            self._repair.set_aside(path, 0, size, lost)
+            self._repair.set_aside(path, 0, self._read(path).size_bytes, lost)
         else:
             self._repair.note_missing(path, lost)
-
-    def _disk_size(self, path: Path) -> int:
-        file = self._disk.open(path)
-        try:
-            return file.size()
-        finally:
-            file.close()
 
     def move_start(self, first: UsedFile, lost: int | None) -> None:
         """The log begins with this segment: those before it are lost. The first one's loss tells of all."""
@@ -370,3 +330,14 @@ class LaneFiles:
         self.start = self.start._replace(sequence=first.sequence, messages_before=first.header.messages_before)
         write_start(self._disk, self._folder, self.start)
         self._remove([path for sequence, path in self._listed() if sequence < first.sequence])
+
+
+def _ends_elsewhere(file: SegmentFile, later: Sequence[UsedFile]) -> bool:
+    """Is a file without a header sealed at an end that the next segment does not continue? Then it is not ours.
+
+    Frames do not name their store. A sealed segment never changes, and the next one's header has its chain.
+    """
+    record = file.record
+    if record is None or not file.is_sealed or not later or later[0].sequence != file.sequence + 1:
+        return False
+    return not is_unlinked(later[0].header) and later[0].header.previous_chain != record.chain

@@ -11,18 +11,19 @@ from ..errors import StoreCorrupt
 from ..format.applied import MAX_ENTRY_BYTES, MOST_BYTES, unpack_applied
 from ..format.arrays import Int64s
 from ..format.footer import Footer, names_in
-from ..format.layout import GONE_TOPIC, LOST_ENTRY, SEALED, UNDECODABLE
+from ..format.layout import GONE_TOPIC, LOST_ENTRY, UNDECODABLE
 from ..format.records import NOT_TRIMMED, Trimmed
 from ..recovery.placement import NO_OFFSET
+from ..segment.files import SegmentFile
 from .frames import FrameWalk
-from .listing import LaneNames, SegmentFile
+from .listing import LaneNames
 from .report import Findings
 
 
 def sound_footer(data: LogFile, file: SegmentFile, lane: LaneNames, findings: Findings) -> Footer | None:
     """The footer, if the segment has one and all of it is sound; what is not is noted. Raises OSError."""
     record = file.record
-    if record is None or record.state != SEALED:
+    if record is None or not file.is_sealed:
         return None
     try:
         data.read(record.footer_position, min(record.footer_bytes, data.size()))  # so a bad sector is an OSError

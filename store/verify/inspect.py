@@ -24,7 +24,6 @@ from ..format.layout import (
     FORMAT_VERSION,
     GONE_TOPIC,
     LOST_ENTRY,
-    SEALED,
     SealRecord,
     SegmentHeader,
     align_up,
@@ -33,8 +32,9 @@ from ..format.layout import (
 from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Low, Record, add_low, add_trimmed
 from ..format.store_files import StoreHeader
 from ..segment.evidence import LANE_IS_MISSING
+from ..segment.files import SegmentFile
 from ..segment.scanner import FrameScanner, PieceReader, records_in
-from .listing import LaneNames, Listing, SegmentFile
+from .listing import LaneNames, Listing
 from .marks import LaneFrames
 from .refusal import refusal
 from .report import Damage
@@ -253,7 +253,7 @@ def _content(
     """Payload bytes and messages of a segment in use; None for what can't be known."""
     data = disk.open(file.path)
     try:
-        if file.record is None or file.record.state != SEALED:
+        if file.record is None or not file.is_sealed:
             return _walked(data, file, header, row, queues)
         return _sealed(data, file, file.record, row, queues)
     except StoreCorrupt as error:

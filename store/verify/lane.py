@@ -15,11 +15,12 @@ from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, ali
 from ..format.records import Low, add_trimmed
 from ..format.store_files import COMPACTED_FILE
 from ..recovery.placement import NO_OFFSET
+from ..segment.files import SegmentFile
 from ..segment.groups import grown
 from ..segment.scanner import ChunkReader
 from .footer import disagreements, sound_footer
 from .frames import FrameWalk
-from .listing import LaneNames, SegmentFile
+from .listing import LaneNames
 from .marks import LaneFrames
 from .refusal import refusal
 from .report import Findings, differ
