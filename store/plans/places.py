@@ -8,7 +8,7 @@ import numpy as np
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.arrays import Bools, Int64s
+from ..format.arrays import Int64s
 from ..format.footer import Footer
 from ..read.scan import NO_OFFSET, checked_footer
 from ..read.wanted import ScanFilter, StreamTable, bounds_of, rows_of
@@ -52,7 +52,7 @@ class PlaceReader:
         offsets, numbers = _offsets_and_numbers(footer, low, high)
         times = _times(footer, low, high)
         kept = (offsets != NO_OFFSET) & (offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers])
-        kept &= self._at_wanted_times(times)
+        kept &= self._wanted.of_times(times)
         if not kept.all():
             offsets, numbers, times = offsets[kept], numbers[kept], times[kept]
         index = numbers.astype(np.uint32)
@@ -66,15 +66,6 @@ class PlaceReader:
         begins, (low, high) = footer.frame_entry, self._range.entries
         first, end = frames_of(begins, (low, high))
         return (max(low, int(begins[first])), high) if first < end else (high, high)
-
-    def _at_wanted_times(self, times: Int64s) -> Bools:
-        wanted = self._wanted
-        right = np.ones(len(times), np.bool_)
-        if wanted.start_ms is not None:
-            right &= times >= wanted.start_ms
-        if wanted.end_ms is not None:
-            right &= times < wanted.end_ms
-        return right
 
 
 # A segment may be cut into many ranges, and have 30 million entries: the columns are those of the range alone.

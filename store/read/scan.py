@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import StoreCorrupt
-from ..format.arrays import Int64s, Integers
+from ..format.arrays import Int64s, Integers, Numbers
 from ..format.footer import Footer
 from ..format.frame import Frame
 from ..format.layout import HAS_EXTRAS, LOST_ENTRY
@@ -222,9 +222,7 @@ def checked_footer(sealed: SealedSegment) -> Footer:
 def sealed_offsets(sealed: SealedSegment, footer: Footer) -> Int64s:
     """Offset in its queue of each entry of the segment, NO_OFFSET for lost ones."""
     offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
-    starts = footer.start.astype(np.int64)
-    values = np.repeat(footer.first - starts[:-1], np.diff(starts)) + np.arange(len(footer.entries))
-    kept = footer.entries != LOST_ENTRY
+    values, kept = row_offsets(footer), footer.entries != LOST_ENTRY
     offsets[footer.entries[kept]] = values[kept]
     return offsets
 
@@ -233,9 +231,21 @@ def sealed_numbers(sealed: SealedSegment, footer: Footer) -> Int64s:
     """Stream number of each entry of the segment; 0 for lost ones."""
     numbers = np.zeros(sealed.record.entries, np.int64)
     kept = footer.entries != LOST_ENTRY
-    starts = footer.start.astype(np.int64)
-    numbers[footer.entries[kept]] = footer.numbers.repeat(starts[1:] - starts[:-1])[kept]
+    numbers[footer.entries[kept]] = row_numbers(footer)[kept]
     return numbers
+
+
+def row_offsets(footer: Footer) -> Int64s:
+    """Offset of each row of a footer, in the order of its `entries`."""
+    starts = footer.start.astype(np.int64)
+    offsets: Int64s = np.repeat(footer.first - starts[:-1], np.diff(starts)) + np.arange(len(footer.entries))
+    return offsets
+
+
+def row_numbers(footer: Footer) -> Numbers:
+    """Stream number of each row of a footer, in the order of its `entries`."""
+    starts = footer.start.astype(np.int64)
+    return footer.numbers.repeat(starts[1:] - starts[:-1])
 
 
 def _are_lost(offsets: Int64s) -> bool:

@@ -30,6 +30,7 @@ from ..segment.sealing import Behind, FooterNames
 from .writer import lasting_sum, length_bytes
 
 Mark = tuple[int, int]
+DAMAGED = "a shard's frame is damaged"
 _LOW_BITS = np.arange(1 << 16, dtype=np.uint16)  # of 0, 1, 2 ..; sums wrap modulo 65,536
 
 
@@ -53,16 +54,21 @@ class Place(NamedTuple):
     behind: Behind | None = None
 
 
-def lasting_head(file: LogFile, path: Path, position: int, size: int, known: int) -> tuple[FrameHeader, bytes]:
-    """A frame's header and columns, of which what lasts is whole. Raises StoreCorrupt."""
-    raw = file.read(position, size)
-    header = read_frame_header(raw, 0)
-    if header is None or len(raw) != size or header.header_bytes != size:
-        raise StoreCorrupt("a shard's frame is damaged", path, position)
-    columns = raw[FRAME_HEADER_BYTES:]
-    if lasting_sum(header, columns) != known:
-        raise StoreCorrupt("a shard's frame is damaged", path, position)
-    return header, columns
+def lasting_heads(file: LogFile, path: Path, index: ShardIndex) -> Iterator[tuple[FrameHeader, bytes]]:
+    """Header and columns of each frame of a shard. What lasts of them is whole. Raises StoreCorrupt.
+
+    The rest is another lane's or a lost attempt's, so neither the chain nor the head's own checksum tells anything.
+    """
+    places = zip(index.footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True)
+    for position, size, known in places:
+        raw = file.read(position, size)
+        header = read_frame_header(raw, 0)
+        if header is None or len(raw) != size or header.header_bytes != size:
+            raise StoreCorrupt(DAMAGED, path, position)
+        columns = raw[FRAME_HEADER_BYTES:]
+        if lasting_sum(header, columns) != known:
+            raise StoreCorrupt(DAMAGED, path, position)
+        yield header, columns
 
 
 def write_segment(disk: Disk, path: Path, index: ShardIndex, place: Place, numbers: Uint32s) -> SealRecord:
@@ -75,10 +81,10 @@ def write_segment(disk: Disk, path: Path, index: ShardIndex, place: Place, numbe
     try:
         chain = place.header.chain
         behind = WriteBehind(file)
-        for position, header, before, columns in _frames(file, path, index, numbers, place.firsts[numbers]):
+        for header, before, columns in _frames(file, path, index, numbers, place.firsts[numbers]):
             head, chain = placed(header, place, chain).seal(columns)
-            file.write([head if columns != before else head[:FRAME_HEADER_BYTES]], position)
-            behind.reached(position + header.header_bytes)
+            file.write([head if columns != before else head[:FRAME_HEADER_BYTES]], header.position)
+            behind.reached(header.position + header.header_bytes)
         data = _lane_footer(index, place, numbers, index.counts)
         record = finish_segment(file, place, data, index.data_end, chain)
         file.force()
@@ -96,10 +102,10 @@ def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: Uint32s, fir
     file = disk.open(path)
     try:
         behind = WriteBehind(file)
-        for position, header, before, columns in _frames(file, path, index, numbers, firsts):
+        for header, before, columns in _frames(file, path, index, numbers, firsts):
             if columns != before:
-                file.write([header.seal(columns)[0]], position)
-            behind.reached(position + header.header_bytes)
+                file.write([header.seal(columns)[0]], header.position)
+            behind.reached(header.position + header.header_bytes)
         file.force()
     finally:
         file.close()
@@ -107,8 +113,8 @@ def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: Uint32s, fir
 
 def _frames(
     file: LogFile, path: Path, index: ShardIndex, numbers: Uint32s, firsts: Int64s
-) -> Iterator[tuple[int, FrameHeader, bytes, bytes]]:
-    """Of each frame of a shard: position, header, columns as they are, and as they should be. Raises StoreCorrupt."""
+) -> Iterator[tuple[FrameHeader, bytes, bytes]]:
+    """Of each frame of a shard: header, columns as they are, and as they should be. Raises StoreCorrupt."""
     footer, counts = index.footer, index.counts
     of_entry = np.empty(index.rows, np.uint32)
     lows = np.empty(index.rows, np.uint16)
@@ -116,11 +122,9 @@ def _frames(
     of_entry[entries] = numbers.repeat(counts)
     begins = firsts - footer.start[:-1]
     lows[entries] = begins.astype(np.uint16).repeat(counts) + np.resize(_LOW_BITS, index.rows)
-    places = zip(footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True)
-    for position, size, known in places:
-        header, columns = lasting_head(file, path, position, size, known)
+    for header, columns in lasting_heads(file, path, index):
         part = slice(header.first_entry, header.first_entry + header.count)
-        yield position, header, columns, _columns(columns, of_entry[part], lows[part], length_bytes(header.flags))
+        yield header, columns, _columns(columns, of_entry[part], lows[part], length_bytes(header.flags))
 
 
 def placed(header: FrameHeader, place: Place, chain: int) -> FrameHeader:

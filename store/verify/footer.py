@@ -13,6 +13,7 @@ from ..format.arrays import Int64s
 from ..format.footer import Footer, names_in
 from ..format.layout import GONE_TOPIC, LOST_ENTRY, UNDECODABLE
 from ..format.records import NOT_TRIMMED, Trimmed
+from ..read.scan import row_numbers, row_offsets
 from ..recovery.placement import NO_OFFSET
 from ..segment.files import SegmentFile
 from .frames import FrameWalk
@@ -132,11 +133,9 @@ def _entries_disagree(footer: Footer, walk: FrameWalk, entry_count: int) -> bool
         if part.stop > entry_count:
             return True
         stream_of[part], low_of[part], unseen[part] = numbers, lows, good
-    start = footer.start.astype(np.int64)
-    numbers = footer.numbers.astype(np.int64).repeat(np.diff(start))
-    offsets = np.repeat(footer.first.astype(np.int64) - start[:-1], np.diff(start)) + np.arange(len(numbers))
     kept = footer.entries != LOST_ENTRY
-    entries, numbers, lows = footer.entries[kept].astype(np.int64), numbers[kept], offsets[kept] & 0xFFFF
+    entries = footer.entries[kept].astype(np.int64)
+    numbers, lows = row_numbers(footer)[kept], row_offsets(footer)[kept] & 0xFFFF
     if np.any(entries >= entry_count) or np.any((np.diff(entries) <= 0) & (np.diff(numbers) == 0)):
         return True
     unseen[entries] = False
