@@ -32,7 +32,7 @@ from .store import MessageStore
 from .store_reader import StoreReader
 
 LOOKED_AGAIN = 3
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 _HIDDEN: Row = {"subscriptions": None, "delayed": None}
 
 
@@ -85,7 +85,7 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
     return _beside_or_whole(lambda: _describe_closed(path), lambda: _describe(path))
 
 
-def _beside_or_whole(closed: Callable[[], Found], beside: Callable[[], Found]) -> Found:
+def _beside_or_whole(closed: Callable[[], Answer], beside: Callable[[], Answer]) -> Answer:
     """As a closed store; beside a writer, if there is one. Errors of the system are StoreUnreadable."""
     with system_errors("the store cannot be looked at", "Look again."):
         try:
@@ -110,18 +110,18 @@ def _verify(path: str | Path, progress: Progress | None) -> VerifyReport:
     report = findings.report
     report.is_live = True
     with MessageStore.open(path, read_only=True) as reader:
-        sources = [(lane, part) for lane in reader._lanes for part in LaneSnapshot(lane).by_segment()]
-        sizes = [_used_bytes(part.only) for _, part in sources]
+        parts = [part for lane in reader._lanes for part in LaneSnapshot(lane).by_segment()]
+        sizes = [_used_bytes(part.only) for part in parts]
         findings.total_bytes = sum(sizes)
-        for (lane, part), size in zip(sources, sizes, strict=True):
-            _check(lane, part, findings)
+        for part, size in zip(parts, sizes, strict=True):
+            _check(part, findings)
             findings.done_bytes += size
             findings.reached(0)
             report.bytes += size
     return report
 
 
-def _check(lane: Lane, part: LaneSnapshot, findings: Findings) -> None:
+def _check(part: LaneSnapshot, findings: Findings) -> None:
     """Read a segment from front to back: each frame, each message."""
     report = findings.report
     report.segments += 1

@@ -127,7 +127,7 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
         begins[: len(before)] = before[: len(begins)]
     records_go = {number: Low(int(nexts[number]))}  # the footers say what the records say
     firsts = _firsts(begins, {**trimmed, **records_go}, nexts)
-    found = _looked_at(lane.folder, sealed, firsts, begins)
+    found = _footer_figures(lane.folder, sealed, firsts, begins)
     parts = tuple(_part(lane, store_id, group, firsts) for group in _groups(sealed, found.live, segment_bytes))
     gain = sum(found.sizes) - sum(found.live)
     stay = _staying_streams(lane.folder, streams, firsts, nexts)
@@ -182,7 +182,7 @@ def _firsts(begins: Int64s, trimmed: Trimmed, nexts: Int64s) -> Int64s:
     return np.minimum(firsts, nexts)
 
 
-class _LookedAt(NamedTuple):
+class _FooterFigures(NamedTuple):
     """What the footers of a lane say.
 
     Attributes:
@@ -197,7 +197,7 @@ class _LookedAt(NamedTuple):
     last_time_ms: int
 
 
-def _looked_at(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64s, begins: Int64s) -> _LookedAt:
+def _footer_figures(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64s, begins: Int64s) -> _FooterFigures:
     """One footer after the other, of which only numbers stay: a log may have thousands, each with a million streams.
 
     Raises StoreUnusable for gaps behind what stays, StoreCorrupt.
@@ -224,7 +224,7 @@ def _looked_at(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64s, be
             else:
                 before = before if len(before) >= one.record.streams else grown(before, one.record.streams)
                 before[footer.numbers] = ends
-    return _LookedAt(sizes, live, messages, last_time_ms)
+    return _FooterFigures(sizes, live, messages, last_time_ms)
 
 
 def _check_follows(folder: Path, ends: Int64s, footer: Footer) -> None:

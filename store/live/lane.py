@@ -68,7 +68,7 @@ class FollowedLane:
         self._mark = NOTHING
         self._is_under_way = False  # a look that an interrupt ended may have left half of a frame
         self.bell = 0  # of the page, in the state that was followed last
-        self.look_at_start()
+        self.learn_start()
 
     def _made(self) -> Lane:
         """A lane of which nothing is known."""
@@ -77,7 +77,7 @@ class FollowedLane:
         lane.trims = Trims(Stream(RECORDS_TOPIC, lane.index, lane))
         return lane
 
-    def look_at_start(self) -> bool:
+    def learn_start(self) -> bool:
         """Learn from the folder where the log begins now; True if it has moved."""
         return self._begin_at(log_start(self._disk, self._folder, self.lane.index, self._store_id))
 
@@ -133,7 +133,7 @@ class FollowedLane:
                     shown += self._follow(state, is_current=is_current)
                     break
                 except SegmentIsGone as error:
-                    if not self.look_at_start():
+                    if not self.learn_start():
                         raise StoreCorrupt(SEGMENT_IS_MISSING, str(error.filename), 0) from error
         except (StoreCorrupt, OSError):
             self._is_under_way = is_torn

@@ -136,11 +136,6 @@ class LaneSnapshot:
         return None
 
 
-def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
-    """All durable messages of a lane, as of the call, in log order. Raises StoreCorrupt."""
-    return LaneSnapshot(lane).batches()
-
-
 _Source = tuple[SealedSegment | OpenSegment, int]
 
 

@@ -38,7 +38,7 @@ class Ahead(NamedTuple):
     is_partial: bool = False
 
 
-class _Found:
+class _MessagesAhead:
     """The messages of some segments, stream by stream."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _Found:
 
 def look_ahead(disk: Disk, folder: Path, later: Sequence[UsedFile]) -> Ahead:
     """Look at the segments behind one, up to the first that has a whole footer."""
-    found = _Found()
+    found = _MessagesAhead()
     for index, file in enumerate(later):
         footer = footer_of(disk, folder, file)
         if footer is not None:
@@ -97,7 +97,7 @@ def first_told(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> Int64s:
     return first
 
 
-def _add_messages(disk: Disk, file: UsedFile, found: _Found) -> None:
+def _add_messages(disk: Disk, file: UsedFile, found: _MessagesAhead) -> None:
     """Add what the frames of a segment have, on the chain or not."""
     for frame in frames_of(disk, file):
         kept = kept_messages(file.record, frame.header)
