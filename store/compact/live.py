@@ -25,7 +25,7 @@ from ..format.layout import (
     kept_messages,
 )
 from ..live.files import sealed_in
-from ..segment.placed_frames import wrong_messages
+from ..segment.checksums import wrong_messages
 from ..segment.scanner import FrameScanner, chunks_of
 from ..segment.sealed import SealedSegment
 from ..shards.writer import Rows

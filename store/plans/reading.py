@@ -17,7 +17,8 @@ from ..format.layout import HAS_EXTRAS, LOST_ENTRY
 from ..live.files import SegmentIsGone
 from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
 from ..read.wanted import Bounds, ScanFilter, StreamTable, bounds_of, rows_of
-from ..segment.placed_frames import WRONG_BYTES, PlacedFrames, wrong_messages
+from ..segment.checksums import wrong_messages
+from ..segment.placed_frames import WRONG_BYTES, PlacedFrames
 from ..segment.scanner import ChunkBuffers, ChunkReader, PieceReader
 from ..segment.sealed import SealedSegment
 from .batch import ScanBatch

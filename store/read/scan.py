@@ -17,8 +17,9 @@ from ..format.layout import HAS_EXTRAS, LOST_ENTRY
 from ..log.lane import Lane
 from ..log.streams import NOT_DEFINED
 from ..log.write import OpenSegment
+from ..segment.checksums import wrong_messages
 from ..segment.groups import briefly
-from ..segment.placed_frames import DISAGREES, WRONG_BYTES, PlacedFrames, wrong_messages
+from ..segment.placed_frames import DISAGREES, WRONG_BYTES, PlacedFrames
 from ..segment.scanner import ChunkBuffers, ChunkReader
 from ..segment.sealed import SealedSegment
 from .message import MessageBatch

@@ -16,8 +16,9 @@ from ..errors import StoreCorrupt
 from ..format.arrays import Bools, Int64s
 from ..format.footer import FooterData
 from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
+from ..segment.checksums import good_messages
 from ..segment.evidence import ends_by_trace, is_end, mark_of
-from ..segment.scanner import FrameScanner, Scanned, good_messages
+from ..segment.scanner import FrameScanner, Scanned
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
 from .lane_streams import LaneStreams, NamesBehind

@@ -9,7 +9,7 @@ number in the segment: in `open_table` while the segment takes frames, and in `s
     of many             groups, present, guess, firsts
     memory, read-ahead  held, windows, copies
     files of a lane     files, begun
-    front to back       scanner
+    front to back       scanner, checksums
     frames by place     placed_frames, frame_heads
     damage              evidence, remade
 """

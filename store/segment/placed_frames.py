@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from ..errors import StoreCorrupt
-from ..format.arrays import Indexes
 from ..format.frame import Frame
 from ..format.layout import DATA_START, SegmentHeader
-from .scanner import ChunkReader, FrameScanner, are_whole, good_messages
+from .scanner import ChunkReader, FrameScanner
 
 NO_FRAME = "a frame's header is damaged"
 DISAGREES = "the table of frames does not agree with the frames"
 WRONG_BYTES = "a message's bytes do not match their checksum"
-_NONE = np.empty(0, np.intp)
 
 
 class PlacedFrames:
@@ -44,11 +40,3 @@ class PlacedFrames:
     def damage(self, what: str, position: int) -> StoreCorrupt:
         """The error for what is wrong at a position."""
         return StoreCorrupt(what, self.path, position)
-
-
-def wrong_messages(frame: Frame, payload: memoryview, rows: Indexes | None = None) -> Indexes:
-    """Which messages of a frame have wrong bytes in `payload`, of these rows or of all, in their order."""
-    if are_whole(frame.header, payload):
-        return _NONE
-    wrong = ~good_messages(frame, payload)
-    return np.flatnonzero(wrong) if rows is None else rows[wrong[rows]]

@@ -25,15 +25,14 @@ from ..format.layout import (
     DATA_START,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
-    HAS_PAYLOAD_CHECKSUM,
     FrameHead,
     FrameHeader,
     SegmentHeader,
     align_up,
     check_frame_head,
-    checksum64,
     read_frame_header,
 )
+from .checksums import whole_messages
 from .evidence import is_nearly
 
 CHUNK_BYTES = 4 << 20
@@ -373,37 +372,3 @@ def records_in(
     for position, length in zip(positions, lengths, strict=True):
         begin = position - frame.payload_start
         yield position, payload[begin : begin + length]
-
-
-def whole_messages(frame: Frame, payload: memoryview) -> int:
-    """How many messages, from the first, have their right bytes in `payload`."""
-    if are_whole(frame.header, payload):
-        return frame.header.count
-    begin = 0
-    rows = zip(frame.lengths.tolist(), frame.checksums.tolist(), strict=True)
-    for index, (length, checksum) in enumerate(rows):
-        end = begin + length
-        if end > len(payload) or checksum64(payload[begin:end]) & 0xFFFFFFFF != checksum:
-            return index
-        begin = end
-    return frame.header.count
-
-
-def are_whole(header: FrameHeader, payload: memoryview) -> bool:
-    """Does the frame's one checksum of all payloads say that these are right? False where it has none."""
-    has_all = header.flags & HAS_PAYLOAD_CHECKSUM and len(payload) == header.payload_bytes
-    return bool(has_all) and checksum64(payload) == header.payload_checksum
-
-
-def good_messages(frame: Frame, payload: memoryview) -> npt.NDArray[np.bool_]:
-    """For each message: are its bytes, in `payload`, the right ones? Those of an empty one always are."""
-    ends = frame.lengths.cumsum(dtype=np.int64).tolist()
-    begins = [0, *ends][:-1]
-    sums = np.fromiter(
-        [checksum64(payload[begin:end]) for begin, end in zip(begins, ends, strict=True)],
-        np.uint64,
-        len(ends),
-    ).astype(np.uint32)
-    is_there = (np.array(ends, np.int64) <= len(payload)) | (frame.lengths == 0)
-    right: npt.NDArray[np.bool_] = (sums == frame.checksums) & is_there
-    return right

@@ -14,8 +14,8 @@ from ..format.frame import Frame, frame_of
 from ..format.layout import FrameHead
 from ..log.column_group import ColumnGroup, ColumnRows
 from ..log.streams import Stream
+from ..segment.checksums import whole_messages
 from ..segment.placed_frames import WRONG_BYTES
-from ..segment.scanner import whole_messages
 from .rewriting import DAMAGED, lasting_heads
 from .staging import Staged
 

@@ -22,8 +22,9 @@ from ..format.layout import (
     read_frame_header,
 )
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low
+from ..segment.checksums import good_messages
 from ..segment.evidence import ends_by_trace, is_end
-from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages, records_in
+from ..segment.scanner import ChunkReader, FrameScanner, Scanned, records_in
 from .marks import LaneFrames
 from .report import Findings, differ
 

@@ -28,7 +28,8 @@ from stratalog.store.log.trims import TrimmedSegments, TrimRequest, Trims
 from stratalog.store.log.write import Write
 from stratalog.store.recovery.lane_streams import LaneStreams
 from stratalog.store.recovery.repair import Repair as RepairNotes
-from stratalog.store.segment.scanner import FrameScanner, Scanned, whole_messages
+from stratalog.store.segment.checksums import whole_messages
+from stratalog.store.segment.scanner import FrameScanner, Scanned
 from stratalog.store.segment.sealed import SealedSegment
 from stratalog.store.segment.sealing import write_footer
 from stratalog.store.segment.segment import Segment
