@@ -149,7 +149,7 @@ class Tail:
                 at = following
         finally:
             if at < len(heads):
-                self._scanner.position, self._scanner.chain = heads[at].header.position, heads[at].header.chain
+                self._scanner.resume(heads[at].header)
 
     def _take_plain(self, heads: Sequence[FrameHead]) -> None:
         found, table = decode_plain(heads), self.table

@@ -285,6 +285,15 @@ class FrameScanner:
         """Go on behind a frame."""
         self.position, self.chain = head.header.end, head.checksum
 
+    def find_from(self, entry: int) -> FrameHeader | None:
+        """The first frame behind here, whatever its chain, that begins with this entry or a later one."""
+        later = self.frames_later(self.position, self.reader.size_bytes)
+        return next((frame.header for frame in later if frame.header.first_entry >= entry), None)
+
+    def resume(self, header: FrameHeader) -> None:
+        """Stand before this frame, behind a gap: it is the next one."""
+        self.position, self.chain = header.position, header.chain
+
     def frame_at(self, position: int) -> Frame | None:
         """The frame of this segment that begins at `position`, whatever its chain."""
         head = self.head_at(position)

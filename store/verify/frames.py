@@ -23,7 +23,7 @@ from ..format.layout import (
 )
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low
 from ..segment.checksums import good_messages
-from ..segment.evidence import ends_by_trace, is_end
+from ..segment.evidence import is_end
 from ..segment.scanner import ChunkReader, FrameScanner, Scanned, records_in
 from .marks import LaneFrames
 from .report import Findings, differ
@@ -95,10 +95,7 @@ class FrameWalk:
         record, scanner, lane = self.file.record, self.scanner, self.lane
         following = next((file.header for file in lane.used[self.index + 1 :] if file.header is not None), None)
         is_outlasted = lane.mark > (self.file.sequence, begin)
-        has_trace = self.file.trace and following is None and not is_outlasted
-        if is_end(scanner.chain, record, following, is_outlasted=is_outlasted) or (
-            has_trace and ends_by_trace(self.file.trace, scanner)
-        ):
+        if is_end(scanner, record, self.file.trace, following, is_outlasted=is_outlasted):
             if record is not None:
                 self._check_padding(begin, record.data_end)
             return False
@@ -116,7 +113,7 @@ class FrameWalk:
         if resumed is None:
             self.ended = False
             return False
-        scanner.position, scanner.chain = resumed.position, resumed.chain
+        scanner.resume(resumed)
         self.next_entry = resumed.first_entry
         return True
 
