@@ -23,7 +23,7 @@ def test_growth_gives_each_call_at_each_step_and_how_it_grows(tmp_path: Path) ->
             if len(steps) > 1 and values[0]:
                 assert row["growth"] == pytest.approx(values[-1] / values[0])
     calls = {row["what"] for row in chapters["segments"]}
-    assert {"get_range, idle queue", "read, a random old message", "offset_at, idle queue", "open"} <= calls
+    assert {"get_range, idle queue", "read, a random old message", "offset_at, idle queue", "open, close"} <= calls
 
 
 def test_growth_draws_its_curves(tmp_path: Path) -> None:
