@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
+from ..format.footer import Footer
 from ..format.layout import BLOCK_BYTES
 from ..live.files import FollowedSegment, read_shared
+from ..read.scan import checked_footer
+from ..read.wanted import Bounds, ScanFilter, StreamTable, bounds_of, rows_of
 from ..segment.sealed import SealedSegment
 from .plan import FrameRange
 
@@ -20,8 +24,22 @@ class FooterDamaged(Exception):
         self.error = error
 
 
-def opened(disk: Disk, one: FrameRange) -> tuple[FollowedSegment, SealedSegment | None]:
-    """The range's segment, and the same by its footer if that is to be used. Raises StoreCorrupt, SegmentIsGone."""
+class SealedRange(NamedTuple):
+    """A sealed segment by its footer, all of which is checked; its streams, and what is wanted of each."""
+
+    sealed: SealedSegment
+    footer: Footer
+    streams: StreamTable
+    bounds: Bounds
+
+
+def opened(disk: Disk, one: FrameRange, wanted: ScanFilter) -> tuple[FollowedSegment, SealedRange | None]:
+    """The range's segment, and the same by its footer if that is to be used.
+
+    Raises StoreCorrupt, FooterDamaged, SegmentIsGone.
+    """
+    if one.damaged is not None:
+        raise one.damaged.error()
     folder = Path(one.folder)
     file = read_shared(disk, folder, one.lane, one.store_id, one.sequence)
     if file.header is None:
@@ -31,4 +49,11 @@ def opened(disk: Disk, one: FrameRange) -> tuple[FollowedSegment, SealedSegment 
         return segment, None
     if file.record is None or not file.is_sealed:
         raise StoreCorrupt("the segment's seal record is damaged", file.path, BLOCK_BYTES)
-    return segment, SealedSegment(segment, file.record)
+    sealed = SealedSegment(segment, file.record)
+    try:
+        footer = checked_footer(sealed)
+    except StoreCorrupt as error:
+        segment.close()
+        raise FooterDamaged(error) from error
+    streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
+    return segment, SealedRange(sealed, footer, streams, bounds_of(wanted, streams, rows_of(one.trimmed, footer)))

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..device.disk import Disk
-from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.footer import Footer
-from ..read.scan import NO_OFFSET, checked_footer
-from ..read.wanted import ScanFilter, StreamTable, bounds_of, rows_of
-from ..segment.sealed import SealedSegment
+from ..read.scan import NO_OFFSET
+from ..read.wanted import ScanFilter
 from .batch import NO_LENGTH, ScanBatch
-from .opened import FooterDamaged, opened
+from .opened import opened
 from .plan import FrameRange, frames_of
 
 BATCH_ROWS = 1 << 16
@@ -25,17 +23,10 @@ class PlaceReader:
 
     def __init__(self, disk: Disk, one: FrameRange, wanted: ScanFilter) -> None:
         """Raises StoreCorrupt, FooterDamaged, OSError."""
-        if one.damaged is not None:
-            raise one.damaged.error()
         self._range, self._wanted = one, wanted
-        self._segment, sealed = opened(disk, one)
+        self._segment, sealed = opened(disk, one, wanted)
         assert sealed is not None, "the frames of what is not sealed have to be read"
-        try:
-            self._footer = checked_footer(sealed)
-        except StoreCorrupt as error:
-            self._segment.close()
-            raise FooterDamaged(error) from error
-        self._sealed: SealedSegment = sealed
+        self._sealed = sealed
 
     def close(self) -> None:
         """Let go of the file."""
@@ -43,9 +34,7 @@ class PlaceReader:
 
     def batches(self) -> Iterator[ScanBatch]:
         """The wanted ones in log order, up to `BATCH_ROWS` a batch."""
-        footer = self._footer
-        streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
-        bounds = bounds_of(self._wanted, streams, rows_of(self._range.trimmed, footer))
+        _, footer, streams, bounds = self._sealed
         low, high = self._entries(footer)
         if low >= high:
             return

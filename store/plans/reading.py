@@ -15,15 +15,14 @@ from ..format.footer import Footer
 from ..format.frame import Frame
 from ..format.layout import HAS_EXTRAS, LOST_ENTRY
 from ..live.files import SegmentIsGone
-from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
-from ..read.wanted import Bounds, ScanFilter, StreamTable, bounds_of, rows_of
+from ..read.scan import NO_OFFSET, sealed_offsets
+from ..read.wanted import Bounds, ScanFilter, StreamTable, bounds_of
 from ..segment.checksums import wrong_messages
 from ..segment.placed_frames import WRONG_BYTES, PlacedFrames
 from ..segment.scanner import ChunkBuffers, ChunkReader, PieceReader
-from ..segment.sealed import SealedSegment
 from .batch import ScanBatch
 from .chunks import FrameChunks
-from .opened import FooterDamaged, opened
+from .opened import FooterDamaged, SealedRange, opened
 from .places import PlaceReader
 from .plan import FrameRange, KnownFrames, ScanPart, frames_of
 
@@ -122,11 +121,9 @@ class _RangeReader:
         self, disk: Disk, one: FrameRange, wanted: ScanFilter, buffers: ChunkBuffers, on_damage: OnDamage | None,
         *, payload: bool, optional: bool,
     ) -> None:  # fmt: skip
-        if one.damaged is not None:
-            raise one.damaged.error()
         self._range, self._wanted, self._on_damage = one, wanted, on_damage
         self._payload, self._optional = payload, optional
-        self._segment, sealed = opened(disk, one)
+        self._segment, sealed = opened(disk, one, wanted)
         self._is_selective = False
         self._small: Footer | None = None  # a footer of some streams alone, whose rows stand for their numbers
         if sealed is None:
@@ -148,17 +145,11 @@ class _RangeReader:
         self._reader.close()
         self._segment.close()
 
-    def _table_of(self, sealed: SealedSegment) -> _Table:
-        """Of a sealed segment, by its footer. Raises StoreCorrupt."""
-        one = self._range
-        try:
-            footer = checked_footer(sealed)
-        except StoreCorrupt as error:
-            self._segment.close()
-            raise FooterDamaged(error) from error
-        streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
+    def _table_of(self, found: SealedRange) -> _Table:
+        """Of a sealed segment, by its footer."""
+        one, (sealed, footer, streams, bounds) = self._range, found
         self._small = None if footer.is_full else footer
-        self._bounds = bounds = bounds_of(self._wanted, streams, rows_of(one.trimmed, footer))
+        self._bounds = bounds
         positions, entries = footer.frame_position, footer.frame_entry
         first, end = frames_of(entries, one.entries)
         data_end = int(positions[end]) if end < len(positions) else sealed.record.data_end
