@@ -14,7 +14,7 @@ from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.layout import BLOCK_BYTES, SegmentHeader, segment_name
 from ..segment.evidence import first_number
-from ..segment.files import SegmentFile, first_blocks, list_segments
+from ..segment.files import SegmentFile, first_blocks, segment_numbers
 from ..segment.scanner import PieceReader
 from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
@@ -88,7 +88,7 @@ def read_shared(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: 
     path = folder / segment_name(sequence)
     file = open_shared(disk, path)
     try:
-        return first_blocks(file, path, lane, store_id, sequence)
+        return first_blocks(file, path, sequence, lane, store_id, sequence)
     finally:
         file.close()
 
@@ -108,8 +108,7 @@ def sealed_in(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: in
 
 def log_start(disk: Disk, folder: Path, lane: int, store_id: bytes) -> int:
     """The number of the first segment of a lane's log, as its folder tells."""
-    numbers = [number for number, _ in list_segments(disk, folder)]
-    return first_number(read_start(disk, folder, lane, store_id), numbers)
+    return first_number(read_start(disk, folder, lane, store_id), segment_numbers(disk, folder))
 
 
 class TailReader(PieceReader):

@@ -23,7 +23,7 @@ from ..log.streams import Stream, StreamMap
 from ..log.trims import Trims
 from ..log.write import Shown, View
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
-from ..segment.files import SegmentFile, list_segments
+from ..segment.files import SegmentFile, segment_numbers
 from ..segment.groups import briefly, offsets_behind_sealed
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, SegmentIsGone, log_start, read_shared
@@ -190,7 +190,7 @@ class FollowedLane:
     def _newest_sealed(self) -> int:
         """The highest number with a seal record of its own."""
         newest = self._sealed
-        for sequence, _ in list_segments(self._disk, self._folder):
+        for sequence in segment_numbers(self._disk, self._folder):
             if sequence > newest:
                 file = self._read(sequence)
                 newest = sequence if file.header is not None and file.is_sealed else newest
@@ -364,7 +364,7 @@ class FollowedLane:
         """How far the frames and records behind the view say that the log is durable."""
         mark, tail, chain = NOTHING, self._tails[-1] if self._tails else None, None
         sequence = self._sealed + 1 if tail is None else tail.sequence
-        listed = {number for number, _ in list_segments(self._disk, self._folder)}
+        listed = set(segment_numbers(self._disk, self._folder))
         while sequence in listed:
             file = self._read(sequence)
             if file.header is None:

@@ -20,7 +20,7 @@ from ..format.layout import DATA_START, UNDECODABLE, SealRecord, SegmentHeader, 
 from ..format.records import RECORD_BYTES, RECORD_MAGIC
 from ..live.files import FollowedSegment, log_start, read_shared
 from ..recovery.repair import whole_footer
-from ..segment.files import list_segments
+from ..segment.files import segment_numbers
 from ..segment.scanner import FrameScanner, Scanned, chunks_of
 
 _MAGIC = np.frombuffer(RECORD_MAGIC, "<u4")
@@ -73,7 +73,7 @@ class LaneSegments(NamedTuple):
 def sealed_segments(disk: Disk, folder: Path, lane: int, store_id: bytes) -> LaneSegments:
     """The sealed segments of a lane's log. Two blocks of each file are read. Raises OSError."""
     begins_at, found = log_start(disk, folder, lane, store_id), []
-    for number, _ in list_segments(disk, folder):
+    for number in segment_numbers(disk, folder):
         if number < max(1, begins_at):
             continue
         file = read_shared(disk, folder, lane, store_id, number)

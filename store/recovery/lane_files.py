@@ -40,7 +40,7 @@ from ..segment.evidence import (
     mark_of,
     missing_numbers,
 )
-from ..segment.files import SegmentFile, list_segments, read_segment_file
+from ..segment.files import SegmentFile, read_segment_file, segment_numbers
 from ..segment.scanner import frames_in
 from ..segment.segment import Segment
 from .repair import Repair
@@ -116,12 +116,12 @@ class LaneFiles:
         used: list[UsedFile] = []
         unknown: list[SegmentFile] = []
         recorded: list[int] = []
-        for _, path in self._begin(self._listed()):
+        for sequence in self._begin(self._listed()):
             if self._repair.allowed:
-                self._repair.make_readable(path)
-            file = self._read(path)
+                self._repair.make_readable(self._path(sequence))
+            file = self._read(sequence)
             if file.is_foreign:
-                self._repair.on_damage(file.why_unknown, path, 0)
+                self._repair.on_damage(file.why_unknown, file.path, 0)
                 self.foreign.append(file.sequence)
             elif file.header is not None:
                 used.append(UsedFile.of(file, file.header))
@@ -137,9 +137,9 @@ class LaneFiles:
                 recorded += [file.sequence] if is_ended else []
         return used, unknown, recorded
 
-    def _begin(self, listed: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
+    def _begin(self, numbers: list[int]) -> list[int]:
         """Learn from START where the log begins; the files from there on. Those that retention gave up are removed."""
-        numbers, path = [sequence for sequence, _ in listed], self._folder / START_FILE
+        path = self._folder / START_FILE
         found = read_start(self._disk, self._folder, self._lane, self._store_id)
         if is_lost(found, numbers):
             self._repair.on_damage(START_IS_LOST, path, 0)
@@ -152,18 +152,22 @@ class LaneFiles:
         if not found.is_whole or min(numbers, default=first) < first:
             # A whole one too, before what it gives up is removed: its force may have failed, see `write_anew`.
             write_start(self._disk, self._folder, self.start)
-        self._remove([path for sequence, path in listed if sequence < first])
-        return [(sequence, path) for sequence, path in listed if sequence >= first]
+        self._remove([self._path(sequence) for sequence in numbers if sequence < first])
+        return [sequence for sequence in numbers if sequence >= first]
 
-    def _listed(self) -> list[tuple[int, Path]]:
-        """(sequence, path) of the segment files; files that retention had retired are removed."""
+    def _listed(self) -> list[int]:
+        """The numbers of the segment files; files that retention had retired are removed."""
         for name in self._disk.list(self._folder):
             if name.startswith(RETIRED_PREFIX):
                 self._disk.remove(self._folder / name)
-        return list_segments(self._disk, self._folder)
+        return segment_numbers(self._disk, self._folder)
 
-    def _read(self, path: Path, head_bytes: int = DATA_START) -> SegmentFile:
-        return read_segment_file(self._disk, path, self._lane, self._store_id, self.start.sequence, head_bytes)
+    def _path(self, sequence: int) -> Path:
+        return self._folder / segment_name(sequence)
+
+    def _read(self, sequence: int, head_bytes: int = DATA_START) -> SegmentFile:
+        first = self.start.sequence
+        return read_segment_file(self._disk, self._folder, sequence, self._lane, self._store_id, first, head_bytes)
 
     @property
     def ends_before(self) -> int:
@@ -174,7 +178,7 @@ class LaneFiles:
 
     def _check_gaps(self, used: list[int], unused: list[int]) -> None:
         for missing in missing_numbers(self.start.sequence, used, unused):
-            self._repair.on_damage(SEGMENT_IS_MISSING, self._folder / segment_name(missing.start), 0)
+            self._repair.on_damage(SEGMENT_IS_MISSING, self._path(missing.start), 0)
 
     # -- what was durable -----------------------------------------------------------------------------
 
@@ -215,7 +219,7 @@ class LaneFiles:
         at = {one.sequence: one for one in used}
         before, following = at.get(file.sequence - 1), at.get(file.sequence + 1)
         return is_of_another_store(
-            self._read(file.path, HEAD_BYTES).head, self._lane, self._store_id, file.sequence,
+            self._read(file.sequence, HEAD_BYTES).head, self._lane, self._store_id, file.sequence,
             None if before is None else before.record, None if following is None else following.header,
         )  # fmt: skip
 
@@ -255,7 +259,7 @@ class LaneFiles:
         """Remove the files from a sequence on: nothing in them was acknowledged."""
         self.spares.clear()
         self._first_spare = None
-        self._remove([path for sequence, path in self._listed() if sequence >= first])
+        self._remove([self._path(sequence) for sequence in self._listed() if sequence >= first])
 
     def _remove(self, paths: list[Path]) -> None:
         """Remove the last files of the lane, the last one first: a crash in between must leave no hole."""
@@ -284,7 +288,7 @@ class LaneFiles:
             file.force()
         finally:
             file.close()
-        found = self._read(path)
+        found = self._read(sequence)
         assert found.header == header
         return UsedFile.of(found, header)
 
@@ -316,9 +320,9 @@ class LaneFiles:
 
     def note_lost(self, sequence: int, lost: int | None) -> None:
         """Note that a segment is gone; what stands under its name is set aside."""
-        path = self._folder / segment_name(sequence)
+        path = self._path(sequence)
         if path.name in self._disk.list(self._folder):
-            self._repair.set_aside(path, 0, self._read(path).size_bytes, lost)
+            self._repair.set_aside(path, 0, self._read(sequence).size_bytes, lost)
         else:
             self._repair.note_missing(path, lost)
 
@@ -329,7 +333,7 @@ class LaneFiles:
             self.note_lost(number, lost if number == missing.start or lost is None else 0)
         self.start = self.start._replace(sequence=first.sequence, messages_before=first.header.messages_before)
         write_start(self._disk, self._folder, self.start)
-        self._remove([path for sequence, path in self._listed() if sequence < first.sequence])
+        self._remove([self._path(sequence) for sequence in self._listed() if sequence < first.sequence])
 
 
 def _ends_elsewhere(file: SegmentFile, later: Sequence[UsedFile]) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..device.disk import Disk
 from ..device.log_file import LogFile
-from ..format.layout import BLOCK_BYTES, DATA_START, SEALED, SealRecord, SegmentHeader
+from ..format.layout import BLOCK_BYTES, DATA_START, SEALED, SealRecord, SegmentHeader, segment_name
 from .evidence import trace_of
 
 _SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
@@ -23,7 +23,7 @@ class SegmentFile(NamedTuple):
     Attributes:
         header: None when block 0 is not this segment's own header: the file is a spare, or damaged.
         record: None when block 1 is no seal record of this segment: it is open, or the record is damaged.
-        trace: block 1 if it has a damaged seal record, see `evidence`; else empty.
+        trace: block 1 if it has a damaged seal record, see `evidence`; empty where it is zeros, or a whole record.
         is_blank: block 0 is zeros, or the header of a removed segment, as pre-written files have it.
         is_foreign: the file is another segment's.
         is_spare: it is not in use. Only those who know the other files can tell.
@@ -76,38 +76,40 @@ class SegmentFile(NamedTuple):
         return max(self.log_bytes, footer_end)
 
 
-def list_segments(disk: Disk, folder: Path) -> list[tuple[int, Path]]:
-    """(number, path) of a lane's segment files, ascending. A file with another name is none."""
-    return [(int(name[:12]), folder / name) for name in disk.list(folder) if _SEGMENT_FILE.fullmatch(name)]
+def segment_numbers(disk: Disk, folder: Path) -> list[int]:
+    """The numbers of a lane's segment files, ascending. A file with another name is none."""
+    return [int(name[:12]) for name in disk.list(folder) if _SEGMENT_FILE.fullmatch(name)]
 
 
 def read_segment_file(
-    disk: Disk, path: Path, lane: int, store_id: bytes | None, lowest: int, head_bytes: int = DATA_START
-) -> SegmentFile:
+    disk: Disk, folder: Path, sequence: int, lane: int, store_id: bytes | None, lowest: int,
+    head_bytes: int = DATA_START,
+) -> SegmentFile:  # fmt: skip
     """A segment's file by its first blocks. `store_id` None is any; `lowest`: the number of the log's first segment.
 
     Raises OSError.
     """
+    path = folder / segment_name(sequence)
     file = disk.open(path)
     try:
-        return first_blocks(file, path, lane, store_id, lowest, head_bytes)
+        return first_blocks(file, path, sequence, lane, store_id, lowest, head_bytes)
     finally:
         file.close()
 
 
 def first_blocks(
-    file: LogFile, path: Path, lane: int, store_id: bytes | None, lowest: int, head_bytes: int = DATA_START
-) -> SegmentFile:
+    file: LogFile, path: Path, sequence: int, lane: int, store_id: bytes | None, lowest: int,
+    head_bytes: int = DATA_START,
+) -> SegmentFile:  # fmt: skip
     """See `read_segment_file`; of an open file."""
-    sequence, head = int(path.stem), file.read(0, head_bytes)
+    head = file.read(0, head_bytes)
     header = SegmentHeader.unpack(head[:BLOCK_BYTES])
     foreign = header is not None and header.stands_wrongly(lane, store_id, sequence, lowest)
     own = header is not None and not foreign and header.sequence == sequence
     blank = not (own or foreign) and (header is not None or not any(head[:BLOCK_BYTES]))
     block = head[BLOCK_BYTES:DATA_START]
     record = SealRecord.unpack(block)
+    trace = trace_of(block) if record is None else b""
     if record is not None and record.sequence != sequence:
         record = None  # of the file's earlier life
-    return SegmentFile(
-        sequence, path, file.size(), head, header if own else None, record, trace_of(block), blank, foreign
-    )  # fmt: skip
+    return SegmentFile(sequence, path, file.size(), head, header if own else None, record, trace, blank, foreign)

@@ -22,7 +22,7 @@ from ..segment.evidence import (
     is_of_another_store,
     missing_numbers,
 )
-from ..segment.files import SegmentFile, list_segments, read_segment_file
+from ..segment.files import SegmentFile, read_segment_file, segment_numbers
 from .report import Damage
 
 
@@ -57,13 +57,11 @@ def listing_of(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> L
 
     A spare is a file behind the last one in use whose first block is blank or was another segment's.
     """
-    listed = list_segments(disk, folder)
-    numbers = [number for number, _ in listed]
+    numbers = segment_numbers(disk, folder)
     found = read_start(disk, folder, lane, store_id)
     first = first_number(found, numbers)
-    files = [
-        read_segment_file(disk, path, lane, store_id, first, HEAD_BYTES) for number, path in listed if number >= first
-    ]  # fmt: skip
+    known = [number for number in numbers if number >= first]
+    files = [read_segment_file(disk, folder, number, lane, store_id, first, HEAD_BYTES) for number in known]
     at = {file.sequence: file for file in files}
     files = [file._replace(is_foreign=file.is_foreign or _is_foreign(file, at, lane, store_id)) for file in files]
     last = max((file.sequence for file in files if file.header is not None), default=0)
