@@ -21,6 +21,7 @@ import numpy as np
 from ..errors import StoreUnusable
 from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer
+from ..format.footer_data import begins_at
 from ..format.layout import DATA_START, GONE_TOPIC, LOST_ENTRY, UNKNOWN
 from ..format.records import Low, Trimmed, TrimmedColumns
 from ..log.lane import Lane
@@ -210,7 +211,8 @@ def _footer_figures(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64
         with _footer(one) as footer:
             ends = footer.next_offsets
             if before is not None:
-                _check_follows(folder, before, footer)
+                if not begins_at(footer.numbers, footer.first, before, is_full=footer.is_full):
+                    raise _holes(folder)
             elif not footer.is_full:
                 before = begins[: one.record.streams].copy()
             _check_lost(folder, footer, firsts)
@@ -225,15 +227,6 @@ def _footer_figures(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64
                 before = before if len(before) >= one.record.streams else grown(before, one.record.streams)
                 before[footer.numbers] = ends
     return _FooterFigures(sizes, live, messages, last_time_ms)
-
-
-def _check_follows(folder: Path, ends: Int64s, footer: Footer) -> None:
-    """Raises StoreUnusable unless each stream goes on where the segment before has ended it."""
-    numbers, first = footer.numbers, footer.first
-    known = numbers < len(ends)
-    is_short = footer.is_full and len(ends) > len(first)
-    if is_short or (first[known] != ends[numbers[known]]).any() or first[~known].any():
-        raise _holes(folder)
 
 
 def _check_lost(folder: Path, footer: Footer, firsts: Int64s) -> None:

@@ -11,10 +11,10 @@ from ..errors import StoreCorrupt
 from ..format.applied import MAX_ENTRY_BYTES, MOST_BYTES, unpack_applied
 from ..format.arrays import Int64s
 from ..format.footer import Footer, names_in
+from ..format.footer_data import begins_at
 from ..format.layout import GONE_TOPIC, LOST_ENTRY, UNDECODABLE
 from ..format.records import NOT_TRIMMED, Trimmed
 from ..read.scan import row_numbers, row_offsets
-from ..recovery.placement import NO_OFFSET
 from ..segment.files import SegmentFile
 from .frames import FrameWalk
 from .listing import LaneNames
@@ -70,7 +70,7 @@ def disagreements(
         yield "the footer's delivery times do not agree with the frames"
     if names is not None and _names_disagree(footer, named, names):
         yield "the footer's streams do not agree with the frames"
-    if next_offsets is not None and _offsets_disagree(footer, next_offsets):
+    if next_offsets is not None and not begins_at(footer.numbers, footer.first, next_offsets, is_full=footer.is_full):
         yield "the footer's first offsets do not follow the segment before"
     if _trimmed_are_missing(footer, trimmed, named):
         yield "the footer's trimmed streams do not agree with the records"
@@ -89,17 +89,6 @@ def _names_disagree(footer: Footer, named: list[tuple[str, int]], names: list[tu
         )
     rows = zip(footer.numbers.tolist(), names_in(footer), strict=True)
     return any(number < len(names) and names[number] != name for number, name in rows)
-
-
-def _offsets_disagree(footer: Footer, next_offsets: Int64s) -> bool:
-    """Do streams not begin where the segment before has ended them?"""
-    numbers = footer.numbers
-    if footer.is_full and len(next_offsets) > len(numbers):
-        return True
-    before = np.zeros(len(numbers), np.int64)
-    known = numbers < len(next_offsets)
-    before[known] = next_offsets[numbers[known]]
-    return bool(((footer.first != before) & (before != NO_OFFSET)).any())
 
 
 def _applied_are_missing(footer: Footer, walk: FrameWalk) -> bool:
