@@ -179,7 +179,10 @@ class _RangeReader:
         entries = table.entries.tolist()
         for position, first, end in zip(table.positions.tolist(), entries, [*entries[1:], None], strict=False):
             try:
-                batch = self._batch(self._frames.frame(position, first))
+                frame = self._frames.frame(position, first)
+                if isinstance(self._reader, PieceReader):  # the next head is mostly as large
+                    self._reader.least_bytes = max(HEAD_GUESS_BYTES, frame.header.header_bytes)
+                batch = self._batch(frame)
             except StoreCorrupt as error:
                 _told(error, self._on_damage)
                 stepped_over += 0 if end is None else end - first
