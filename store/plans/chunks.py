@@ -34,6 +34,10 @@ class FrameChunks(ChunkReader):
 
     def view(self, position: int, size: int) -> memoryview:
         """Up to `size` bytes at `position`, fewer at the end."""
+        newest, chunk = self._newest
+        at = position - self._begins[newest]
+        if 0 <= at < len(chunk):
+            return chunk[at : at + size]
         index = bisect_right(self._begins, position) - 1
         begin, length = self._span(index)
         at = position - begin
