@@ -34,10 +34,9 @@ class FrameChunks(ChunkReader):
 
     def view(self, position: int, size: int) -> memoryview:
         """Up to `size` bytes at `position`, fewer at the end."""
-        newest, chunk = self._newest
-        at = position - self._begins[newest]
-        if 0 <= at < len(chunk):
-            return chunk[at : at + size]
+        at = position - self._begins[self._newest[0]]
+        if 0 <= at < len(self._newest[1]):
+            return self._newest[1][at : at + size]  # no name for the chunk: its memory is to be used again
         index = bisect_right(self._begins, position) - 1
         begin, length = self._span(index)
         at = position - begin
