@@ -200,6 +200,7 @@ class PieceReader(ChunkReader):
         at = self._at
         if position < at or end > at + len(self._piece):
             wanted = min(max(end - position, self.least_bytes), self.size_bytes - position)
+            self._piece = memoryview(b"")  # its memory may be the next one's
             self._piece, self._at = memoryview(self._read(position, wanted)), position
             at = position
         return self._piece[position - at : end - at]
