@@ -199,8 +199,9 @@ class PieceReader(ChunkReader):
             return memoryview(b"")
         at = self._at
         if position < at or end > at + len(self._piece):
-            wanted = min(max(end - position, self.least_bytes), self.size_bytes - position)
-            self._piece = memoryview(b"")  # its memory may be the next one's
+            if size > self.least_bytes:  # not kept: what follows it is asked for, and it takes memory
+                return memoryview(self._read(position, end - position))
+            wanted = min(self.least_bytes, self.size_bytes - position)
             self._piece, self._at = memoryview(self._read(position, wanted)), position
             at = position
         return self._piece[position - at : end - at]
