@@ -9,10 +9,11 @@ from typing import Any, Self
 
 from ..device.background import report
 from ..errors import StoreError
+from ..format.arrays import Int64s
 from ..log.listeners import Listeners
 from ..log.request import Group, call_in_loop, seconds_of
 from ..log.ticket import BatchTicket
-from .batches import Int64s, Part, offsets_of
+from .batches import Part, offsets_of
 
 
 class GroupsTicket(BatchTicket):

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.request import Group, call_in_loop, cut
 from ..log.streams import Stream
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Part(NamedTuple):

@@ -8,36 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ...cache import plan_memory
 from ..delayed.counting import sets_by_log
 from ..device.folder import LOCK_FILE
 from ..errors import StoreCorrupt, StoreLocked, StoreUnreadable, StoreUnusable, system_errors
-from ..format.layout import FORMAT_VERSION, LOST_ENTRY, read_frame_header
 from ..log.lane import Lane
+from ..log.streams import NOT_DEFINED
 from ..log.write import OpenSegment
 from ..read.scan import LaneSnapshot
 from ..segment.open_table import LENGTH
 from ..segment.sealed import SealedSegment
 from ..verify import folder as whole
 from ..verify import inspect as described
-from ..verify.inspect import TOPICS_SHOWN
+from ..verify.described import Row, Totals, describe_sealed, description, segment_row
 from ..verify.report import Damage, Findings, Progress, VerifyReport
 from .looking import look_into_folder
 from .store import MessageStore
 from .store_reader import StoreReader
 
 LOOKED_AGAIN = 3
-HEAD_BYTES = 128
-Found = TypeVar("Found")
-_Row = dict[str, Any]
-_HIDDEN: _Row = {"subscriptions": None, "delayed": None}
+Answer = TypeVar("Answer")
+_HIDDEN: Row = {"subscriptions": None, "delayed": None}
 
 
 def verify_folder(path: str | Path, progress: Progress | None = None) -> VerifyReport:
@@ -89,7 +85,7 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
     return _beside_or_whole(lambda: _describe_closed(path), lambda: _describe(path))
 
 
-def _beside_or_whole(closed: Callable[[], Found], beside: Callable[[], Found]) -> Found:
+def _beside_or_whole(closed: Callable[[], Answer], beside: Callable[[], Answer]) -> Answer:
     """As a closed store; beside a writer, if there is one. Errors of the system are StoreUnreadable."""
     with system_errors("the store cannot be looked at", "Look again."):
         try:
@@ -114,18 +110,18 @@ def _verify(path: str | Path, progress: Progress | None) -> VerifyReport:
     report = findings.report
     report.is_live = True
     with MessageStore.open(path, read_only=True) as reader:
-        sources = [(lane, part) for lane in reader._lanes for part in LaneSnapshot(lane).by_segment()]
-        sizes = [_used_bytes(part.only) for _, part in sources]
+        parts = [part for lane in reader._lanes for part in LaneSnapshot(lane).by_segment()]
+        sizes = [_used_bytes(part.only) for part in parts]
         findings.total_bytes = sum(sizes)
-        for (lane, part), size in zip(sources, sizes, strict=True):
-            _check(lane, part, findings)
+        for part, size in zip(parts, sizes, strict=True):
+            _check(part, findings)
             findings.done_bytes += size
             findings.reached(0)
             report.bytes += size
     return report
 
 
-def _check(lane: Lane, part: LaneSnapshot, findings: Findings) -> None:
+def _check(part: LaneSnapshot, findings: Findings) -> None:
     """Read a segment from front to back: each frame, each message."""
     report = findings.report
     report.segments += 1
@@ -152,8 +148,8 @@ def _used_bytes(source: SealedSegment | OpenSegment) -> int:
 # -- describing ---------------------------------------------------------------------------------------
 
 
-def _describe_closed(path: str | Path) -> _Row:
-    found: _Row = {"open_in": None, **described.inspect_folder(path)}
+def _describe_closed(path: str | Path) -> Row:
+    found: Row = {"open_in": None, **described.inspect_folder(path)}
     try:
         with look_into_folder(path) as store:
             return {**found, **_deliveries(store)}
@@ -161,7 +157,7 @@ def _describe_closed(path: str | Path) -> _Row:
         return {**found, **_HIDDEN}
 
 
-def _deliveries(store: StoreReader) -> _Row:
+def _deliveries(store: StoreReader) -> Row:
     """The subscriptions of a store that is only read, and what is delayed in it."""
     store.topics()  # follows the log
     try:
@@ -181,43 +177,27 @@ def _deliveries(store: StoreReader) -> _Row:
     return {"subscriptions": rows, "delayed": pending.counts()}
 
 
-def _describe(path: str | Path) -> _Row:
+def _describe(path: str | Path) -> Row:
     with MessageStore.open(path, read_only=True) as reader:
-        lanes: list[_Row] = []
-        problems: list[Damage] = []
-        segments: list[_Row] = []
-        for lane in reader._lanes:
-            rows = [_sealed_row(one) for one in lane.view.sealed] + [_open_row(one) for one in lane.view.open]
-            problems += [row["problem"] for row in rows if row["problem"] is not None]
-            lanes.append({"lane": lane.index, "segments": rows})
-            segments += rows
+        totals = Totals()
+        lanes = {
+            lane.index: [_sealed_row(lane, one, totals) for one in lane.view.sealed]
+            + [_open_row(lane, one, totals) for one in lane.view.open]
+            for lane in reader._lanes
+        }
+        totals.add(disk_bytes=sum(map(_size_of, reader.path.glob("lane-*/*.seg"))))
+        problems = [row["problem"] for rows in lanes.values() for row in rows if row["problem"] is not None]
         used = dict.fromkeys(reader.topics())
         named = dict.fromkeys(stream.topic for lane in reader._lanes for stream in lane.streams)
-        topics = [topic for topic in named if topic in used]
         queues = [
             {"topic": topic, "queue": queue, "first": bounds[0], "next_offset": bounds[1]}
             for topic in used
             for queue in reader.queues(topic)
             for bounds in (reader.queue_bounds(topic, queue),)
         ]
-        totals: _Row = {name: _sum([row.pop(f"_{name}") for row in segments]) for name in ("messages", "payload_bytes")}
-        totals["disk_bytes"] = sum(map(_size_of, reader.path.glob("lane-*/*.seg")))
-        for row in segments:
-            row["problem"] = str(row["problem"]) if row["problem"] is not None else None
-        return {
-            "open_in": _holder(reader.path),
-            "store_id": reader._store_id.hex(),
-            "format_version": FORMAT_VERSION,
-            "verdict": "damaged" if problems else "healthy",
-            "lanes": lanes,
-            "totals": totals,
-            "streams": len(queues),
-            "topics": topics[:TOPICS_SHOWN],
-            "queues": queues,
-            "problems": [asdict(problem) for problem in problems],
-            **_deliveries(reader),
-            "memory_plan": plan_memory().as_dict(),
-        }
+        verdict, topics = "damaged" if problems else "healthy", [topic for topic in named if topic in used]
+        found = description(reader._store_id, verdict, lanes, totals, queues, topics, problems)
+        return {"open_in": _holder(reader.path), **found, **_deliveries(reader)}
 
 
 def _holder(folder: Path) -> str:
@@ -234,54 +214,39 @@ def _size_of(file: Path) -> int:
     return 0
 
 
-def _sum(figures: list[int | None]) -> int | None:
-    return None if None in figures else sum(figure or 0 for figure in figures)
+def _records_of(lane: Lane) -> int | None:
+    """The number of the lane's stream of records, if it has one."""
+    number = lane.trims.records.number
+    return None if number == NOT_DEFINED else number
 
 
-def _row_of(source: SealedSegment | OpenSegment, **figures: Any) -> _Row:
-    segment = source.segment
-    return {
-        "file": str(Path(segment.path.parent.name) / segment.path.name), "sequence": segment.sequence,
-        "capacity_bytes": segment.header.capacity_bytes, "frames": None, "streams": None, "time_min_ms": None,
-        "time_max_ms": None, "footer_bytes": 0, "problem": None, **figures,
-    }  # fmt: skip
-
-
-def _sealed_row(sealed: SealedSegment) -> _Row:
+def _sealed_row(lane: Lane, sealed: SealedSegment, totals: Totals) -> Row:
     """A sealed segment by its footer, and the payload bytes by the frames' headers."""
-    record = sealed.record
-    row = _row_of(
-        sealed, state="sealed", data_end=record.data_end, entries=record.entries, footer_bytes=record.footer_bytes
-    )
-    row["_messages"] = row["_payload_bytes"] = None
+    segment, record = sealed.segment, sealed.record
+    row = segment_row(segment.path, segment.sequence, "sealed", segment.header.capacity_bytes, record)
+    payload_bytes = messages = None
     try:
         footer = sealed.footer
         footer.check_entries_once()
-        row["frames"] = len(footer.frame_position)
-        row["streams"] = int(np.count_nonzero(np.diff(footer.start.astype(np.int64))))
-        if row["frames"]:
-            row["time_min_ms"], row["time_max_ms"] = footer.time_min_ms, footer.time_max_ms
-        payload_bytes = 0
-        for position in footer.frame_position.tolist():
-            frame = read_frame_header(sealed.segment.read(position, HEAD_BYTES), 0)
-            if frame is None or frame.position != position:
-                raise StoreCorrupt("a frame's header is damaged", sealed.segment.path, position)
-            payload_bytes += min(frame.end, record.data_end) - position - frame.header_bytes
-        row["_messages"] = int(np.count_nonzero(footer.entries != LOST_ENTRY))
-        row["_payload_bytes"] = payload_bytes
+        payload_bytes, messages = describe_sealed(row, footer, record, _records_of(lane), segment.read, segment.path)
     except StoreCorrupt as error:
         row["problem"] = Damage(error.what, error.file, error.position)
+    totals.add(messages=messages, payload_bytes=payload_bytes)
     return row
 
 
-def _open_row(opened: OpenSegment) -> _Row:
+def _open_row(lane: Lane, opened: OpenSegment, totals: Totals) -> Row:
     """The durable part of a segment that grows."""
-    table, visible = opened.table, opened.table.visible
+    segment, table, visible = opened.segment, opened.table, opened.table.visible
     frames = int(np.frombuffer(table.frame_entry[:], np.uint32).searchsorted(visible))
     times = table.frame_time[:frames]
     numbers = table.numbers(0, frames)[:visible]
-    return _row_of(
-        opened, state="open", data_end=_used_bytes(opened), entries=visible, frames=frames,
-        streams=len(np.unique(numbers)), time_min_ms=min(times, default=None), time_max_ms=max(times, default=None),
-        _messages=visible, _payload_bytes=int(table.columns(0, visible)[:, LENGTH].sum(dtype=np.int64)),
+    own = np.unique(numbers[numbers != lane.trims.records.number], return_counts=True)[1]
+    row = segment_row(segment.path, segment.sequence, "open", segment.header.capacity_bytes, None)
+    row.update(
+        data_end=_used_bytes(opened), entries=visible, frames=frames, streams=len(own),
+        time_min_ms=min(times, default=None), time_max_ms=max(times, default=None),
     )  # fmt: skip
+    payload_bytes = int(table.columns(0, visible)[:, LENGTH].sum(dtype=np.int64))
+    totals.add(messages=int(own.sum()), payload_bytes=payload_bytes)
+    return row

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from ..format.blobs import Int64s
+from ..format.arrays import Int64s
 from ..log.ticket import BatchTicket
 from .columns import ColumnAppender
 

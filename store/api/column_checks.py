@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, MessageTooLarge, shown
-from ..format.blobs import NONE, Blobs, Int64s
+from ..format.arrays import Int64s
+from ..format.blobs import NONE, Blobs
 from ..format.layout import NO_TIME
 from .checks import too_large
 

@@ -7,7 +7,8 @@ import asyncio
 import numpy as np
 
 from ..config import MOST_MESSAGE_BYTES
-from ..format.blobs import Int64s, gathered
+from ..format.arrays import Int64s
+from ..format.blobs import gathered
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.column_group import ColumnGroup, ColumnRows
 from ..log.streams import FindOrMake

@@ -18,7 +18,7 @@ from ..log.sizer import Sizer
 from ..log.trims import adopt_streams
 from ..log.upkeep import Upkeep
 from ..read.caches import Caches
-from ..recovery.found import Found
+from ..recovery.recovered_lane import RecoveredLane
 from .running import Running
 from .shared import Shared
 
@@ -44,7 +44,7 @@ class LaneMaker:
         self._upkeep = upkeep
         self._running = running
 
-    def add(self, index: int, folder: Path, found: Found) -> None:
+    def add(self, index: int, folder: Path, found: RecoveredLane) -> None:
         """Add a lane, its queue and its flushers to those of the store."""
         shared, config, upkeep, running = self._shared, self._config, self._upkeep, self._running
         recent = align_up(self._caches.recent_limit_bytes // self._lanes)

@@ -139,7 +139,7 @@ class Following(Fetcher):
             try:
                 found = read()
             except _RemovedMeanwhile:
-                in_vain = 0 if self.follower.look_at_starts() else in_vain + 1
+                in_vain = 0 if self.follower.learn_starts() else in_vain + 1
                 if in_vain > 1:  # once: another thread may have looked where the log begins
                     raise
             except StoreError:

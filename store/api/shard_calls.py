@@ -79,12 +79,12 @@ def begin_attaching(
     try:
         if repair:
             attacher.give_up_damaged(given_up)
-        attacher.look()
+        attacher.attach_and_sweep()
     except (StoreError, OSError) as error:
         if attacher.begun():
             raise
         upkeep.last_error = f"a bulk commit could not be attached: {error}"
-    upkeep.lookers.append(attacher.look)
+    upkeep.lookers.append(attacher.attach_and_sweep)
     return [
         Loss(str(one.manifest), 0, 0, one.messages, None if one.copy is None else str(one.copy)) for one in given_up
     ]

@@ -15,7 +15,8 @@ from ..device.clock import SYSTEM_CLOCK, Clock
 from ..device.disk import Disk, OsDisk
 from ..device.folder import check_store_folder, fixed_path, read_header
 from ..errors import InvalidConfig, InvalidMessage, StoreClosed, StoreUnusable, of_system, shown
-from ..format.blobs import Int64s, gathered
+from ..format.arrays import Int64s
+from ..format.blobs import gathered
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.shard import Shard
 from ..log.streams import lane_of

@@ -164,7 +164,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     def _start(self, *, repair: bool) -> None:
         """From here on messages are taken in."""
         publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.call_lookers)
-        self._upkeep.lookers.append(publisher.look)
+        self._upkeep.lookers.append(publisher.provide)
         self._running.live = publisher
         self._upkeep.early.flushers = self._flushers
         self._upkeep.start(self._lanes)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InvalidMessage, InvalidTopic, StoreError, shown
-from ..format.blobs import Int64s
+from ..format.arrays import Int64s
 from ..log.streams import NOT_DEFINED, FindOrMake, Stream, check_name
 
 

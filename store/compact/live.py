@@ -10,28 +10,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
+from ..format.arrays import Bools, Indexes, Int64s
 from ..format.blobs import ExtraColumns, gathered
 from ..format.footer import Footer, names_in
+from ..format.frame import Frame
 from ..format.layout import (
-    BLOCK_BYTES,
     DATA_START,
     HAS_EXTRAS,
     MAX_FRAME_MESSAGES,
-    SEALED,
     UNDECODABLE,
     kept_messages,
 )
-from ..live.files import FollowedSegment, look
-from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages
+from ..live.files import sealed_in
+from ..segment.checksums import wrong_messages
+from ..segment.scanner import FrameScanner, chunks_of
 from ..segment.sealed import SealedSegment
 from ..shards.writer import Rows
 from .plan import LivePart, staying
 
-Int64s = npt.NDArray[np.int64]
 JOINED_BYTES = 1 << 20  # small frames of one time become one of up to this size
 
 
@@ -45,23 +44,17 @@ def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, Rows]]:
 
 
 def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int, Rows]]:
-    folder = Path(part.folder)
-    looked = look(disk, folder, part.lane, part.store_id, sequence)
-    if looked.header is None or looked.record is None or looked.record.state != SEALED:
-        raise StoreCorrupt("a segment's first blocks are damaged", looked.path, BLOCK_BYTES)
-    segment = FollowedSegment(disk, folder, looked.header, grows=False)
-    try:
-        sealed = SealedSegment(segment, looked.record)
-        footer = Footer(segment.data, str(segment.path), looked.record)
+    with sealed_in(disk, Path(part.folder), part.lane, part.store_id, sequence) as sealed:
+        segment = sealed.segment
+        footer = Footer(segment.data, str(segment.path), sealed.record)
         footer.check_entries()
         joiner = _Joiner(names_in(footer))
-        for found, rows in _frames(sealed, footer, staying(footer, looked.record.entries, _lows(part, footer))):
-            if not found.is_whole and not good_messages(found.frame, found.payload)[rows].all():
-                raise StoreCorrupt("a message is damaged", segment.path, found.frame.header.position)
-            yield from joiner.take(found, footer.rows_of(found.frame.numbers).astype(np.int64), rows)
+        stays = staying(footer, sealed.record.entries, _lows(part, footer))
+        for frame, payload, rows in _frames(sealed, footer, stays):
+            if len(wrong_messages(frame, payload, rows)):
+                raise StoreCorrupt("a message is damaged", segment.path, frame.header.position)
+            yield from joiner.take(frame, payload, footer.rows_of(frame.numbers).astype(np.int64), rows)
         yield from joiner.flush()
-    finally:
-        segment.close()
 
 
 def _lows(part: LivePart, footer: Footer) -> Int64s:
@@ -73,38 +66,32 @@ def _lows(part: LivePart, footer: Footer) -> Int64s:
     return lows
 
 
-def _frames(
-    sealed: SealedSegment, footer: Footer, stays: npt.NDArray[np.bool_]
-) -> Iterator[tuple[Scanned, npt.NDArray[np.intp]]]:
-    """The frames that have messages that stay, with the rows of these; a message may be damaged.
+def _frames(sealed: SealedSegment, footer: Footer, stays: Bools) -> Iterator[tuple[Frame, memoryview, Indexes]]:
+    """The frames that have messages that stay, their payloads, and the rows of these messages; one may be damaged.
 
     Raises StoreCorrupt.
     """
     segment, record = sealed.segment, sealed.record
-    file = segment.open_sequential()
-    reader = ChunkReader(file, min(file.size(), record.data_end))
-    # Frames are found by the footer, and not along the chain.
-    scanner = FrameScanner(reader, segment.header.lane, segment.header.sequence, DATA_START, 0)
     begins = footer.frame_entry.tolist()
     done = position = 0
     try:
-        for position, first, following in zip(
-            footer.frame_position.tolist(), begins, [*begins[1:], record.entries], strict=True
-        ):
-            if not stays[first:following].any():
-                continue
-            frame = scanner.frame_at(position)
-            if frame is None or frame.header.first_entry != first:
-                raise StoreCorrupt("a frame is damaged or missing", segment.path, position)
-            if stays[done:first].any():
-                break
-            done = first + kept_messages(record, frame.header)
-            yield scanner.accept(frame), np.flatnonzero(stays[first:done])
+        with chunks_of(segment.open_sequential(), record.data_end) as reader:
+            scanner = FrameScanner(reader, segment.header.lane, segment.sequence, DATA_START, 0)
+            for position, first, following in zip(
+                footer.frame_position.tolist(), begins, [*begins[1:], record.entries], strict=True
+            ):
+                if not stays[first:following].any():
+                    continue
+                frame = scanner.frame_at(position)
+                if frame is None or frame.header.first_entry != first:
+                    raise StoreCorrupt("a frame is damaged or missing", segment.path, position)
+                if stays[done:first].any():
+                    break
+                done = first + kept_messages(record, frame.header)
+                payload = reader.view(frame.payload_start, frame.header.payload_bytes)
+                yield frame, payload, np.flatnonzero(stays[first:done])
     except UNDECODABLE as error:
         raise StoreCorrupt(f"a frame cannot be decoded ({error})", segment.path, position) from error
-    finally:
-        reader.close()
-        file.close()
     if stays[done:].any():
         raise StoreCorrupt("the table of frames does not name all frames", segment.path, position)
 
@@ -121,12 +108,13 @@ class _Joiner:
         self._payloads: list[bytes | memoryview] = []
         self._extras: list[tuple[ExtraColumns | None, int]] = []
 
-    def take(self, found: Scanned, numbers: Int64s, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, Rows]]:
+    def take(
+        self, frame: Frame, payloads: memoryview, numbers: Int64s, rows: Indexes
+    ) -> Iterator[tuple[int, Rows]]:  # fmt: skip
         """Add these messages of a frame; what cannot be joined with them comes out first."""
-        frame = found.frame
         time_ms = frame.header.time_ms
         lengths = frame.lengths.astype(np.int64)
-        payload = gathered(found.payload, lengths.cumsum() - lengths, lengths, rows)
+        payload = gathered(payloads, lengths.cumsum() - lengths, lengths, rows)
         is_small = self._bytes + len(payload) <= JOINED_BYTES and self._count + len(rows) <= MAX_FRAME_MESSAGES
         if self._count and (time_ms != self._time_ms or not is_small):
             yield from self.flush()

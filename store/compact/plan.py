@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreUnusable
+from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer
+from ..format.footer_data import begins_at
 from ..format.layout import DATA_START, GONE_TOPIC, LOST_ENTRY, UNKNOWN
 from ..format.records import Low, Trimmed, TrimmedColumns
 from ..log.lane import Lane
@@ -28,7 +29,6 @@ from ..log.streams import NOT_DEFINED, Stream
 from ..segment.groups import grown, offsets_before
 from ..segment.sealed import SealedSegment
 
-Int64s = npt.NDArray[np.int64]
 # The number behind the old log's last segment is where a reader stands that has read all of it: the new log begins
 # behind that one, too, so no number has two meanings.
 SKIPPED_NUMBERS = 2
@@ -128,7 +128,7 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
         begins[: len(before)] = before[: len(begins)]
     records_go = {number: Low(int(nexts[number]))}  # the footers say what the records say
     firsts = _firsts(begins, {**trimmed, **records_go}, nexts)
-    found = _looked_at(lane.folder, sealed, firsts, begins)
+    found = _footer_figures(lane.folder, sealed, firsts, begins)
     parts = tuple(_part(lane, store_id, group, firsts) for group in _groups(sealed, found.live, segment_bytes))
     gain = sum(found.sizes) - sum(found.live)
     stay = _staying_streams(lane.folder, streams, firsts, nexts)
@@ -183,7 +183,7 @@ def _firsts(begins: Int64s, trimmed: Trimmed, nexts: Int64s) -> Int64s:
     return np.minimum(firsts, nexts)
 
 
-class _LookedAt(NamedTuple):
+class _FooterFigures(NamedTuple):
     """What the footers of a lane say.
 
     Attributes:
@@ -198,7 +198,7 @@ class _LookedAt(NamedTuple):
     last_time_ms: int
 
 
-def _looked_at(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64s, begins: Int64s) -> _LookedAt:
+def _footer_figures(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64s, begins: Int64s) -> _FooterFigures:
     """One footer after the other, of which only numbers stay: a log may have thousands, each with a million streams.
 
     Raises StoreUnusable for gaps behind what stays, StoreCorrupt.
@@ -211,7 +211,8 @@ def _looked_at(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64s, be
         with _footer(one) as footer:
             ends = footer.next_offsets
             if before is not None:
-                _check_follows(folder, before, footer)
+                if not begins_at(footer.numbers, footer.first, before, is_full=footer.is_full):
+                    raise _holes(folder)
             elif not footer.is_full:
                 before = begins[: one.record.streams].copy()
             _check_lost(folder, footer, firsts)
@@ -225,16 +226,7 @@ def _looked_at(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64s, be
             else:
                 before = before if len(before) >= one.record.streams else grown(before, one.record.streams)
                 before[footer.numbers] = ends
-    return _LookedAt(sizes, live, messages, last_time_ms)
-
-
-def _check_follows(folder: Path, ends: Int64s, footer: Footer) -> None:
-    """Raises StoreUnusable unless each stream goes on where the segment before has ended it."""
-    numbers, first = footer.numbers, footer.first
-    known = numbers < len(ends)
-    is_short = footer.is_full and len(ends) > len(first)
-    if is_short or (first[known] != ends[numbers[known]]).any() or first[~known].any():
-        raise _holes(folder)
+    return _FooterFigures(sizes, live, messages, last_time_ms)
 
 
 def _check_lost(folder: Path, footer: Footer, firsts: Int64s) -> None:
@@ -275,7 +267,7 @@ def _live_bytes(sealed: SealedSegment, footer: Footer, firsts: Int64s) -> int:
     return int((sizes * (before[ends] - before[begins]) / np.maximum(1, ends - begins)).sum())
 
 
-def staying(footer: Footer, entries: int, lows: Int64s) -> npt.NDArray[np.bool_]:
+def staying(footer: Footer, entries: int, lows: Int64s) -> Bools:
     """(entries,) the messages of a segment that stay. `lows`: the first offset that does of each row's stream."""
     begins = footer.start[:-1].astype(np.int64)
     first = begins + np.maximum(lows - footer.first, 0)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ...index.trackers.bitmaps import memory_bytes
 from ..errors import StoreCorrupt
+from ..format.arrays import Bools, Int64s
 from ..format.delays import CANCELLED, WHOLE, Changes
 from .parts import ENTRY_BITS, are_among, offsets_of, places_of
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 MOVED_BYTES = 120  # of one in a dict
 LONG_AGO_MS = 0  # when a message that was moved, and has come, was due
 

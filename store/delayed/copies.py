@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreCorrupt
+from ..format.arrays import Bools, Int64s
 from ..format.copies import CopyHead
 from ..format.delays import COPIES
 from ..format.extras import Extras
@@ -17,8 +18,6 @@ from ..log.ticket import SubmitRequest
 from ..read.message import Message, packed_properties
 from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 _NONE = np.empty(0, np.int64)
 READ_MESSAGES = 1024
 READ_BYTES = 16 << 20

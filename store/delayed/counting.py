@@ -14,10 +14,10 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..errors import StoreError
+from ..format.arrays import Int64s
 from ..format.delays import COPIES, DELAYS
 from ..format.hidden import hidden_parts, hidden_topic, is_hidden
 from .changes import ChangedDelays, ChangesReader
@@ -28,7 +28,6 @@ from .opening import changes_of
 from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of
 from .topic import DelayedTopic
 
-Int64s = npt.NDArray[np.int64]
 END = 1 << 63
 FEW_PLACES = 1 << 16  # in an array at once, which takes 8 bytes a place
 NO_OFFSETS = BitMap64()  # nobody changes it

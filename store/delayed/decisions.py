@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreError
+from ..format.arrays import Bools, Int64s
 from ..format.delays import CANCELLED, CHANGES, Changes, whole
 from ..log.request import Barrier, RowGroup
 from ..log.streams import Stream
@@ -22,8 +22,6 @@ from .parts import MOST_ENTRY, places_of
 if TYPE_CHECKING:
     from .topic import DelayedTopic
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 LOOK_S = 0.01  # between two looks at decisions of others whose threads were interrupted
 COMPACT_BYTES = 1 << 20
 ROW_BYTES = 20

@@ -15,6 +15,7 @@ from ...cache import MemoryPlan
 from ..device.background import Background, Bell
 from ..device.steps import take_all
 from ..errors import StoreCorrupt, StoreError
+from ..format.arrays import Int64s
 from ..format.delays import DELAYS
 from ..format.hidden import hidden_parts
 from ..format.layout import NO_TIME
@@ -39,7 +40,6 @@ DROP_S = 1.0  # between two looks at copies that nobody wants any more ..
 DROP_TIMES = 20  # .. and so many times as long as a look takes
 STEPS = 4  # of a topic that is behind, between two looks at all others
 
-Int64s = npt.NDArray[np.int64]
 _Found = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
 
 

@@ -7,12 +7,10 @@ from collections import deque
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..format.arrays import Bools, Int64s
 from .parts import StoreParts, offsets_of
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 JOINED_ROWS = 1024  # few rows join the chunk before them: a chunk takes 500 bytes beside its rows
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.delays import BEGIN, Place
 from ..format.dues import NO_DUES
 from ..format.footer import Footer
@@ -25,7 +25,6 @@ from ..segment.open_table import OpenTable
 from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
 
-Int64s = npt.NDArray[np.int64]
 STEP_MESSAGES = 1 << 16
 GUESS_BYTES = 4096  # of a frame's head
 

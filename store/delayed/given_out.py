@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ...index import BucketTracker
 from ..device.clock import Clock
+from ..format.arrays import Bools, Int64s
 from .due_list import Due
 from .parts import MOST_ENTRY, StoreParts, are_among
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 class GivenOut:

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..config import StoreConfig
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.delays import COPIES, DELAYS, Place
 from ..format.dues import NO_DUES
 from ..format.hidden import hidden_parts, hidden_topic
@@ -37,8 +37,6 @@ MOST_WASTE = 1.5  # bytes on disk for each wanted one
 LOOK_S = 1.0  # between two looks at what is kept ..
 LOOK_TIMES = 20  # .. and so many times as long as a look takes
 COPIED_BYTES = 4 << 20  # at a time
-
-Int64s = npt.NDArray[np.int64]
 
 
 class _Wanted(NamedTuple):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ...index import TrackerDamaged
 from ..errors import OffsetOutOfRange, StoreCorrupt
+from ..format.arrays import Bools, Int64s
 from ..read.message import Message
 from .due_scan import reached
 from .parts import MOST_ENTRY, offsets_of, places_of
@@ -17,8 +18,6 @@ from .parts import MOST_ENTRY, offsets_of, places_of
 if TYPE_CHECKING:
     from .topic import DelayedTopic
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 _NOTHING = np.empty(0, np.int64)
 
 

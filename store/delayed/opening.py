@@ -12,7 +12,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...index import BucketTracker, TrackerDamaged
 from ..errors import StoreFull
@@ -26,7 +25,6 @@ from .changes import ChangedDelays, ChangesReader
 from .disk_files import DiskFiles
 from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts
 
-Int64s = npt.NDArray[np.int64]
 READ_MESSAGES = 1024
 READ_BYTES = 16 << 20
 

@@ -20,14 +20,13 @@ from ...index.trackers.bitmaps import are_in
 from ...index.trackers.places import ENTRY_BITS, MOST_ENTRY
 from ..device.clock import Clock
 from ..device.disk import Disk
+from ..format.arrays import Bools, Int64s
 from ..format.layout import checksum64
 from ..log.hidden_streams import HiddenStreams
 from ..log.lane import Lane
 from ..log.streams import Stream, StreamMap
 from ..read.reader import Reader
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 DELAYED_FOLDER = "delayed"
 Number = TypeVar("Number", int, Int64s)
 

@@ -9,9 +9,9 @@ from typing import TypeVar
 from weakref import WeakSet
 
 import numpy as np
-import numpy.typing as npt
 
 from ...index import BucketTracker, TrackerDamaged
+from ..format.arrays import Bools, Int64s
 from ..format.delays import Mark, Place
 from .copies import Copies
 from .decisions import Decisions
@@ -27,8 +27,6 @@ from .pointer import Pointer, pass_over_idle
 DUE_ROWS = 1 << 20  # that wait for the slowest pointer: 17 MB
 DRAINED_ROWS = 1 << 16  # at a time
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 T = TypeVar("T")
 
 

@@ -8,12 +8,12 @@ from typing import NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from .arrays import Int64s
 from .extras import Extras
 from .layout import NO_TIME
 
 NONE = -1  # as a length: no byte string, which is not the same as an empty one; as a time: no time
 
-Int64s = npt.NDArray[np.int64]
 Buffer = bytes | memoryview
 
 

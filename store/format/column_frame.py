@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from io import BytesIO
 
 import numpy as np
-import numpy.typing as npt
 
-from .blobs import NONE, Blobs, Int64s
+from .arrays import Int64s, Numbers, Uint32s
+from .blobs import NONE, Blobs
 from .frame import Definition, encode_definitions
 from .layout import (
     HAS_DUE,
@@ -21,8 +21,6 @@ from .layout import (
     checksum64,
 )
 
-Numbers = npt.NDArray[np.unsignedinteger]
-Uint32s = npt.NDArray[np.uint32]
 NARROW = 0xFFFF
 CHECKSUM_BYTES = 4
 WHOLE_CHECKSUM_BELOW_BYTES = 2048  # on average: such a frame has a checksum of all payloads, too

@@ -35,8 +35,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
+
+from .arrays import Int64s
 
 CURSOR_MAGIC: Final = b"SLCU"
 CURSOR_VERSION: Final = 1
@@ -50,7 +51,6 @@ RANGES: Final = 2
 BITMAP: Final = 3
 COUNTS: Final = 4
 
-Int64s = npt.NDArray[np.int64]
 _HEAD = struct.Struct("<4sBBHHHI")
 _GROUP = struct.Struct("<IIB3xI")
 _COUNTS = struct.Struct("<II")

@@ -32,7 +32,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from .arrays import Int64s
 
 DELAYS: Final = "delays"  # kinds of hidden streams
 COPIES: Final = "copies"
@@ -46,7 +47,6 @@ MARK_VERSION: Final = 1
 MOST_LEFT: Final = 0xFFFF  # of a WHOLE with more parts, the first ones say this
 MOST_ROWS: Final = 1000  # of a message: it fits into every frame
 
-Int64s = npt.NDArray[np.int64]
 _CHANGES = struct.Struct("<4sBBHI")
 _MARK = struct.Struct("<4sB3xQI")
 _PLACE = struct.Struct("<QQ")

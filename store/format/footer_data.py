@@ -41,6 +41,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .arrays import Int64s, Uint32s
 from .dues import NO_DUES, DueRange
 from .layout import FOOTER_MAGIC, FORMAT_VERSION, GONE_TOPIC, checksum64
 from .records import Trimmed, TrimmedColumns
@@ -164,6 +165,21 @@ class FooterData:
     def pack(self, sequence: int) -> bytes:
         """The footer's bytes."""
         return b"".join(self.parts(sequence))
+
+
+def begins_at(numbers: Uint32s, first: Int64s, ends: Int64s, *, is_full: bool) -> bool:
+    """Do a footer's streams begin where the segment before has ended them, and new ones with 0?
+
+    Args:
+        numbers, first (rows,): of the footer, which has all streams of the lane if it `is_full`.
+        ends (streams,): where the segment before has ended them; below 0 where nothing tells.
+    """
+    if is_full and len(ends) > len(numbers):
+        return False
+    known = numbers < len(ends)
+    begins = np.zeros(len(numbers), np.int64)
+    begins[known] = ends[numbers[known]]
+    return not ((first != begins) & (begins >= 0)).any()
 
 
 def pack_names(topics: Iterable[str]) -> bytes:

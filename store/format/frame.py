@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.extras import Extras
+from .arrays import Uint32s
 from .blobs import Blobs, ExtraColumns
 from .dues import DueRange, due_range
 from .layout import (
@@ -38,8 +39,6 @@ _LENGTH = struct.Struct("<I")
 FEW_BLOBS = 64  # below it a loop is quicker than arrays
 _SIZE_OF = {NO_BYTES: 0}.get  # (length, length): a blob's size, without a step of the interpreter
 _NO_EXTRAS = Extras(None, None, None)
-
-Uint32s = npt.NDArray[np.uint32]
 
 
 class Definition(NamedTuple):

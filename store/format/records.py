@@ -23,7 +23,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from .arrays import Int64s
 
 RECORDS_TOPIC: Final = "\x01records"
 RECORD_MAGIC: Final = b"SLOR"
@@ -31,7 +32,6 @@ RECORD_VERSION: Final = 1
 TRIM: Final = 1
 DELETE: Final = 2
 
-Int64s = npt.NDArray[np.int64]
 _RECORD = struct.Struct("<4sBBHIq")
 RECORD_BYTES: Final = _RECORD.size
 

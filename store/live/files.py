@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from ..device.disk import Disk
 from ..device.lane_start import read_start
 from ..device.log_file import LogFile
 from ..device.ring import Ring
-from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
+from ..errors import StoreCorrupt
+from ..format.layout import BLOCK_BYTES, SegmentHeader, segment_name
 from ..segment.evidence import first_number
-from ..segment.scanner import ChunkReader
+from ..segment.files import SegmentFile, first_blocks, segment_numbers
+from ..segment.scanner import PieceReader
+from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
 
 PIECE_BYTES = 32 << 10
@@ -76,37 +80,38 @@ def _share(file: LogFile, path: Path) -> None:
         raise _gone(path)
 
 
-class Looked(NamedTuple):
-    """A segment's file by its first two blocks; None for what is not its own."""
+def read_shared(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: int) -> SegmentFile:
+    """A segment's file by its first two blocks; `header` and `record` are None where they are not its own.
 
-    path: Path
-    header: SegmentHeader | None
-    record: SealRecord | None
-
-
-def look(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: int) -> Looked:
-    """The first two blocks of a segment. Raises SegmentIsGone."""
+    Raises SegmentIsGone.
+    """
     path = folder / segment_name(sequence)
     file = open_shared(disk, path)
     try:
-        head = file.read(0, DATA_START)
+        return first_blocks(file, path, sequence, lane, store_id, sequence)
     finally:
         file.close()
-    header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-    if header is not None and (header.lane, header.store_id, header.sequence) != (lane, store_id, sequence):
-        header = None
-    record = SealRecord.unpack(head[BLOCK_BYTES:])
-    return Looked(path, header, record if record is not None and record.sequence == sequence else None)
+
+
+@contextmanager
+def sealed_in(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: int) -> Iterator[SealedSegment]:
+    """A sealed segment, opened by itself and closed behind the context. Raises StoreCorrupt, SegmentIsGone."""
+    file = read_shared(disk, folder, lane, store_id, sequence)
+    if file.header is None or file.record is None or not file.is_sealed:
+        raise StoreCorrupt("a segment's first blocks are damaged", file.path, BLOCK_BYTES)
+    segment = FollowedSegment(disk, folder, file.header, grows=False)
+    try:
+        yield SealedSegment(segment, file.record)
+    finally:
+        segment.close()
 
 
 def log_start(disk: Disk, folder: Path, lane: int, store_id: bytes) -> int:
     """The number of the first segment of a lane's log, as its folder tells."""
-    names = [name for name in disk.list(folder) if name.endswith(".seg")]
-    numbers = [int(name[:-4]) for name in names if name[:-4].isdecimal()]
-    return first_number(read_start(disk, folder, lane, store_id), numbers)
+    return first_number(read_start(disk, folder, lane, store_id), segment_numbers(disk, folder))
 
 
-class TailReader(ChunkReader):
+class TailReader(PieceReader):
     """Ranges of a segment that grows, read in small pieces and never behind `size_bytes`.
 
     Behind it there are blocks that the writer still writes, past the page cache. Read too early, they would stay in it.
@@ -114,23 +119,12 @@ class TailReader(ChunkReader):
     """
 
     def __init__(self, segment: Segment, ring: Ring | None) -> None:
-        super().__init__(segment.data, 0)
+        super().__init__(segment.data, 0, PIECE_BYTES)
         self._segment = segment
         self._ring = ring
-        self._at = 0
-        self._piece = memoryview(b"")
 
-    def view(self, position: int, size: int) -> memoryview:
-        """Up to `size` bytes at `position`, fewer at the end."""
-        end = min(position + size, self.size_bytes)
-        if end <= position:
-            return memoryview(b"")
-        at = self._at
-        if position < at or end > at + len(self._piece):
-            wanted = min(max(end - position, PIECE_BYTES), self.size_bytes - position)
-            self._piece, self._at = memoryview(self._segment.fetch(self._ring, position, wanted)[0]), position
-            at = position
-        return self._piece[position - at : end - at]
+    def _read(self, position: int, size: int) -> bytes | memoryview:
+        return self._segment.fetch(self._ring, position, size)[0]
 
     def forget(self) -> None:
         """Read anew, from the device: somebody else may have read a block before it was written."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
 from ..segment.groups import offsets_behind_sealed
@@ -24,7 +24,7 @@ class FollowedOffsets(NextOffsets):
     def __getitem__(self, number: int) -> int:
         return -1
 
-    def column(self) -> npt.NDArray[np.int64]:
+    def column(self) -> Int64s:
         """(streams,) of those that the newest footers know; none if one is damaged."""
         return self._of(self._lane.view.sealed).copy()
 
@@ -33,7 +33,7 @@ class FollowedOffsets(NextOffsets):
         column = self._of(self._lane.view.sealed)
         return int(column[number]) if number < len(column) else 0
 
-    def _of(self, sealed: Sequence[SealedSegment]) -> npt.NDArray[np.int64]:
+    def _of(self, sealed: Sequence[SealedSegment]) -> Int64s:
         newest = sealed[-1].segment.sequence if sealed else 0
         sequence, column = self._behind
         if sequence != newest:

@@ -131,7 +131,7 @@ class Follower:
         page = self._page
         moves = page.moves if page is not None else NO_MOVES  # before the states: these are as new at least
         if page is not None and not page.is_current and (due or moves != self._seen):
-            page.look_again()
+            page.read_again()
         current = page is not None and page.is_current
         if moves == self._seen and (current or not due):
             return
@@ -187,7 +187,7 @@ class Follower:
         page = self._page
         if page is None or self.looks < LOOKS_OF_FOLLOWERS:
             return
-        page.look_again()
+        page.read_again()
         if not page.is_current or page.is_of(self._mirror_of):
             return
         self._let_go_of_mirror()
@@ -217,15 +217,15 @@ class Follower:
                 followed.ring.close()
             mirror.close()
 
-    def at_one_moment(self, look: Callable[[], Seen]) -> Seen:
-        """What a look at several lanes sees while none is brought up."""
+    def at_one_moment(self, call: Callable[[], Seen]) -> Seen:
+        """What a call sees of several lanes while none is brought up."""
         with self._lock:
-            return look()
+            return call()
 
-    def look_at_starts(self) -> bool:
+    def learn_starts(self) -> bool:
         """Learn where the lanes' logs begin now; True if one has moved. Raises OSError."""
         with self._lock:
-            has_moved = any([followed.look_at_start() for followed in self._lanes])
+            has_moved = any([followed.learn_start() for followed in self._lanes])
             # The next look takes what is there now, whatever the page says: it may be an old one. Also where nothing
             # has moved: another call may have looked before.
             self._seen, self._look_at = NO_MOVES, float("-inf")

@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import names_in
 from ..format.frame import Definition
-from ..format.layout import BLOCK_BYTES, GONE_TOPIC, SEALED, UNKNOWN, FrameHeader, SegmentHeader, segment_name
+from ..format.layout import BLOCK_BYTES, GONE_TOPIC, UNKNOWN, FrameHeader, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
 from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
@@ -23,9 +23,10 @@ from ..log.streams import Stream, StreamMap
 from ..log.trims import Trims
 from ..log.write import Shown, View
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
+from ..segment.files import SegmentFile, segment_numbers
 from ..segment.groups import briefly, offsets_behind_sealed
 from ..segment.sealed import SealedSegment
-from .files import FollowedSegment, Looked, SegmentIsGone, log_start, look
+from .files import FollowedSegment, SegmentIsGone, log_start, read_shared
 from .followed_offsets import FollowedOffsets
 from .followed_ring import FollowedRing
 from .tail import Tail
@@ -67,7 +68,7 @@ class FollowedLane:
         self._mark = NOTHING
         self._is_under_way = False  # a look that an interrupt ended may have left half of a frame
         self.bell = 0  # of the page, in the state that was followed last
-        self.look_at_start()
+        self.learn_start()
 
     def _made(self) -> Lane:
         """A lane of which nothing is known."""
@@ -76,7 +77,7 @@ class FollowedLane:
         lane.trims = Trims(Stream(RECORDS_TOPIC, lane.index, lane))
         return lane
 
-    def look_at_start(self) -> bool:
+    def learn_start(self) -> bool:
         """Learn from the folder where the log begins now; True if it has moved."""
         return self._begin_at(log_start(self._disk, self._folder, self.lane.index, self._store_id))
 
@@ -132,7 +133,7 @@ class FollowedLane:
                     shown += self._follow(state, is_current=is_current)
                     break
                 except SegmentIsGone as error:
-                    if not self.look_at_start():
+                    if not self.learn_start():
                         raise StoreCorrupt(SEGMENT_IS_MISSING, str(error.filename), 0) from error
         except (StoreCorrupt, OSError):
             self._is_under_way = is_torn
@@ -189,20 +190,14 @@ class FollowedLane:
     def _newest_sealed(self) -> int:
         """The highest number with a seal record of its own."""
         newest = self._sealed
-        for sequence in self._listed():
-            if sequence > newest and self._is_sealed(self._look(sequence)):
-                newest = sequence
+        for sequence in segment_numbers(self._disk, self._folder):
+            if sequence > newest:
+                file = self._read(sequence)
+                newest = sequence if file.header is not None and file.is_sealed else newest
         return newest
 
-    def _listed(self) -> list[int]:
-        names = [name[:12] for name in self._disk.list(self._folder) if len(name) == 16 and name.endswith(".seg")]
-        return sorted(int(name) for name in names if name.isdecimal())
-
-    def _look(self, sequence: int) -> Looked:
-        return look(self._disk, self._folder, self.lane.index, self._store_id, sequence)
-
-    def _is_sealed(self, looked: Looked) -> bool:
-        return looked.header is not None and looked.record is not None and looked.record.state == SEALED
+    def _read(self, sequence: int) -> SegmentFile:
+        return read_shared(self._disk, self._folder, self.lane.index, self._store_id, sequence)
 
     def _seal(self, newest: int, *, all_are: bool) -> None:
         """Take the segments up to this number as sealed ones, in place of the growing ones that they were.
@@ -213,18 +208,19 @@ class FollowedLane:
         fresh: list[SealedSegment] = []
         sequence = self._sealed + 1
         while sequence <= newest:
-            looked = self._look(sequence)
-            if looked.header is None and all_are:
-                raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
-            if looked.header is None or looked.record is None or looked.record.state != SEALED:
+            file = self._read(sequence)
+            header, record = file.header, file.record
+            if header is None and all_are:
+                raise StoreCorrupt("a segment's header is damaged", file.path, 0)
+            if header is None or record is None or not file.is_sealed:
                 if all_are:
-                    raise StoreCorrupt("the segment's seal record is damaged", looked.path, BLOCK_BYTES)
+                    raise StoreCorrupt("the segment's seal record is damaged", file.path, BLOCK_BYTES)
                 break
-            segment = FollowedSegment(self._disk, self._folder, looked.header, grows=False)
+            segment = FollowedSegment(self._disk, self._folder, header, grows=False)
             segment.base = self.ring.base_of(sequence)
             if segment.base is not None:
-                self.ring.show(segment.base + looked.record.data_end)
-            fresh.append(SealedSegment(segment, looked.record))
+                self.ring.show(segment.base + record.data_end)
+            fresh.append(SealedSegment(segment, record))
             sequence += 1
         if not fresh:
             return
@@ -328,24 +324,18 @@ class FollowedLane:
 
     def _open_next(self, before: Tail | None) -> None:
         """Begin with the segment behind all that is in the view. Raises StoreCorrupt, SegmentIsGone."""
-        looked = self._look(self._sealed + 1 if before is None else before.sequence + 1)
-        if looked.header is None:
-            raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
-        if not (self._continues(looked.header, before) and _counts_on(looked.header, before)):
-            raise StoreCorrupt("the segment does not continue the one before it", looked.path, 0)
-        self._show_tails([*self._tails, self._tail(looked.header, before)])
+        file = self._read(self._sealed + 1 if before is None else before.sequence + 1)
+        if file.header is None:
+            raise StoreCorrupt("a segment's header is damaged", file.path, 0)
+        if not (self._continues(file.header, before) and _counts_on(file.header, before)):
+            raise StoreCorrupt("the segment does not continue the one before it", file.path, 0)
+        self._show_tails([*self._tails, self._tail_of(file.header, self._next_offsets(before))])
 
-    def _tail(self, header: SegmentHeader, before: Tail | None) -> Tail:
+    def _tail_of(self, header: SegmentHeader, firsts: Int64s) -> Tail:
         segment = FollowedSegment(self._disk, self._folder, header, grows=True)
-        return Tail(
-            segment, self.ring, self._next_offsets(before), self._learn, self.lane.trims.records, self._take_lows
-        )
+        return Tail(segment, self.ring, firsts, self._learn, self.lane.trims.records, self._take_lows)
 
-    def _looker(self, segment: FollowedSegment) -> Tail:
-        """For a look at frames that are not taken."""
-        return Tail(segment, self.ring, np.zeros(0, np.int64), self._learn, self.lane.trims.records, self._take_lows)
-
-    def _next_offsets(self, before: Tail | None) -> npt.NDArray[np.int64]:
+    def _next_offsets(self, before: Tail | None) -> Int64s:
         if before is not None:
             return before.next_offsets(len(self.lane.streams))
         sealed = self.lane.view.sealed
@@ -374,19 +364,18 @@ class FollowedLane:
         """How far the frames and records behind the view say that the log is durable."""
         mark, tail, chain = NOTHING, self._tails[-1] if self._tails else None, None
         sequence = self._sealed + 1 if tail is None else tail.sequence
-        listed = set(self._listed())
+        listed = set(segment_numbers(self._disk, self._folder))
         while sequence in listed:
-            looked = self._look(sequence)
-            if looked.header is None:
+            file = self._read(sequence)
+            if file.header is None:
                 break
             if tail is None or tail.sequence != sequence:
-                follows = looked.header.previous_chain == chain if chain is not None else None
-                if follows is False or (follows is None and not self._continues(looked.header, None)):
+                follows = file.header.previous_chain == chain if chain is not None else None
+                if follows is False or (follows is None and not self._continues(file.header, None)):
                     break
-                segment = FollowedSegment(self._disk, self._folder, looked.header, grows=True)
-                tail = self._looker(segment)
-            if looked.record is not None:
-                mark = max(mark, (sequence, looked.record.data_end))
+                tail = self._tail_of(file.header, np.zeros(0, np.int64))  # its frames are looked at and not taken
+            if file.record is not None:
+                mark = max(mark, (sequence, file.record.data_end))
             found, chain = tail.proved()
             mark = max(mark, found)
             sequence += 1

@@ -134,7 +134,7 @@ class Mirror:
             memory.close()
             return None
 
-    def look(self) -> None:
+    def note_readers(self) -> None:
         """Look now and then whether there are readers."""
         now = monotonic()
         if now >= self._look_at:

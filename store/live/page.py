@@ -61,7 +61,7 @@ class LivePage:
         """The bell and the lanes' marks: other bytes after each publication."""
         return self._mapped.load(BELL_AT, mark_at(self.header.lanes) - BELL_AT)
 
-    def look_again(self) -> None:
+    def read_again(self) -> None:
         """Another writer may have opened the page. One that has just begun may still be writing who it is."""
         header = LiveHeader.unpack(self._mapped.load(0, BELL_AT))
         if header is not None and header[:3] == self.header[:3]:
@@ -70,7 +70,7 @@ class LivePage:
     def is_of(self, opening: LiveHeader | None) -> bool:
         """Whether the states that were read up to now are those of this writer, or of the ones before it."""
         if self._mapped.word(OPENINGS_AT) != self.header.openings:
-            self.look_again()
+            self.read_again()
             if self._mapped.word(OPENINGS_AT) != self.header.openings:
                 return False
         return self.header == opening

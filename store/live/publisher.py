@@ -40,7 +40,7 @@ from .mirror import LaneMirror, Mirror
 RING_EVERY_S = 0.005  # readers look by themselves for longer than that before they sleep: see `follower.AWAKE_S`
 
 
-class _Told:
+class _PageState:
     """The page's newest words of a lane. `slot` was written last, `other` is written next."""
 
     __slots__ = ("first", "lane", "mark", "mark_at", "mirror", "other", "sealed", "slot", "under_way", "view")
@@ -54,7 +54,7 @@ class _Told:
         self.mark_at = mark_at(lane.index)
         self.mirror = mirror
 
-    def look_at(self, view: View) -> bool:
+    def note_view(self, view: View) -> bool:
         """Note which segments there are. False if that says nothing new."""
         known, self.view = (self.first, self.sealed) if self.view is not None else None, view
         sealed, opened = view.sealed, view.open
@@ -82,20 +82,20 @@ class Publisher:
         * what several lanes tell inside `telling` is told at once; so is what `begin` tells, as its opening may have
           finished a bulk commit;
         * no append ever fails because of the page: where there is no room for it, there is none, and `error` says why.
-          What a lane's hook raises is logged, and `look` tells what was not told.
+          What a lane's hook raises is logged, and `provide` tells what was not told.
     """
 
     def __init__(
         self, disk: Disk, folder: Path, store_id: bytes, on_reader: Callable[[], object] = lambda: None
     ) -> None:
-        """`on_reader` is called when a reader has come for whom something is to be done: `look` does it."""
+        """`on_reader` is called when a reader has come for whom something is to be done: `provide` does it."""
         self._disk = disk
         self._path = folder / LIVE_FILE
         self._store_id = store_id
         self._on_reader = on_reader
         self._page: Mapped | None = None
         self._mirror: Mirror | None = None
-        self._told: list[_Told] = []
+        self._told: list[_PageState] = []
         self._count = 0
         self._rung_at = float("-inf")
         self._lock = threading.RLock()
@@ -127,7 +127,7 @@ class Publisher:
             slots = slot_at(lane.index, 0), slot_at(lane.index, 1)
             newest = page.load(slots[1], len(state.pack())) == state.pack()
             of_lane = None if mirror is None else mirror.lanes[lane.index]
-            told = _Told(lane, slots[newest], slots[not newest], of_lane)
+            told = _PageState(lane, slots[newest], slots[not newest], of_lane)
             # Both hooks are set before the first look at the lane: nothing it does from now on is missed.
             lane.under_way.on_forced = lane.on_view = partial(self._publish, told)
             self._told.append(told)
@@ -164,13 +164,13 @@ class Publisher:
     def _map(self) -> Mapped:
         return self._disk.map(self._path, PAGE_BYTES, BELL_AT)
 
-    def _publish(self, told: _Told) -> None:
+    def _publish(self, told: _PageState) -> None:
         """Publish the news of a lane, after every force; a hook of the lane. Any thread; some 0.5 us."""
         with self._lock:
             page, view, mark = self._page, told.lane.view, told.under_way.forced_mark
             if page is None:
                 return
-            is_new = view is not told.view and told.look_at(view)
+            is_new = view is not told.view and told.note_view(view)
             mirror = self._mirror
             if mark is not told.mark:
                 if mirror is not None and mirror.is_read and told.mirror is not None:
@@ -182,7 +182,7 @@ class Publisher:
             if monotonic() - self._rung_at >= RING_EVERY_S:
                 self._rung_at = monotonic()
                 if mirror is not None:
-                    mirror.look()
+                    mirror.note_readers()
                 self._move(page, told)
                 page.wake()
             elif is_new:
@@ -205,14 +205,14 @@ class Publisher:
             self._rung_at = monotonic()
             page.wake()
 
-    def _move(self, page: Mapped, told: _Told) -> None:
+    def _move(self, page: Mapped, told: _PageState) -> None:
         """Write a lane's state into its older slot, and move the bell."""
         told.slot, told.other = told.other, told.slot
         self._count = count = self._count + 1
         body = STATE.pack(count, told.first, told.sealed, *(told.mark or NO_STATE.mark))
         page.store_and_set(told.slot, body + SUM.pack(checksum64(body)), BELL_AT, count)
 
-    def look(self) -> None:
+    def provide(self) -> None:
         """Provide memory for readers who have come, and give it back when they have gone. Now and then, one thread.
 
         What could not be told of a lane when it was new is told now.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.frame import Definition, Frame, frame_of
 from ..format.layout import DATA_START, WIDE_NUMBERS, FrameHead, FrameHeader, align_up, checksum64
 from ..format.records import RECORD_BYTES, Low, Record, Trimmed, add_low
@@ -39,7 +39,7 @@ class Tail:
     """
 
     def __init__(
-        self, segment: FollowedSegment, ring: FollowedRing, firsts: npt.NDArray[np.int64], learn: Learn,
+        self, segment: FollowedSegment, ring: FollowedRing, firsts: Int64s, learn: Learn,
         records: Stream, take_lows: Callable[[Trimmed], None],
     ) -> None:  # fmt: skip
         """A tail of which nothing is taken yet.
@@ -84,7 +84,7 @@ class Tail:
         """The checksum of the newest frame."""
         return self._scanner.chain
 
-    def next_offsets(self, streams: int) -> npt.NDArray[np.int64]:
+    def next_offsets(self, streams: int) -> Int64s:
         """(streams,) where each stream goes on behind all that was taken here."""
         following = np.zeros(streams, np.int64)
         following[: len(self.firsts)] = self.firsts
@@ -112,31 +112,23 @@ class Tail:
         """Add what follows on the chain below `end` to `heads`, some frames; `all_are` there. Raises StoreCorrupt."""
         scanner = self._scanner
         while scanner.position < end and len(heads) < TOGETHER:
-            head = self._next(end) if all_are else self._head()
+            head = self._next(end) if all_are else scanner.following()
             if head is None:
                 break
-            scanner.position, scanner.chain = head.header.end, head.checksum
+            scanner.step(head)
             heads.append(head)
 
     def retry(self) -> bool:
         """Read what follows once more, from the device; False if there is nothing on the chain."""
         self._reader.forget()
-        return self._head() is not None
-
-    def _head(self) -> FrameHead | None:
-        """The frame that follows on the chain."""
-        scanner = self._scanner
-        head = scanner.head_at(scanner.position)
-        if head is None or head.header.chain != scanner.chain:
-            head = scanner.head_at(align_up(scanner.position))
-        return head if head is not None and head.header.chain == scanner.chain else None
+        return self._scanner.following() is not None
 
     def _next(self, end: int) -> FrameHead | None:
         """The frame that follows below a durable position. None there is damage, unless it can only be padding."""
-        head = self._head()
+        head = self._scanner.following()
         if head is None and align_up(self._scanner.position) < end:
             self._reader.forget()
-            head = self._head()
+            head = self._scanner.following()
             if head is None:
                 raise StoreCorrupt(BROKEN, self.segment.path, self._scanner.position)
         return head
@@ -157,7 +149,7 @@ class Tail:
                 at = following
         finally:
             if at < len(heads):
-                self._scanner.position, self._scanner.chain = heads[at].header.position, heads[at].header.chain
+                self._scanner.resume(heads[at].header)
 
     def _take_plain(self, heads: Sequence[FrameHead]) -> None:
         found, table = decode_plain(heads), self.table
@@ -238,9 +230,8 @@ class Tail:
         scanner, mark = self._scanner, (0, 0)
         stood = scanner.position, scanner.chain
         try:
-            while (head := self._head()) is not None and frame_of(head) is not None:
-                mark = max(mark, mark_of(head.header))
-                scanner.position, scanner.chain = head.header.end, head.checksum
+            while (frame := scanner.next_frame()) is not None:
+                mark = max(mark, mark_of(frame.header))
             return mark, scanner.chain
         finally:
             scanner.position, scanner.chain = stood

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..format.blobs import Int64s
+from ..format.arrays import Int64s
 from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, message_checksums, narrow
 from ..format.footer import TRIM_BYTES
 from ..format.layout import FRAME_HEADER_BYTES, HAS_PAYLOAD_CHECKSUM, align_up, checksum64

@@ -10,10 +10,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreError
-from ..format.blobs import Blobs, Buffer, ExtraColumns, Int64s
+from ..format.arrays import Indexes, Int64s
+from ..format.blobs import Blobs, Buffer, ExtraColumns
 from ..format.layout import FRAME_HEADER_BYTES, NO_TIME
 from .batch import columns_of, extras_of
 from .request import Group, Request
@@ -21,8 +21,6 @@ from .streams import NOT_DEFINED, Stream
 
 MESSAGE_BYTES = 30  # of a frame's columns, at the most: wide numbers and lengths, a time, two lengths of byte strings
 DEFINITION_BYTES = 270
-
-Indexes = npt.NDArray[np.intp]
 
 
 class ColumnRows(NamedTuple):

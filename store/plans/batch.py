@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ..format.arrays import Int64s, Uint32s
 from ..format.blobs import Blobs
 from ..format.layout import NO_TIME
 from ..read.wanted import StreamTable
 
-Int64s = npt.NDArray[np.int64]
 NO_LENGTH = -1  # it is not known
 
 
@@ -33,7 +32,7 @@ class ScanBatch:
     """
 
     streams: StreamTable
-    stream_index: npt.NDArray[np.uint32]
+    stream_index: Uint32s
     offsets: Int64s
     times_ms: Int64s
     lengths: Int64s
@@ -53,12 +52,12 @@ class ScanBatch:
         return len(self.offsets)
 
     @property
-    def topic_index(self) -> npt.NDArray[np.uint32]:
+    def topic_index(self) -> Uint32s:
         """uint32 (n), each message's index into `streams.topics`."""
         return self.streams.topic_index[self.stream_index]
 
     @property
-    def queue_ids(self) -> npt.NDArray[np.uint32]:
+    def queue_ids(self) -> Uint32s:
         """uint32 (n), each message's queue id."""
         return self.streams.queue_ids[self.stream_index]
 

@@ -34,6 +34,9 @@ class FrameChunks(ChunkReader):
 
     def view(self, position: int, size: int) -> memoryview:
         """Up to `size` bytes at `position`, fewer at the end."""
+        at = position - self._begins[self._newest[0]]
+        if 0 <= at < len(self._newest[1]):
+            return self._newest[1][at : at + size]  # no name for the chunk: its memory is to be used again
         index = bisect_right(self._begins, position) - 1
         begin, length = self._span(index)
         at = position - begin

@@ -8,18 +8,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s, Uint32s
 from ..format.footer import Footer
 from ..format.layout import DATA_START, LOST_ENTRY
+from ..read.scan import row_numbers, row_offsets
 from ..read.wanted import Bounds, ScanFilter
-from ..segment.open_table import LENGTH, POSITION
 from ..segment.sealed import SealedSegment
 from .plan import LogPosition
-from .planning import LaneLook, Source, entries_between, first_offsets, position_of
+from .planning import LaneLook, Source, entries_between, open_columns, position_of
 
-Int64s = npt.NDArray[np.int64]
 NO_LIMIT = 1 << 62
 
 
@@ -181,9 +180,7 @@ class _Walk:
             return None
         return _Took(position_of(source, entries[1]), rows, size)
 
-    def _wanted_entries(
-        self, source: Source, entries: tuple[int, int]
-    ) -> tuple[Int64s, npt.NDArray[np.uint32], npt.NDArray[np.uint32], int]:
+    def _wanted_entries(self, source: Source, entries: tuple[int, int]) -> tuple[Int64s, Uint32s, Uint32s, int]:
         """The wanted ones of some entries, ascending; each frame's position and first entry; where they end."""
         if isinstance(source, SealedSegment):
             footer = source.footer
@@ -191,30 +188,19 @@ class _Walk:
             positions, begins, times = footer.frame_position, footer.frame_entry, footer.frame_time
             data_end = source.record.data_end
         else:
-            table, end = source.table, entries[1]
-            count = int(np.frombuffer(table.frame_entry[:], np.uint32).searchsorted(end))
-            positions = np.frombuffer(table.frame_position[:count], np.uint32)
-            begins = np.frombuffer(table.frame_entry[:count], np.uint32)
-            times = np.frombuffer(table.frame_time[:count], np.int64)
-            numbers = table.numbers(0, count)[:end].astype(np.int64)
-            found = _of_numbers(numbers, first_offsets(table, len(self._look.table)), self._bounds)
-            last = table.columns(end - 1, end)[0].tolist()
-            data_end = last[POSITION] + last[LENGTH]
+            (positions, begins, times), numbers, firsts, data_end = open_columns(
+                source.table, entries[1], len(self._look.table)
+            )
+            found = _of_numbers(numbers, firsts, self._bounds)
         found = found[(found >= entries[0]) & (found < entries[1])]
         if self._wanted.has_times and len(found):
-            of_frame = times[begins.searchsorted(found, side="right") - 1]
-            low, high = self._wanted.start_ms, self._wanted.end_ms
-            right = np.ones(len(found), np.bool_) if low is None else of_frame >= low
-            found = found[right if high is None else right & (of_frame < high)]
+            found = found[self._wanted.of_times(times[begins.searchsorted(found, side="right") - 1])]
         return found, positions, begins, max(data_end, DATA_START)
 
 
 def _of_footer(footer: Footer, bounds: Bounds) -> Int64s:
     """The wanted entries of a sealed segment, ascending."""
-    firsts, starts, entries = footer.first, footer.start.astype(np.int64), footer.entries
-    sizes = starts[1:] - starts[:-1]
-    offsets = np.repeat(firsts - starts[:-1], sizes) + np.arange(len(entries))
-    numbers = footer.numbers.repeat(sizes)
+    offsets, numbers, entries = row_offsets(footer), row_numbers(footer), footer.entries
     there = (offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers]) & (entries != LOST_ENTRY)
     return np.sort(entries[there].astype(np.int64))
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.layout import BLOCK_BYTES, SEALED
-from ..live.files import FollowedSegment, look
+from ..format.footer import Footer
+from ..format.layout import BLOCK_BYTES
+from ..live.files import FollowedSegment, read_shared
+from ..read.scan import checked_footer
+from ..read.wanted import Bounds, ScanFilter, StreamTable, bounds_of, rows_of
 from ..segment.sealed import SealedSegment
 from .plan import FrameRange
 
@@ -20,15 +24,36 @@ class FooterDamaged(Exception):
         self.error = error
 
 
-def opened(disk: Disk, one: FrameRange) -> tuple[FollowedSegment, SealedSegment | None]:
-    """The range's segment, and the same by its footer if that is to be used. Raises StoreCorrupt, SegmentIsGone."""
+class SealedRange(NamedTuple):
+    """A sealed segment by its footer, all of which is checked; its streams, and what is wanted of each."""
+
+    sealed: SealedSegment
+    footer: Footer
+    streams: StreamTable
+    bounds: Bounds
+
+
+def opened(disk: Disk, one: FrameRange, wanted: ScanFilter) -> tuple[FollowedSegment, SealedRange | None]:
+    """The range's segment, and the same by its footer if that is to be used.
+
+    Raises StoreCorrupt, FooterDamaged, SegmentIsGone.
+    """
+    if one.damaged is not None:
+        raise one.damaged.error()
     folder = Path(one.folder)
-    looked = look(disk, folder, one.lane, one.store_id, one.sequence)
-    if looked.header is None:
-        raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
-    segment = FollowedSegment(disk, folder, looked.header, grows=one.known is not None)
+    file = read_shared(disk, folder, one.lane, one.store_id, one.sequence)
+    if file.header is None:
+        raise StoreCorrupt("a segment's header is damaged", file.path, 0)
+    segment = FollowedSegment(disk, folder, file.header, grows=one.known is not None)
     if one.known is not None:
         return segment, None
-    if looked.record is None or looked.record.state != SEALED:
-        raise StoreCorrupt("the segment's seal record is damaged", looked.path, BLOCK_BYTES)
-    return segment, SealedSegment(segment, looked.record)
+    if file.record is None or not file.is_sealed:
+        raise StoreCorrupt("the segment's seal record is damaged", file.path, BLOCK_BYTES)
+    sealed = SealedSegment(segment, file.record)
+    try:
+        footer = checked_footer(sealed)
+    except StoreCorrupt as error:
+        segment.close()
+        raise FooterDamaged(error) from error
+    streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
+    return segment, SealedRange(sealed, footer, streams, bounds_of(wanted, streams, rows_of(one.trimmed, footer)))

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
-from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import Footer
-from ..read.scan import NO_OFFSET, checked_footer
-from ..read.wanted import ScanFilter, StreamTable, bounds_of, rows_of
-from ..segment.sealed import SealedSegment
+from ..read.scan import NO_OFFSET
+from ..read.wanted import ScanFilter
 from .batch import NO_LENGTH, ScanBatch
-from .opened import FooterDamaged, opened
+from .opened import opened
 from .plan import FrameRange, frames_of
 
-Int64s = npt.NDArray[np.int64]
 BATCH_ROWS = 1 << 16
 
 
@@ -26,17 +23,10 @@ class PlaceReader:
 
     def __init__(self, disk: Disk, one: FrameRange, wanted: ScanFilter) -> None:
         """Raises StoreCorrupt, FooterDamaged, OSError."""
-        if one.damaged is not None:
-            raise one.damaged.error()
         self._range, self._wanted = one, wanted
-        self._segment, sealed = opened(disk, one)
+        self._segment, sealed = opened(disk, one, wanted)
         assert sealed is not None, "the frames of what is not sealed have to be read"
-        try:
-            self._footer = checked_footer(sealed)
-        except StoreCorrupt as error:
-            self._segment.close()
-            raise FooterDamaged(error) from error
-        self._sealed: SealedSegment = sealed
+        self._sealed = sealed
 
     def close(self) -> None:
         """Let go of the file."""
@@ -44,16 +34,14 @@ class PlaceReader:
 
     def batches(self) -> Iterator[ScanBatch]:
         """The wanted ones in log order, up to `BATCH_ROWS` a batch."""
-        footer = self._footer
-        streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
-        bounds = bounds_of(self._wanted, streams, rows_of(self._range.trimmed, footer))
+        _, footer, streams, bounds = self._sealed
         low, high = self._entries(footer)
         if low >= high:
             return
         offsets, numbers = _offsets_and_numbers(footer, low, high)
         times = _times(footer, low, high)
         kept = (offsets != NO_OFFSET) & (offsets >= bounds.lows[numbers]) & (offsets < bounds.highs[numbers])
-        kept &= self._at_wanted_times(times)
+        kept &= self._wanted.of_times(times)
         if not kept.all():
             offsets, numbers, times = offsets[kept], numbers[kept], times[kept]
         index = numbers.astype(np.uint32)
@@ -67,15 +55,6 @@ class PlaceReader:
         begins, (low, high) = footer.frame_entry, self._range.entries
         first, end = frames_of(begins, (low, high))
         return (max(low, int(begins[first])), high) if first < end else (high, high)
-
-    def _at_wanted_times(self, times: Int64s) -> npt.NDArray[np.bool_]:
-        wanted = self._wanted
-        right = np.ones(len(times), np.bool_)
-        if wanted.start_ms is not None:
-            right &= times >= wanted.start_ms
-        if wanted.end_ms is not None:
-            right &= times < wanted.end_ms
-        return right
 
 
 # A segment may be cut into many ranges, and have 30 million entries: the columns are those of the range alone.

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s, Integers, Uint32s
 from ..read.wanted import Lows, ScanFilter, StreamTable
 
-Int64s = npt.NDArray[np.int64]
 UNKNOWN_COUNT = -1
 
 
@@ -42,8 +39,8 @@ class KnownFrames:
         data_end: where the frames end, in bytes.
     """
 
-    positions: npt.NDArray[np.uint32]
-    entries: npt.NDArray[np.uint32]
+    positions: Uint32s
+    entries: Uint32s
     streams: StreamTable
     numbers: Int64s
     offsets: Int64s
@@ -96,7 +93,7 @@ class FrameRange:
     rebuilt: Damaged | None = None
 
 
-def frames_of(begins: npt.NDArray[np.integer], entries: tuple[int, int]) -> tuple[int, int]:
+def frames_of(begins: Integers, entries: tuple[int, int]) -> tuple[int, int]:
     """(first, end) of the frames that have some entries; `begins`: the first entry of each frame."""
     first = max(0, int(begins.searchsorted(entries[0], side="right")) - 1)
     return first, max(first, int(begins.searchsorted(entries[1])))

@@ -7,23 +7,23 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.lane_start import read_compacted
 from ..errors import LogOvertaken, StoreCorrupt
+from ..format.arrays import Int64s, Integers, Uint32s
 from ..format.footer import Footer
 from ..format.layout import DATA_START, LOST_ENTRY, MAX_DATA_END, UNKNOWN
 from ..log.lane import Lane
 from ..log.write import OpenSegment
+from ..read.scan import sealed_numbers
 from ..read.wanted import Bounds, Lows, ScanFilter, StreamTable, bounds_of
 from ..segment.open_table import LENGTH, POSITION, OpenTable
 from ..segment.sealed import SealedSegment
 from .plan import UNKNOWN_COUNT, Damaged, FrameRange, KnownFrames, LogPosition, ScanPart, ScanPlan, frames_of
 
-Int64s = npt.NDArray[np.int64]
 Source = SealedSegment | OpenSegment
-FrameColumns = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], Int64s]  # positions, first entries, times
+FrameColumns = tuple[Uint32s, Uint32s, Int64s]  # positions, first entries, times
 ROW_BYTES = 40  # of a message without its payload, about, as a batch has it
 FEW_PIECES = 1.25  # a range that is larger than a part by less than this factor is not cut
 
@@ -182,9 +182,7 @@ class LaneLook:
         part_bytes: int,
     ) -> Iterator[FrameRange]:  # fmt: skip
         """Of a segment with a damaged footer: what the footer that was made of the frames says goes with the range."""
-        numbers = np.zeros(source.record.entries, np.int64)
-        starts = footer.start.astype(np.int64)
-        numbers[footer.entries] = footer.numbers.repeat(starts[1:] - starts[:-1])
+        numbers = sealed_numbers(source, footer)
         frames = footer.frame_position, footer.frame_entry, footer.frame_time
         yield from self._of_known(
             source, frames, numbers, footer.first, source.record.data_end, entries, wanted, bounds, part_bytes
@@ -195,19 +193,8 @@ class LaneLook:
     def _of_open(
         self, source: OpenSegment, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds, part_bytes: int
     ) -> Iterator[FrameRange]:
-        table, end = source.table, entries[1]
-        count = int(np.frombuffer(table.frame_entry[:], np.uint32).searchsorted(end))
-        frames = (
-            np.frombuffer(table.frame_position[:count], np.uint32),
-            np.frombuffer(table.frame_entry[:count], np.uint32),
-            np.frombuffer(table.frame_time[:count], np.int64),
-        )
-        numbers = table.numbers(0, count)[:end].astype(np.int64)
-        last = table.columns(end - 1, end)[0].tolist()
-        firsts = first_offsets(table, len(self.table))
-        yield from self._of_known(
-            source, frames, numbers, firsts, last[POSITION] + last[LENGTH], entries, wanted, bounds, part_bytes
-        )
+        frames, numbers, firsts, data_end = open_columns(source.table, entries[1], len(self.table))
+        yield from self._of_known(source, frames, numbers, firsts, data_end, entries, wanted, bounds, part_bytes)
 
     def _of_known(
         self, source: Source, frames: FrameColumns, numbers: Int64s, firsts: Int64s,
@@ -245,7 +232,7 @@ class LaneLook:
         raise error
 
 
-def _clipped(entries: tuple[int, int], begins: npt.NDArray[np.uint32], first: int, end: int) -> tuple[int, int]:
+def _clipped(entries: tuple[int, int], begins: Uint32s, first: int, end: int) -> tuple[int, int]:
     """The part of some entries that the frames first .. end - 1 have."""
     high = int(begins[end]) if end < len(begins) else entries[1]
     return max(entries[0], int(begins[first])), min(entries[1], high)
@@ -272,11 +259,22 @@ def plan_of(
     return plan
 
 
-def first_offsets(table: OpenTable, streams: int) -> Int64s:
-    """(streams,) the offset with which each stream begins in a segment that is not sealed."""
+def open_columns(table: OpenTable, end: int, streams: int) -> tuple[FrameColumns, Int64s, Int64s, int]:
+    """The first `end` entries of a segment that is not sealed.
+
+    Returns their frames; each one's stream number; (streams,) the offset with which each stream begins here; and where
+    the last entry ends.
+    """
+    count = int(np.frombuffer(table.frame_entry[:], np.uint32).searchsorted(end))
+    frames = (
+        np.frombuffer(table.frame_position[:count], np.uint32),
+        np.frombuffer(table.frame_entry[:count], np.uint32),
+        np.frombuffer(table.frame_time[:count], np.int64),
+    )
     firsts, known = np.zeros(streams, np.int64), table.first_offsets()
     firsts[: len(known)] = known[:streams]
-    return firsts
+    last = table.columns(end - 1, end)[0].tolist()
+    return frames, table.numbers(0, count)[:end].astype(np.int64), firsts, last[POSITION] + last[LENGTH]
 
 
 def position_of(source: Source, entries: int) -> LogPosition:
@@ -296,19 +294,11 @@ def entries_between(sequence: int, count: int, start: LogPosition | None, end: L
     return first, last
 
 
-def _frames_wanted(
-    begins: npt.NDArray[np.integer], times: npt.NDArray[np.integer], entries: tuple[int, int], wanted: ScanFilter
-) -> tuple[int, int]:
+def _frames_wanted(begins: Integers, times: Int64s, entries: tuple[int, int], wanted: ScanFilter) -> tuple[int, int]:
     """(first, behind the last) of the frames that have the entries and, of these, a wanted time."""
     first, end = frames_of(begins, entries)
     if wanted.has_times:
-        part = times[first:end]
-        right = np.ones(len(part), np.bool_)
-        if wanted.start_ms is not None:
-            right &= part >= wanted.start_ms
-        if wanted.end_ms is not None:
-            right &= part < wanted.end_ms
-        found = np.flatnonzero(right)
+        found = np.flatnonzero(wanted.of_times(times[first:end]))
         if not len(found):
             return first, first
         first, end = first + int(found[0]), first + int(found[-1]) + 1

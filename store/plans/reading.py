@@ -6,42 +6,33 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk, ReadingDisk
 from ..errors import StoreCorrupt, StoreUnreadable
+from ..format.arrays import Indexes, Int64s, Uint32s
 from ..format.blobs import gathered
 from ..format.footer import Footer
-from ..format.frame import Frame, decode_head
-from ..format.layout import (
-    HAS_EXTRAS,
-    HAS_PAYLOAD_CHECKSUM,
-    LOST_ENTRY,
-    checksum64,
-    read_frame_header,
-)
+from ..format.frame import Frame
+from ..format.layout import HAS_EXTRAS, LOST_ENTRY
 from ..live.files import SegmentIsGone
-from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
-from ..read.wanted import Bounds, ScanFilter, StreamTable, bounds_of, rows_of
-from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
-from ..segment.sealed import SealedSegment
+from ..read.scan import NO_OFFSET, sealed_offsets
+from ..read.wanted import Bounds, ScanFilter, StreamTable, bounds_of
+from ..segment.checksums import wrong_messages
+from ..segment.placed_frames import WRONG_BYTES, PlacedFrames
+from ..segment.scanner import ChunkBuffers, ChunkReader, PieceReader
 from .batch import ScanBatch
 from .chunks import FrameChunks
-from .opened import FooterDamaged, opened
+from .opened import FooterDamaged, SealedRange, opened
 from .places import PlaceReader
 from .plan import FrameRange, KnownFrames, ScanPart, frames_of
 
-Int64s = npt.NDArray[np.int64]
 OnDamage = Callable[[StoreCorrupt], object]
 Rescue = Callable[[FrameRange, StoreCorrupt], FrameRange]
 HEAD_GUESS_BYTES = 4096
 MOST_STEPPED_OVER = 60_000  # of messages: a frame has 16 bits of each offset
 SELECTIVE = 0.5  # below this share of wanted messages, frames are read one by one
-NO_FRAME = "a frame's header is damaged"
-DISAGREES = "the table of frames does not agree with the frames"
 WRONG_OFFSET = "a message's offset does not agree with its frame"
 UNCOUNTABLE = "so many messages are missing that the offsets behind are not known"
-WRONG_BYTES = "a message's bytes do not match their checksum"
 
 
 def batches_of(
@@ -115,8 +106,8 @@ class _Table(NamedTuple):
     (messages of the segment,): those of all messages, NO_OFFSET for lost ones.
     """
 
-    positions: npt.NDArray[np.uint32]
-    entries: npt.NDArray[np.uint32]
+    positions: Uint32s
+    entries: Uint32s
     streams: StreamTable
     following: Int64s | None
     offsets: Int64s | None
@@ -130,11 +121,9 @@ class _RangeReader:
         self, disk: Disk, one: FrameRange, wanted: ScanFilter, buffers: ChunkBuffers, on_damage: OnDamage | None,
         *, payload: bool, optional: bool,
     ) -> None:  # fmt: skip
-        if one.damaged is not None:
-            raise one.damaged.error()
         self._range, self._wanted, self._on_damage = one, wanted, on_damage
         self._payload, self._optional = payload, optional
-        self._segment, sealed = opened(disk, one)
+        self._segment, sealed = opened(disk, one, wanted)
         self._is_selective = False
         self._small: Footer | None = None  # a footer of some streams alone, whose rows stand for their numbers
         if sealed is None:
@@ -143,29 +132,24 @@ class _RangeReader:
             self._bounds = bounds_of(wanted, self._table.streams, one.trimmed)
         else:
             self._table = self._table_of(sealed)
-        self._file = self._segment.data
-        self._reader: ChunkReader | None = None
+        file, end = self._segment.data, self._table.data_end
+        self._reader: ChunkReader
         if payload and not self._is_selective and len(self._table.positions):
-            self._reader = FrameChunks(self._file, self._table.positions.tolist(), self._table.data_end, buffers)
-        self._head_bytes = HEAD_GUESS_BYTES
+            self._reader = FrameChunks(file, self._table.positions.tolist(), end, buffers)
+        else:
+            self._reader = PieceReader(file, end, HEAD_GUESS_BYTES)
+        self._frames = PlacedFrames(self._reader, self._segment.header, self._segment.path)
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._reader is not None:
-            self._reader.close()
+        self._reader.close()
         self._segment.close()
 
-    def _table_of(self, sealed: SealedSegment) -> _Table:
-        """Of a sealed segment, by its footer. Raises StoreCorrupt."""
-        one = self._range
-        try:
-            footer = checked_footer(sealed)
-        except StoreCorrupt as error:
-            self._segment.close()
-            raise FooterDamaged(error) from error
-        streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
+    def _table_of(self, found: SealedRange) -> _Table:
+        """Of a sealed segment, by its footer."""
+        one, (sealed, footer, streams, bounds) = self._range, found
         self._small = None if footer.is_full else footer
-        self._bounds = bounds = bounds_of(self._wanted, streams, rows_of(one.trimmed, footer))
+        self._bounds = bounds
         positions, entries = footer.frame_position, footer.frame_entry
         first, end = frames_of(entries, one.entries)
         data_end = int(positions[end]) if end < len(positions) else sealed.record.data_end
@@ -195,50 +179,27 @@ class _RangeReader:
         entries = table.entries.tolist()
         for position, first, end in zip(table.positions.tolist(), entries, [*entries[1:], None], strict=False):
             try:
-                frame = self._frame(position)
-                if frame.header.first_entry != first:
-                    raise self._damage(DISAGREES, position)
+                frame = self._frames.frame(position, first)
+                if isinstance(self._reader, PieceReader):  # the next head is mostly as large
+                    self._reader.least_bytes = max(HEAD_GUESS_BYTES, frame.header.header_bytes)
                 batch = self._batch(frame)
             except StoreCorrupt as error:
                 _told(error, self._on_damage)
                 stepped_over += 0 if end is None else end - first
                 if table.offsets is None and stepped_over > MOST_STEPPED_OVER:
-                    _told(self._damage(UNCOUNTABLE, position), self._on_damage)
+                    _told(self._frames.damage(UNCOUNTABLE, position), self._on_damage)
                     return
                 continue
             if batch is not None:
                 yield batch
 
-    def _damage(self, what: str, position: int) -> StoreCorrupt:
-        return StoreCorrupt(what, self._segment.path, position)
-
-    def _frame(self, position: int) -> Frame:
-        """The head of the frame at a position, checked."""
-        head = self._view(position, self._head_bytes)
-        header = read_frame_header(head, 0)
-        one = self._range
-        if header is None or (header.lane, header.sequence, header.position) != (one.lane, one.sequence, position):
-            raise self._damage(NO_FRAME, position)
-        size = header.header_bytes
-        if self._reader is None:
-            self._head_bytes = max(HEAD_GUESS_BYTES, size)
-        frame = decode_head(header, bytes(head[:size] if len(head) >= size else self._view(position, size)))
-        if frame is None:
-            raise self._damage(NO_FRAME, position)
-        return frame
-
-    def _view(self, position: int, size: int) -> memoryview:
-        if self._reader is not None:
-            return self._reader.view(position, size)
-        return memoryview(self._file.read(position, min(size, self._table.data_end - position)))
-
-    def _numbers(self, frame: Frame) -> npt.NDArray[np.uint32]:
+    def _numbers(self, frame: Frame) -> Uint32s:
         """The stream of each message, as a number in the table. Raises StoreCorrupt."""
         if self._small is None:
             return frame.numbers
         rows = self._small.rows_of(frame.numbers[: max(0, self._range.entries[1] - frame.header.first_entry)])
         if len(rows) and int(rows.max()) >= self._small.stream_count:
-            raise self._damage("a frame's stream was never defined", frame.header.position)
+            raise self._frames.damage("a frame's stream was never defined", frame.header.position)
         return rows.astype(np.uint32)
 
     def _offsets(self, frame: Frame) -> Int64s:
@@ -249,22 +210,22 @@ class _RangeReader:
             offsets = table.offsets[first : first + header.count]
             wrong = (offsets ^ lows[: len(offsets)]) & 0xFFFF
             if wrong.any() and (wrong[offsets != NO_OFFSET] != 0).any():
-                raise self._damage(WRONG_OFFSET, header.position)
+                raise self._frames.damage(WRONG_OFFSET, header.position)
             return offsets
         assert table.following is not None
         # What lies behind the range's end is not looked at: the plan may not know its streams.
         numbers = self._numbers(frame)[: max(0, end - first)]
         if len(numbers) and int(numbers.max()) >= len(table.following):
-            raise self._damage("a frame's stream was never defined", header.position)
+            raise self._frames.damage("a frame's stream was never defined", header.position)
         base = table.following[numbers]
         ahead = (lows[: len(numbers)] - base) & 0xFFFF
         if self._on_damage is None and len(ahead) and int(ahead.max()) >= header.count:
-            raise self._damage(WRONG_OFFSET, header.position)
+            raise self._frames.damage(WRONG_OFFSET, header.position)
         offsets = base + ahead
         table.following[numbers] = offsets + 1  # of several of a stream, the last one's counts
         return offsets
 
-    def _kept(self, frame: Frame, offsets: Int64s) -> npt.NDArray[np.intp] | None:
+    def _kept(self, frame: Frame, offsets: Int64s) -> Indexes | None:
         """Which of these messages are wanted, as numbers in the frame; None if all of them are."""
         count, header = len(offsets), frame.header
         if not self._wanted.wants_time(header.time_ms, header.time_ms):
@@ -307,26 +268,15 @@ class _RangeReader:
             batch.deliver_at_ms, batch.keys, batch.properties = extras.times_ms, extras.keys, extras.properties
         return batch
 
-    def _checked(
-        self, frame: Frame, rows: npt.NDArray[np.intp] | None
-    ) -> tuple[memoryview, npt.NDArray[np.intp] | None]:
+    def _checked(self, frame: Frame, rows: Indexes | None) -> tuple[memoryview, Indexes | None]:
         """The frame's payloads, and those of `rows` that have their right bytes. Raises StoreCorrupt."""
-        header = frame.header
-        payload = self._view(frame.payload_start, header.payload_bytes)
-        whole = header.flags & HAS_PAYLOAD_CHECKSUM and len(payload) == header.payload_bytes
-        if whole and checksum64(payload) == header.payload_checksum:
+        payload = self._frames.payload(frame)
+        wrong = wrong_messages(frame, payload, rows)
+        if not len(wrong):
             return payload, rows
-        good = good_messages(frame, payload)
-        if rows is None and good.all():
-            return payload, None
-        wanted = np.arange(header.count) if rows is None else rows
-        bad = wanted[~good[wanted]]
-        if not len(bad):
-            return payload, rows
-        _told(self._damage(WRONG_BYTES, int(frame.starts()[bad[0]])), self._on_damage)
-        for row in bad[1:].tolist():
-            _told(self._damage(WRONG_BYTES, int(frame.starts()[row])), self._on_damage)
-        return payload, wanted[good[wanted]]
+        for position in frame.starts()[wrong].tolist():
+            _told(self._frames.damage(WRONG_BYTES, position), self._on_damage)
+        return payload, np.setdiff1d(np.arange(frame.header.count) if rows is None else rows, wrong)
 
 
 def _table_of_known(known: KnownFrames) -> _Table:
@@ -336,9 +286,9 @@ def _table_of_known(known: KnownFrames) -> _Table:
 
 
 def _frames_with(
-    firsts: Int64s, start: npt.NDArray[np.uint32], entries: npt.NDArray[np.uint32],
-    frame_entry: npt.NDArray[np.uint32], bounds: Bounds,
-) -> npt.NDArray[np.intp]:  # fmt: skip
+    firsts: Int64s, start: Uint32s, entries: Uint32s,
+    frame_entry: Uint32s, bounds: Bounds,
+) -> Indexes:  # fmt: skip
     """The numbers of the frames that have wanted messages, ascending."""
     begins = start.astype(np.int64)
     rows = begins[:-1]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.buffers import BufferPool
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.layout import checksum64
 from ..log.streams import Stream
 from ..log.write import View
@@ -32,8 +32,6 @@ GAP_BYTES = 4096  # such as a frame's header and columns
 LARGEST_WASTE = 4  # the gaps are at most a fourth of the messages
 SMALL_BYTES = 1024  # of a message: a copy more costs less than slices of views
 LONG_PIECE_BYTES = 16 << 10  # it is worth a call of its own
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Columns(NamedTuple):

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage
-from ..format.blobs import NONE, Blobs, Buffer, ExtraColumns, Int64s, gathered
+from ..format.arrays import Int64s
+from ..format.blobs import NONE, Blobs, Buffer, ExtraColumns, gathered
 from ..format.extras import Extras
 from ..format.layout import NO_TIME
 

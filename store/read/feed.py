@@ -11,9 +11,9 @@ from collections import deque
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ...cache import Batch, first_of_each, grown
+from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.write import OpenSegment
 from ..segment.open_table import CHECKSUM, LENGTH, POSITION
@@ -21,8 +21,7 @@ from ..segment.open_table import CHECKSUM, LENGTH, POSITION
 LOW_32 = 0xFFFFFFFF
 STREAM_FACTOR = 0x45D9F3B  # odd, and less than 2**31: a product of 32 bits and one of these fits int64
 
-Ints = npt.NDArray[np.int64]
-Number = TypeVar("Number", int, Ints)
+Number = TypeVar("Number", int, Int64s)
 
 
 def key_of(lane: Lane, lanes: int, number: Number) -> Number:
@@ -36,7 +35,7 @@ def tag_of_stream(key: Number) -> Number:
     return (mixed ^ mixed >> 15) * STREAM_FACTOR & LOW_32
 
 
-def tags_of(keys: Ints, offsets: Ints, checksums: Ints) -> Ints:
+def tags_of(keys: Int64s, offsets: Int64s, checksums: Int64s) -> Int64s:
     """(n,) what a cache gives back with each message, of its checksum, its stream and its offset.
 
     The bytes of one message do not fit the place of another: in the same queue never (within 2**32 messages), in
@@ -55,7 +54,7 @@ class Fed(NamedTuple):
     """
 
     batch: Batch
-    positions: Ints
+    positions: Int64s
     low: int
 
 
@@ -160,7 +159,7 @@ class LaneFeed:
             raise RuntimeError(f"the feed of a lane skipped entries {self._taken} to {begin}")
         self._taken = end
 
-    def _offsets(self, numbers: Ints) -> Ints:
+    def _offsets(self, numbers: Int64s) -> Int64s:
         """(n,) each message's offset: the streams' own count, since a queue's offsets have no gaps."""
         self._next = grown(self._next, int(numbers.max()), 0)
         order = numbers.argsort(kind="stable")
@@ -173,7 +172,7 @@ class LaneFeed:
         self._next[sorted_numbers[begins]] += np.diff(begins, append=len(numbers))
         return offsets
 
-    def _parts(self, batch: Batch, positions: Ints, places: Ints, ring_bytes: int) -> list[Fed]:
+    def _parts(self, batch: Batch, positions: Int64s, places: Int64s, ring_bytes: int) -> list[Fed]:
         ring = self.lane.ring
         across = np.flatnonzero(batch.starts + batch.lengths > ring_bytes).tolist()
         parts: list[Fed] = []

@@ -8,15 +8,14 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from ..format.arrays import Int64s
 from ..format.footer import Column
 from ..format.layout import HAS_EXTRAS
 from ..log.write import View
 from ..segment.open_table import Uint32s
 from ..segment.segment import Segment
 
-Int64s = npt.NDArray[np.int64]
 Frames: TypeAlias = "tuple[Numbers, Numbers, Numbers]"  # their positions, times and flags
 Numbers: TypeAlias = "Column | array[int]"
 NO_FRAMES: Frames = array("I"), array("q"), array("H")

@@ -8,12 +8,10 @@ from struct import Struct
 from time import monotonic
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from ..device.leased import MAPS, TRUST_S, WINDOW_SHIFT
 from ..device.ring import NOWHERE, Ring
 from ..errors import StoreError
+from ..format.arrays import Int64s
 from ..format.layout import checksum64
 from ..log.lane import Lane
 from ..log.streams import Stream
@@ -41,8 +39,6 @@ PLACES_A_CALL = 8  # of more queues: a call for each so many places of the layou
 
 _ROW, _ROWS, _STREAM, _QUEUE = ROW.unpack_from, ROW.iter_unpack, Struct("=3q").unpack_from, QUEUE.unpack_from
 _NO_PLACES = (0, 0)
-
-Int64s = npt.NDArray[np.int64]
 
 
 class _Fit(NamedTuple):

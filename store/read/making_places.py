@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.leased import WINDOW_BYTES
+from ..format.arrays import Int64s
 from ..format.footer import by_stream
 from ..log.lane import Lane
 from ..log.write import OpenSegment, View
 from ..segment.kept import KeptPlaces
 from ..segment.open_table import LENGTH, Uint32s
 from ..segment.segment import Segment
-from .lane_places import ROW_BYTES, STREAM_BYTES, Int64s, LanePlaces
+from .lane_places import ROW_BYTES, STREAM_BYTES, LanePlaces
 from .named_rows import Layout, NamedRows
 from .sources import ReadCounters
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..format.arrays import Int64s
 from ..format.hidden import is_hidden
 from ..log.lane import Lane
 from ..log.streams import Stream
@@ -19,8 +20,6 @@ NAME_BYTES = QUEUE_BYTES + 4  # with the stream's number
 TOPIC_BYTES = 250  # of a dict, with the pair
 SPARE_IDS = 64  # and twice as many ids as a topic has queues; those with larger ids go by their streams
 QUEUE_TYPE = np.dtype([("first", np.int64), ("row", np.uint32), ("count", np.uint32)])
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Layout(NamedTuple):

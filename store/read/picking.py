@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..format.arrays import Int64s
 from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
 from ..log.streams import Stream
@@ -18,7 +19,6 @@ from .details import columns_of
 from .message import MessageBatch
 from .sources import Sources
 
-Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
 

@@ -11,10 +11,10 @@ from bisect import bisect_right
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.buffers import BufferPool
 from ..device.ring import Ring
+from ..format.arrays import Int64s
 from ..format.layout import HAS_EXTRAS, checksum64
 from ..log.streams import Stream
 from ..log.write import OpenSegment
@@ -25,8 +25,6 @@ from .sources import LOW_32, ReadCounters
 FEW_MESSAGES = 48  # arrays cost more up to here
 MOST_MESSAGES = 1 << 16
 SMALL_BYTES = 1024  # of a message: of larger ones a copy less counts for more than a step
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Recent:

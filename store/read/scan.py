@@ -8,30 +8,23 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s, Integers, Numbers
 from ..format.footer import Footer
-from ..format.frame import Frame, decode_at
-from ..format.layout import (
-    FRAME_HEADER_BYTES,
-    HAS_EXTRAS,
-    HAS_PAYLOAD_CHECKSUM,
-    LOST_ENTRY,
-    checksum64,
-    read_frame_header,
-)
+from ..format.frame import Frame
+from ..format.layout import HAS_EXTRAS, LOST_ENTRY
 from ..log.lane import Lane
 from ..log.streams import NOT_DEFINED
 from ..log.write import OpenSegment
+from ..segment.checksums import wrong_messages
 from ..segment.groups import briefly
-from ..segment.scanner import ChunkBuffers, ChunkReader, good_messages
+from ..segment.placed_frames import DISAGREES, WRONG_BYTES, PlacedFrames
+from ..segment.scanner import ChunkBuffers, ChunkReader
 from ..segment.sealed import SealedSegment
-from ..segment.segment import Segment
 from .message import MessageBatch
 from .wanted import ALL, Lows, ScanFilter, StreamTable, bounds_of
 
-Int64s = npt.NDArray[np.int64]
 NO_OFFSET = -1
 
 
@@ -58,7 +51,7 @@ class _Wanted(NamedTuple):
         bounds = bounds_of(wanted, StreamTable.of(_names(lane)), lows)
         return cls(bounds.lows, bounds.highs, wanted)
 
-    def leave_out(self, offsets: Int64s, numbers: npt.NDArray[np.integer]) -> None:
+    def leave_out(self, offsets: Int64s, numbers: Integers) -> None:
         """Take out the offsets that are not wanted."""
         if self.lows is not None and self.highs is not None:
             unwanted = offsets < self.lows.take(numbers, mode="clip")
@@ -144,11 +137,6 @@ class LaneSnapshot:
         return None
 
 
-def scan_lane(lane: Lane) -> Iterator[MessageBatch]:
-    """All durable messages of a lane, as of the call, in log order. Raises StoreCorrupt."""
-    return LaneSnapshot(lane).batches()
-
-
 _Source = tuple[SealedSegment | OpenSegment, int]
 
 
@@ -164,11 +152,11 @@ class _Part:
     ) -> None:
         self._wanted = wanted
         self._source = source
-        self._segment = source.segment
         self._visible = visible
         self._file = source.segment.open_sequential()
         self._reader = ChunkReader(self._file, self._file.size(), buffers)
         self._reader.begin()
+        self._frames = PlacedFrames(self._reader, source.segment.header, source.segment.path)
 
     def batches(self, names: tuple[tuple[str, int], ...]) -> Iterator[MessageBatch]:
         """A batch a frame. Raises StoreCorrupt."""
@@ -188,16 +176,16 @@ class _Part:
         for position, first in zip(positions, entries, strict=False):
             if isinstance(source, OpenSegment) and first >= len(offsets):
                 return
-            frame = _frame_at(self._reader, self._segment, position)
-            if frame.header.first_entry != first or not _are_lost(offsets[done:first]):
-                raise StoreCorrupt("the table of frames does not agree with the frames", self._segment.path, position)
+            frame = self._frames.frame(position, first)
+            if not _are_lost(offsets[done:first]):
+                raise self._frames.damage(DISAGREES, position)
             done = first + frame.header.count
             part = offsets[first:done]  # fewer than the frame has, where recovery has cut a torn one
             time_ms = frame.header.time_ms
             if len(part) and self._wanted.times.wants_time(time_ms, time_ms) and not self._has_nothing(part):
-                yield _batch(self._reader, self._segment, frame, part, names)
+                yield _batch(self._frames, frame, part, names)
         if not _are_lost(offsets[done:]):
-            raise StoreCorrupt("the table of frames does not name all frames", self._segment.path, 0)
+            raise self._frames.damage("the table of frames does not name all frames", 0)
 
     def _has_nothing(self, offsets: Int64s) -> bool:
         """Whether nothing of a frame is wanted. What a repair gave up makes an empty batch, as ever."""
@@ -227,12 +215,10 @@ def checked_footer(sealed: SealedSegment) -> Footer:
     return index.footer
 
 
-def sealed_offsets(sealed: SealedSegment, footer: Footer) -> npt.NDArray[np.int64]:
+def sealed_offsets(sealed: SealedSegment, footer: Footer) -> Int64s:
     """Offset in its queue of each entry of the segment, NO_OFFSET for lost ones."""
     offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
-    starts = footer.start.astype(np.int64)
-    values = np.repeat(footer.first - starts[:-1], np.diff(starts)) + np.arange(len(footer.entries))
-    kept = footer.entries != LOST_ENTRY
+    values, kept = row_offsets(footer), footer.entries != LOST_ENTRY
     offsets[footer.entries[kept]] = values[kept]
     return offsets
 
@@ -241,17 +227,29 @@ def sealed_numbers(sealed: SealedSegment, footer: Footer) -> Int64s:
     """Stream number of each entry of the segment; 0 for lost ones."""
     numbers = np.zeros(sealed.record.entries, np.int64)
     kept = footer.entries != LOST_ENTRY
-    starts = footer.start.astype(np.int64)
-    numbers[footer.entries[kept]] = footer.numbers.repeat(starts[1:] - starts[:-1])[kept]
+    numbers[footer.entries[kept]] = row_numbers(footer)[kept]
     return numbers
 
 
-def _are_lost(offsets: npt.NDArray[np.int64]) -> bool:
+def row_offsets(footer: Footer) -> Int64s:
+    """Offset of each row of a footer, in the order of its `entries`."""
+    starts = footer.start.astype(np.int64)
+    offsets: Int64s = np.repeat(footer.first - starts[:-1], np.diff(starts)) + np.arange(len(footer.entries))
+    return offsets
+
+
+def row_numbers(footer: Footer) -> Numbers:
+    """Stream number of each row of a footer, in the order of its `entries`."""
+    starts = footer.start.astype(np.int64)
+    return footer.numbers.repeat(starts[1:] - starts[:-1])
+
+
+def _are_lost(offsets: Int64s) -> bool:
     """Nothing is passed over but what a repair gave up."""
     return not len(offsets) or bool((offsets == NO_OFFSET).all())
 
 
-def _open_offsets(opened: OpenSegment, visible: int) -> npt.NDArray[np.int64]:
+def _open_offsets(opened: OpenSegment, visible: int) -> Int64s:
     """The offsets of an open segment's first `visible` entries."""
     offsets = np.full(visible, NO_OFFSET, np.int64)
     for first, row in opened.table.all_rows():
@@ -261,49 +259,23 @@ def _open_offsets(opened: OpenSegment, visible: int) -> npt.NDArray[np.int64]:
     return offsets
 
 
-def _frame_at(reader: ChunkReader, segment: Segment, position: int) -> Frame:
-    header = read_frame_header(reader.view(position, FRAME_HEADER_BYTES), 0)
-    frame = None
-    if header is not None and (header.sequence, header.position) == (segment.sequence, position):
-        frame = decode_at(reader.view(position, header.header_bytes), 0)
-    if frame is None:
-        raise StoreCorrupt("a frame's header is damaged", segment.path, position)
-    return frame
-
-
-def _batch(
-    reader: ChunkReader,
-    segment: Segment,
-    frame: Frame,
-    offsets: npt.NDArray[np.int64],
-    names: tuple[tuple[str, int], ...],
-) -> MessageBatch:
+def _batch(frames: PlacedFrames, frame: Frame, offsets: Int64s, names: tuple[tuple[str, int], ...]) -> MessageBatch:
     """The frame's messages that `offsets` covers, lost ones left out, each with its checksum verified."""
-    header = frame.header
-    payload = reader.view(frame.payload_start, header.payload_bytes)
-    count = len(offsets)
-    kept = offsets != NO_OFFSET
-    whole = (
-        count == header.count
-        and header.flags & HAS_PAYLOAD_CHECKSUM
-        and len(payload) == header.payload_bytes
-        and checksum64(payload) == header.payload_checksum
-    )
-    if not whole:
-        bad = np.flatnonzero(kept & ~good_messages(frame, payload)[:count])
-        if len(bad):
-            at = int(frame.starts()[bad[0]])
-            raise StoreCorrupt("a message's bytes do not match their checksum", segment.path, at)
+    header, payload, count = frame.header, frames.payload(frame), len(offsets)
+    kept = np.flatnonzero(offsets != NO_OFFSET)
+    wrong = wrong_messages(frame, payload, kept)
+    if len(wrong):
+        raise frames.damage(WRONG_BYTES, int(frame.starts()[wrong[0]]))
     lengths = frame.lengths[:count].astype(np.int64)
     positions = lengths.cumsum() - lengths
     times = np.full(count, header.time_ms, np.int64)
     numbers = frame.numbers[:count]
     if int(numbers.max()) >= len(names):
-        raise StoreCorrupt("a frame's stream was never defined", segment.path, header.position)
+        raise frames.damage("a frame's stream was never defined", header.position)
     extras = frame.extras() if header.flags & HAS_EXTRAS else None
-    if not kept.all():
+    if len(kept) < count:
         positions, lengths, offsets = positions[kept], lengths[kept], offsets[kept]
         times, numbers = times[kept], numbers[kept]
     if extras is not None and len(positions) < len(extras):
-        extras = extras.take(np.flatnonzero(kept))
+        extras = extras.take(kept)
     return MessageBatch(payload, positions, lengths, offsets, times, numbers, names, extras)

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, InvalidTopic, shown
+from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer
 from ..format.hidden import is_hidden
 from ..format.layout import MAX_OFFSET, MAX_QUEUE_ID
 
-Int64s = npt.NDArray[np.int64]
 NO_END = 1 << 62
 
 
@@ -83,6 +83,15 @@ class ScanFilter:
         if self.start_ms is not None and most_ms < self.start_ms:
             return False
         return self.end_ms is None or least_ms < self.end_ms
+
+    def of_times(self, times: Int64s) -> Bools:
+        """(n,) which of some times are wanted."""
+        wanted = np.ones(len(times), np.bool_)
+        if self.start_ms is not None:
+            wanted &= times >= self.start_ms
+        if self.end_ms is not None:
+            wanted &= times < self.end_ms
+        return wanted
 
 
 def _listed(field: str, given: Any) -> tuple[Any, ...]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...index import BucketTracker, join_trackers
 from ..delayed.disk_files import DiskFiles
@@ -22,16 +21,13 @@ from ..delayed.due_scan import STEP_MESSAGES, DueRows, sealed_rows
 from ..delayed.parts import MOST_ENTRY
 from ..device.disk import Disk, OsDisk
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.delays import Mark, Place
 from ..format.dues import NO_DUES
 from ..format.footer import Footer
-from ..format.layout import BLOCK_BYTES, SEALED
-from ..live.files import FollowedSegment, look
+from ..live.files import sealed_in
 from ..read.scan import sealed_offsets
-from ..segment.sealed import SealedSegment
 from .looking import SegmentAt
-
-Int64s = npt.NDArray[np.int64]
 
 
 class DuePart(NamedTuple):
@@ -78,18 +74,15 @@ def gather_dues(part: DuePart, staging: Path, disk: Disk | None = None) -> list[
 
 def _topics_in(disk: Disk, at: SegmentAt, part: DuePart) -> Iterator[tuple[str, Int64s, DueRows]]:
     """The wanted messages of a segment, by topic, with their queue ids."""
-    looked = look(disk, Path(at.folder), at.lane, at.store_id, at.sequence)
-    if looked.header is None or looked.record is None or looked.record.state != SEALED:
-        raise StoreCorrupt("a segment's first blocks are damaged", looked.path, BLOCK_BYTES)
-    segment = FollowedSegment(disk, Path(at.folder), looked.header, grows=False)
-    try:
-        footer = Footer(segment.data, str(segment.path), looked.record)
+    with sealed_in(disk, Path(at.folder), at.lane, at.store_id, at.sequence) as sealed:
+        segment = sealed.segment
+        footer = Footer(segment.data, str(segment.path), sealed.record)
         if footer.dues == NO_DUES or footer.dues.most <= part.after_ms:
             return
         footer.check_entries()
         topics = footer.topics()
         wanted = {number: topic for number, topic in enumerate(topics) if topic in part.topics}
-        offsets = sealed_offsets(SealedSegment(segment, looked.record), footer)
+        offsets = sealed_offsets(sealed, footer)
         for frames in _steps(footer):
             rows = sealed_rows(segment, None, footer, frames, 0, offsets)
             rows = rows._replace(numbers=footer.rows_of(rows.numbers).astype(np.int64))
@@ -98,8 +91,6 @@ def _topics_in(disk: Disk, at: SegmentAt, part: DuePart) -> Iterator[tuple[str, 
                 mine = (of_topic == number) & (rows.times_ms > part.after_ms)
                 found = DueRows(*(column[mine] for column in rows))
                 yield wanted[number], footer.stream_queue[found.numbers].astype(np.int64), found
-    finally:
-        segment.close()
 
 
 def _steps(footer: Footer) -> Iterator[tuple[int, int]]:

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from ..device.disk import Disk, OsDisk
 from ..errors import StoreCorrupt
 from ..format.footer import Footer
-from ..format.layout import LOST_ENTRY, align_up, checksum64, kept_messages
-from ..live.files import FollowedSegment, TailReader
+from ..format.layout import LOST_ENTRY, checksum64, kept_messages
+from ..live.files import PIECE_BYTES, FollowedSegment
 from ..recovery.name_list import NameList
 from ..recovery.placement import Bounds
 from ..recovery.reindex import ScanColumns, index_columns
 from ..recovery.repair import Repair
-from ..segment.scanner import FrameScanner
+from ..segment.scanner import FrameScanner, PieceReader
 from ..segment.sealing import write_footer
 from ..segment.segment import Segment
 from .placing import FooterPart
@@ -67,18 +67,9 @@ def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> Ma
 def _columns(segment: FollowedSegment, part: FooterPart) -> ScanColumns:
     """The columns of the segment's frames. Of their payloads nothing is read: the first pass has done that."""
     record, columns = part.look.record, ScanColumns()
-    reader = TailReader(segment, None)
-    reader.size_bytes = record.data_end
-    scanner = FrameScanner.behind(reader, segment.header)
-    while scanner.position < record.data_end:
-        for position in (scanner.position, align_up(scanner.position)):
-            frame = scanner.frame_at(position)
-            if frame is not None and frame.header.chain == scanner.chain:
-                break
-        else:
-            break
+    scanner = FrameScanner.behind(PieceReader(segment.data, record.data_end, PIECE_BYTES), segment.header)
+    while (frame := scanner.next_frame()) is not None:
         columns.add(frame, kept_messages(record, frame.header), None)
-        scanner.position, scanner.chain = frame.header.end, frame.head.checksum
     return columns
 
 

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk, ReadingDisk
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s, Uint32s
 from ..format.frame import Definition
-from ..format.layout import DATA_START, SEALED, UNDECODABLE, SealRecord, SegmentHeader, kept_messages
+from ..format.layout import DATA_START, UNDECODABLE, SealRecord, SegmentHeader, kept_messages
 from ..format.records import RECORD_BYTES, RECORD_MAGIC
-from ..live.files import FollowedSegment, log_start, look
+from ..live.files import FollowedSegment, log_start, read_shared
 from ..recovery.repair import whole_footer
-from ..segment.scanner import ChunkReader, FrameScanner, Scanned
+from ..segment.files import segment_numbers
+from ..segment.scanner import FrameScanner, Scanned, chunks_of
 
-Int64s = npt.NDArray[np.int64]
 _MAGIC = np.frombuffer(RECORD_MAGIC, "<u4")
 _NONE = np.empty(0, np.int64)
 
@@ -73,25 +73,24 @@ class LaneSegments(NamedTuple):
 def sealed_segments(disk: Disk, folder: Path, lane: int, store_id: bytes) -> LaneSegments:
     """The sealed segments of a lane's log. Two blocks of each file are read. Raises OSError."""
     begins_at, found = log_start(disk, folder, lane, store_id), []
-    for name in sorted(disk.list(folder)):
-        number = int(name[:-4]) if name.endswith(".seg") and name[:-4].isdecimal() else 0
+    for number in segment_numbers(disk, folder):
         if number < max(1, begins_at):
             continue
-        record = look(disk, folder, lane, store_id, number).record
-        if record is not None and record.state == SEALED:
-            found.append(SegmentAt(str(folder), lane, store_id, number, record.data_end - DATA_START))
+        file = read_shared(disk, folder, lane, store_id, number)
+        if file.record is not None and file.is_sealed:
+            found.append(SegmentAt(str(folder), lane, store_id, number, file.record.data_end - DATA_START))
     return LaneSegments(folder, begins_at, found)
 
 
 def look_at_segment(at: SegmentAt, disk: Disk | None = None) -> SegmentLook:
     """Look at one segment. Nothing is changed. Raises StoreCorrupt if it changed meanwhile, OSError."""
     used = disk or ReadingDisk()
-    looked = look(used, Path(at.folder), at.lane, at.store_id, at.sequence)
-    if looked.record is None or looked.record.state != SEALED:
-        raise StoreCorrupt("a sealed segment is sealed no more; somebody else changes the store", looked.path, 0)
-    if looked.header is None:
-        raise StoreCorrupt("a segment's header is damaged", looked.path, 0)
-    header, record = looked.header, looked.record
+    file = read_shared(used, Path(at.folder), at.lane, at.store_id, at.sequence)
+    header, record = file.header, file.record
+    if record is None or not file.is_sealed:
+        raise StoreCorrupt("a sealed segment is sealed no more; somebody else changes the store", file.path, 0)
+    if header is None:
+        raise StoreCorrupt("a segment's header is damaged", file.path, 0)
     segment = FollowedSegment(used, Path(at.folder), header, grows=False)
     try:
         if whole_footer(segment, record) is not None:
@@ -105,29 +104,25 @@ def look_at_segment(at: SegmentAt, disk: Disk | None = None) -> SegmentLook:
 
 def _scanned(at: SegmentAt, segment: FollowedSegment, record: SealRecord) -> SegmentLook:
     """The segment's messages, if each of its bytes is right."""
-    file = segment.open_sequential()
-    reader = ChunkReader(file, min(file.size(), record.data_end))
-    scanner = FrameScanner.behind(reader, segment.header)
-    numbers: list[npt.NDArray[np.uint32]] = []
+    numbers: list[Uint32s] = []
     names: list[Definition] = []
     records: list[tuple[int, bytes]] = []
     count, problem = 0, None
-    try:
-        while problem is None and (found := scanner.next()) is not None:
-            header = found.frame.header
-            kept = kept_messages(record, header)
-            if found.whole < kept or header.first_entry != count:
-                problem = f"a message is damaged at byte {header.position}"
-                break
-            numbers.append(found.frame.numbers[:kept])
-            names += found.frame.definitions()
-            records += _records(found, kept)
-            count += kept
-    except UNDECODABLE as error:
-        problem = f"a frame cannot be decoded ({error})"
-    finally:
-        reader.close()
-        file.close()
+    with chunks_of(segment.open_sequential(), record.data_end) as reader:
+        scanner = FrameScanner.behind(reader, segment.header)
+        try:
+            while (found := scanner.next()) is not None:
+                header = found.frame.header
+                kept = kept_messages(record, header)
+                if found.whole < kept or header.first_entry != count:
+                    problem = f"a message is damaged at byte {header.position}"
+                    break
+                numbers.append(found.frame.numbers[:kept])
+                names += found.frame.definitions()
+                records += _records(found, kept)
+                count += kept
+        except UNDECODABLE as error:
+            problem = f"a frame cannot be decoded ({error})"
     if problem is None and (scanner.chain, count) != (record.chain, record.entries):
         problem = f"a frame is damaged or missing at byte {scanner.position}"
     if problem is not None:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import FooterData, Presence, names_in
+from ..format.footer_data import begins_at
 from ..format.records import Low
 from ..recovery.lane_streams import LaneStreams, footer_of
 from ..recovery.name_list import Name
@@ -26,8 +27,6 @@ from ..recovery.used_file import UsedFile
 from ..segment.evidence import is_unlinked
 from ..segment.present import Present, streams_in
 from .looking import LaneSegments, SegmentAt, SegmentLook
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +143,7 @@ class _Placing:
         following = later[0] if later else None
         if following is not None and following.is_whole and following.header.previous_chain == one.record.chain:
             footer = self._footer(following)
-            numbers, begins = footer.numbers, footer.first
-            known = numbers < len(ends)
-            is_short = footer.stream is None and len(begins) < len(ends)
-            if is_short or (begins[known] != ends[numbers[known]]).any() or begins[~known].any():
+            if not begins_at(footer.numbers, footer.first, ends, is_full=footer.stream is None):
                 return "the segment behind it begins with other offsets"
         streams.next_offsets = ends.tolist()
         trimmed = streams.trimmed_at(ends)

@@ -3,7 +3,7 @@
 Begin with `lane_recovery`, which walks over a lane's segments.
 
     files, frames       lane_files, used_file, segment_scan
-    what it gives       found, applied
+    what it gives       recovered_lane, applied
     streams, footers    lane_streams, name_list, lane_index, reindex
     repair              repair, tally, placement, neighbours
 """

@@ -7,7 +7,6 @@ marks in frames; that question, `vouched`, is what every decision about damage c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,12 +17,10 @@ from ..format.layout import (
     DATA_START,
     REBUILT_MS,
     RETIRED_PREFIX,
-    SEALED,
     START_FILE,
     UNKNOWN,
     UNLINKED,
     FrameHeader,
-    SealRecord,
     SegmentHeader,
     segment_name,
 )
@@ -42,14 +39,12 @@ from ..segment.evidence import (
     is_unlinked,
     mark_of,
     missing_numbers,
-    trace_of,
 )
-from ..segment.scanner import ChunkReader, FrameScanner, open_sequential
+from ..segment.files import SegmentFile, read_segment_file, segment_numbers
+from ..segment.scanner import frames_in
 from ..segment.segment import Segment
 from .repair import Repair
 from .used_file import UsedFile, is_closed
-
-_SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
 
 
 class LaneFiles:
@@ -80,72 +75,71 @@ class LaneFiles:
         """The segments in use, in order; spares are noted. Raises StoreCorrupt if one is missing."""
         used, unknown, recorded = self._sort_out()
         last = used[-1].sequence if used else 0
-        unused: list[tuple[int, Path]] = []
-        behind = [(sequence, path) for sequence, path in unknown if sequence > last]
-        was_closed = is_closed(used) and not any(self._is_begun(*file, recorded) for file in behind)
-        for sequence, path in unknown:
-            if sequence < last:
-                self._look_into(sequence, path)
+        unused: list[SegmentFile] = []
+        behind = [file for file in unknown if file.sequence > last]
+        was_closed = is_closed(used) and not any(
+            file.sequence in recorded or is_begun(self._disk, file, self._lane) for file in behind
+        )
+        for file in unknown:
+            if file.sequence < last:
+                self._look_into(file)
         if not was_closed:
             self._look_into_spares(behind)
-        for sequence, path in unknown:
-            later = [file for file in used if file.sequence > sequence]
+        for file in unknown:
+            sequence, path = file.sequence, file.path
+            later = [one for one in used if one.sequence > sequence]
             if not later and was_closed:
-                unused.append((sequence, path))
-            elif self._is_of_another_store(sequence, path, used) or self._ends_elsewhere(sequence, path, later):
+                unused.append(file)
+            elif self._is_of_another_store(file, used) or _ends_elsewhere(file, later):
                 self._repair.on_damage("the file is another segment's", path, 0)
                 self.foreign.append(sequence)
             elif sequence in recorded or self.vouched(later, (sequence, 0)):
                 self._repair.on_damage("a segment's header is damaged", path, 0)
                 used.append(self._rebuild_header(sequence, path))
-                used.sort(key=lambda file: file.sequence)
+                used.sort(key=lambda one: one.sequence)
                 last = used[-1].sequence
             elif sequence < last:
                 # Its first write, and so its header, was lost in a crash: nothing after it was acknowledged.
                 self._ends_at = sequence
-                used = [file for file in used if file.sequence < sequence]
+                used = [one for one in used if one.sequence < sequence]
                 break
             else:
-                unused.append((sequence, path))
-        unused = [(sequence, path) for sequence, path in unused if sequence > max(self.foreign, default=0)]
-        self._first_spare = unused[0][0] if unused else None
-        self._check_gaps([file.sequence for file in used], [sequence for sequence, _ in unused])
+                unused.append(file)
+        unused = [file for file in unused if file.sequence > max(self.foreign, default=0)]
+        self._first_spare = unused[0].sequence if unused else None
+        self._check_gaps([file.sequence for file in used], [file.sequence for file in unused])
         self._keep_spares(unused)
         return used
 
-    def _sort_out(self) -> tuple[list[UsedFile], list[tuple[int, Path]], list[int]]:
+    def _sort_out(self) -> tuple[list[UsedFile], list[SegmentFile], list[int]]:
         """The files with a header of their own, those without, and which of these have a seal record of their own."""
         used: list[UsedFile] = []
-        unknown: list[tuple[int, Path]] = []
+        unknown: list[SegmentFile] = []
         recorded: list[int] = []
-        for sequence, path in self._begin(self._listed()):
+        for sequence in self._begin(self._listed()):
             if self._repair.allowed:
-                self._repair.make_readable(path)
-            header, record, trace, block = self._read_blocks(sequence, path)
-            if header is not None and header.stands_wrongly(self._lane, self._store_id, sequence, self.start.sequence):
-                self._repair.on_damage("the file is another segment's", path, 0)
-                self.foreign.append(sequence)
-            elif header is not None and header.sequence == sequence:
-                used.append(UsedFile(sequence, path, header, record, trace))
+                self._repair.make_readable(self._path(sequence))
+            file = self._read(sequence)
+            if file.is_foreign:
+                self._repair.on_damage(file.why_unknown, file.path, 0)
+                self.foreign.append(file.sequence)
+            elif file.header is not None:
+                used.append(UsedFile.of(file, file.header))
             else:
-                unknown.append((sequence, path))
-                is_ended = record is not None or (
-                    trace
+                unknown.append(file)
+                is_ended = file.record is not None or (
+                    file.trace
                     and (
-                        is_nearly_ours(block, self._lane, self._store_id, sequence)
-                        or is_begun(self._disk, path, self._lane, sequence)
+                        is_nearly_ours(file.head[:BLOCK_BYTES], self._lane, self._store_id, file.sequence)
+                        or is_begun(self._disk, file, self._lane)
                     )
                 )
-                recorded += [sequence] if is_ended else []
+                recorded += [file.sequence] if is_ended else []
         return used, unknown, recorded
 
-    def _is_begun(self, sequence: int, path: Path, recorded: Sequence[int]) -> bool:
-        """Was a segment without a header of its own begun all the same?"""
-        return sequence in recorded or is_begun(self._disk, path, self._lane, sequence)
-
-    def _begin(self, listed: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
+    def _begin(self, numbers: list[int]) -> list[int]:
         """Learn from START where the log begins; the files from there on. Those that retention gave up are removed."""
-        numbers, path = [sequence for sequence, _ in listed], self._folder / START_FILE
+        path = self._folder / START_FILE
         found = read_start(self._disk, self._folder, self._lane, self._store_id)
         if is_lost(found, numbers):
             self._repair.on_damage(START_IS_LOST, path, 0)
@@ -158,30 +152,22 @@ class LaneFiles:
         if not found.is_whole or min(numbers, default=first) < first:
             # A whole one too, before what it gives up is removed: its force may have failed, see `write_anew`.
             write_start(self._disk, self._folder, self.start)
-        self._remove([path for sequence, path in listed if sequence < first])
-        return [(sequence, path) for sequence, path in listed if sequence >= first]
+        self._remove([self._path(sequence) for sequence in numbers if sequence < first])
+        return [sequence for sequence in numbers if sequence >= first]
 
-    def _listed(self) -> list[tuple[int, Path]]:
-        """(sequence, path) of the segment files; files that retention had retired are removed."""
-        files = []
+    def _listed(self) -> list[int]:
+        """The numbers of the segment files; files that retention had retired are removed."""
         for name in self._disk.list(self._folder):
-            if _SEGMENT_FILE.fullmatch(name):
-                files.append((int(name[:12]), self._folder / name))
-            elif name.startswith(RETIRED_PREFIX):
+            if name.startswith(RETIRED_PREFIX):
                 self._disk.remove(self._folder / name)
-        return files
+        return segment_numbers(self._disk, self._folder)
 
-    def _read_blocks(self, sequence: int, path: Path) -> tuple[SegmentHeader | None, SealRecord | None, bytes, bytes]:
-        """The header in a file; the seal record if it is this segment's, or its block if it is damaged; and block 0."""
-        file = self._disk.open(path)
-        try:
-            head = file.read(0, DATA_START)
-        finally:
-            file.close()
-        record = SealRecord.unpack(head[BLOCK_BYTES:])
-        header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-        own = record if record is not None and record.sequence == sequence else None
-        return header, own, trace_of(head[BLOCK_BYTES:]), head[:BLOCK_BYTES]
+    def _path(self, sequence: int) -> Path:
+        return self._folder / segment_name(sequence)
+
+    def _read(self, sequence: int, head_bytes: int = DATA_START) -> SegmentFile:
+        first = self.start.sequence
+        return read_segment_file(self._disk, self._folder, sequence, self._lane, self._store_id, first, head_bytes)
 
     @property
     def ends_before(self) -> int:
@@ -192,7 +178,7 @@ class LaneFiles:
 
     def _check_gaps(self, used: list[int], unused: list[int]) -> None:
         for missing in missing_numbers(self.start.sequence, used, unused):
-            self._repair.on_damage(SEGMENT_IS_MISSING, self._folder / segment_name(missing.start), 0)
+            self._repair.on_damage(SEGMENT_IS_MISSING, self._path(missing.start), 0)
 
     # -- what was durable -----------------------------------------------------------------------------
 
@@ -206,72 +192,44 @@ class LaneFiles:
 
         A seal record or a frame of these segments, or a frame in any file without a header.
         """
-        frames = (frame for file in files for frame in self._frames(file))
-        return self._mark > place or is_durable_beyond(place, (file.is_ended for file in files), frames)
+        headers = (
+            frame.header
+            for file in files
+            for frame in frames_in(self._disk, file.path, self._lane, file.sequence, DATA_START)
+        )
+        return self._mark > place or is_durable_beyond(place, (file.is_ended for file in files), headers)
 
-    def _look_into_spares(self, files: Sequence[tuple[int, Path]]) -> None:
+    def _look_into_spares(self, files: Sequence[SegmentFile]) -> None:
         """Note what the frames say in files after the last header. Segments are begun in their order."""
-        for sequence, frames in begun_in_order(self._disk, self._lane, files, is_thorough=self._repair.allowed):
-            self._note(sequence, frames)
+        for file, frames in begun_in_order(self._disk, self._lane, files, is_thorough=self._repair.allowed):
+            self._note(file.sequence, frames)
 
-    def _look_into(self, sequence: int, path: Path) -> None:
+    def _look_into(self, file: SegmentFile) -> None:
         """Note what the frames say in a file whose header is not its own."""
-        file = open_sequential(self._disk, path)
-        reader = ChunkReader(file, file.size())
-        try:
-            frames = FrameScanner(reader, self._lane, sequence, 0, 0).find_later(0, reader.size_bytes)
-        finally:
-            reader.close()
-            file.close()
-        self._note(sequence, frames)
+        frames = frames_in(self._disk, file.path, self._lane, file.sequence)
+        self._note(file.sequence, [frame.header for frame in frames])
 
     def _note(self, sequence: int, frames: Sequence[FrameHeader]) -> None:
         if frames:
             self._begun.add(sequence)
         self._mark = max([self._mark, *map(mark_of, frames)])
 
-    def _is_of_another_store(self, sequence: int, path: Path, used: Sequence[UsedFile]) -> bool:
+    def _is_of_another_store(self, file: SegmentFile, used: Sequence[UsedFile]) -> bool:
         """Does what is left of a damaged header name another store?"""
-        file = self._disk.open(path)
-        try:
-            head = file.read(0, HEAD_BYTES)
-        finally:
-            file.close()
         at = {one.sequence: one for one in used}
-        before, following = at.get(sequence - 1), at.get(sequence + 1)
+        before, following = at.get(file.sequence - 1), at.get(file.sequence + 1)
         return is_of_another_store(
-            head, self._lane, self._store_id, sequence,
+            self._read(file.sequence, HEAD_BYTES).head, self._lane, self._store_id, file.sequence,
             None if before is None else before.record, None if following is None else following.header,
         )  # fmt: skip
 
-    def _ends_elsewhere(self, sequence: int, path: Path, later: Sequence[UsedFile]) -> bool:
-        """Is a file without a header sealed at an end that the next segment does not continue? Then it is not ours.
-
-        Frames do not name their store. A sealed segment never changes, and the next one's header has its chain.
-        """
-        _, record, _, _ = self._read_blocks(sequence, path)
-        if record is None or record.state != SEALED or not later or later[0].sequence != sequence + 1:
-            return False
-        return not is_unlinked(later[0].header) and later[0].header.previous_chain != record.chain
-
-    def _frames(self, file: UsedFile) -> list[FrameHeader]:
-        """The headers of all frames of a segment, on the chain or not."""
-        data = open_sequential(self._disk, file.path)
-        reader = ChunkReader(data, data.size())
-        try:
-            scanner = FrameScanner(reader, self._lane, file.sequence, DATA_START, 0)
-            return scanner.find_later(DATA_START, reader.size_bytes)
-        finally:
-            reader.close()
-            data.close()
-
     # -- changing files -------------------------------------------------------------------------------
 
-    def _keep_spares(self, unused: list[tuple[int, Path]]) -> None:
+    def _keep_spares(self, unused: list[SegmentFile]) -> None:
         """Keep what can be used; from the first one on that cannot be, none is: there may be no gap."""
-        for index, (sequence, path) in enumerate(unused):
-            if not self._keep_spare(sequence, path):
-                self._unfit = [path for _, path in unused[index:]]
+        for index, one in enumerate(unused):
+            if not self._keep_spare(one.sequence, one.path):
+                self._unfit = [file.path for file in unused[index:]]
                 return
 
     def _keep_spare(self, sequence: int, path: Path) -> bool:
@@ -301,7 +259,7 @@ class LaneFiles:
         """Remove the files from a sequence on: nothing in them was acknowledged."""
         self.spares.clear()
         self._first_spare = None
-        self._remove([path for sequence, path in self._listed() if sequence >= first])
+        self._remove([self._path(sequence) for sequence in self._listed() if sequence >= first])
 
     def _remove(self, paths: list[Path]) -> None:
         """Remove the last files of the lane, the last one first: a crash in between must leave no hole."""
@@ -330,9 +288,9 @@ class LaneFiles:
             file.force()
         finally:
             file.close()
-        found, record, trace, _ = self._read_blocks(sequence, path)
-        assert found == header
-        return UsedFile(sequence, path, header, record, trace)
+        found = self._read(sequence)
+        assert found.header == header
+        return UsedFile.of(found, header)
 
     def _header(self, sequence: int, capacity: int, chain: int, messages: int, streams: int) -> SegmentHeader:
         return SegmentHeader(
@@ -362,19 +320,11 @@ class LaneFiles:
 
     def note_lost(self, sequence: int, lost: int | None) -> None:
         """Note that a segment is gone; what stands under its name is set aside."""
-        path = self._folder / segment_name(sequence)
+        path = self._path(sequence)
         if path.name in self._disk.list(self._folder):
-            size = self._disk_size(path)
-            self._repair.set_aside(path, 0, size, lost)
+            self._repair.set_aside(path, 0, self._read(sequence).size_bytes, lost)
         else:
             self._repair.note_missing(path, lost)
-
-    def _disk_size(self, path: Path) -> int:
-        file = self._disk.open(path)
-        try:
-            return file.size()
-        finally:
-            file.close()
 
     def move_start(self, first: UsedFile, lost: int | None) -> None:
         """The log begins with this segment: those before it are lost. The first one's loss tells of all."""
@@ -383,4 +333,15 @@ class LaneFiles:
             self.note_lost(number, lost if number == missing.start or lost is None else 0)
         self.start = self.start._replace(sequence=first.sequence, messages_before=first.header.messages_before)
         write_start(self._disk, self._folder, self.start)
-        self._remove([path for sequence, path in self._listed() if sequence < first.sequence])
+        self._remove([self._path(sequence) for sequence in self._listed() if sequence < first.sequence])
+
+
+def _ends_elsewhere(file: SegmentFile, later: Sequence[UsedFile]) -> bool:
+    """Is a file without a header sealed at an end that the next segment does not continue? Then it is not ours.
+
+    Frames do not name their store. A sealed segment never changes, and the next one's header has its chain.
+    """
+    record = file.record
+    if record is None or not file.is_sealed or not later or later[0].sequence != file.sequence + 1:
+        return False
+    return not is_unlinked(later[0].header) and later[0].header.previous_chain != record.chain

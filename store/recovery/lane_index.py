@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
+from ..format.arrays import Int64s
 from ..format.footer import FooterData
 from ..format.layout import DATA_START
 from ..segment.segment import Segment
@@ -84,7 +84,7 @@ class LaneIndex:
             ScanColumns(), segment, bounds, is_exact=bounds.is_exact and not bounds.is_partial and count == 1
         )
 
-    def leaves_a_gap(self, ends: npt.NDArray[np.int64], file: UsedFile, later: Sequence[UsedFile]) -> bool:
+    def leaves_a_gap(self, ends: Int64s, file: UsedFile, later: Sequence[UsedFile]) -> bool:
         """Does a stream that ends like this go on at a later offset in the next segment, by that one's whole footer?
 
         So it is where a copy from before a repair was put back: the repair had left these offsets out.

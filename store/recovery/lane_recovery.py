@@ -21,11 +21,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.lane_start import read_compacted, write_compacted
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import Footer, FooterData
 from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, UNKNOWN, align_up, segment_name
 from ..format.store_files import COMPACTED_FILE
@@ -37,10 +37,10 @@ from ..segment.scanner import ChunkReader, FrameScanner
 from ..segment.sealed import SealedSegment
 from ..segment.sealing import write_footer
 from ..segment.segment import Segment
-from .found import Found
 from .lane_files import LaneFiles
 from .lane_index import LaneIndex
 from .lane_streams import LaneStreams, NamesBehind, whole_before
+from .recovered_lane import RecoveredLane
 from .reindex import lost_count, open_table
 from .repair import Repair, is_healthy, whole_footer
 from .segment_scan import SegmentScan, write_anew
@@ -65,9 +65,9 @@ class LaneRecovery:
         self._tally = Tally(self._repair)
         self._index = LaneIndex(disk, folder, self._files, self._streams, self._tally, self._repair)
         self._opened: list[Segment] = []
-        self.found = Found()
+        self.found = RecoveredLane()
 
-    def run(self) -> Found:
+    def run(self) -> RecoveredLane:
         """Recover."""
         with ExitStack() as undo:
             undo.callback(self._close_opened)
@@ -79,7 +79,7 @@ class LaneRecovery:
         for segment in self._opened:
             segment.close()
 
-    def _run(self) -> Found:
+    def _run(self) -> RecoveredLane:
         found = self.found
         later = deque(self._begin())  # and the segment at hand: a list's slices would cost their square
         before: UsedFile | None = None
@@ -221,7 +221,7 @@ class LaneRecovery:
         known, numbers = len(self._streams.names), sealed.footer.numbers
         return known > 0 and int((numbers >= known).sum()) >= sealed.record.streams - known
 
-    def _ends(self, sealed: SealedSegment) -> npt.NDArray[np.int64]:
+    def _ends(self, sealed: SealedSegment) -> Int64s:
         """(streams,) the next offsets behind a segment, as far as they are known."""
         footer = sealed.footer
         if footer.is_full:
@@ -301,7 +301,7 @@ class LaneRecovery:
             scan.note_lost_end()
         self._tally.keep(scan.kept, is_exact=scan.is_counted)
         if len(self._repair.losses) == noted:
-            self._note_made_again(segment, file, later)
+            self._note_made_again(file, later)
         is_oldest = segment.sequence == self.found.segments[0][0] > 1
         data = self._index.of_scan(scan, segment, file, behind, later, is_oldest=is_oldest)
         if scan.has_gaps and later:
@@ -351,7 +351,7 @@ class LaneRecovery:
             self._streams.are_told(file.record.streams)
         return scan, scanner
 
-    def _note_made_again(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> None:
+    def _note_made_again(self, file: UsedFile, later: Sequence[UsedFile]) -> None:
         """A repair makes a footer or a seal record again although no message is lost: that is told as well."""
         record, repair = file.record, self._repair
         if not repair.allowed:

@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.applied import Applied, AppliedRecord, add_applied, pack_applied, unpack_applied
+from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer, FooterData, names_in
 from ..format.frame import Frame
 from ..format.layout import DATA_START, GONE_TOPIC
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
-from ..segment.scanner import ChunkReader, FrameScanner, Scanned, open_sequential, records_in
+from ..segment.scanner import Scanned, frames_in, records_in
 from ..segment.segment import Segment
 from .name_list import Name, NameList
 from .placement import NO_OFFSET
@@ -99,7 +99,7 @@ class LaneStreams:
             add_trimmed(self.trimmed, footer.trimmed)
             self._apply(footer.applied)
 
-    def widened(self, footer: FooterData, told: npt.NDArray[np.int64]) -> FooterData | None:
+    def widened(self, footer: FooterData, told: Int64s) -> FooterData | None:
         """A small footer as a full one, of the streams as they are before its segment; None if some are not known.
 
         `told` (some streams,): where those go on behind the segment, or NO_OFFSET: it counts where nothing else tells.
@@ -200,7 +200,7 @@ class LaneStreams:
     def _begin(self, number: int) -> int:
         return 0 if number >= self.new_from else NO_OFFSET
 
-    def note_records(self, found: Scanned, good: npt.NDArray[np.bool_], behind: NamesBehind | None, path: Path) -> None:
+    def note_records(self, found: Scanned, good: Bools, behind: NamesBehind | None, path: Path) -> None:
         """Note what the records in a frame say, of the `good` ones of its first messages. Raises StoreCorrupt.
 
         In a repair a record may be all that is left of its stream. The stream is known then: its number is not given to
@@ -227,7 +227,7 @@ class LaneStreams:
         add_low(self.trimmed, record.number, record.effect)
         return True
 
-    def trimmed_at(self, next_offsets: npt.NDArray[np.int64]) -> dict[int, Low]:
+    def trimmed_at(self, next_offsets: Int64s) -> dict[int, Low]:
         """The trimmed streams, from here on, where the streams go on like this.
 
         A low lies behind its stream's end only after a loss: offsets may repeat then, and new messages are not trimmed.
@@ -323,14 +323,5 @@ def footer_of(disk: Disk, folder: Path, file: UsedFile) -> FooterData | None:
 
 def frames_of(disk: Disk, file: UsedFile) -> Iterator[Frame]:
     """The frames of a segment, on the chain or not."""
-    data = open_sequential(disk, file.path)
-    reader = ChunkReader(data, file.record.data_end if file.record is not None else data.size())
-    try:
-        scanner = FrameScanner(reader, file.header.lane, file.sequence, 0, 0)
-        for header in scanner.find_later(0, reader.size_bytes):
-            frame = scanner.frame_at(header.position)
-            if frame is not None:
-                yield frame
-    finally:
-        reader.close()
-        data.close()
+    end = None if file.record is None else file.record.data_end
+    return frames_in(disk, file.path, file.header.lane, file.sequence, 0, end)

@@ -8,8 +8,8 @@ from operator import eq
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from ..format.arrays import Uint32s
 from ..format.footer import Footer, FooterData
 from ..format.layout import GONE_TOPIC
 
@@ -65,7 +65,7 @@ class NameList:
             mine == its or its[0] == GONE_TOPIC for mine, its in zip(self, other, strict=False)
         )
 
-    def columns(self) -> tuple[list[str], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    def columns(self) -> tuple[list[str], Uint32s, Uint32s]:
         """The topics, each once, and the topic index and the queue id of each stream: what a full footer has.
 
         A pass over all streams of the lane: for an opening or a repair, which makes a full footer of them.

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
+from ..format.arrays import Int64s, Uint16s, Uint32s
 from ..format.footer import FooterData
 from ..format.layout import UNKNOWN, kept_messages
 from .lane_streams import footer_of, frames_of, whole_before
 from .placement import NO_OFFSET, WINDOW
 from .used_file import UsedFile
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Ahead(NamedTuple):
@@ -40,14 +38,14 @@ class Ahead(NamedTuple):
     is_partial: bool = False
 
 
-class _Found:
+class _MessagesAhead:
     """The messages of some segments, stream by stream."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(0, np.int64)
         self.lows = np.zeros(0, np.int64)
 
-    def add(self, numbers: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint16]) -> None:
+    def add(self, numbers: Uint32s, lows: Uint16s) -> None:
         """Add a frame's, behind all that were added."""
         counts = np.bincount(numbers, minlength=len(self.counts)).astype(np.int64)
         more = len(counts) - len(self.counts)
@@ -70,7 +68,7 @@ class _Found:
 
 def look_ahead(disk: Disk, folder: Path, later: Sequence[UsedFile]) -> Ahead:
     """Look at the segments behind one, up to the first that has a whole footer."""
-    found = _Found()
+    found = _MessagesAhead()
     for index, file in enumerate(later):
         footer = footer_of(disk, folder, file)
         if footer is not None:
@@ -99,7 +97,7 @@ def first_told(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> Int64s:
     return first
 
 
-def _add_messages(disk: Disk, file: UsedFile, found: _Found) -> None:
+def _add_messages(disk: Disk, file: UsedFile, found: _MessagesAhead) -> None:
     """Add what the frames of a segment have, on the chain or not."""
     for frame in frames_of(disk, file):
         kept = kept_messages(file.record, frame.header)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from ..format.arrays import Bools, Int64s, Uint16s
 
 NO_OFFSET = -1  # as where a stream goes on: nothing tells
 ANY = 1 << 62  # as a number of lost messages
@@ -63,7 +63,7 @@ class Placed:
 class _Rows:
     """The messages of those streams that have any, by stream and in log order."""
 
-    def __init__(self, lows: npt.NDArray[np.uint16], missing: Int64s, start: Int64s, bounds: Bounds) -> None:
+    def __init__(self, lows: Uint16s, missing: Int64s, start: Int64s, bounds: Bounds) -> None:
         self.streams = np.flatnonzero(np.diff(start))
         self.heads, self.tails = start[self.streams], start[self.streams + 1] - 1
         self.lows = lows.astype(np.int64)
@@ -92,7 +92,7 @@ def _of_each(some: Int64s | None, streams: int) -> Int64s:
     return values
 
 
-def place(lows: npt.NDArray[np.uint16], missing: Int64s, start: Int64s, bounds: Bounds) -> Placed:
+def place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: Bounds) -> Placed:
     """Place a segment's messages. Where the bounds contradict each other the low bits decide, and nothing is sure.
 
     Args:
@@ -141,7 +141,7 @@ def _fit(rows: _Rows, ends: Int64s) -> bool:
     return bool((settled & (known | (choices == 0)))[rows.known].all())
 
 
-def _count_back(rows: _Rows, ends: Int64s, reach: Int64s, blind: npt.NDArray[np.bool_]) -> bool:
+def _count_back(rows: _Rows, ends: Int64s, reach: Int64s, blind: Bools) -> bool:
     """Where streams begin of which nothing before the segment is known: back from their ends. Is that sure?"""
     if not blind.any():
         return True

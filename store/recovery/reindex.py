@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
+from ..format.arrays import Bools, Int64s, Numbers, Uint16s, Uint32s
 from ..format.dues import NO_DUES, DueRange
 from ..format.footer import FooterData, by_stream
 from ..format.frame import Frame
@@ -25,9 +25,6 @@ from .name_list import NameList
 from .placement import NO_OFFSET, Bounds, Placed, place
 from .repair import Repair
 
-Offsets = npt.NDArray[np.int64]
-Entries = npt.NDArray[np.uint32]
-
 MOST_LEFT_OUT = 1 << 24  # offsets of a segment whose queues are not known: they cost four bytes each in its footer
 MOST_ENTRIES = 1 << 27  # of a repaired segment, lost ones included: its footer has 512 MiB then
 
@@ -35,10 +32,10 @@ MOST_ENTRIES = 1 << 27  # of a repaired segment, lost ones included: its footer 
 class _FrameColumns(TypedDict):
     """The columns of a footer that have one element a frame, and the range of the delivery times."""
 
-    frame_position: npt.NDArray[np.uint32]
-    frame_entry: npt.NDArray[np.uint32]
-    frame_time: npt.NDArray[np.int64]
-    frame_flags: npt.NDArray[np.uint16]
+    frame_position: Uint32s
+    frame_entry: Uint32s
+    frame_time: Int64s
+    frame_flags: Uint16s
     dues: DueRange
 
 
@@ -46,14 +43,14 @@ class _FrameColumns(TypedDict):
 class ScanColumns:
     """The columns of a scanned segment, in log order; one list element a frame."""
 
-    numbers: list[npt.NDArray[np.uint32]] = field(default_factory=list)
-    lows: list[npt.NDArray[np.uint16]] = field(default_factory=list)
+    numbers: list[Uint32s] = field(default_factory=list)
+    lows: list[Uint16s] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
     next_entry: int = 0
     _begins: list[int] = field(default_factory=list)  # entry number of each frame's first message
-    _lost: list[Entries] = field(default_factory=list)
+    _lost: list[Uint32s] = field(default_factory=list)
 
-    def add(self, frame: Frame, count: int, good: npt.NDArray[np.bool_] | None) -> None:
+    def add(self, frame: Frame, count: int, good: Bools | None) -> None:
         """Add the first `count` messages of a frame; those that are not `good` become lost entries."""
         if good is not None:
             self._lost.append((np.flatnonzero(~good) + self.next_entry).astype(np.uint32))
@@ -68,11 +65,11 @@ class ScanColumns:
         numbers = self.all_numbers()
         return int(numbers.max()) + 1 if len(numbers) else 0
 
-    def all_numbers(self) -> npt.NDArray[np.uint32]:
+    def all_numbers(self) -> Uint32s:
         """The stream number of each message."""
         return np.concatenate(self.numbers or [np.empty(0, np.uint32)])
 
-    def all_lows(self) -> npt.NDArray[np.uint16]:
+    def all_lows(self) -> Uint16s:
         """The low bits of the offset of each message."""
         return np.concatenate(self.lows or [np.empty(0, np.uint16)])
 
@@ -81,12 +78,12 @@ class ScanColumns:
         """How many messages there are."""
         return sum(map(len, self.numbers))
 
-    def missing(self) -> Offsets:
+    def missing(self) -> Int64s:
         """How many messages of the segment before each one were left out."""
         counts = np.array([len(part) for part in self.numbers], np.int64)
         return np.repeat(np.array(self._begins, np.int64) - counts.cumsum() + counts, counts)
 
-    def entries(self) -> Entries:
+    def entries(self) -> Uint32s:
         """The entry numbers of all messages, LOST_ENTRY for the lost ones."""
         total = sum(map(len, self.numbers))
         entries = np.arange(total, dtype=np.uint32)
@@ -111,7 +108,7 @@ def index_columns(
 
     Raises StoreCorrupt if offsets jump and no repair is allowed.
     """
-    numbers: npt.NDArray[np.unsignedinteger] = columns.all_numbers()
+    numbers: Numbers = columns.all_numbers()
     if len(names) <= 1 << 16:
         numbers = numbers.astype(np.uint16)  # sorted in one pass
     order = by_stream(numbers)
@@ -134,7 +131,7 @@ def index_columns(
     return _footer_data(columns.frames, names, first, start, entries), sure
 
 
-def _footer_data(frames: list[Frame], names: NameList, first: Offsets, start: Offsets, entries: Entries) -> FooterData:
+def _footer_data(frames: list[Frame], names: NameList, first: Int64s, start: Int64s, entries: Uint32s) -> FooterData:
     topics, topic_of, queue_of = names.columns()
     return FooterData(
         topics,
@@ -158,7 +155,7 @@ def _frame_columns(frames: list[Frame]) -> _FrameColumns:
     }
 
 
-def _place(lows: npt.NDArray[np.uint16], missing: Offsets, start: Offsets, bounds: Bounds) -> Placed:
+def _place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: Bounds) -> Placed:
     """Place a segment's messages. Ends that leave out more than a footer can say are not kept to."""
     placed = place(lows, missing, start, bounds)
     if placed.counts.sum() <= MOST_ENTRIES:
@@ -170,7 +167,7 @@ def _place(lows: npt.NDArray[np.uint16], missing: Offsets, start: Offsets, bound
     return replace(placed, is_sure=False)
 
 
-def _spread(entries: Entries, start: Offsets, placed: Placed) -> tuple[Entries, Offsets]:
+def _spread(entries: Uint32s, start: Int64s, placed: Placed) -> tuple[Uint32s, Int64s]:
     """Put entries into their places, and LOST_ENTRY into the others; they, and where each stream's begin."""
     begins = np.zeros(len(start), np.int64)
     placed.counts.cumsum(out=begins[1:])

@@ -28,7 +28,8 @@ from ..format.layout import (
     align_up,
     kept_messages,
 )
-from ..segment.scanner import ChunkReader, FrameScanner, good_messages
+from ..segment.checksums import good_messages
+from ..segment.scanner import ChunkReader, FrameScanner
 from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
 

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
+from ..format.arrays import Bools, Int64s
 from ..format.footer import FooterData
 from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
-from ..segment.evidence import ends_by_trace, is_end, mark_of
-from ..segment.scanner import FrameScanner, Scanned, good_messages
+from ..segment.checksums import good_messages
+from ..segment.evidence import is_end, mark_of
+from ..segment.scanner import FrameScanner, Scanned
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
 from .lane_streams import LaneStreams, NamesBehind
@@ -85,24 +86,21 @@ class SegmentScan:
             return False
         self._repair.on_damage("a frame is damaged or missing", file.path, begin)
         self.has_gaps = True
-        following = scanner.find_later(begin, scanner.reader.size_bytes)
-        resumed = next((header for header in following if header.first_entry >= next_entry), None)
+        resumed = scanner.find_from(next_entry)
         if resumed is None:
             end = None if self._is_outlasted(begin) else self.end_entry
             self._give_up(begin, scanner.reader.size_bytes, None if end is None else np.arange(next_entry, end))
             return False
         if resumed.position > begin or resumed.first_entry > next_entry:
             self._lost += self._give_up(begin, resumed.position, np.arange(next_entry, resumed.first_entry)) or 0
-        scanner.position, scanner.chain = resumed.position, resumed.chain
+        scanner.resume(resumed)
         self.columns.next_entry = resumed.first_entry
         return True
 
     def _is_end(self, begin: int) -> bool:
-        is_outlasted, file = self._is_outlasted(begin), self._file
-        if is_end(self._scanner.chain, file.record, self._following, is_outlasted=is_outlasted):
-            return True
-        has_trace = file.trace and self._following is None and not is_outlasted
-        return bool(has_trace) and ends_by_trace(file.trace, self._scanner)
+        file = self._file
+        is_outlasted = self._is_outlasted(begin)
+        return is_end(self._scanner, file.record, file.trace, self._following, is_outlasted=is_outlasted)
 
     def _is_outlasted(self, position: int) -> bool:
         """Does a frame in a file without a header say that the log was durable beyond this place?"""
@@ -138,7 +136,7 @@ class SegmentScan:
         self._add(found, kept, good)
         return True
 
-    def _give_up(self, begin: int, end: int, entries: npt.NDArray[np.int64] | None) -> int | None:
+    def _give_up(self, begin: int, end: int, entries: Int64s | None) -> int | None:
         """Set a range of frames aside with these messages, unless an earlier repair has done that; how many it has."""
         lost = None if entries is None else len(self._not_given_up(entries))
         known = () if self.footer is None else self.footer.frame_position.tolist()
@@ -147,7 +145,7 @@ class SegmentScan:
             self._streams.is_complete = False
         return lost
 
-    def _not_given_up(self, entries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _not_given_up(self, entries: Int64s) -> Int64s:
         """Those of the messages that the segment's footer still has."""
         return entries if self.footer is None else entries[np.isin(entries, self.footer.entries)]
 
@@ -194,7 +192,7 @@ class SegmentScan:
         self._streams.is_complete = False
         self.has_gaps = self.end_is_lost = True
 
-    def _add(self, found: Scanned, count: int, good: npt.NDArray[np.bool_] | None = None) -> None:
+    def _add(self, found: Scanned, count: int, good: Bools | None = None) -> None:
         header = found.frame.header
         if header.first_entry != self.columns.next_entry:
             raise StoreCorrupt("a frame's entry number is wrong", self._file.path, header.position)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..format.layout import CLOSED, SealRecord, SegmentHeader
+from ..segment.files import SegmentFile
 
 
 class UsedFile(NamedTuple):
@@ -20,6 +21,11 @@ class UsedFile(NamedTuple):
     header: SegmentHeader
     record: SealRecord | None
     trace: bytes = b""
+
+    @classmethod
+    def of(cls, file: SegmentFile, header: SegmentHeader) -> UsedFile:
+        """Of a file with this header of its own."""
+        return cls(file.sequence, file.path, header, file.record, file.trace)
 
     @property
     def is_ended(self) -> bool:

@@ -8,7 +8,8 @@ number in the segment: in `open_table` while the segment takes frames, and in `s
     once it is sealed   sealing, names, sealed, index, head, kept, run, newest
     of many             groups, present, guess, firsts
     memory, read-ahead  held, windows, copies
-    front to back       scanner, begun
-    frames by place     frame_heads
+    files of a lane     files, begun
+    front to back       scanner, checksums
+    frames by place     placed_frames, frame_heads
     damage              evidence, remade
 """

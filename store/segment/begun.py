@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 
 from ..device.disk import Disk
 from ..format.layout import BLOCK_BYTES, DATA_START, FrameHeader, SegmentHeader, read_frame_header
-from .scanner import CHUNK_BYTES, ChunkReader, FrameScanner, open_sequential
+from .files import SegmentFile
+from .scanner import CHUNK_BYTES, frames_in
 
 
-def is_begun(disk: Disk, path: Path, lane: int, sequence: int) -> bool:
+def is_begun(disk: Disk, one: SegmentFile, lane: int) -> bool:
     """Does a file without a header of its own have frames of its own segment?"""
-    return bool(frames_begun(disk, path, lane, sequence, is_next=False))
+    return bool(frames_begun(disk, one, lane, is_next=False))
 
 
-def frames_begun(disk: Disk, path: Path, lane: int, sequence: int, *, is_next: bool) -> list[FrameHeader]:
+def frames_begun(disk: Disk, one: SegmentFile, lane: int, *, is_next: bool) -> list[FrameHeader]:
     """The frames of its own segment in a file without a header of its own, whatever their chain.
 
     Of a spare that takes three blocks: the first one is zeros, or the header of a segment that was removed, and where a
@@ -27,29 +27,23 @@ def frames_begun(disk: Disk, path: Path, lane: int, sequence: int, *, is_next: b
         is_next: no later file was begun before this one. A power cut may have left later blocks of its first write, and
             not those; so its first chunk must be zeros as well.
     """
-    file = disk.open(path)
+    file = disk.open(one.path)
     try:
-        head, size = file.read(0, DATA_START + BLOCK_BYTES), file.size()
+        head = file.read(0, DATA_START + BLOCK_BYTES)
         first, block = read_frame_header(head[DATA_START:], 0), head[:BLOCK_BYTES]
-        is_own = first is not None and (first.lane, first.sequence, first.position) == (lane, sequence, DATA_START)
+        is_own = first is not None and (first.lane, first.sequence, first.position) == (lane, one.sequence, DATA_START)
         is_blank = not is_own and (not any(block) or SegmentHeader.unpack(block) is not None)
         if is_blank and not (is_next and _has_content(file.read(DATA_START, CHUNK_BYTES - DATA_START))):
             return []
     finally:
         file.close()
-    data = open_sequential(disk, path)
-    reader = ChunkReader(data, size)
-    try:
-        return FrameScanner(reader, lane, sequence, 0, 0).find_later(0, size)
-    finally:
-        reader.close()
-        data.close()
+    return [frame.header for frame in frames_in(disk, one.path, lane, one.sequence)]
 
 
 def begun_in_order(
-    disk: Disk, lane: int, files: Iterable[tuple[int, Path]], *, is_thorough: bool
-) -> Iterator[tuple[int, list[FrameHeader]]]:
-    """(number, frames) of the files after the last header; see `frames_begun`. Segments are begun in their order.
+    disk: Disk, lane: int, files: Iterable[SegmentFile], *, is_thorough: bool
+) -> Iterator[tuple[SegmentFile, list[FrameHeader]]]:
+    """Each of the files after the last header with its frames, see `frames_begun`. Segments are begun in their order.
 
     A file that ends before its first frame tells nothing: no spare is so short. So the one after it may be the next.
 
@@ -58,18 +52,10 @@ def begun_in_order(
             after it say that it was durable.
     """
     is_next = True
-    for sequence, path in files:
-        frames = frames_begun(disk, path, lane, sequence, is_next=is_next)
-        yield sequence, frames
-        is_next = is_thorough or bool(frames) or (is_next and _is_cut(disk, path))
-
-
-def _is_cut(disk: Disk, path: Path) -> bool:
-    file = disk.open(path)
-    try:
-        return file.size() <= DATA_START
-    finally:
-        file.close()
+    for one in files:
+        frames = frames_begun(disk, one, lane, is_next=is_next)
+        yield one, frames
+        is_next = is_thorough or bool(frames) or (is_next and one.size_bytes <= DATA_START)
 
 
 def _has_content(data: bytes) -> bool:

@@ -75,7 +75,7 @@ def is_durable_beyond(place: Mark, ended: Iterable[bool], frames: Iterable[Frame
     return any(ended) or any(mark_of(frame) > place for frame in frames)
 
 
-def ends_by_trace(trace: bytes, scanner: FrameScanner) -> bool:
+def _ends_by_trace(trace: bytes, scanner: FrameScanner) -> bool:
     """Does a segment's log end where the scanner stands, by its damaged seal record and by what stands there?"""
     left = SealRecord.guess(trace).chain
     if is_nearly(left.to_bytes(8, "little"), scanner.chain.to_bytes(8, "little")):
@@ -86,16 +86,24 @@ def ends_by_trace(trace: bytes, scanner: FrameScanner) -> bool:
     return not any(map(scanner.is_like_ours, {at, align_up(at)})) and not scanner.find_later(at, end)
 
 
-def is_end(chain: int, record: SealRecord | None, following: SegmentHeader | None, *, is_outlasted: bool) -> bool:
-    """Do a segment's frames end at `chain`, by its own record or by the header of the segment in use behind it?
+def is_end(
+    scanner: FrameScanner, record: SealRecord | None, trace: bytes, following: SegmentHeader | None,
+    *, is_outlasted: bool,
+) -> bool:  # fmt: skip
+    """Do a segment's frames end where the scanner stands, by its own record or by the header of the segment behind it?
 
-    `is_outlasted`: a frame in a file without a header says that the log was durable beyond this place.
+    Args:
+        trace: its seal record, if that is damaged.
+        following: the header of the segment in use behind it.
+        is_outlasted: a frame in a file without a header says that the log was durable beyond this place.
     """
-    if following is not None and not is_unlinked(following) and chain == following.previous_chain:
+    if following is not None and not is_unlinked(following) and scanner.chain == following.previous_chain:
+        return True
+    if trace and following is None and not is_outlasted and _ends_by_trace(trace, scanner):
         return True
     if record is None or (record.state == CLOSED and (following is not None or is_outlasted)):
         return False
-    return chain == record.chain
+    return scanner.chain == record.chain
 
 
 def is_unlinked(header: SegmentHeader) -> bool:

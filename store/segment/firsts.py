@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import FIRST, START, STREAM
 from .index import Index
 from .sealed import SealedSegment
 
-Int64s = npt.NDArray[np.int64]
 ROWS_A_STREAM = 8  # of small footers: more are not looked at for one stream that is asked for
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..format.arrays import Uint32s
 from ..format.dues import NO_DUES
 from ..format.layout import WIDE_NUMBERS
 from .postings import Row, Rows
@@ -31,7 +32,6 @@ BYTES_OBJECT = 41  # what a frame's numbers cost beside themselves
 POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
 ENTRY_BYTES = 12
 
-Uint32s = npt.NDArray[np.uint32]
 # Positions in the segment, lengths and checksums of some messages: lists, for readers that take them one by one.
 Places = tuple[list[int], list[int], list[int]]
 EntryRows: TypeAlias = "array[int] | Uint32s"  # `array` takes no index before Python 3.12

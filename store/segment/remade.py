@@ -23,7 +23,7 @@ from ..format.footer import Footer, FooterData, by_stream
 from ..format.layout import LOST_ENTRY, SealRecord, align_up, kept_messages
 from .groups import offsets_before, offsets_behind_sealed
 from .names import names_of
-from .scanner import ChunkReader, FrameScanner
+from .scanner import FrameScanner, chunks_of
 from .segment import Segment
 
 if TYPE_CHECKING:
@@ -94,9 +94,8 @@ class Remade:
 
     def _walk(self) -> tuple[_Frames, bool]:
         """The frames that can be had, and whether they are all of them."""
-        file, found = self._segment.open_sequential(), _Frames()
-        reader = ChunkReader(file, min(file.size(), self._record.data_end))
-        try:
+        found = _Frames()
+        with chunks_of(self._segment.open_sequential(), self._record.data_end) as reader:
             scanner = FrameScanner.behind(reader, self._segment.header)
             is_whole = not self._segment.header.is_rebuilt
             while self._next(scanner, found):
@@ -104,26 +103,19 @@ class Remade:
             while scanner.position < reader.size_bytes:  # a frame is missing; go on behind it
                 is_whole = False
                 entry = found.first_entries[-1] + found.counts[-1] if found.counts else 0
-                later = scanner.find_later(scanner.position, reader.size_bytes)
-                following = next((header for header in later if header.first_entry >= entry), None)
+                following = scanner.find_from(entry)
                 if following is None:
                     break
-                scanner.position, scanner.chain = following.position, following.chain
+                scanner.resume(following)
                 while self._next(scanner, found):
                     pass
-        finally:
-            reader.close()
-            file.close()
         is_whole = is_whole and scanner.chain == self._record.chain and sum(found.counts) == self._record.entries
         return found, is_whole
 
     def _next(self, scanner: FrameScanner, found: _Frames) -> bool:
         """Take the frame that the scanner stands at, or behind padding; False if there is none on the chain."""
-        for position in (scanner.position, align_up(scanner.position)):
-            frame = scanner.frame_at(position)
-            if frame is not None and frame.header.chain == scanner.chain:
-                break
-        else:
+        frame = scanner.next_frame()
+        if frame is None:
             if align_up(scanner.position) >= self._record.data_end:
                 scanner.position = self._record.data_end  # nothing but padding is left
             return False
@@ -137,7 +129,6 @@ class Remade:
         found.times.append(header.time_ms)
         found.flags.append(header.flags)
         found.dues = found.dues.joined(frame.dues)
-        scanner.position, scanner.chain = header.end, frame.head.checksum
         return True
 
 

@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,15 +25,14 @@ from ..format.layout import (
     DATA_START,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
-    HAS_PAYLOAD_CHECKSUM,
     FrameHead,
     FrameHeader,
     SegmentHeader,
     align_up,
     check_frame_head,
-    checksum64,
     read_frame_header,
 )
+from .checksums import whole_messages
 from .evidence import is_nearly
 
 CHUNK_BYTES = 4 << 20
@@ -181,6 +180,50 @@ class ChunkReader:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
+class PieceReader(ChunkReader):
+    """Ranges of a file read as they are asked for, and nothing ahead: what is wanted lies far apart.
+
+    A read takes `least_bytes` at least, as far as the file goes: what is asked for next is mostly among them.
+    """
+
+    def __init__(self, file: LogFile, size_bytes: int, least_bytes: int = 0) -> None:
+        super().__init__(file, size_bytes)
+        self.least_bytes = least_bytes
+        self._at = 0
+        self._piece = memoryview(b"")
+
+    def view(self, position: int, size: int) -> memoryview:
+        """Up to `size` bytes at `position`, fewer at the end."""
+        end = min(position + size, self.size_bytes)
+        if end <= position:
+            return memoryview(b"")
+        at = self._at
+        if position < at or end > at + len(self._piece):
+            if size > self.least_bytes:  # not kept: what follows it is asked for, and it takes memory
+                return memoryview(self._read(position, end - position))
+            wanted = min(self.least_bytes, self.size_bytes - position)
+            self._piece, self._at = memoryview(self._read(position, wanted)), position
+            at = position
+        return self._piece[position - at : end - at]
+
+    def _read(self, position: int, size: int) -> bytes | memoryview:
+        return self.file.read(position, size)
+
+
+@contextmanager
+def chunks_of(file: LogFile, end: int | None = None, buffers: ChunkBuffers | None = None) -> Iterator[ChunkReader]:
+    """A reader of a file, up to `end` at most. Both are closed behind the context."""
+    try:
+        size = file.size()
+        reader = ChunkReader(file, size if end is None else min(size, end), buffers)
+        try:
+            yield reader
+        finally:
+            reader.close()
+    finally:
+        file.close()
+
+
 class Scanned(NamedTuple):
     """A frame as found by a scan. `whole` messages, from the first, have their right bytes."""
 
@@ -217,23 +260,41 @@ class FrameScanner:
         return scanner
 
     def next(self) -> Scanned | None:
-        """The next frame; None if no frame follows on the chain."""
-        position = self.position
-        while True:
-            frame = self.frame_at(position)
-            if frame is not None and frame.header.chain == self.chain:
-                return self.accept(frame)
-            if position == align_up(position):
-                return None
-            position = align_up(position)
-
-    def accept(self, frame: Frame) -> Scanned:
-        """Go on behind a frame; its messages' checksums are looked at."""
-        header = frame.header
-        payload = self.reader.view(frame.payload_start, header.payload_bytes)
-        self.position = header.end
-        self.chain = frame.head.checksum
+        """The next frame, its messages' checksums compared; None if no frame follows on the chain."""
+        frame = self.next_frame()
+        if frame is None:
+            return None
+        payload = self.reader.view(frame.payload_start, frame.header.payload_bytes)
         return Scanned(frame, payload, whole_messages(frame, payload))
+
+    def next_frame(self) -> Frame | None:
+        """The next frame by its head alone; None if no frame follows on the chain."""
+        head = self.following()
+        frame = None if head is None else frame_of(head)
+        if frame is not None:
+            self.step(frame.head)
+        return frame
+
+    def following(self) -> FrameHead | None:
+        """The head of the frame that follows on the chain, here or behind padding. It is not passed."""
+        head = self.head_at(self.position)
+        if head is None or head.header.chain != self.chain:
+            aligned = align_up(self.position)
+            head = None if aligned == self.position else self.head_at(aligned)
+        return head if head is not None and head.header.chain == self.chain else None
+
+    def step(self, head: FrameHead) -> None:
+        """Go on behind a frame."""
+        self.position, self.chain = head.header.end, head.checksum
+
+    def find_from(self, entry: int) -> FrameHeader | None:
+        """The first frame behind here, whatever its chain, that begins with this entry or a later one."""
+        later = self.frames_later(self.position, self.reader.size_bytes)
+        return next((frame.header for frame in later if frame.header.first_entry >= entry), None)
+
+    def resume(self, header: FrameHeader) -> None:
+        """Stand before this frame, behind a gap: it is the next one."""
+        self.position, self.chain = header.position, header.chain
 
     def frame_at(self, position: int) -> Frame | None:
         """The frame of this segment that begins at `position`, whatever its chain."""
@@ -267,12 +328,11 @@ class FrameScanner:
 
     def find_later(self, position: int, end: int) -> list[FrameHeader]:
         """Headers of the frames of this segment that begin in [position, end), whatever their chain."""
-        found: list[FrameHeader] = []
-        for at in self._magics(position, end):
-            frame = self.frame_at(at)
-            if frame is not None:
-                found.append(frame.header)
-        return found
+        return [frame.header for frame in self.frames_later(position, end)]
+
+    def frames_later(self, position: int, end: int) -> Iterator[Frame]:
+        """The frames of this segment that begin in [position, end), whatever their chain."""
+        return filter(None, map(self.frame_at, self._magics(position, end)))
 
     def _magics(self, position: int, end: int) -> Iterator[int]:
         """Where a frame's magic number stands in [position, end), chunk by chunk so that nothing is copied."""
@@ -287,6 +347,14 @@ class FrameScanner:
                 for at in find_magic(self.reader.view(low, min(stop + across, end) - low)):
                     yield low + at
             begin = stop
+
+
+def frames_in(
+    disk: Disk, path: Path, lane: int, sequence: int, begin: int = 0, end: int | None = None
+) -> Iterator[Frame]:
+    """The frames of a segment that begin from `begin` on in a file, on the chain or not."""
+    with chunks_of(open_sequential(disk, path), end) as reader:
+        yield from FrameScanner(reader, lane, sequence, begin, 0).frames_later(begin, reader.size_bytes)
 
 
 def find_magic(view: memoryview) -> list[int]:
@@ -315,33 +383,3 @@ def records_in(
     for position, length in zip(positions, lengths, strict=True):
         begin = position - frame.payload_start
         yield position, payload[begin : begin + length]
-
-
-def whole_messages(frame: Frame, payload: memoryview) -> int:
-    """How many messages, from the first, have their right bytes in `payload`."""
-    header = frame.header
-    whole = header.flags & HAS_PAYLOAD_CHECKSUM and len(payload) == header.payload_bytes
-    if whole and checksum64(payload) == header.payload_checksum:
-        return header.count
-    begin = 0
-    rows = zip(frame.lengths.tolist(), frame.checksums.tolist(), strict=True)
-    for index, (length, checksum) in enumerate(rows):
-        end = begin + length
-        if end > len(payload) or checksum64(payload[begin:end]) & 0xFFFFFFFF != checksum:
-            return index
-        begin = end
-    return header.count
-
-
-def good_messages(frame: Frame, payload: memoryview) -> npt.NDArray[np.bool_]:
-    """For each message: are its bytes, in `payload`, the right ones? Those of an empty one always are."""
-    ends = frame.lengths.cumsum(dtype=np.int64).tolist()
-    begins = [0, *ends][:-1]
-    sums = np.fromiter(
-        [checksum64(payload[begin:end]) for begin, end in zip(begins, ends, strict=True)],
-        np.uint64,
-        len(ends),
-    ).astype(np.uint32)
-    is_there = (np.array(ends, np.int64) <= len(payload)) | (frame.lengths == 0)
-    right: npt.NDArray[np.bool_] = (sums == frame.checksums) & is_there
-    return right

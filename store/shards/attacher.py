@@ -95,7 +95,7 @@ class Attacher:
         self.commits = 0
         self.messages = 0
 
-    def look(self) -> None:
+    def attach_and_sweep(self) -> None:
         """What the background does twice a second. Raises StoreError, OSError.
 
         Whatever hinders a commit, the leftovers of tasks are swept by a clock of their own: on a full disk their space

@@ -8,16 +8,16 @@ import numpy as np
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.blobs import Blobs, Int64s
+from ..format.arrays import Int64s
+from ..format.blobs import Blobs
 from ..format.frame import Frame, frame_of
 from ..format.layout import FrameHead
 from ..log.column_group import ColumnGroup, ColumnRows
 from ..log.streams import Stream
-from ..segment.scanner import whole_messages
-from .rewriting import lasting_head
+from ..segment.checksums import whole_messages
+from ..segment.placed_frames import WRONG_BYTES
+from .rewriting import DAMAGED, lasting_heads
 from .staging import Staged
-
-DAMAGED = "a shard's frame is damaged"
 
 
 def groups_of(disk: Disk, staged: Staged, streams: Sequence[Stream], skip: int = 0) -> list[ColumnGroup]:
@@ -46,21 +46,19 @@ def check_payloads(disk: Disk, staged: Staged) -> None:
 
 def _frames(disk: Disk, staged: Staged) -> Iterator[tuple[Frame, memoryview]]:
     """The frames of a shard with their payloads."""
-    index, path = staged.index, staged.path
+    path = staged.path
     try:
         file = disk.open(path)
     except FileNotFoundError:
         raise StoreCorrupt("a committed shard is missing", path, 0) from None
     try:
-        places = zip(index.footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True)
-        for position, size, known in places:
-            header, columns = lasting_head(file, path, position, size, known)
+        for header, columns in lasting_heads(file, path, staged.index):
             frame = frame_of(FrameHead(header, columns, 0))
             if frame is None:
-                raise StoreCorrupt(DAMAGED, path, position)
-            payload = memoryview(file.read(position + size, header.payload_bytes))
+                raise StoreCorrupt(DAMAGED, path, header.position)
+            payload = memoryview(file.read(frame.payload_start, header.payload_bytes))
             if whole_messages(frame, payload) < header.count:
-                raise StoreCorrupt("a message's bytes do not match their checksum", path, position)
+                raise StoreCorrupt(WRONG_BYTES, path, header.position)
             yield frame, payload
     finally:
         file.close()

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.log_file import LogFile
 from ..device.write_behind import WriteBehind
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s, Uint16s, Uint32s
 from ..format.dues import NO_DUES, DueRange
 from ..format.footer import FooterData
 from ..format.layout import (
@@ -29,8 +29,8 @@ from ..format.shard import ShardIndex
 from ..segment.sealing import Behind, FooterNames
 from .writer import lasting_sum, length_bytes
 
-Int64s = npt.NDArray[np.int64]
 Mark = tuple[int, int]
+DAMAGED = "a shard's frame is damaged"
 _LOW_BITS = np.arange(1 << 16, dtype=np.uint16)  # of 0, 1, 2 ..; sums wrap modulo 65,536
 
 
@@ -54,21 +54,24 @@ class Place(NamedTuple):
     behind: Behind | None = None
 
 
-def lasting_head(file: LogFile, path: Path, position: int, size: int, known: int) -> tuple[FrameHeader, bytes]:
-    """A frame's header and columns, of which what lasts is whole. Raises StoreCorrupt."""
-    raw = file.read(position, size)
-    header = read_frame_header(raw, 0)
-    if header is None or len(raw) != size or header.header_bytes != size:
-        raise StoreCorrupt("a shard's frame is damaged", path, position)
-    columns = raw[FRAME_HEADER_BYTES:]
-    if lasting_sum(header, columns) != known:
-        raise StoreCorrupt("a shard's frame is damaged", path, position)
-    return header, columns
+def lasting_heads(file: LogFile, path: Path, index: ShardIndex) -> Iterator[tuple[FrameHeader, bytes]]:
+    """Header and columns of each frame of a shard. What lasts of them is whole. Raises StoreCorrupt.
+
+    The rest is another lane's or a lost attempt's, so neither the chain nor the head's own checksum tells anything.
+    """
+    places = zip(index.footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True)
+    for position, size, known in places:
+        raw = file.read(position, size)
+        header = read_frame_header(raw, 0)
+        if header is None or len(raw) != size or header.header_bytes != size:
+            raise StoreCorrupt(DAMAGED, path, position)
+        columns = raw[FRAME_HEADER_BYTES:]
+        if lasting_sum(header, columns) != known:
+            raise StoreCorrupt(DAMAGED, path, position)
+        yield header, columns
 
 
-def write_segment(
-    disk: Disk, path: Path, index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32]
-) -> SealRecord:
+def write_segment(disk: Disk, path: Path, index: ShardIndex, place: Place, numbers: Uint32s) -> SealRecord:
     """Write what makes a shard's file the segment at `place`, and force it. Its seal record.
 
     `numbers` (streams of the shard,): their numbers in the lane. What an earlier attempt has written is written again.
@@ -78,10 +81,10 @@ def write_segment(
     try:
         chain = place.header.chain
         behind = WriteBehind(file)
-        for position, header, before, columns in _frames(file, path, index, numbers, place.firsts[numbers]):
+        for header, before, columns in _frames(file, path, index, numbers, place.firsts[numbers]):
             head, chain = placed(header, place, chain).seal(columns)
-            file.write([head if columns != before else head[:FRAME_HEADER_BYTES]], position)
-            behind.reached(position + header.header_bytes)
+            file.write([head if columns != before else head[:FRAME_HEADER_BYTES]], header.position)
+            behind.reached(header.position + header.header_bytes)
         data = _lane_footer(index, place, numbers, index.counts)
         record = finish_segment(file, place, data, index.data_end, chain)
         file.force()
@@ -90,7 +93,7 @@ def write_segment(
         file.close()
 
 
-def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: npt.NDArray[np.uint32], firsts: Int64s) -> None:
+def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: Uint32s, firsts: Int64s) -> None:
     """Write and force the columns of a shard's frames, as they are if its streams go on at `firsts`, (streams,).
 
     `write_segment` then writes headers alone, of 100 bytes a frame in place of some 10 a message. Where the streams go
@@ -99,19 +102,19 @@ def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: npt.NDArray[
     file = disk.open(path)
     try:
         behind = WriteBehind(file)
-        for position, header, before, columns in _frames(file, path, index, numbers, firsts):
+        for header, before, columns in _frames(file, path, index, numbers, firsts):
             if columns != before:
-                file.write([header.seal(columns)[0]], position)
-            behind.reached(position + header.header_bytes)
+                file.write([header.seal(columns)[0]], header.position)
+            behind.reached(header.position + header.header_bytes)
         file.force()
     finally:
         file.close()
 
 
 def _frames(
-    file: LogFile, path: Path, index: ShardIndex, numbers: npt.NDArray[np.uint32], firsts: Int64s
-) -> Iterator[tuple[int, FrameHeader, bytes, bytes]]:
-    """Of each frame of a shard: position, header, columns as they are, and as they should be. Raises StoreCorrupt."""
+    file: LogFile, path: Path, index: ShardIndex, numbers: Uint32s, firsts: Int64s
+) -> Iterator[tuple[FrameHeader, bytes, bytes]]:
+    """Of each frame of a shard: header, columns as they are, and as they should be. Raises StoreCorrupt."""
     footer, counts = index.footer, index.counts
     of_entry = np.empty(index.rows, np.uint32)
     lows = np.empty(index.rows, np.uint16)
@@ -119,11 +122,9 @@ def _frames(
     of_entry[entries] = numbers.repeat(counts)
     begins = firsts - footer.start[:-1]
     lows[entries] = begins.astype(np.uint16).repeat(counts) + np.resize(_LOW_BITS, index.rows)
-    places = zip(footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True)
-    for position, size, known in places:
-        header, columns = lasting_head(file, path, position, size, known)
+    for header, columns in lasting_heads(file, path, index):
         part = slice(header.first_entry, header.first_entry + header.count)
-        yield position, header, columns, _columns(columns, of_entry[part], lows[part], length_bytes(header.flags))
+        yield header, columns, _columns(columns, of_entry[part], lows[part], length_bytes(header.flags))
 
 
 def placed(header: FrameHeader, place: Place, chain: int) -> FrameHeader:
@@ -135,14 +136,14 @@ def placed(header: FrameHeader, place: Place, chain: int) -> FrameHeader:
     )
 
 
-def _columns(columns: bytes, numbers: npt.NDArray[np.uint32], lows: npt.NDArray[np.uint16], length_size: int) -> bytes:
+def _columns(columns: bytes, numbers: Uint32s, lows: Uint16s, length_size: int) -> bytes:
     """A frame's columns with other stream numbers and offsets."""
     count = len(numbers)
     at = (4 + length_size) * count
     return b"".join([numbers.tobytes(), columns[4 * count : at], lows.tobytes(), columns[at + 2 * count :]])
 
 
-def _lane_footer(index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32], counts: Int64s) -> FooterData:
+def _lane_footer(index: ShardIndex, place: Place, numbers: Uint32s, counts: Int64s) -> FooterData:
     """The shard's footer, with the lane's numbers of its streams."""
     footer = index.footer
     entries = footer.entries
@@ -157,9 +158,9 @@ def _lane_footer(index: ShardIndex, place: Place, numbers: npt.NDArray[np.uint32
 
 
 def lane_footer(
-    place: Place, there: npt.NDArray[np.uint32], counts: Int64s, entries: npt.NDArray[np.uint32],
-    positions: npt.NDArray[np.uint32], frame_entries: npt.NDArray[np.uint32], times: Int64s,
-    flags: npt.NDArray[np.uint16], dues: DueRange = NO_DUES,
+    place: Place, there: Uint32s, counts: Int64s, entries: Uint32s,
+    positions: Uint32s, frame_entries: Uint32s, times: Int64s,
+    flags: Uint16s, dues: DueRange = NO_DUES,
 ) -> FooterData:  # fmt: skip
     """A footer of a segment with so many messages of the streams that are `there`, ascending: small where it may be."""
     behind, sequence, streams = place.behind, place.header.sequence, len(place.firsts)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.log_file import LogFile
 from ..device.write_behind import WriteBehind
-from ..format.blobs import Blobs, Int64s
-from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, Uint32s, message_checksums
+from ..format.arrays import Int64s, Numbers, Uint32s
+from ..format.blobs import Blobs
+from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, message_checksums
 from ..format.dues import NO_DUES, due_range
 from ..format.footer import FooterData, by_stream
 from ..format.layout import DATA_START, FRAME_HEADER_BYTES, HAS_PAYLOAD_CHECKSUM, WIDE_LENGTHS, FrameHeader, checksum64
@@ -150,7 +150,7 @@ class ShardFile:
     def _footer(self) -> FooterData:
         names, headers = list(self._streams), self._headers
         topics = {topic: index for index, topic in enumerate(dict.fromkeys(topic for topic, _ in names))}
-        numbers: npt.NDArray[np.unsignedinteger] = np.concatenate(self._numbers or [np.zeros(0, np.uint32)])
+        numbers: Numbers = np.concatenate(self._numbers or [np.zeros(0, np.uint32)])
         if len(names) <= 1 << 16:
             numbers = numbers.astype(np.uint16)  # sorted in one pass
         start = np.zeros(len(names) + 1, np.uint32)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from ..format.arrays import Int64s
 from ..format.cursors import Group, bitmap_of, ranges_of
 
-Int64s = npt.NDArray[np.int64]
 MOST = 1 << 63  # larger than any offset
 FEW = 8  # offsets of a stretch at least, on average, to add stretches in place of offsets
 

@@ -7,17 +7,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..delayed.counting import END, DelayedSets, OfQueue
+from ..format.arrays import Bools, Int64s
 from .acked import Acked
 from .cursor import Cursor
 from .in_flight import InFlight, RowState
 from .parts import Parts
 
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 NOTHING = np.empty(0, np.int64)
 
 

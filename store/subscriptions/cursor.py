@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreUnusable
+from ..format.arrays import Int64s
 from ..format.cursors import (
     ATTEMPTS,
     DELETE,
@@ -23,8 +24,6 @@ from ..format.cursors import (
 )
 from .acked import Acked, Attempts
 from .settings import Settings
-
-Int64s = npt.NDArray[np.int64]
 
 
 class StateParts:

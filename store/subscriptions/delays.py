@@ -14,6 +14,7 @@ from ..delayed.messages import due_copies, fetch, first_not_pending
 from ..delayed.pointer import BEHIND_S, FOREVER_S, HELD_UP_S, Pointer
 from ..delayed.topic import DelayedTopic
 from ..errors import StoreUnreadable
+from ..format.arrays import Bools, Int64s
 from ..format.layout import NO_TIME
 from ..read.message import Message
 from .in_flight import NEVER, Places
@@ -21,8 +22,6 @@ from .parts import Parts
 from .redelivery import RETRY_MS
 from .state import State
 
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 LEAST_PRECISION_MS = 10  # with less, a consumer that waits wakes for each message
 LOOKED_AT_S = max(BEHIND_S, HELD_UP_S)  # what is due so soon may be the next look at an index that is behind
 LEAST_S = 0.001  # of a sleep: what is due may be held up by others who do not take it
@@ -31,8 +30,8 @@ LEAST_S = 0.001  # of a sleep: what is due may be held up by others who do not t
 class Left(NamedTuple):
     """Which of some messages (n,) come later, and which never, as they were cancelled."""
 
-    waiting: Mask
-    cancelled: Mask
+    waiting: Bools
+    cancelled: Bools
 
 
 class SubscriptionDelays:
@@ -182,7 +181,7 @@ class SubscriptionDelays:
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
 
-    def are_kept(self, queue_id: int, offsets: Int64s) -> Mask:
+    def are_kept(self, queue_id: int, offsets: Int64s) -> Bools:
         """(n,) which messages of a queue live on as copies, whose segments are gone."""
         topic = self._topic
         if topic is None:

@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreError
+from ..format.arrays import Indexes, Int64s
 from ..format.blobs import ExtraColumns, gathered
 from ..format.extras import Extras
 from ..read.message import Message, MessageBatch, packed_properties
 from .in_flight import Places
 from .parts import Reads
 
-Int64s = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 Copied = Callable[[int, int], Message | None]
 FETCHED = 4096  # places at once
 MOST_BAD = 8  # messages of a call that are looked for one by one: after a broken device all are bad
@@ -147,8 +146,8 @@ class Fetched(NamedTuple):
     """
 
     batches: list[MessageBatch]
-    rows: Rows
-    gone: Rows
+    rows: Indexes
+    gone: Indexes
     looked: int
 
 
@@ -173,7 +172,7 @@ def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: In
 
 def fetch_readable(
     room: Room, fetch: Callable[[Room, Places], Fetched], places: Places, failed: list[StoreError]
-) -> tuple[Fetched, Rows]:
+) -> tuple[Fetched, Indexes]:
     """As `fetch` does, past places that cannot be read: what is found, and the places (n,) that were not.
 
     Their errors are added to `failed`.

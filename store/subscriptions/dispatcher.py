@@ -9,11 +9,11 @@ from functools import partial
 from math import ceil
 
 import numpy as np
-import numpy.typing as npt
 
 from ...index.turns import if_free
 from ..delayed.due_list import Due
 from ..errors import StoreError, again
+from ..format.arrays import Bools, Int64s
 from ..log.request import Request
 from ..read.message import MessageBatch
 from .delays import BadCopies, PlaceList, SubscriptionDelays, are_copies, first_of_each
@@ -26,8 +26,6 @@ from .redelivery import Redelivery
 from .scanner import Scanner
 from .state import State
 
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 NOTED_MESSAGES = 10_000  # that were left out: the log is told of them together
 DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 
@@ -341,7 +339,7 @@ class Dispatcher:
         self._due.add(*self._left_out(due))
         return len(copies[0]) + len(due.offsets) > 0
 
-    def _are_passed(self, queues: Int64s, offsets: Int64s) -> Mask:
+    def _are_passed(self, queues: Int64s, offsets: Int64s) -> Bools:
         """(n,) which messages the scanner will not give out."""
         return ~self._scanner.has_ahead(queues, offsets)
 
@@ -378,7 +376,7 @@ class Dispatcher:
         rows = passed & ~due.cancelled
         return due.queue_ids[rows], due.offsets[rows]
 
-    def _mine(self, queues: Int64s, offsets: Int64s) -> Mask:
+    def _mine(self, queues: Int64s, offsets: Int64s) -> Bools:
         """(n,) which messages are neither acknowledged nor given out nor in a line, each once."""
         return first_of_each(queues, offsets) & ~self.state.have(queues, offsets)
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..format.blobs import Blobs, Int64s
+from ..format.arrays import Bools, Int64s
+from ..format.blobs import Blobs
 
 MOST_KNOWN = 10_000  # sets of properties whose answer is remembered
 MATRIX_BYTES = 1 << 18  # of texts that are sorted at once
-Mask = npt.NDArray[np.bool_]
 
 
 class PropertyFilter:
@@ -46,7 +46,7 @@ class PropertyFilter:
             return False
         return all(name in found and _is_among(found[name], values) for name, values in self._wanted.items())
 
-    def mask(self, properties: Blobs | None, count: int) -> Mask:
+    def mask(self, properties: Blobs | None, count: int) -> Bools:
         """(n,) which of `count` messages are wanted."""
         wanted = np.zeros(count, np.bool_)
         if properties is None:
@@ -62,7 +62,7 @@ class PropertyFilter:
                     wanted[part] = self._answers(data, begins[part], length)
         return wanted
 
-    def _answers(self, data: npt.NDArray[np.uint8], begins: Int64s, length: int) -> Mask:
+    def _answers(self, data: npt.NDArray[np.uint8], begins: Int64s, length: int) -> Bools:
         """(n,) the same for texts of one length."""
         texts = data[begins[:, None] + np.arange(length)]
         distinct, which = np.unique(texts.view(f"V{length}").ravel(), return_inverse=True)

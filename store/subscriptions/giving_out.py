@@ -7,14 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from ..format.arrays import Int64s
 from ..read.message import MessageBatch
 from .delays import SubscriptionDelays
 from .delivery import DeliveryBatch, queue_ids_of, taken
 from .in_flight import NEVER, Places
 from .ordering import Line, Order
 from .state import State
-
-Int64s = npt.NDArray[np.int64]
 
 
 def tried(state: State, batch: MessageBatch, counts: Int64s, first: int) -> tuple[MessageBatch, Int64s, bool]:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-Int64s = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
+from ..format.arrays import Indexes, Int64s
+
 FIRST_ROWS = 64
 BUSY_ROWS = 1024  # a table that many messages go through has so many: dropping rows lets go of the interpreter lock
 NEVER = 1 << 62
@@ -42,7 +42,7 @@ class Places(NamedTuple):
         """How many messages."""
         return len(self.offsets)
 
-    def take(self, rows: Rows | npt.NDArray[np.bool_]) -> Places:
+    def take(self, rows: Indexes | npt.NDArray[np.bool_]) -> Places:
         """Some of them."""
         return Places(*[column[rows] for column in self])
 
@@ -55,7 +55,7 @@ class Places(NamedTuple):
 
 
 class InFlight:
-    """Rows by receipt. One thread at a time.
+    """Indexes by receipt. One thread at a time.
 
     Invariants:
         * receipts ascend, and none is given twice;
@@ -76,7 +76,7 @@ class InFlight:
         self._use(FIRST_ROWS, np.empty(0, np.intp), 0)
         self.next_ms = NEVER
 
-    def _use(self, size: int, kept: Rows, gone: int) -> None:
+    def _use(self, size: int, kept: Indexes, gone: int) -> None:
         """Go on with these rows, of which so many are GONE, and with room for `size`.
 
         One value at a time is read and written through views: that takes a tenth of what numpy takes.
@@ -92,7 +92,7 @@ class InFlight:
         self._owners, self._state_of, self._owner_of = owners, state_of, owner_of
 
     def __len__(self) -> int:
-        """Rows that are not GONE."""
+        """Indexes that are not GONE."""
         return self._rows - self._gone
 
     @property
@@ -101,7 +101,7 @@ class InFlight:
         return self._columns.nbytes + self._states.nbytes + self._owners.nbytes
 
     def count(self, state: int) -> int:
-        """Rows of one state."""
+        """Indexes of one state."""
         return int(np.count_nonzero(self._states[: self._rows] == state))
 
     def add(self, places: Places, deadline_ms: int, owner: int = NOBODY) -> Int64s:
@@ -151,7 +151,7 @@ class InFlight:
         kept = np.flatnonzero(self._states[: self._rows])
         self._use(max(FIRST_ROWS, 2 * len(kept), min(2 * len(self._states), BUSY_ROWS)), kept, 0)
 
-    def find(self, receipts: Int64s) -> Rows:
+    def find(self, receipts: Int64s) -> Indexes:
         """(n,) the row of each receipt, -1 where there is none, or its row is GONE."""
         known = self._columns[0, : self._rows]
         if not self._rows:
@@ -179,26 +179,26 @@ class InFlight:
         self._state_of[row] = RowState.GONE
         self._gone += 1
 
-    def states(self, rows: Rows) -> npt.NDArray[np.uint8]:
+    def states(self, rows: Indexes) -> npt.NDArray[np.uint8]:
         """(n,) the state of each row."""
         return self._states[rows]
 
-    def places(self, rows: Rows) -> Places:
+    def places(self, rows: Indexes) -> Places:
         """The messages of some rows."""
         return Places(*self._columns[1:4, rows])
 
-    def deadlines(self, rows: Rows) -> Int64s:
+    def deadlines(self, rows: Indexes) -> Int64s:
         """(n,) when each row times out, or comes again."""
         found: Int64s = self._columns[4, rows]
         return found
 
-    def receipts(self, rows: Rows) -> Int64s:
+    def receipts(self, rows: Indexes) -> Int64s:
         """(n,) their receipts."""
         found: Int64s = self._columns[0, rows]
         return found
 
-    def remove(self, rows: Rows) -> None:
-        """Rows, each once, are GONE."""
+    def remove(self, rows: Indexes) -> None:
+        """Indexes, each once, are GONE."""
         count = len(rows)
         self._states[rows] = RowState.GONE
         self._gone += count  # no call since the step before: an interrupt finds both or none
@@ -223,8 +223,8 @@ class InFlight:
         self._rows = kept + count
         self.next_ms = min(self.next_ms, deadline_ms)
 
-    def hold(self, rows: Rows, until_ms: int, state: int = RowState.HELD) -> None:
-        """Rows are HELD, or OUT, until another time."""
+    def hold(self, rows: Indexes, until_ms: int, state: int = RowState.HELD) -> None:
+        """Indexes are HELD, or OUT, until another time."""
         self._states[rows] = state
         self._columns[4, rows] = until_ms
         self.next_ms = min(self.next_ms, until_ms)
@@ -269,10 +269,10 @@ class InFlight:
         states[rows] += RowState.LATE - RowState.OUT
         self.next_ms = next_ms
 
-    def rows_of(self, queue_ids: Sequence[int]) -> Rows:
+    def rows_of(self, queue_ids: Sequence[int]) -> Indexes:
         """The rows of some queues that are not GONE."""
         live = self.live()
-        found: Rows = live[np.isin(self._columns[1, live], queue_ids)]
+        found: Indexes = live[np.isin(self._columns[1, live], queue_ids)]
         return found
 
     def offsets_of(self, queue_id: int) -> Int64s:
@@ -291,7 +291,7 @@ class InFlight:
                 found[row] = (int(queues[row]), int(offsets[row])) in known
         return found
 
-    def live(self) -> Rows:
+    def live(self) -> Indexes:
         """The rows that are not GONE."""
         return np.flatnonzero(self._states[: self._rows])
 

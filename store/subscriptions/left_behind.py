@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..errors import StoreError
+from ..format.arrays import Indexes, Int64s
 from ..format.cursors import pack_acks, pack_attempts
 from ..log.request import Request
 from .cursor import Cursor
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .state import State
 
 
-Int64s = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 AGAIN_RECEIPTS = 1024  # of a list of those that come again
 
 
@@ -67,7 +65,7 @@ class LeftBehind:
         """The next look may find something; nobody is woken for it."""
         raise NotImplementedError
 
-    def _rows(self, receipts: Int64s) -> Rows:
+    def _rows(self, receipts: Int64s) -> Indexes:
         """The rows of receipts that a consumer has. Raises StaleReceipt."""
         raise NotImplementedError
 

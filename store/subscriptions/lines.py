@@ -8,14 +8,13 @@ from itertools import chain, repeat
 import numpy as np
 import numpy.typing as npt
 
+from ..format.arrays import Int64s
 from ..format.blobs import ExtraColumns
 from ..read.message import MessageBatch
 from .delivery import Fetched, Room, in_turn, joined, queue_ids_of, taken
 from .in_flight import NOTHING, Places, RowState
 from .ordering import NOT_GIVEN, Line, Order
 from .state import State
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Lines:

@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from ..format.arrays import Int64s
+
 MOST_PARKED = 10_000  # messages that wait for others of their key; more are not read ahead
 NO_LIMIT = 1 << 62
 NOT_GIVEN: Final = 0  # no receipt has this number

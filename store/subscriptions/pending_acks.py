@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError, again
+from ..format.arrays import Int64s
 from ..format.cursors import pack_ones
 from ..log.request import Request, call_in_loop
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
 from .in_flight import Places
-
-Int64s = npt.NDArray[np.int64]
 
 
 class AckRow(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
+from ..format.arrays import Int64s
 from ..format.blobs import Blobs, ExtraColumns, gathered
 from ..read.message import MessageBatch
 from .delivery import Fetched, Room, fetch_readable, in_turn, joined
@@ -16,7 +17,6 @@ from .lines import Lines
 from .settings import Settings
 from .state import State
 
-Int64s = npt.NDArray[np.int64]
 RETRY_MS = 1000  # a message that cannot be fetched, or not be moved, comes again so much later
 MOVED_MESSAGES = 4096  # by one append
 MOVED_BYTES = 4 << 20

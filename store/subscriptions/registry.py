@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...index.turns import if_free
 from ..delayed.counting import DelayedSets
 from ..errors import StoreCorrupt, StoreUnreadable
+from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
@@ -28,8 +29,6 @@ from .parts import Parts
 from .settings import Settings, Start, check_dead_letters, check_settings, check_start, check_subscription, offsets_of
 from .state import State
 from .subscription import Subscription
-
-Int64s = npt.NDArray[np.int64]
 
 
 class SubscriptionInfo(NamedTuple):

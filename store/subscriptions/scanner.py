@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreError
+from ..format.arrays import Bools, Int64s
 from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
 from ..read.message import MessageBatch
@@ -20,8 +20,6 @@ from .news import FEW_QUEUES, ReadyQueues
 from .read_ahead import Chunk
 from .state import State
 
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the others for those that follow
 AHEAD_BYTES = 256 << 10
 HELD_BYTES = 8 << 20  # of what was read ahead; then only what is asked for is read
@@ -77,17 +75,17 @@ class Scanner:
         chunk = self._chunks.get(queue_id)
         return self.position(queue_id) >= offset and (chunk is None or int(chunk.batch.offsets[chunk.begin]) >= offset)
 
-    def are_wanted(self, batch: MessageBatch) -> Mask:
+    def are_wanted(self, batch: MessageBatch) -> Bools:
         """(n,) which messages the filter lets pass."""
         if self._wanted is None:
             return np.ones(len(batch), np.bool_)
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
         return self._wanted.mask(None if extras is None else extras.properties, len(batch))
 
-    def has_ahead(self, queues: Int64s, offsets: Int64s) -> Mask:
+    def has_ahead(self, queues: Int64s, offsets: Int64s) -> Bools:
         """(n,) to which places the scanner will come, or has read them and not given them out."""
         known = queues.tolist()
-        ahead: Mask = offsets >= np.array([self._read_at.get(queue_id, 0) for queue_id in known], np.int64)
+        ahead: Bools = offsets >= np.array([self._read_at.get(queue_id, 0) for queue_id in known], np.int64)
         bounds = self._parts.reads.queue_bounds  # what is before the first message lives on as copies alone
         for queue_id in np.unique(queues[ahead]).tolist():
             ahead &= (queues != queue_id) | (offsets >= bounds(self._topic, queue_id)[0])
@@ -365,7 +363,7 @@ class Scanner:
 
     def _kept(
         self, queue_id: int, acked: Acked, at: int, batch: MessageBatch, extras: ExtraColumns | None, left: Left | None
-    ) -> Mask:
+    ) -> Bools:
         """(n,) which messages go out. The others are acknowledged, are so now, or come later."""
         offsets = batch.offsets
         kept = ~acked.are_in(offsets)

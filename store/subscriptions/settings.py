@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import InvalidMessage, InvalidTopic, OffsetOutOfRange, StaleReceipt, shown
+from ..format.arrays import Int64s
 from ..log.streams import check_name
 from .delivery import Delivery
 from .parts import Parts
@@ -22,7 +22,6 @@ Start: TypeAlias = "Literal['earliest', 'latest'] | int | Mapping[int, int]"
 Filter: TypeAlias = "Mapping[str, Iterable[str]]"
 MOST_MS = 1 << 50
 _ALWAYS_GIVEN = ("mode", "order_by", "filter")
-Int64s = npt.NDArray[np.int64]
 SHOWN_RECEIPTS = 3
 FEW = 64  # messages that are given out as objects, and not as columns first
 MOST_MESSAGES = 1 << 20

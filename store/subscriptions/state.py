@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ...index.turns import if_free, let_pass
 from ..errors import StoreError
+from ..format.arrays import Indexes, Int64s
 from ..format.cursors import Mark, pack_acks, pack_delete, pack_ones, pack_state
 from ..format.cursors import State as CursorState
 from ..log.ticket import Ticket
@@ -29,9 +30,6 @@ from .ordering import Order
 from .parts import Parts
 from .pending_acks import AckColumns, AckRow, AckTicket
 from .settings import Settings, stale
-
-Int64s = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 
 
 class State(LeftBehind):
@@ -234,7 +232,7 @@ class State(LeftBehind):
             self.table.remove(rows)
         return life, groups
 
-    def _rows(self, receipts: Int64s) -> Rows:
+    def _rows(self, receipts: Int64s) -> Indexes:
         """The rows of receipts, each once, but for those of removed messages.
 
         Raises StaleReceipt if a consumer does not have one of them.

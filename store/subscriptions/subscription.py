@@ -39,7 +39,6 @@ from .settings import (
 if TYPE_CHECKING:
     from .registry import Shared
 
-Int64s = npt.NDArray[np.int64]
 MAX_BYTES = 16 << 20
 VISIBILITY_MS = 30_000
 TURNS = 20  # of a coroutine whose loop finds that a thread receives

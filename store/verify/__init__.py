@@ -6,5 +6,5 @@ Begin with `folder`, which checks all of a store, and `lane`.
     the whole lane      listing, marks, refusal
     bulk commits        waiting
     what was found      report
-    describing it       inspect
+    describing it       inspect, described
 """

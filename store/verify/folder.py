@@ -24,16 +24,7 @@ from .waiting import check_waiting
 
 
 def verify_folder(path: str | Path, progress: Progress | None = None) -> VerifyReport:
-    """Read all of a closed store and check it. It changes no file but LOCK, and reports damage without raising.
-
-    Args:
-        path: the folder of the store.
-        progress: called now and then with (bytes checked, bytes in all).
-
-    Raises:
-        StoreUnusable: the folder is not a store, or the store has another format version.
-        StoreLocked: the store is open.
-    """
+    """Read all of a closed store and check it: see `api.beside.verify_folder`. Raises StoreLocked if it is open."""
     folder, disk = fixed_path(path), ReadingDisk()
     with looking_at(disk, folder):
         findings = Findings(progress)

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
 from ..format.applied import MAX_ENTRY_BYTES, MOST_BYTES, unpack_applied
+from ..format.arrays import Int64s
 from ..format.footer import Footer, names_in
-from ..format.layout import GONE_TOPIC, LOST_ENTRY, SEALED, UNDECODABLE
+from ..format.footer_data import begins_at
+from ..format.layout import GONE_TOPIC, LOST_ENTRY, UNDECODABLE
 from ..format.records import NOT_TRIMMED, Trimmed
-from ..recovery.placement import NO_OFFSET
+from ..read.scan import row_numbers, row_offsets
+from ..segment.files import SegmentFile
 from .frames import FrameWalk
-from .listing import LaneNames, SegmentFile
+from .listing import LaneNames
 from .report import Findings
 
 
 def sound_footer(data: LogFile, file: SegmentFile, lane: LaneNames, findings: Findings) -> Footer | None:
     """The footer, if the segment has one and all of it is sound; what is not is noted. Raises OSError."""
     record = file.record
-    if record is None or record.state != SEALED:
+    if record is None or not file.is_sealed:
         return None
     try:
         data.read(record.footer_position, min(record.footer_bytes, data.size()))  # so a bad sector is an OSError
@@ -47,7 +49,7 @@ def disagreements(
     entry_count: int,
     named: list[tuple[str, int]],
     names: list[tuple[str, int]] | None,
-    next_offsets: npt.NDArray[np.int64] | None,
+    next_offsets: Int64s | None,
     trimmed: Trimmed,
 ) -> Iterator[str]:
     """What a sound footer says otherwise than the frames.
@@ -68,7 +70,7 @@ def disagreements(
         yield "the footer's delivery times do not agree with the frames"
     if names is not None and _names_disagree(footer, named, names):
         yield "the footer's streams do not agree with the frames"
-    if next_offsets is not None and _offsets_disagree(footer, next_offsets):
+    if next_offsets is not None and not begins_at(footer.numbers, footer.first, next_offsets, is_full=footer.is_full):
         yield "the footer's first offsets do not follow the segment before"
     if _trimmed_are_missing(footer, trimmed, named):
         yield "the footer's trimmed streams do not agree with the records"
@@ -87,17 +89,6 @@ def _names_disagree(footer: Footer, named: list[tuple[str, int]], names: list[tu
         )
     rows = zip(footer.numbers.tolist(), names_in(footer), strict=True)
     return any(number < len(names) and names[number] != name for number, name in rows)
-
-
-def _offsets_disagree(footer: Footer, next_offsets: npt.NDArray[np.int64]) -> bool:
-    """Do streams not begin where the segment before has ended them?"""
-    numbers = footer.numbers
-    if footer.is_full and len(next_offsets) > len(numbers):
-        return True
-    before = np.zeros(len(numbers), np.int64)
-    known = numbers < len(next_offsets)
-    before[known] = next_offsets[numbers[known]]
-    return bool(((footer.first != before) & (before != NO_OFFSET)).any())
 
 
 def _applied_are_missing(footer: Footer, walk: FrameWalk) -> bool:
@@ -131,11 +122,9 @@ def _entries_disagree(footer: Footer, walk: FrameWalk, entry_count: int) -> bool
         if part.stop > entry_count:
             return True
         stream_of[part], low_of[part], unseen[part] = numbers, lows, good
-    start = footer.start.astype(np.int64)
-    numbers = footer.numbers.astype(np.int64).repeat(np.diff(start))
-    offsets = np.repeat(footer.first.astype(np.int64) - start[:-1], np.diff(start)) + np.arange(len(numbers))
     kept = footer.entries != LOST_ENTRY
-    entries, numbers, lows = footer.entries[kept].astype(np.int64), numbers[kept], offsets[kept] & 0xFFFF
+    entries = footer.entries[kept].astype(np.int64)
+    numbers, lows = row_numbers(footer)[kept], row_offsets(footer)[kept] & 0xFFFF
     if np.any(entries >= entry_count) or np.any((np.diff(entries) <= 0) & (np.diff(numbers) == 0)):
         return True
     unseen[entries] = False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ..format.applied import Applied, AppliedRecord
+from ..format.arrays import Bools, Int64s
 from ..format.dues import NO_DUES
 from ..format.footer import Footer, names_in
 from ..format.frame import Frame
@@ -22,8 +22,9 @@ from ..format.layout import (
     read_frame_header,
 )
 from ..format.records import RECORDS_TOPIC, Low, Record, add_low
-from ..segment.evidence import ends_by_trace, is_end
-from ..segment.scanner import ChunkReader, FrameScanner, Scanned, good_messages, records_in
+from ..segment.checksums import good_messages
+from ..segment.evidence import is_end
+from ..segment.scanner import ChunkReader, FrameScanner, Scanned, records_in
 from .marks import LaneFrames
 from .report import Findings, differ
 
@@ -49,9 +50,9 @@ class FrameWalk:
         self._findings = findings
         self.headers: list[FrameHeader] = []
         self.dues = NO_DUES  # the range of their delivery times
-        self.numbers: list[npt.NDArray[np.int64]] = []
-        self.lows: list[npt.NDArray[np.int64]] = []
-        self.good: list[npt.NDArray[np.bool_]] = []
+        self.numbers: list[Int64s] = []
+        self.lows: list[Int64s] = []
+        self.good: list[Bools] = []
         self.trimmed: dict[int, Low] = {}  # as their records say
         self.applied: list[Applied] = []
         self._records = next((at for at, name in enumerate(names or ()) if name[0] == RECORDS_TOPIC), None)
@@ -60,7 +61,7 @@ class FrameWalk:
         # Behind a damaged header, which is noted already, the frames are looked at as behind one that was rebuilt.
         rebuilt = SegmentHeader(lane.number, b"", self.file.sequence, 0, REBUILT_MS, 0)
         self.scanner = FrameScanner.behind(reader, self.file.header or rebuilt)
-        self._listed: npt.NDArray[np.bool_] | None = None
+        self._listed: Bools | None = None
         if footer is not None and self.file.record is not None:
             self._listed = np.zeros(self.file.record.entries, np.bool_)
             entries = footer.entries.astype(np.int64)
@@ -94,10 +95,7 @@ class FrameWalk:
         record, scanner, lane = self.file.record, self.scanner, self.lane
         following = next((file.header for file in lane.used[self.index + 1 :] if file.header is not None), None)
         is_outlasted = lane.mark > (self.file.sequence, begin)
-        has_trace = self.file.trace and following is None and not is_outlasted
-        if is_end(scanner.chain, record, following, is_outlasted=is_outlasted) or (
-            has_trace and ends_by_trace(self.file.trace, scanner)
-        ):
+        if is_end(scanner, record, self.file.trace, following, is_outlasted=is_outlasted):
             if record is not None:
                 self._check_padding(begin, record.data_end)
             return False
@@ -115,7 +113,7 @@ class FrameWalk:
         if resumed is None:
             self.ended = False
             return False
-        scanner.position, scanner.chain = resumed.position, resumed.chain
+        scanner.resume(resumed)
         self.next_entry = resumed.first_entry
         return True
 
@@ -160,7 +158,7 @@ class FrameWalk:
         self._findings.report.messages += int(np.count_nonzero(good[:kept])) - records
         return goes_on
 
-    def _note_records(self, found: Scanned, good: npt.NDArray[np.bool_]) -> int:
+    def _note_records(self, found: Scanned, good: Bools) -> int:
         """Take what the records in a frame say; how many there are."""
         if self._records is None:
             return 0
@@ -184,7 +182,7 @@ class FrameWalk:
         if checksum64(found.payload) != found.frame.header.payload_checksum:
             self._damage("a frame's payloads do not match their checksum", found.frame.payload_start)
 
-    def _is_listed(self, first_entry: int, count: int) -> npt.NDArray[np.bool_]:
+    def _is_listed(self, first_entry: int, count: int) -> Bools:
         """False for messages that the footer leaves out, as a repair makes it."""
         listed = np.ones(count, np.bool_)
         if self._listed is not None:

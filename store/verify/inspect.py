@@ -4,50 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ...cache import plan_memory
 from ..device.disk import Disk, ReadingDisk
 from ..device.folder import fixed_path, looking_at, read_header
 from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import Footer
 from ..format.frame import Frame
 from ..format.hidden import is_hidden
 from ..format.layout import (
     BLOCK_BYTES,
-    FORMAT_VERSION,
     GONE_TOPIC,
-    LOST_ENTRY,
-    SEALED,
-    SealRecord,
     SegmentHeader,
     align_up,
-    read_frame_header,
 )
 from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Low, Record, add_low, add_trimmed
 from ..format.store_files import StoreHeader
 from ..segment.evidence import LANE_IS_MISSING
-from ..segment.scanner import ChunkReader, FrameScanner, records_in
-from .listing import LaneNames, Listing, SegmentFile
+from ..segment.files import SegmentFile
+from ..segment.scanner import FrameScanner, PieceReader, records_in
+from .described import Row, Totals, describe_sealed, description, segment_row
+from .listing import LaneNames, Listing
 from .marks import LaneFrames
 from .refusal import refusal
 from .report import Damage
-
-TOPICS_SHOWN = 20
-_Row = dict[str, Any]
-
-
-class _HeadReader(ChunkReader):
-    """Reads what is asked for and nothing ahead: frame heads are small and far apart."""
-
-    def view(self, position: int, size: int) -> memoryview:
-        return memoryview(self.file.read(position, max(0, min(size, self.size_bytes - position))))
 
 
 class _LaneQueues:
@@ -108,7 +92,7 @@ class _LaneQueues:
             self._first[number] = max(0, self._first[number])
             self._next[number] = max(0, self._next[number]) + count
 
-    def rows(self) -> list[_Row]:
+    def rows(self) -> list[Row]:
         """JSON-ready; None for what can't be known."""
         return [
             {
@@ -128,33 +112,14 @@ class _LaneQueues:
         return _known_of(self._next, number)
 
 
-def _known_of(column: npt.NDArray[np.int64], number: int) -> int | None:
+def _known_of(column: Int64s, number: int) -> int | None:
     return int(column[number]) if number < len(column) and column[number] >= 0 else None
 
 
-def inspect_folder(path: str | Path) -> dict[str, Any]:
-    """Describe a closed store, ready for JSON. It changes no file but LOCK, and checks no payload.
+def inspect_folder(path: str | Path) -> Row:
+    """Describe a closed store: `api.beside.inspect_folder` says how, and what it raises. It changes no file but LOCK.
 
-    A figure that damage hides is None; `verify_folder` finds all damage. Messages that a repair gave up are not
-    counted. The figures of a crashed store's unsealed segments come from frame headers and include a torn tail.
-
-    Returns a dict:
-        store_id (hex), format_version.
-        verdict: "healthy"; "damaged": the store opens, and reads of damaged messages raise StoreCorrupt; or "needs
-            repair": `MessageStore.open` raises StoreCorrupt.
-        lanes: for each its `lane` number and its `segments`: `file`, `sequence`, `state`, `capacity_bytes`, `data_end`
-            (bytes), `entries` (messages), `frames`, `streams` (queues with messages in it), `time_min_ms` and
-            `time_max_ms` (since the epoch), `footer_bytes`, `problem`. `entries` has records of the store's own, too.
-        totals: `messages` (trimmed ones as well, until their segment is removed), `payload_bytes`, `disk_bytes`.
-        streams: the number of queues. topics: the first 20.
-        queues: for each `topic`, `queue`, `first`, `next_offset`.
-        problems: for each `what`, `file`, `position` (bytes).
-        memory_plan: the sizes, in bytes, of a store with default settings on this machine now.
-
-    Raises:
-        StoreUnusable: the folder is not a store, or the store has another format version.
-        StoreLocked: the store is open.
-        StoreCorrupt: the file STORE is damaged.
+    Raises StoreLocked if the store is open.
     """
     folder, disk = fixed_path(path), ReadingDisk()
     with looking_at(disk, folder):
@@ -163,11 +128,11 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
         return _describe(disk, folder, header)
 
 
-def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
-    lanes: list[_Row] = []
-    queues: list[_Row] = []
+def _describe(disk: Disk, folder: Path, header: StoreHeader) -> Row:
+    lanes: dict[int, list[Row]] = {}
+    queues: list[Row] = []
     topics: dict[str, None] = {}
-    totals: dict[str, int | None] = {"messages": 0, "payload_bytes": 0, "disk_bytes": 0}
+    totals = Totals()
     problems: list[Damage] = []
     opens = True
     for lane in range(header.lanes):
@@ -177,12 +142,12 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
         segments = [file._replace(is_spare=file.sequence not in used) for file in frames.files]
         missing = list(_missing(disk, listing, segments))
         if missing:
-            totals["messages"] = totals["payload_bytes"] = None
+            totals.add(messages=None, payload_bytes=None)
         newest = max((file.sequence for file in segments if file.record is not None), default=0)
-        rows = [
+        lanes[lane] = [
             _segment(disk, file, found, totals, is_sealed_behind=file.sequence < newest) for file in segments
         ]  # fmt: skip
-        damages = [*missing, *(row["problem"] for row in rows if row["problem"] is not None)]
+        damages = [*missing, *(row["problem"] for row in lanes[lane] if row["problem"] is not None)]
         is_there = listing.folder.name in disk.list(folder)
         refused = refusal(listing.folder, lane, header.store_id) if is_there else missing[0]
         opens = opens and refused is None
@@ -190,23 +155,10 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> dict[str, Any]:
             damages.append(refused)
         found.known = found.known and not damages
         problems += damages
-        for row in rows:
-            row["problem"] = str(row["problem"]) if row["problem"] is not None else None
-        lanes.append({"lane": lane, "segments": rows})
         queues += found.rows()
         topics.update(dict.fromkeys(topic for _, (topic, _) in sorted(found.names.items())))
-    return {
-        "store_id": header.store_id.hex(),
-        "format_version": FORMAT_VERSION,
-        "verdict": "needs repair" if not opens else "damaged" if problems else "healthy",
-        "lanes": lanes,
-        "totals": totals,
-        "streams": len(queues),
-        "topics": list(topics)[:TOPICS_SHOWN],
-        "queues": sorted(queues, key=lambda row: (row["topic"], row["queue"])),
-        "problems": [asdict(problem) for problem in problems],
-        "memory_plan": plan_memory().as_dict(),
-    }
+    verdict = "needs repair" if not opens else "damaged" if problems else "healthy"
+    return description(header.store_id, verdict, lanes, totals, queues, list(topics), problems)
 
 
 def _missing(disk: Disk, listing: Listing, segments: Sequence[SegmentFile]) -> Iterator[Damage]:
@@ -220,49 +172,38 @@ def _missing(disk: Disk, listing: Listing, segments: Sequence[SegmentFile]) -> I
 
 
 def _segment(
-    disk: Disk, file: SegmentFile, queues: _LaneQueues, totals: dict[str, int | None], *, is_sealed_behind: bool
-) -> _Row:
+    disk: Disk, file: SegmentFile, queues: _LaneQueues, totals: Totals, *, is_sealed_behind: bool
+) -> Row:  # fmt: skip
     """A segment's row, its `problem` still a Damage; what it holds is added to `totals` and `queues`."""
-    header, record = file.header, file.record
-    row: _Row = {
-        "file": str(Path(file.path.parent.name) / file.path.name),
-        "sequence": file.sequence,
-        "state": file.state,
-        "capacity_bytes": header.capacity_bytes if header is not None else file.size_bytes,
-        "data_end": record.data_end if header is not None and record is not None else None,
-        "entries": record.entries if header is not None and record is not None else None,
-        "frames": None,
-        "streams": None,
-        "time_min_ms": None,
-        "time_max_ms": None,
-        "footer_bytes": record.footer_bytes if header is not None and record is not None else 0,
-        "problem": None,
-    }
+    header = file.header
+    capacity = file.size_bytes if header is None else header.capacity_bytes
+    row = segment_row(file.path, file.sequence, file.state, capacity, None if header is None else file.record)
     payload_bytes: int | None = 0
     messages: int | None = 0
     if header is not None:
         payload_bytes, messages = _content(disk, file, header, row, queues)
         # Segments are sealed in order, so a later record vouches for this one's.
-        if record is None and (file.trace or is_sealed_behind):
+        if file.record is None and (file.trace or is_sealed_behind):
             row["problem"] = Damage("the segment's seal record is damaged", str(file.path), BLOCK_BYTES)
     elif not file.is_spare:
         row["problem"] = Damage(file.why_unknown, str(file.path), 0)
         payload_bytes = messages = None
-    for name, value in (("messages", messages), ("payload_bytes", payload_bytes), ("disk_bytes", file.size_bytes)):
-        before = totals[name]
-        totals[name] = None if before is None or value is None else before + value
+    totals.add(messages=messages, payload_bytes=payload_bytes, disk_bytes=file.size_bytes)
     return row
 
 
 def _content(
-    disk: Disk, file: SegmentFile, header: SegmentHeader, row: _Row, queues: _LaneQueues
+    disk: Disk, file: SegmentFile, header: SegmentHeader, row: Row, queues: _LaneQueues
 ) -> tuple[int | None, int | None]:
     """Payload bytes and messages of a segment in use; None for what can't be known."""
     data = disk.open(file.path)
     try:
-        if file.record is None or file.record.state != SEALED:
+        if file.record is None or not file.is_sealed:
             return _walked(data, file, header, row, queues)
-        return _sealed(data, file, file.record, row, queues)
+        footer = Footer(data, str(file.path), file.record)
+        footer.check_entries()
+        queues.seal(footer)
+        return describe_sealed(row, footer, file.record, queues.records, data.read, file.path)
     except StoreCorrupt as error:
         row["problem"] = Damage(error.what, error.file, error.position)
         return None, None
@@ -270,41 +211,15 @@ def _content(
         data.close()
 
 
-def _sealed(
-    data: LogFile, file: SegmentFile, record: SealRecord, row: _Row, queues: _LaneQueues
-) -> tuple[int | None, int | None]:
-    """A sealed segment by its footer; the payload bytes by the frames' fixed headers."""
-    footer = Footer(data, str(file.path), record)
-    footer.check_entries()
-    queues.seal(footer)
-    row["frames"] = len(footer.frame_position)
-    counts = np.diff(footer.start.astype(np.int64))
-    at = -1 if queues.records is None else footer.row_of(queues.records)
-    records = int(counts[at]) if at >= 0 else 0
-    row["streams"] = int(np.count_nonzero(counts)) - (records > 0)
-    if len(footer.frame_position):
-        row["time_min_ms"], row["time_max_ms"] = footer.time_min_ms, footer.time_max_ms
-    payload_bytes: int | None = 0
-    for position in footer.frame_position.tolist():
-        frame = read_frame_header(data.read(position, 128), 0)
-        if frame is None or frame.position != position or payload_bytes is None:
-            payload_bytes = None
-            row["problem"] = row["problem"] or Damage("a frame's header is damaged", str(file.path), position)
-        else:
-            payload_bytes += min(frame.end, record.data_end) - position - frame.header_bytes
-    return payload_bytes, int(np.count_nonzero(footer.entries != LOST_ENTRY)) - records
-
-
 def _walked(
-    data: LogFile, file: SegmentFile, header: SegmentHeader, row: _Row, queues: _LaneQueues
+    data: LogFile, file: SegmentFile, header: SegmentHeader, row: Row, queues: _LaneQueues
 ) -> tuple[int | None, int | None]:
     """An open or closed segment by its frames' heads, along their chain."""
-    reader = _HeadReader(data, file.log_bytes)
-    scanner = FrameScanner.behind(reader, header)
+    scanner = FrameScanner.behind(PieceReader(data, file.log_bytes), header)
     times: list[int] = []
     messages: Counter[int] = Counter()
     payload_bytes = entries = 0
-    for frame in _heads(scanner):
+    while (frame := scanner.next_frame()) is not None:
         for number, topic, queue_id in frame.definitions():
             queues.name(number, (topic, queue_id))
         times.append(frame.header.time_ms)
@@ -312,7 +227,6 @@ def _walked(
         _note_records(data, frame, queues)
         payload_bytes += frame.header.payload_bytes
         entries += frame.header.count
-    reader.close()
     if file.record is None:
         row["data_end"], row["entries"] = scanner.position, entries
     elif align_up(scanner.position) < file.record.data_end or entries != file.record.entries:
@@ -336,16 +250,3 @@ def _note_records(data: LogFile, frame: Frame, queues: _LaneQueues) -> None:
         record = Record.unpack(content)
         if record is not None:
             add_low(queues.trimmed, record.number, record.effect)
-
-
-def _heads(scanner: FrameScanner) -> Iterator[Frame]:
-    """The frames along the chain by their heads alone."""
-    while True:
-        for position in dict.fromkeys((scanner.position, align_up(scanner.position))):
-            frame = scanner.frame_at(position)
-            if frame is not None and frame.header.chain == scanner.chain:
-                break
-        else:
-            return
-        scanner.position, scanner.chain = frame.header.end, frame.head.checksum
-        yield frame

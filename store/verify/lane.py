@@ -5,21 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.lane_start import read_compacted
 from ..errors import StoreCorrupt
+from ..format.arrays import Int64s
 from ..format.footer import Footer, names_in
 from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
 from ..format.records import Low, add_trimmed
 from ..format.store_files import COMPACTED_FILE
 from ..recovery.placement import NO_OFFSET
+from ..segment.files import SegmentFile
 from ..segment.groups import grown
 from ..segment.scanner import ChunkReader
 from .footer import disagreements, sound_footer
 from .frames import FrameWalk
-from .listing import LaneNames, SegmentFile
+from .listing import LaneNames
 from .marks import LaneFrames
 from .refusal import refusal
 from .report import Findings, differ
@@ -44,7 +45,7 @@ class LaneCheck:
         begins = bool(self.used) and self.used[0].sequence == 1
         self.chain: int | None = 0 if begins else None
         self.names: list[tuple[str, int]] | None = [] if begins else None
-        self.next_offsets: npt.NDArray[np.int64] | None = np.zeros(0, np.int64) if begins else None
+        self.next_offsets: Int64s | None = np.zeros(0, np.int64) if begins else None
         self.trimmed: dict[int, Low] = {}  # of the trimmed streams, as far as they are known
         self.since: dict[int, Low] = {}  # the same, by the records behind the newest full footer
 

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..device.disk import Disk
 from ..device.lane_start import FoundStart, read_start
+from ..format.arrays import Uint32s
 from ..format.footer import Footer, names_in
-from ..format.layout import (
-    BLOCK_BYTES,
-    DATA_START,
-    SEALED,
-    SEGMENT_SUFFIX,
-    START_FILE,
-    SealRecord,
-    SegmentHeader,
-    segment_name,
-)
+from ..format.layout import START_FILE, segment_name
 from ..segment.evidence import (
     HEAD_BYTES,
     SEGMENT_IS_MISSING,
@@ -31,63 +21,9 @@ from ..segment.evidence import (
     is_lost,
     is_of_another_store,
     missing_numbers,
-    trace_of,
 )
+from ..segment.files import SegmentFile, read_segment_file, segment_numbers
 from .report import Damage
-
-_SEGMENT_FILE = re.compile(r"[0-9]{12}\.seg")
-
-
-class SegmentFile(NamedTuple):
-    """A segment file by its first blocks, which are in `head`: two, and that of its first frame.
-
-    `header` is None when block 0 is not this segment's own header: the file is a spare, or damaged.
-    `record` is None when block 1 is no seal record of this segment: it is open, or the record is damaged.
-    `is_blank`: block 0 is zeros, or the header of a removed segment, as pre-written files have it.
-    `is_foreign`: the file is another segment's.
-    `trace`: block 1 if it has a damaged seal record, see `evidence`; else empty.
-    """
-
-    sequence: int
-    path: Path
-    size_bytes: int
-    head: bytes
-    header: SegmentHeader | None
-    record: SealRecord | None
-    is_blank: bool
-    is_foreign: bool
-    is_spare: bool
-    trace: bytes = b""
-
-    @property
-    def is_ended(self) -> bool:
-        """Is there a seal record, whole or damaged? Then all of the segment's frames were forced."""
-        return self.record is not None or bool(self.trace)
-
-    @property
-    def state(self) -> str:
-        """open, closed, sealed, spare; or damaged, when the header can't be read."""
-        if self.header is None:
-            return "spare" if self.is_spare else "damaged"
-        if self.record is None:
-            return "open"
-        return "sealed" if self.record.state == SEALED else "closed"
-
-    @property
-    def why_unknown(self) -> str:
-        """What to say of a file in use that has no header of its own."""
-        return "the file is another segment's" if self.is_foreign else "the segment's header is damaged"
-
-    @property
-    def log_bytes(self) -> int:
-        """Where the frames may end: at the end of the log, if it is known, and not behind the file's."""
-        return min(self.size_bytes, self.record.data_end) if self.record is not None else self.size_bytes
-
-    @property
-    def used_bytes(self) -> int:
-        """The bytes of the file that mean something, footer included."""
-        footer_end = self.record.footer_position + self.record.footer_bytes if self.record is not None else 0
-        return max(self.log_bytes, footer_end)
 
 
 class Listing(NamedTuple):
@@ -116,40 +52,21 @@ class Listing(NamedTuple):
             yield Damage(SEGMENT_IS_MISSING, str(self.folder / segment_name(missing.start)), 0)
 
 
-def list_segments(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> Listing:
+def listing_of(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> Listing:
     """The segment files of a lane. `store_id` None takes the headers of any store.
 
     A spare is a file behind the last one in use whose first block is blank or was another segment's.
     """
-    names = [name for name in disk.list(folder) if _SEGMENT_FILE.fullmatch(name)]
-    numbers = [int(name.removesuffix(SEGMENT_SUFFIX)) for name in names]
+    numbers = segment_numbers(disk, folder)
     found = read_start(disk, folder, lane, store_id)
     first = first_number(found, numbers)
-    pairs = zip(names, numbers, strict=True)
-    files = [_read_head(disk, folder / name, lane, store_id, first) for name, number in pairs if number >= first]
+    known = [number for number in numbers if number >= first]
+    files = [read_segment_file(disk, folder, number, lane, store_id, first, HEAD_BYTES) for number in known]
     at = {file.sequence: file for file in files}
     files = [file._replace(is_foreign=file.is_foreign or _is_foreign(file, at, lane, store_id)) for file in files]
     last = max((file.sequence for file in files if file.header is not None), default=0)
     files = [file._replace(is_spare=file.is_blank and file.sequence > last) for file in files]
     return Listing(folder, files, found, numbers)
-
-
-def _read_head(disk: Disk, path: Path, lane: int, store_id: bytes | None, lowest: int) -> SegmentFile:
-    sequence = int(path.stem)
-    file = disk.open(path)
-    try:
-        head, size = file.read(0, HEAD_BYTES), file.size()
-    finally:
-        file.close()
-    header = SegmentHeader.unpack(head[:BLOCK_BYTES])
-    foreign = header is not None and header.stands_wrongly(lane, store_id, sequence, lowest)
-    own = header is not None and not foreign and header.sequence == sequence
-    blank = not (own or foreign) and (header is not None or not any(head[:BLOCK_BYTES]))
-    record = SealRecord.unpack(head[BLOCK_BYTES:DATA_START])
-    if record is not None and record.sequence != sequence:
-        record = None  # of the file's earlier life
-    trace = trace_of(head[BLOCK_BYTES:DATA_START])
-    return SegmentFile(sequence, path, size, head, header if own else None, record, blank, foreign, False, trace)
 
 
 def _is_foreign(file: SegmentFile, at: Mapping[int, SegmentFile], lane: int, store_id: bytes | None) -> bool:
@@ -176,7 +93,7 @@ class LaneNames:
         self.fresh = 0
         self._footer: Footer | None = None
         self._topics: list[str] = []
-        self._columns: npt.NDArray[np.uint32] = np.zeros((2, 0), np.uint32)
+        self._columns: Uint32s = np.zeros((2, 0), np.uint32)
         self._names: list[tuple[str, int]] = []
 
     def of(self, footer: Footer) -> list[tuple[str, int]]:

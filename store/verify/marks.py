@@ -9,8 +9,9 @@ from ..device.disk import Disk
 from ..format.layout import BLOCK_BYTES, DATA_START, FrameHeader, lane_name
 from ..segment.begun import begun_in_order, is_begun
 from ..segment.evidence import is_durable_beyond, is_nearly_ours, mark_of
-from ..segment.scanner import ChunkReader, FrameScanner
-from .listing import SegmentFile, list_segments
+from ..segment.files import SegmentFile
+from ..segment.scanner import frames_in
+from .listing import listing_of
 
 
 class LaneFrames:
@@ -27,12 +28,12 @@ class LaneFrames:
         self._disk = disk
         self._is_thorough = is_thorough
         self._heads: dict[int, list[FrameHeader]] = {}
-        self.listing = list_segments(disk, self.folder, number, store_id)
+        self.listing = listing_of(disk, self.folder, number, store_id)
         self.files = self.listing.files
         last = max((file.sequence for file in self.files if file.header is not None), default=0)
         strays = [file for file in self.files if file.header is None and not file.is_foreign]
         behind = [file for file in strays if file.sequence > last]
-        begun = {file.sequence for file in behind if is_begun(disk, file.path, number, file.sequence)}
+        begun = {file.sequence for file in behind if is_begun(disk, file, number)}
         # Those whose damaged seal record means something: of a file that was never begun it would be somebody's doing.
         self._ended = {
             file.sequence for file in behind if file.trace
@@ -48,9 +49,8 @@ class LaneFrames:
 
     def _look_into(self, files: Sequence[SegmentFile]) -> set[int]:
         """Which of the files behind the last header were begun: there are frames of their own in them."""
-        places = [(file.sequence, file.path) for file in files]
-        found = begun_in_order(self._disk, self.number, places, is_thorough=self._is_thorough)
-        return {sequence for sequence, frames in found if frames}
+        found = begun_in_order(self._disk, self.number, files, is_thorough=self._is_thorough)
+        return {file.sequence for file, frames in found if frames}
 
     def _was_used(self, file: SegmentFile, is_closed: bool) -> bool:
         """Was anything durable in a file behind the last one? Its record or its frames' marks say so.
@@ -64,14 +64,8 @@ class LaneFrames:
     def heads(self, file: SegmentFile, begin: int = DATA_START) -> list[FrameHeader]:
         """Headers of the segment's frames from `begin` on, on the chain or not; read once."""
         if file.sequence not in self._heads:
-            data = self._disk.open(file.path)
-            reader = ChunkReader(data, file.log_bytes)
-            try:
-                found = FrameScanner(reader, self.number, file.sequence, begin, 0).find_later(begin, file.log_bytes)
-            finally:
-                reader.close()
-                data.close()
-            self._heads[file.sequence] = found
+            frames = frames_in(self._disk, file.path, self.number, file.sequence, begin, file.log_bytes)
+            self._heads[file.sequence] = [frame.header for frame in frames]
         return [head for head in self._heads[file.sequence] if head.position >= begin]
 
     def vouched(self, index: int, position: int) -> bool:

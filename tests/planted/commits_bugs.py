@@ -59,7 +59,7 @@ COMMITS: dict[str, Bug] = {
         (f"{TOGETHER}::test_a_scan_that_begins_before_a_commit_has_none_of_it_or_all",),
     ),
     "commits: a reader's scan takes lanes while one of them is brought up": Bug(
-        "store/live/follower.py", "        with self._lock:\n            return look()\n", "        return look()\n",
+        "store/live/follower.py", "        with self._lock:\n            return call()\n", "        return call()\n",
         (f"{TOGETHER}::test_a_look_waits_for_a_scan_of_another_process_that_begins",),
     ),
     "commits: an opening tells other processes before it has finished what a crash has left in part": Bug(

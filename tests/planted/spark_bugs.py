@@ -50,7 +50,7 @@ SPARK: dict[str, Bug] = {
     ),
     "compact: the footers of all segments stay mapped": Bug(
         "store/compact/plan.py", "            messages += int(",
-        "            _looked_at.__dict__.setdefault('kept', []).append(footer)\n            messages += int(",
+        "            _footer_figures.__dict__.setdefault('kept', []).append(footer)\n            messages += int(",
         ("tests/store/compact/test_compacting.py::test_one_footer_is_mapped_at_a_time",),
     ),
     "close: a part that raises keeps the others open and the folder locked": Bug(

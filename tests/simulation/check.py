@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from stratalog.store import StoreError
 from stratalog.store.format.layout import lane_name
 from stratalog.store.format.records import NOT_TRIMMED, Low
-from stratalog.store.recovery.found import Found
 from stratalog.store.recovery.lane_recovery import LaneRecovery
+from stratalog.store.recovery.recovered_lane import RecoveredLane
 from stratalog.store.testing import SimulatedDisk
 
 from .engine import home
@@ -94,7 +94,7 @@ class Checker:
             self._recovered[index, self.ledger.life, mark] = done
         return done
 
-    def _lane_bounds(self, index: int, lane: Found, disk: SimulatedDisk) -> Bounds:
+    def _lane_bounds(self, index: int, lane: RecoveredLane, disk: SimulatedDisk) -> Bounds:
         """(first, next) of each queue of a lane, all messages between them compared."""
         total: Bounds = {}
         segments: list[Any] = [*lane.sealed, *([lane.resumable[0]] if lane.resumable is not None else [])]
@@ -110,7 +110,7 @@ class Checker:
                 raise BrokenPromise(f"{queue} ends at offset {end} and goes on at {next_offset}")
         return total
 
-    def _segment(self, index: int, lane: Found, segment: Any, disk: SimulatedDisk) -> Bounds:
+    def _segment(self, index: int, lane: RecoveredLane, segment: Any, disk: SimulatedDisk) -> Bounds:
         path = segment.segment.path
         key = index, self.ledger.life, disk.fingerprint_of(path)
         known = self._known.get(key)
@@ -118,7 +118,7 @@ class Checker:
             known = self._known[key] = Checked(self._compare(lane, segment))
         return known.bounds
 
-    def _compare(self, lane: Found, segment: Any) -> Bounds:
+    def _compare(self, lane: RecoveredLane, segment: Any) -> Bounds:
         bounds: Bounds = {}
         try:
             for batch in batches_of(lane, segment):
@@ -143,7 +143,7 @@ class Checker:
         if rows[offset] != data:
             raise BrokenPromise(f"{queue} has other bytes at offset {offset}")
 
-    def _check_trimmed(self, index: int, lane: Found, bounds: Bounds) -> None:
+    def _check_trimmed(self, index: int, lane: RecoveredLane, bounds: Bounds) -> None:
         """Trimmed is what the records say that are there, no more and no less."""
         _, records = bounds.get(records_of(index), (0, 0))
         expected = self.ledger.trimmed(index, records)

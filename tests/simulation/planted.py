@@ -28,6 +28,7 @@ from stratalog.store.log.trims import TrimmedSegments, TrimRequest, Trims
 from stratalog.store.log.write import Write
 from stratalog.store.recovery.lane_streams import LaneStreams
 from stratalog.store.recovery.repair import Repair as RepairNotes
+from stratalog.store.segment.checksums import whole_messages
 from stratalog.store.segment.scanner import FrameScanner, Scanned
 from stratalog.store.segment.sealed import SealedSegment
 from stratalog.store.segment.sealing import write_footer
@@ -107,7 +108,9 @@ def accept_old_frames() -> Iterator[None]:
             header = read_frame_header(head, 0)
             frame = decode_at(scanner.reader.view(position, header.header_bytes), 0) if header is not None else None
             if frame is not None:
-                return scanner.accept(frame)
+                scanner.step(frame.head)
+                payload = scanner.reader.view(frame.payload_start, frame.header.payload_bytes)
+                return Scanned(frame, payload, whole_messages(frame, payload))
         return None
 
     with mock.patch.object(FrameScanner, "next", next_frame):

@@ -12,9 +12,9 @@ from stratalog.store.device.folder import QUARANTINE, read_header
 from stratalog.store.format.layout import BLOCK_BYTES, SEALED, SEGMENT_SUFFIX, SealRecord, lane_name, segment_name
 from stratalog.store.log.write import View
 from stratalog.store.read.message import MessageBatch
-from stratalog.store.read.scan import scan_lane
-from stratalog.store.recovery.found import Found
+from stratalog.store.read.scan import LaneSnapshot
 from stratalog.store.recovery.lane_recovery import LaneRecovery
+from stratalog.store.recovery.recovered_lane import RecoveredLane
 from stratalog.store.segment.evidence import mark_of
 from stratalog.store.segment.scanner import ChunkReader, FrameScanner
 from stratalog.store.testing import SimulatedDisk
@@ -24,7 +24,7 @@ from stratalog.store.verify.report import Findings
 from .engine import home
 
 
-def recover(disk: Disk, *, repair: bool = False) -> list[Found]:
+def recover(disk: Disk, *, repair: bool = False) -> list[RecoveredLane]:
     """Recover every lane as opening the store does. Raises StoreCorrupt."""
     return [recovery.run() for recovery in recoveries(disk, repair=repair)]
 
@@ -95,11 +95,11 @@ def record_of(disk: SimulatedDisk, path: Path) -> SealRecord | None:
     return record if sealed else None
 
 
-def batches_of(found: Found, segment: Any) -> Iterator[MessageBatch]:
+def batches_of(found: RecoveredLane, segment: Any) -> Iterator[MessageBatch]:
     """The messages of one recovered segment: of a sealed one, or of the one that is gone on with."""
     opened = found.resumable[0] if found.resumable is not None else None
     view = View(open=(opened,)) if opened is not None and segment is opened else View().sealing([segment], ())
     streams = [SimpleNamespace(topic=topic, queue_id=queue_id) for topic, queue_id in found.streams]
     nothing_trimmed = SimpleNamespace(column=lambda streams: None)  # all that lies in the log, records as well
     lane: Any = SimpleNamespace(view=view, streams=streams, hidden=[], trims=nothing_trimmed)
-    return scan_lane(lane)
+    return LaneSnapshot(lane).batches()

@@ -9,7 +9,7 @@ from typing import Any
 from stratalog.store import StoreError
 from stratalog.store.format.layout import lane_name
 from stratalog.store.format.records import NOT_TRIMMED
-from stratalog.store.recovery.found import Found
+from stratalog.store.recovery.recovered_lane import RecoveredLane
 from stratalog.store.recovery.repair import Loss
 from stratalog.store.testing import Operation, SimulatedDisk
 
@@ -63,13 +63,13 @@ class RepairTrial:
         for cut in self.cuts:
             self.check_afterwards(cut, self.present(self._recover(cut, repair=True)))
 
-    def _recover(self, disk: SimulatedDisk, *, repair: bool) -> list[Found]:
+    def _recover(self, disk: SimulatedDisk, *, repair: bool) -> list[RecoveredLane]:
         try:
             return recover(disk, repair=repair)
         except StoreError as error:
             raise BrokenPromise(f"{'a repair' if repair else 'opening after a repair'} refused: {error}") from error
 
-    def present(self, found: list[Found]) -> Present:
+    def present(self, found: list[RecoveredLane]) -> Present:
         """The offsets of all messages that are there, each compared."""
         present: defaultdict[Queue, list[int]] = defaultdict(list)
         self._owners.clear()
@@ -86,7 +86,7 @@ class RepairTrial:
                     raise BrokenPromise(f"{queue} goes on at {next_offset} and has offset {present[queue][-1]}")
         return dict(present)
 
-    def check_trimmed(self, found: list[Found]) -> None:
+    def check_trimmed(self, found: list[RecoveredLane]) -> None:
         """Nothing is out of sight but what a record trimmed."""
         for index, lane in enumerate(found):
             built = self._ledger.trimmed_by_sent(index)
@@ -95,7 +95,7 @@ class RepairTrial:
                 if not queue[0].startswith(LOST_NAME) and built.get(queue, NOT_TRIMMED).joined(low) != built.get(queue):
                     raise BrokenPromise(f"{queue} is trimmed to {low} by a repair, and the records say {built}")
 
-    def _messages(self, index: int, lane: Found, segment: Any) -> list[tuple[Queue, int]]:
+    def _messages(self, index: int, lane: RecoveredLane, segment: Any) -> list[tuple[Queue, int]]:
         seen = []
         try:
             for batch in batches_of(lane, segment):
@@ -126,7 +126,7 @@ class RepairTrial:
 
     # -- losses ---------------------------------------------------------------------------------------
 
-    def check_losses(self, found: list[Found], present: Present) -> None:
+    def check_losses(self, found: list[RecoveredLane], present: Present) -> None:
         """Losses cover what is missing, and nothing else."""
         for index, lane in enumerate(found):
             losses = [loss for loss in lane.losses if lane_name(index) in loss.file]

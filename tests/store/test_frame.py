@@ -34,7 +34,7 @@ from stratalog.store.format.layout import (
     check_frame_head,
     checksum64,
 )
-from stratalog.store.segment.scanner import good_messages, whole_messages
+from stratalog.store.segment.checksums import good_messages, whole_messages
 
 from . import golden
 

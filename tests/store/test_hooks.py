@@ -135,7 +135,7 @@ def test_page_tells_later_what_its_hook_did_not_tell(tmp_path: Path) -> None:
         publisher._page = SimpleNamespace(set_word=broken)
         store.append("t", Q, b"second")
         publisher._page = page
-        publisher.look()
+        publisher.provide()
         assert publisher._told[0].mark == lane.under_way.forced_mark
 
 

@@ -187,6 +187,21 @@ def test_open_store_is_described_as_far_as_it_is_durable(folder: Path) -> None:
                 assert row[name] == before[name], name
 
 
+def test_records_of_the_store_are_no_messages_open_and_closed_alike(folder: Path) -> None:
+    with MessageStore.open(folder, CONFIG) as store:
+        store.trim("topic-00", 0, 2)
+        fill(store)
+        store.trim("topic-00", 0, 3)
+        beside = inspect_folder(folder)
+    closed = inspect_folder(folder)
+    assert closed["totals"]["messages"] == beside["totals"]["messages"] == 2 * MESSAGES
+    streams = [
+        {row["file"]: row["streams"] for lane in found["lanes"] for row in lane["segments"] if row["frames"]}
+        for found in (closed, beside)
+    ]
+    assert streams[0] == streams[1]
+
+
 def test_what_is_no_store_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable):
         inspect_folder(tmp_path / "nowhere")

@@ -26,8 +26,8 @@ from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, FrameH
 from stratalog.store.recovery import lane_recovery
 from stratalog.store.recovery.used_file import UsedFile
 from stratalog.store.segment import sealed
+from stratalog.store.segment.files import SegmentFile
 from stratalog.store.segment.scanner import records_in
-from stratalog.store.verify.listing import SegmentFile
 
 from .helpers import crash_copy, memory_folder, tiny, until
 

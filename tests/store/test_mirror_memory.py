@@ -109,7 +109,7 @@ def test_where_there_is_no_room_for_it_readers_read_the_files(folder: Path, monk
         mirror.provide()
         assert len(tries) == 1  # the next one is some seconds later
         mirror._look_at = 0.0
-        mirror.look()
+        mirror.note_readers()
         assert not mirror.is_read
 
 

@@ -23,7 +23,9 @@ from stratalog.store import (
 from stratalog.store.api import beside
 from stratalog.store.device.disk import ReadingDisk
 from stratalog.store.device.os_file import OsFile
+from stratalog.store.log.lane import Lane
 from stratalog.store.segment.sealed import SealedSegment
+from stratalog.store.verify.described import Totals
 
 from .helpers import memory_folder, segment_path, tiny, until
 from .test_read_only_page import state_in
@@ -255,11 +257,11 @@ def test_plan_held_up_at_any_step_is_made_again(memory: Path) -> None:
 def test_description_is_made_again_if_retention_is_faster(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, row, held_up = Writer(memory), beside._sealed_row, list[bool]()
 
-    def row_of_a_removed_segment(sealed: SealedSegment) -> dict[str, Any]:
+    def row_of_a_removed_segment(lane: Lane, sealed: SealedSegment, totals: Totals) -> dict[str, Any]:
         if not held_up:
             held_up.append(True)
             writer.go_on()
-        return row(sealed)
+        return row(lane, sealed, totals)
 
     monkeypatch.setattr(beside, "_sealed_row", row_of_a_removed_segment)
     with writer.store:

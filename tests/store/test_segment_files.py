@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -12,8 +11,7 @@ from stratalog.store.device.disk import Disk
 from stratalog.store.device.log_file import LogFile
 from stratalog.store.format.layout import BLOCK_BYTES
 from stratalog.store.log.sealer import Sealer
-from stratalog.store.recovery import lane_files
-from stratalog.store.segment import begun, scanner
+from stratalog.store.segment import scanner
 
 from .helpers import KIB, crash_copy, flip_bit, frames_of, overwrite, segment_paths, small, tiny
 
@@ -26,14 +24,13 @@ QUEUE = ("t", 0)
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files without a header of their own that were searched to their end."""
     searched: list[str] = []
-    for module in (begun, scanner, lane_files):
-        real = module.open_sequential
+    real = scanner.open_sequential
 
-        def noting(disk: Disk, path: Path, real: Any = real) -> LogFile:
-            searched.append(path.name)
-            return cast(LogFile, real(disk, path))
+    def noting(disk: Disk, path: Path) -> LogFile:
+        searched.append(path.name)
+        return real(disk, path)
 
-        monkeypatch.setattr(module, "open_sequential", noting)
+    monkeypatch.setattr(scanner, "open_sequential", noting)
     return searched
 
 

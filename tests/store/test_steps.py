@@ -180,7 +180,7 @@ def test_a_readers_look_looks_at_few_segments(stores: tuple[Path, Path]) -> None
     for folder in stores:
         with MessageStore.open(folder, read_only=True) as store:
             (followed,) = store._fetcher.follower._lanes  # type: ignore[attr-defined]
-            assert looks_of(store, followed.look_at_start) <= 2
+            assert looks_of(store, followed.learn_start) <= 2
 
 
 def sums_are_right(store: StoreReader) -> bool:

@@ -277,10 +277,10 @@ def test_an_answer_that_cannot_be_written_hinders_no_attaching(tmp_path: Path, m
         monkeypatch.setattr(question, "_write", full)
         attacher = store._running.attacher
         assert attacher is not None
-        attacher.look()
+        attacher.attach_and_sweep()
         assert content(store) == queues_of(rows_of("x", 5))
         monkeypatch.undo()
-        attacher.look()
+        attacher.attach_and_sweep()
         assert asked.answer() is not None
         asked.end()
 

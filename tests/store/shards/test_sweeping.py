@@ -49,7 +49,7 @@ def test_leftovers_are_swept_while_a_commit_waits(tmp_path: Path, which: str) ->
         make_old(waiting)
         attacher._sweep_at = 0.0  # as if 10 minutes were over
         with pytest.raises(StoreCorrupt):
-            attacher.look()
+            attacher.attach_and_sweep()
         assert not left.exists()
         assert waiting.exists()
 
@@ -63,7 +63,7 @@ def test_leftovers_are_swept_by_a_clock_of_their_own(tmp_path: Path, monkeypatch
         attacher._sweep_at = 0.0
         for name in "abc":
             commit_shards(tmp_path, staged(tmp_path, rows_of(name, 5)), name=name, wait_ms=0)
-            attacher.look()
+            attacher.attach_and_sweep()
         assert swept == [1]
 
 
@@ -88,8 +88,8 @@ def test_what_is_swept_on_a_full_disk_lets_the_commit_through(tmp_path: Path) ->
             store.attach_pending()
         disk.old = frozenset(left)
         with pytest.raises((StoreFull, OSError)):
-            attacher.look()
-        attacher.look()
+            attacher.attach_and_sweep()
+        attacher.attach_and_sweep()
         assert content(store) == queues_of(ROWS)
 
 

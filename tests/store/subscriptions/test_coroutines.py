@@ -19,11 +19,12 @@ from stratalog.store import (
     Subscription,
     SubscriptionClosed,
 )
+from stratalog.store.format.arrays import Int64s
 from stratalog.store.format.cursors import pack_ones
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import group_commit, journal
-from stratalog.store.subscriptions.in_flight import Int64s, Places
+from stratalog.store.subscriptions.in_flight import Places
 from stratalog.store.testing import TunedConfig
 
 from ..helpers import PATIENCE_S, crash_copy, small, tiny

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stratalog.store.subscriptions.in_flight import BUSY_ROWS, NEVER, InFlight, Int64s, Places
+from stratalog.store.format.arrays import Int64s
+from stratalog.store.subscriptions.in_flight import BUSY_ROWS, NEVER, InFlight, Places
 from stratalog.store.subscriptions.parts import ReceiptNumbers
 
 BURST = 100_000

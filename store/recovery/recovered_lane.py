@@ -1,4 +1,4 @@
-"""What the recovery of a lane finds: see `lane_recovery`."""
+"""A lane as recovery gives it: see `lane_recovery`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .repair import Loss
 
 
 @dataclass
-class Found:
-    """The result of a lane's recovery."""
+class RecoveredLane:
+    """What a lane has after its recovery."""
 
     sealed: list[SealedSegment] = field(default_factory=list)
     resumable: tuple[OpenSegment, int, int] | None = None  # with its data end and chain
