@@ -106,3 +106,14 @@ def test_streams_that_a_scan_has_not_known_are_found_when_their_messages_come(tm
         for queue in range(3):
             store.append("t", queue, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
             assert np.array(rows_of(scan)).tolist() == [[queue, 0, hand.now_ms + HOUR_MS]]
+
+
+def test_segment_that_has_one_of_a_topics_queues_is_read(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s", tiny()) as store:
+        (lane,) = store._lanes
+        for queue in range(3):
+            store.append("t", queue, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
+            while len(lane.view.sealed) <= queue:
+                store.append("other", 0, bytes(20_000))
+        found = rows_of(DueScan(lane, streams=lambda: _streams(store, "t")))
+        assert [offset for _, offset, _ in found] == [0, 0, 0]
