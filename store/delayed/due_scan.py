@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
-from ..format.arrays import Int64s
+from ..format.arrays import Indexes, Int64s
 from ..format.delays import BEGIN, Place
 from ..format.dues import NO_DUES
 from ..format.footer import Footer
 from ..format.frame import Frame, decode_at
-from ..format.layout import FRAME_HEADER_BYTES, HAS_DUE, NO_TIME, read_frame_header
+from ..format.layout import FRAME_HEADER_BYTES, HAS_DUE, LOST_ENTRY, NO_TIME, read_frame_header
 from ..log.lane import Lane
+from ..log.streams import Stream
 from ..log.write import OpenSegment
 from ..read.finder import first_offset
 from ..read.scan import NO_OFFSET, checked_footer, sealed_offsets
@@ -27,6 +28,7 @@ from ..segment.segment import Segment
 
 STEP_MESSAGES = 1 << 16
 GUESS_BYTES = 4096  # of a frame's head
+FEW_STREAMS = 64  # of so many at the most it is asked where they are; of more, all frames with delivery times are read
 
 
 class DueRows(NamedTuple):
@@ -59,6 +61,19 @@ class Part(NamedTuple):
     damaged: int = 0
 
 
+class _Sealed(NamedTuple):
+    """What is wanted of a sealed segment.
+
+    Attributes:
+        frames: those with delivery times that have some of it, ascending, by their numbers in the footer.
+        offsets: of each entry; NO_OFFSET of what is lost, or not wanted.
+    """
+
+    sequence: int
+    frames: Indexes
+    offsets: Int64s
+
+
 class DueScan:
     """A place in the log of a lane, and the way from it. Not safe for threads.
 
@@ -70,11 +85,24 @@ class DueScan:
         damaged: frames, and whole segments, that were passed over because what names their messages is damaged.
     """
 
-    def __init__(self, lane: Lane, place: Place = BEGIN) -> None:
+    def __init__(self, lane: Lane, place: Place = BEGIN, streams: Callable[[], Sequence[Stream]] | None = None) -> None:
+        """`streams`: those that are wanted at least, of this lane, as there are by now; None: all.
+
+        Where these are few, frames that have none of their messages are passed over. New ones may come meanwhile: a
+        stream is there before its first message can be seen.
+        """
         self.lane = lane
         self.place = place
         self.damaged = 0
-        self._offsets: tuple[int, Int64s] | None = None  # of a sealed segment's entries, while it is scanned
+        self._streams = streams
+        self._sealed: _Sealed | None = None  # while it is scanned
+
+    def _wanted(self) -> list[int] | None:
+        """The numbers of the wanted streams; None: all, as they are many."""
+        streams = None if self._streams is None else self._streams()
+        if streams is None or len(streams) > FEW_STREAMS:
+            return None
+        return [stream.number for stream in streams if stream.number >= 0]
 
     def is_at_end(self) -> bool:
         """Whether nothing durable lies behind the place; a look at two numbers."""
@@ -97,7 +125,7 @@ class DueScan:
     def move(self, part: Part) -> None:
         """The newest part was given."""
         if part.end.sequence != self.place.sequence:
-            self._offsets = None
+            self._sealed = None
         self.damaged += part.damaged
         self.place = part.end
 
@@ -130,19 +158,22 @@ class DueScan:
             footer = sealed.footer
             if footer.dues == NO_DUES or footer.dues.most <= due_after_ms or first >= sealed.record.entries:
                 return Part(NO_ROWS, next_segment)
-            if self._offsets is None or self._offsets[0] != sequence:
-                footer = checked_footer(sealed)
-                self._offsets = sequence, sealed_offsets(sealed, footer)
-            return self._rows_of_sealed(sealed, footer, first, self._offsets[1])
+            if self._sealed is None or self._sealed.sequence != sequence:
+                wanted = self._wanted()
+                if wanted is not None and not any([sealed.first_of(number)[1] for number in wanted]):
+                    return Part(NO_ROWS, next_segment)
+                self._sealed = _sealed_of(sealed, checked_footer(sealed), wanted)
+            return self._rows_of_sealed(sealed, footer, first, self._sealed)
         except StoreCorrupt:  # its messages cannot be told apart
             return Part(NO_ROWS, next_segment, damaged=1)
 
-    def _rows_of_sealed(self, sealed: SealedSegment, footer: Footer, first: int, offsets: Int64s) -> Part:
+    def _rows_of_sealed(self, sealed: SealedSegment, footer: Footer, first: int, known: _Sealed) -> Part:
         begins = footer.frame_entry
         low = int(begins.searchsorted(first, side="right")) - 1
         high = int(begins.searchsorted(first + STEP_MESSAGES))
+        frames = known.frames[slice(*known.frames.searchsorted((low, high)))]
         damaged: list[StoreCorrupt] = []
-        rows = sealed_rows(sealed.segment, self.lane.ring, footer, (low, high), first, offsets, damaged)
+        rows = sealed_rows(sealed.segment, self.lane.ring, footer, frames, first, known.offsets, damaged)
         sequence = sealed.segment.sequence
         end = Place(sequence, int(begins[high])) if high < len(begins) else Place(sequence + 1, 0)
         return Part(rows, end, len(damaged))
@@ -162,28 +193,58 @@ class DueScan:
         if begins[high - 1] - first > STEP_MESSAGES:
             high = max(low + 1, bisect_left(begins, first + STEP_MESSAGES))
             end = begins[high]
-        flags = np.frombuffer(table.frame_flags[low:high], np.uint16)
-        frames = (low + np.flatnonzero(flags & HAS_DUE)).tolist() if table.dues != NO_DUES else []
-        parts, damaged = list[DueRows](), 0
-        for frame in frames:
+        parts, damaged, wanted = list[DueRows](), 0, self._wanted()
+        for frame in _due_frames(table, low, high, wanted, (first, end)) if table.dues != NO_DUES else ():
             try:
-                parts.append(self._rows_of_open(segment, table, frame, first, end))
+                parts.append(self._rows_of_open(segment, table, frame, first, end, wanted))
             except StoreCorrupt:
                 damaged += 1
         return Part(_joined(parts), Place(segment.sequence, end), damaged)
 
-    def _rows_of_open(self, segment: Segment, table: OpenTable, index: int, first: int, end: int) -> DueRows:
+    def _rows_of_open(
+        self, segment: Segment, table: OpenTable, index: int, first: int, end: int, wanted: list[int] | None
+    ) -> DueRows:
         frame = _frame_at(segment, self.lane.ring, table.frame_position[index])
         begin = frame.header.first_entry
         low, high = max(first, begin), min(end, begin + frame.header.count)
-        offsets = np.empty(high - low, np.int64)
-        for number in np.unique(frame.numbers[low - begin : high - begin]).tolist():
+        offsets = np.full(high - low, NO_OFFSET, np.int64)
+        for number in np.unique(frame.numbers[low - begin : high - begin]).tolist() if wanted is None else wanted:
             row = table.row(number)
-            assert row is not None, "its messages are visible"
+            if row is None:  # a wanted one that has its first message later
+                continue
             at = bisect_left(row[1], low)
             entries = np.array(row[1][at : bisect_left(row[1], high, at)], np.int64)
             offsets[entries - low] = row[0] + at + np.arange(len(entries))
         return _rows_of(frame, low - begin, offsets)
+
+
+def _due_frames(table: OpenTable, low: int, high: int, wanted: list[int] | None, entries: tuple[int, int]) -> list[int]:
+    """The frames low .. high - 1 with delivery times; of wanted streams those that have some of their `entries`."""
+    flags = np.frombuffer(table.frame_flags[low:high], np.uint16)
+    frames: list[int] = (low + np.flatnonzero(flags & HAS_DUE)).tolist()
+    if wanted is None or not frames:
+        return frames
+    begins, theirs = table.frame_entry, set[int]()
+    for number in wanted:
+        row = table.row(number)
+        if row is not None:
+            there = row[1][bisect_left(row[1], entries[0]) : bisect_left(row[1], entries[1])]
+            theirs.update([bisect_right(begins, entry) - 1 for entry in there])
+    return [frame for frame in frames if frame in theirs]
+
+
+def _sealed_of(sealed: SealedSegment, footer: Footer, wanted: Sequence[int] | None) -> _Sealed:
+    """`footer` was checked. Raises StoreCorrupt."""
+    if wanted is None:
+        return _Sealed(sealed.segment.sequence, due_frames(footer), sealed_offsets(sealed, footer))
+    offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
+    rows = footer.rows_of(np.array(wanted, np.int64))
+    for row in rows[rows < footer.stream_count].tolist():
+        entries = footer.entries[int(footer.start[row]) : int(footer.start[row + 1])]
+        values, kept = int(footer.first[row]) + np.arange(len(entries)), entries != LOST_ENTRY
+        offsets[entries[kept]] = values[kept]
+    theirs = footer.frame_entry.searchsorted(np.flatnonzero(offsets != NO_OFFSET), side="right") - 1
+    return _Sealed(sealed.segment.sequence, np.intersect1d(due_frames(footer), theirs), offsets)
 
 
 def reached(lane: Lane, place: Place, number: int) -> int:
@@ -205,23 +266,27 @@ def reached(lane: Lane, place: Place, number: int) -> int:
     return lane.offsets[number]
 
 
+def due_frames(footer: Footer) -> Indexes:
+    """The frames of a sealed segment that have delivery times, by their numbers in its footer, ascending."""
+    return np.flatnonzero(footer.frame_flags & HAS_DUE)
+
+
 def sealed_rows(
-    segment: Segment, ring: Ring | None, footer: Footer, frames: tuple[int, int], first: int, offsets: Int64s,
+    segment: Segment, ring: Ring | None, footer: Footer, frames: Indexes, first: int, offsets: Int64s,
     damaged: list[StoreCorrupt] | None = None,
 ) -> DueRows:  # fmt: skip
     """The messages with a delivery time in some frames of a sealed segment, from the entry `first` on.
 
     Args:
         ring: of the lane, if the segment may be in it.
-        frames: (first, behind the last) by their numbers in the footer.
-        offsets: of all entries of the segment.
+        frames: by their numbers in the footer; all of them have delivery times.
+        offsets: of all entries of the segment; NO_OFFSET leaves one out.
         damaged: gets the error of each frame that is damaged, which is passed over; None: it is raised.
 
     Raises StoreCorrupt, OSError.
     """
-    low, high = frames
     parts = []
-    for position in footer.frame_position[low + np.flatnonzero(footer.frame_flags[low:high] & HAS_DUE)].tolist():
+    for position in footer.frame_position[frames].tolist():
         try:
             frame = _frame_at(segment, ring, position)
         except StoreCorrupt as error:

@@ -66,6 +66,10 @@ class StoreParts(NamedTuple):
         stream = self.streams.get(topic, queue_id)
         return None if stream is None or stream.number < 0 else stream
 
+    def queues_in(self, topic: str, lane: Lane) -> list[Stream]:
+        """The streams of a topic that a lane has."""
+        return [stream for stream in list(self.streams.topics.get(topic, {}).values()) if stream.lane is lane]
+
 
 def places_of(queue_ids: Number, offsets: Number) -> Number:
     """(n,) one number a message, by which they are in order of queue and offset."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -123,7 +124,10 @@ class DelayedTopic:
 
     def _behind(self, places: list[Place]) -> None:
         """The messages from these places on are not in the tracker."""
-        self.scans = [DueScan(lane, place) for lane, place in zip(self.parts.lanes, places, strict=True)]
+        self.scans = [
+            DueScan(lane, place, partial(self.parts.queues_in, self.name, lane))
+            for lane, place in zip(self.parts.lanes, places, strict=True)
+        ]
         self.given.behind(self._tracker.latest_ms)
 
     @property

@@ -17,11 +17,11 @@ import numpy as np
 
 from ...index import BucketTracker, join_trackers
 from ..delayed.disk_files import DiskFiles
-from ..delayed.due_scan import STEP_MESSAGES, DueRows, sealed_rows
+from ..delayed.due_scan import STEP_MESSAGES, DueRows, due_frames, sealed_rows
 from ..delayed.parts import MOST_ENTRY
 from ..device.disk import Disk, OsDisk
 from ..errors import StoreCorrupt
-from ..format.arrays import Int64s
+from ..format.arrays import Indexes, Int64s
 from ..format.delays import Mark, Place
 from ..format.dues import NO_DUES
 from ..format.footer import Footer
@@ -93,12 +93,12 @@ def _topics_in(disk: Disk, at: SegmentAt, part: DuePart) -> Iterator[tuple[str, 
                 yield wanted[number], footer.stream_queue[found.numbers].astype(np.int64), found
 
 
-def _steps(footer: Footer) -> Iterator[tuple[int, int]]:
-    """The frames of a segment, (first, behind the last), some at a time."""
-    begins, low = footer.frame_entry, 0
+def _steps(footer: Footer) -> Iterator[Indexes]:
+    """The frames of a segment that have delivery times, some at a time."""
+    begins, low, due = footer.frame_entry, 0, due_frames(footer)
     while low < len(begins):
         high = max(low + 1, int(begins.searchsorted(int(begins[low]) + STEP_MESSAGES)))
-        yield low, high
+        yield due[slice(*due.searchsorted((low, high)))]
         low = high
 
 
