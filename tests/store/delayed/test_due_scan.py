@@ -11,6 +11,7 @@ import pytest
 from stratalog.store import MessageStore
 from stratalog.store.delayed import due_scan
 from stratalog.store.delayed.due_scan import DueScan
+from stratalog.store.log.streams import Stream
 
 from ...seeds import draw_seed
 from ..helpers import tiny, until
@@ -68,7 +69,7 @@ def test_scan_of_some_streams_gives_of_these_what_a_scan_of_all_gives(
             assert not few or len(wanted) > few or {row[0] for row in found[topic]} <= wanted
 
 
-def _streams(store: MessageStore, topic: str) -> list[due_scan.Stream]:
+def _streams(store: MessageStore, topic: str) -> list[Stream]:
     return list(store._streams.topics.get(topic, {}).values())
 
 
