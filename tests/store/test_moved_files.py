@@ -188,7 +188,7 @@ def test_crash_in_a_repair_lets_no_frame_of_another_store_in(made: tuple[Path, R
 
     def cut_the_power(operation: Operation) -> None:
         if str(operation.path).endswith(str(segment_path(path, 2).relative_to(path))):
-            left.extend(disk.crash(chance) for _ in range(5))
+            left.extend(disk.crash(chance) for _ in range(2))
 
     disk.on_operation = cut_the_power
     MessageStore.open(home, CONFIG, repair=True, disk=disk).close()

@@ -17,7 +17,7 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreError, verify_folder
 from stratalog.store.format.footer import HEADER_BYTES
 from stratalog.store.format.frame import Frame
-from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START, FRAME_HEADER_BYTES, SEALED, align_up
+from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, align_up
 
 from ..seeds import draw_seed
 from .helpers import (
@@ -43,7 +43,7 @@ from .helpers import (
 Rows = dict[Queue, dict[int, bytes]]
 QUEUES: list[Queue] = [("a", 0), ("a", 1), ("b", 7)]
 TINY = tiny()
-EVERY = 6  # of bytes that are harmed in turn, one of so many; from which on, the seed says
+EVERY = 11  # of bytes that are harmed in turn, one of so many; from which on, the seed says
 
 
 @pytest.fixture
@@ -284,14 +284,6 @@ def test_flipped_header_bit_before_valid_frames_is_reported(crashed: Case) -> No
     assert align_up(error.position) == position
 
 
-def test_flipped_column_bit_before_valid_frames_is_reported(crashed: Case) -> None:
-    crashed.fresh()
-    position = full_frames(crashed.last)[1].header.position
-    flip_bit(crashed.last, position + FRAME_HEADER_BYTES + 3)
-    error = reported(crashed.home)
-    assert (error.file, align_up(error.position)) == (str(crashed.last), position)
-
-
 def test_zeroed_block_before_valid_frames_is_reported(crashed: Case) -> None:
     crashed.fresh()
     position = full_frames(crashed.last)[1].header.position
@@ -315,12 +307,6 @@ def test_flipped_bit_in_the_last_frame_is_ignored_in_a_store_that_was_not_closed
     rows = found_in(crashed.home)
     assert is_prefix(rows, crashed.expected)
     assert count(rows) == count(crashed.expected) - 1
-
-
-def test_flipped_bit_in_the_last_frame_is_reported_in_a_store_that_was_closed(closed: Case) -> None:
-    closed.fresh()
-    flip_bit(closed.last, full_frames(closed.last)[-1].header.end - 1)
-    assert reported(closed.home).file == str(closed.last)
 
 
 def test_cut_tail_of_a_closed_store_is_reported(closed: Case) -> None:
@@ -553,13 +539,6 @@ def test_flipped_bit_in_a_footers_entries_never_misleads_a_scan(long_closed: Cas
             assert scanned(store) == long_closed.expected, f"footer byte {at - record.footer_position}"
 
 
-def test_flipped_bit_in_the_store_file_is_reported(closed: Case) -> None:
-    closed.fresh()
-    for _ in some_bytes(closed, closed.home / "STORE", 0, 40):
-        with pytest.raises(StoreCorrupt):
-            MessageStore.open(closed.home, TINY)
-
-
 # -- damage while the store is open -------------------------------------------------------------------
 
 
@@ -592,7 +571,7 @@ def test_random_damage_to_a_closed_store_is_never_a_silent_loss(long_closed: Cas
     chance = random.Random(seed)
     long_closed.fresh()
     paths = segment_paths(long_closed.home)
-    for turn in range(60):
+    for turn in range(30):
         long_closed.fresh()
         path = chance.choice(paths)
         at = chance.randrange(path.stat().st_size) if turn % 3 else chance.randrange(DATA_START + 300)

@@ -455,7 +455,7 @@ def test_close_gives_all_file_descriptors_and_threads_back(tmp_path: Path) -> No
 
     use()
     files, threads = len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc/self/task").iterdir()))
-    for _ in range(10):
+    for _ in range(4):
         use()
     gc.collect()
     # A thread of a scan ends a moment after it.
