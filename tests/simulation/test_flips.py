@@ -88,7 +88,7 @@ def test_no_damage_gives_a_wrong_message_or_an_error_that_is_not_ours(name: str,
     whole = load(name)
     right = {queue: [row.data for row in rows] for queue, rows in expected().items()}
 
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(st.lists(edits, min_size=1, max_size=4))
     def damaged(chosen: list[tuple[str, int, int, Any]]) -> None:
         disk = whole.copy()

@@ -123,11 +123,10 @@ def test_every_read_gives_what_the_log_has(tmp_path: Path, config: StoreConfig) 
     chance, rows = random.Random(seed), Rows()
     for _ in range(2):  # the second time with sealed segments of before, and a cache that knows none of it
         with MessageStore.open(tmp_path, config) as store:
-            fill(store, chance, rows, 500)
-            for step in (5, 64):
-                for found, expected in ranges(store, rows, step):
-                    assert list(found) == list(expected)
-                    assert found == expected
+            fill(store, chance, rows, 1000)
+            for found, expected in ranges(store, rows, 13):
+                assert list(found) == list(expected)
+                assert found == expected
             assert contents(store, list(rows)) == rows
             for name, mine in rows.items():
                 batch = store.read_batch(*name)
@@ -370,7 +369,7 @@ def test_a_cache_that_fails_is_turned_off_and_costs_no_message(tmp_path: Path, m
         assert "no memory for the test" in str(store.stats()["cache"]["error"])
         end = store.append("t", 0, b"last")
         assert store.get_range("t", 0, 0, end + 1)[end] == b"last"
-        assert len(store.read("t", 0, 0, end + 1)) == end + 1
+        assert len(store.read("t", 0, 0, end + 1, max_bytes=1 << 30)) == end + 1
 
 
 @pytest.mark.parametrize(
