@@ -104,7 +104,7 @@ PLANTED: dict[str, tuple[Shape, Planting]] = {
 FIRST = {
     "an acknowledgement between the parts of a snapshot ends it": 6,
     "retention takes what is pending": 9,
-    "changes behind the mark are not repeated": 0,
+    "changes behind the mark are not repeated": 10,
 }
 
 
