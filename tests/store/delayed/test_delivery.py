@@ -30,6 +30,16 @@ def test_a_look_counts_all_that_is_durable(tmp_path: Path, hand: Hand) -> None:
         assert topic.mended_messages == 0  # the index had it, and nobody took it for missed
 
 
+def test_due_messages_come_by_time_queue_and_offset(tmp_path: Path, hand: Hand) -> None:
+    with hand.open(tmp_path / "s", tiny(lanes=2)) as store:
+        consumer = Consumer(store)
+        for queue_id, delay_ms in ((5, 30), (1, 20), (1, 10), (5, 10), (1, 10), (0, 30)):
+            store.append("t", queue_id, b"x", deliver_at_ms=START_MS + delay_ms)
+        assert consumer.poll() == []
+        hand.now_ms += 50
+        assert consumer.poll() == [Got(1, 1), Got(1, 2), Got(5, 1), Got(1, 0), Got(0, 0), Got(5, 0)]
+
+
 def test_message_whose_time_was_over_at_its_append_is_an_ordinary_one(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s") as store:
         consumer = Consumer(store)
