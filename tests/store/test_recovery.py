@@ -7,6 +7,7 @@ names the file and the place, and `repair=True` sets that range aside and keeps 
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,6 +98,19 @@ class Case:
         return next(path for path in reversed(segment_paths(self.home)) if frames_of(path))
 
 
+@functools.cache
+def story_of(story: Callable[[MessageStore], Rows], closed: bool) -> Case:
+    """A store that is made once for all tests, each of which works with a copy."""
+    with memory_folder() as folder:
+        return make_case(folder, story, closed=closed)
+
+
+def case_in(folder: Path, story: Callable[[MessageStore], Rows], *, closed: bool) -> Case:
+    """Its files, to be put into this folder."""
+    made = story_of(story, closed)
+    return Case(made.snapshot, {name: dict(rows) for name, rows in made.expected.items()}, folder / "store")
+
+
 def make_case(folder: Path, story: Callable[[MessageStore], Rows], *, closed: bool) -> Case:
     with MessageStore.open(folder / "made", TINY) as store:
         expected = story(store)
@@ -108,25 +122,25 @@ def make_case(folder: Path, story: Callable[[MessageStore], Rows], *, closed: bo
 @pytest.fixture
 def crashed(folder: Path) -> Case:
     """A small store that was not closed."""
-    return make_case(folder, short_story, closed=False)
+    return case_in(folder, short_story, closed=False)
 
 
 @pytest.fixture
 def closed(folder: Path) -> Case:
     """A small store that was closed."""
-    return make_case(folder, short_story, closed=True)
+    return case_in(folder, short_story, closed=True)
 
 
 @pytest.fixture
 def long_closed(folder: Path) -> Case:
     """A store of several sealed segments that was closed."""
-    return make_case(folder, long_story, closed=True)
+    return case_in(folder, long_story, closed=True)
 
 
 @pytest.fixture
 def long_crashed(folder: Path) -> Case:
     """A store of several sealed segments that was not closed."""
-    return make_case(folder, long_story, closed=False)
+    return case_in(folder, long_story, closed=False)
 
 
 def found_in(path: Path, config: StoreConfig = TINY, *, repair: bool = False) -> Rows:
