@@ -187,6 +187,8 @@ def test_filters_give_what_a_filter_of_everything_gives(tmp_path: Path) -> None:
             clock.now_ms += chance.choice([0, 10, 500, -300])  # it may be set back
         store.trim("orders", 1, 100)
         expected = scanned_rows(store)
+    below_the_trim = ScanFilter(topics=("orders",), queue_ids=(1,), start_offset=50)
+    assert min(read_all(plan_scan(tmp_path, below_the_trim))) == ("orders", 1, 100)
     times = [row.time_ms for row in expected.values()]
     for _ in range(15):
         wanted = drawn_filter(chance, times)
