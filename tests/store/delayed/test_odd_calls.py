@@ -63,7 +63,7 @@ def test_first_and_last_time_there_is(tmp_path: Path, hand: Hand) -> None:
 
 
 def test_many_messages_of_one_millisecond_come_once_in_the_order_of_their_places(tmp_path: Path, hand: Hand) -> None:
-    count, queues = 100_000, 5
+    count, queues = 40_000, 5
     with hand.open(tmp_path / "s", tiny(segment_bytes=4 << 20)) as store:
         subs = [store.subscribe("t", name) for name in ("a", "b")]
         streams = [("t", queue_id) for queue_id in range(queues)]
