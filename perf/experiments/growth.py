@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,12 @@ from ..report import figures as report
 from ..report.curves import check_picture, write_curves
 from ..report.figures import Figures
 from ..report.progress import Run
-from ..workload.growing import Timer
+from ..workload.in_turn import Rows, in_turn
 from . import growth_consumers as consumers
 from . import growth_log as log
 from .experiment import Experiment, repeats, setting
 
-Chapter = Callable[[Timer, Path, int], Figures]
+Chapter = Callable[[Path, int], Rows]
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Growth(Experiment):
 
     NAME: ClassVar[str] = "growth"
     METHOD: ClassVar[str] = (
-        "microseconds where nothing else is said; segments of 64 KiB; each step is a store of its own, measured after "
-        "a new opening; medians of calls; the last column is the last step over the first; in a --dir that is memory "
-        "the disk does not matter"
+        "microseconds where nothing else is said; segments of 64 KiB; each step is a store of its own, and the stores "
+        "of a chapter take each call in turn; medians of calls, means of processor time; the last column is the last "
+        "step over the first; in a --dir that is memory the disk does not matter"
     )
 
     segments: int = setting(10_000, "sealed segments of the largest store", short=20, least=2)
@@ -58,8 +59,8 @@ class Growth(Experiment):
     repeat: int = repeats(1)
 
     def need_bytes(self) -> float:
-        """The store of segments, its footers, and the store of streams."""
-        return 3.0 * self.segments * (64 << 10) + 2_000.0 * self.streams + (512 << 20)
+        """The stores of segments, their footers, and the stores of streams."""
+        return 3.5 * self.segments * (64 << 10) + 2_000.0 * self.streams + (512 << 20)
 
     def axes(self) -> dict[str, Axis]:
         """The chapters, by name."""
@@ -87,7 +88,7 @@ class Growth(Experiment):
         axes = self.axes()
         if self.picture:
             check_picture(Path(self.picture))
-        run.expect(sum(len(axis.steps) for axis in axes.values()) * self.repeat)
+        run.expect(len(axes) * self.repeat)
         chapters = {name: self._rows(base, axis, run) for name, axis in axes.items()}
         if self.picture:
             titles = {name: axis.title for name, axis in axes.items()}
@@ -95,15 +96,14 @@ class Growth(Experiment):
         return {"chapters": chapters}
 
     def _rows(self, base: Path, axis: Axis, run: Run) -> list[Figures]:
-        at: list[Figures] = []
-        for step in axis.steps:
-            rounds = []
-            for _ in range(self.repeat):
-                with sub_folder(base, "store") as folder:
-                    rounds.append(axis.chapter(Timer(self.seconds), folder, step))
-                run.one_done()
-            at.append(report.median_of(rounds))
-        return list(_by_call(axis.steps, at))
+        rounds = []
+        for _ in range(self.repeat):
+            with ExitStack() as stack:
+                folders = [stack.enter_context(sub_folder(base, f"store-{step}")) for step in axis.steps]
+                sizes = [axis.chapter(folder, step) for folder, step in zip(folders, axis.steps, strict=True)]
+                rounds.append(in_turn(sizes, self.seconds))
+            run.one_done()
+        return list(_by_call(axis.steps, [report.median_of(list(at)) for at in zip(*rounds, strict=True)]))
 
     def show(self, figures: Figures, console: Console) -> None:
         """A table a chapter."""

@@ -1,4 +1,7 @@
-"""Growth of consumers: by queues, by consumers that wait, by subscriptions, and by how sparse delays are."""
+"""Growth of consumers: by queues, by consumers that wait, by subscriptions, and by how sparse delays are.
+
+Each gives the rows of a store of one size.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,8 @@ import numpy as np
 from ...store import MessageStore
 from ...testing import TunedConfig
 from ..machine.usage import cpu_seconds, give_back_free_memory, resident_bytes
-from ..report.figures import Figures
 from ..workload.checker import WrongResult
-from ..workload.growing import Timer
+from ..workload.in_turn import Rows, known, timed
 
 TOPIC, NAME = "growing", "consumer"
 IN_FLIGHT = 100_000
@@ -22,7 +24,7 @@ MESSAGES = 100
 AN_HOUR_MS = 3_600_000
 
 
-def by_queues(timer: Timer, folder: Path, queues: int) -> Figures:
+def by_queues(folder: Path, queues: int) -> Rows:
     """A message received and acknowledged in a topic of so many queues, and the counts of its subscription."""
     with MessageStore.open(folder) as store:
         _one_each(store, queues, max(1, IN_FLIGHT // queues))
@@ -34,13 +36,12 @@ def by_queues(timer: Timer, folder: Path, queues: int) -> Figures:
             for delivery in sub.receive(max_messages=1, wait_ms=1_000):
                 sub.ack(delivery)
 
-        found = {"append, receive(1), ack": timer.us(around)}
+        yield timed("append, receive(1), ack", around)
         flying = store.subscribe(TOPIC, "flying", start="earliest")
         while len(flying.receive_batch(max_messages=IN_FLIGHT, visibility_timeout_ms=AN_HOUR_MS).receipts):
             pass  # a call looks at some of the queues
-        found["backlog, 100,000 in flight"] = timer.us(flying.backlog)
-        found["subscriptions, 100,000 in flight"] = timer.us(lambda: store.subscriptions(TOPIC))
-        return found
+        yield timed("backlog, 100,000 in flight", flying.backlog)
+        yield timed("subscriptions, 100,000 in flight", lambda: store.subscriptions(TOPIC))
 
 
 def _one_each(store: MessageStore, queues: int, messages: int) -> None:
@@ -50,9 +51,8 @@ def _one_each(store: MessageStore, queues: int, messages: int) -> None:
     )
 
 
-def by_waiting(timer: Timer, folder: Path, consumers: int) -> Figures:
+def by_waiting(folder: Path, consumers: int) -> Rows:
     """Processor time of a message, from its append to its acknowledgement, while so many consumers wait for it."""
-    del timer  # the consumers' own
     with MessageStore.open(folder) as store:
         sub, seen, ends = store.subscribe(TOPIC, NAME), threading.Semaphore(0), threading.Event()
 
@@ -66,18 +66,20 @@ def by_waiting(timer: Timer, folder: Path, consumers: int) -> Figures:
         for thread in threads:
             thread.start()
         time.sleep(0.2)  # all of them wait
-        cpu_s = cpu_seconds()
-        for _ in range(MESSAGES):
-            store.append(TOPIC, 0, b"x")
-            assert seen.acquire(timeout=10)
-        cpu_s = cpu_seconds() - cpu_s
-        ends.set()
-        for thread in threads:
-            thread.join()
-        return {"processor us a message": cpu_s / MESSAGES * 1e6}
+        try:
+            cpu_s = cpu_seconds()
+            for _ in range(MESSAGES):
+                store.append(TOPIC, 0, b"x")
+                assert seen.acquire(timeout=10)
+            figure = (cpu_seconds() - cpu_s) / MESSAGES * 1e6
+        finally:
+            ends.set()
+            for thread in threads:
+                thread.join()
+        yield known("processor us a message", figure)
 
 
-def by_subscriptions(timer: Timer, folder: Path, subscriptions: int) -> Figures:
+def by_subscriptions(folder: Path, subscriptions: int) -> Rows:
     """One more subscription of a topic that has so many, and what the others cost its appends."""
     with MessageStore.open(folder) as store:
         store.append(TOPIC, 0, b"x")
@@ -89,17 +91,16 @@ def by_subscriptions(timer: Timer, folder: Path, subscriptions: int) -> Figures:
             store.subscribe(TOPIC, name).close()
             store.delete_subscription(TOPIC, name)
 
-        found = {
-            "append": timer.us(lambda: store.append(TOPIC, 0, b"x")),
-            "subscribe, close, delete": timer.us(one_more),
-            "subscriptions, a subscription": timer.us(lambda: store.subscriptions(TOPIC)) / subscriptions,
-        }
+        yield timed("append", lambda: store.append(TOPIC, 0, b"x"))
+        yield timed("subscribe, close, delete", one_more)
+        yield timed(
+            "subscriptions, a subscription", lambda: store.subscriptions(TOPIC), divided_by=subscriptions
+        )  # fmt: skip
         del others
-    found["open, close"] = timer.us(lambda: MessageStore.open(folder).close())
-    return found
+    yield timed("open, close", lambda: MessageStore.open(folder).close())
 
 
-def by_density(delayed: int, timer: Timer, folder: Path, one_in: int) -> Figures:
+def by_density(delayed: int, folder: Path, one_in: int) -> Rows:
     """Memory and rates of an index in which one message of so many is delayed."""
     config = TunedConfig(recent_bytes=0)
     total, step = min(delayed * one_in, 100 * delayed), 50_000
@@ -122,7 +123,7 @@ def by_density(delayed: int, timer: Timer, folder: Path, one_in: int) -> Figures
                 raise WrongResult(f"the index has {counted} delayed messages of {held}")
         took = time.perf_counter() - began
         give_back_free_memory()
-        return {
-            "delayed": held, "resident bytes an entry": max(0, resident_bytes() - before) / held,
-            "indexed an s": held / took, "backlog": timer.us(sub.backlog),
-        }  # fmt: skip
+        yield known("delayed", held)
+        yield known("resident bytes an entry", max(0, resident_bytes() - before) / held)
+        yield known("indexed an s", held / took)
+        yield timed("backlog", sub.backlog)

@@ -1,10 +1,9 @@
-"""Growth of the log: by segments, streams, transactions and readers. Each gives figures by what was called, in us."""
+"""Growth of the log: by segments, streams, transactions and readers. Each gives the rows of a store of one size."""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -13,7 +12,6 @@ from ...store import MessageStore, StoreReader, inspect_folder, plan_scan, verif
 from ...testing import TunedConfig
 from ..machine.folders import files_of
 from ..machine.usage import cpu_seconds, give_back_free_memory, resident_bytes
-from ..report.figures import Figures
 from ..workload.growing import (
     BUSY,
     BUSY_QUEUES,
@@ -22,43 +20,43 @@ from ..workload.growing import (
     MESSAGE_BYTES,
     SMALL,
     WIDE,
-    Timer,
+    appended,
     committed,
-    processor_s_a_gib,
     segments_filled,
     settled,
     streams_made,
 )
+from ..workload.in_turn import Rows, known, spent, timed
 
 LOOKS = 200
 TOUCHED = 100
 TOUCHING = 64  # segments, so that a full table now and then counts by its share
-MEASURED_SEGMENTS = 20
+BACKGROUND_ROUNDS, BACKGROUND_SEGMENTS = 8, 16  # 128 segments: two full tables, whatever the store holds
+OPENINGS = 9
 EACH = 4  # of so many messages of a queue one is read, so that each segment was looked into
 
 
-def by_segments(timer: Timer, folder: Path, segments: int) -> Figures:
+def by_segments(folder: Path, segments: int) -> Rows:
     """The calls of a store of so many segments; and the processor time of more appends."""
     with MessageStore.open(folder, SMALL) as store:
         store.append_batch([(IDLE, 0, b"%d" % at) for at in range(IDLE_MESSAGES)])
         segments_filled(store, segments)
-        cpu_s = processor_s_a_gib(store, max(MEASURED_SEGMENTS, segments // 10))
-    began = time.perf_counter()
+        yield spent(
+            "processor seconds a GiB appended", lambda: appended(store, BACKGROUND_SEGMENTS) / (1 << 30),
+            BACKGROUND_ROUNDS, scale=1,
+        )  # fmt: skip
+    yield timed("open, close", lambda: MessageStore.open(folder, SMALL).close(), OPENINGS)
     with MessageStore.open(folder, SMALL) as store:
-        opening = time.perf_counter() - began
-        found = {"processor seconds a GiB appended": cpu_s, "open": opening * 1e6, **_calls(timer, store)}
+        yield from _calls(store)
         with MessageStore.open(folder, read_only=True) as reader:
-            found["append, and a reader's look"] = timer.us(lambda: _seen(store, reader))
-        found["open read_only, close"] = timer.us(lambda: MessageStore.open(folder, read_only=True).close())
-    found["plan_scan"] = timer.us(lambda: plan_scan(folder))
-    for name, tool in (("verify_folder", verify_folder), ("inspect_folder", inspect_folder)):
-        began = time.perf_counter()
-        tool(folder)
-        found[f"{name}, a segment"] = (time.perf_counter() - began) / segments * 1e6
-    return found
+            yield timed("append, and a reader's look", lambda: _seen(store, reader))
+        yield timed("open read_only, close", lambda: MessageStore.open(folder, read_only=True).close())
+    yield timed("plan_scan", lambda: plan_scan(folder))
+    yield timed("verify_folder, a segment", lambda: verify_folder(folder), 1, divided_by=segments)
+    yield timed("inspect_folder, a segment", lambda: inspect_folder(folder), 1, divided_by=segments)
 
 
-def _calls(timer: Timer, store: MessageStore) -> Figures:
+def _calls(store: MessageStore) -> Rows:
     """Of the public face."""
     rng, messages = random.Random(1), min(store.queue_bounds(BUSY, queue)[1] for queue in range(BUSY_QUEUES))
     old, young = (store.read(BUSY, 0, offset, 1)[0].timestamp_ms for offset in (0, messages - 1))
@@ -66,10 +64,8 @@ def _calls(timer: Timer, store: MessageStore) -> Figures:
     def place() -> tuple[int, int]:
         return rng.randrange(BUSY_QUEUES), rng.randrange(messages)
 
-    first = {
-        "get_range, a random old message, at first": timer.us(lambda: store.get_range(BUSY, *place(), 1)),
-        "offset_at, the first call": _once(lambda: store.offset_at(BUSY, 0, timestamp_ms=rng.randint(old, young))),
-    }
+    yield timed("get_range, a random old message, at first", lambda: store.get_range(BUSY, *place(), 1))
+    yield timed("offset_at, the first call", lambda: store.offset_at(BUSY, 0, timestamp_ms=rng.randint(old, young)), 1)
     for queue in range(BUSY_QUEUES):  # now each segment's index has been read once, as in a store that is used
         for offset in range(0, messages, EACH):
             store.get_range(BUSY, queue, offset, 1)
@@ -92,13 +88,8 @@ def _calls(timer: Timer, store: MessageStore) -> Figures:
         "subscribe, receive, ack, delete": lambda: _one_consumer(store),
         "subscriptions": lambda: store.subscriptions(BUSY),
     }
-    return {**first, **{name: timer.us(call) for name, call in calls.items()}}
-
-
-def _once(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return (time.perf_counter() - began) * 1e6
+    for what, call in calls.items():
+        yield timed(what, call)
 
 
 def _one_consumer(store: MessageStore) -> None:
@@ -114,7 +105,7 @@ def _seen(store: MessageStore, reader: StoreReader) -> None:
     assert reader.read(BUSY, 0, offset, 1, wait_ms=10_000)
 
 
-def by_streams(timer: Timer, folder: Path, streams: int) -> Figures:
+def by_streams(folder: Path, streams: int) -> Rows:
     """Opening, memory, and what a segment costs that touches a hundred of the streams."""
     config = TunedConfig(segment_bytes=1 << 20, recent_bytes=0)
     with MessageStore.open(folder, config) as store:
@@ -123,56 +114,58 @@ def by_streams(timer: Timer, folder: Path, streams: int) -> Figures:
     give_back_free_memory()
     before, began = resident_bytes(), time.perf_counter()
     with MessageStore.open(folder, config) as store:
-        opening = time.perf_counter() - began
-        resident = (resident_bytes() - before) / streams
-        sealed, log_bytes = store.stats()["segments"]["sealed"], _bytes(folder)
-        cpu_s = cpu_seconds()
-        written = 0
-        for _ in range((TOUCHING if streams > 10 * TOUCHED else 2) * (1 << 20) // (TOUCHED * MESSAGE_BYTES) + 1):
-            rows = [(f"{WIDE}-0", at % min(streams, 1000), bytes(MESSAGE_BYTES)) for at in range(TOUCHED)]
-            store.append_batch(rows)
-            written += TOUCHED * MESSAGE_BYTES
-        settled(store)
-        cpu_s = cpu_seconds() - cpu_s
-        made = max(1, store.stats()["segments"]["sealed"] - sealed)
-        more = max(0, _bytes(folder) - log_bytes - written) / made
-        return {
-            "open": opening * 1e6, "resident bytes a stream": resident,
-            "processor us a segment": cpu_s / made * 1e6, "bytes a segment beside its payload": more,
-            "append": timer.us(lambda: store.append(f"{WIDE}-0", 0, b"x")),
-            "get_range": timer.us(lambda: store.get_range(f"{WIDE}-0", 0, 0, 1)),
-            "topics": timer.us(store.topics), "queues of one topic": timer.us(lambda: store.queues(f"{WIDE}-0")),
-            "plan_scan": timer.us(lambda: plan_scan(folder)),
-        }  # fmt: skip
+        yield known("open", (time.perf_counter() - began) * 1e6)
+        yield known("resident bytes a stream", (resident_bytes() - before) / streams)
+        cpu_s, made, more_bytes = _touched(store, folder, streams)
+        yield known("processor us a segment", cpu_s / made * 1e6)
+        yield known("bytes a segment beside its payload", more_bytes / made)
+        yield timed("append", lambda: store.append(f"{WIDE}-0", 0, b"x"))
+        yield timed("get_range", lambda: store.get_range(f"{WIDE}-0", 0, 0, 1))
+        yield timed("topics", store.topics)
+        yield timed("queues of one topic", lambda: store.queues(f"{WIDE}-0"))
+        yield timed("plan_scan", lambda: plan_scan(folder))
+
+
+def _touched(store: MessageStore, folder: Path, streams: int) -> tuple[float, int, int]:
+    """Appends to some of the streams: processor seconds, segments, and bytes on disk beside those of the payload."""
+    sealed, log_bytes, cpu_s, written = store.stats()["segments"]["sealed"], _bytes(folder), cpu_seconds(), 0
+    for _ in range((TOUCHING if streams > 10 * TOUCHED else 2) * (1 << 20) // (TOUCHED * MESSAGE_BYTES) + 1):
+        rows = [(f"{WIDE}-0", at % min(streams, 1000), bytes(MESSAGE_BYTES)) for at in range(TOUCHED)]
+        store.append_batch(rows)
+        written += TOUCHED * MESSAGE_BYTES
+    settled(store)
+    cpu_s = cpu_seconds() - cpu_s
+    made = max(1, store.stats()["segments"]["sealed"] - sealed)
+    return cpu_s, made, max(0, _bytes(folder) - log_bytes - written)
 
 
 def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in files_of(folder))
 
 
-def by_transactions(timer: Timer, folder: Path, transactions: int) -> Figures:
+def by_transactions(folder: Path, transactions: int) -> Rows:
     """One more commit beside a writer that has so many names of them; and an opening."""
     with MessageStore.open(folder, SMALL) as store:
         store.append(BUSY, 0, b"first")
         names = (f"named-{at}" for at in count())
         for _ in range(transactions):
             committed(folder, next(names), store)
-        found = {
-            "commit_shards, attach_pending": timer.us(lambda: committed(folder, next(names), store)),
-            "commit_shards, which waits": timer.us(lambda: committed(folder, next(names))),
-        }
-    return {**found, "open, close": timer.us(lambda: MessageStore.open(folder, SMALL).close())}
+        yield timed("commit_shards, attach_pending", lambda: committed(folder, next(names), store))
+        yield timed("commit_shards, which waits", lambda: committed(folder, next(names)))
+    yield timed("open, close", lambda: MessageStore.open(folder, SMALL).close())
 
 
-def by_readers(timer: Timer, folder: Path, readers: int) -> Figures:
+def by_readers(folder: Path, readers: int) -> Rows:
     """Processor time of an append beside so many readers that follow, of which each sees it."""
     with ExitStack() as stack:
         store = stack.enter_context(MessageStore.open(folder, SMALL))
         store.append(BUSY, 0, b"first")
         following = [stack.enter_context(MessageStore.open(folder, read_only=True)) for _ in range(readers)]
-        cpu_s = cpu_seconds()
-        for _ in range(LOOKS):
+
+        def all_look() -> int:
             offset = store.append(BUSY, 0, bytes(100))
             for reader in following:
                 assert reader.read(BUSY, 0, offset, 1, wait_ms=10_000)
-        return {"processor us an append and reader": (cpu_seconds() - cpu_s) / LOOKS / readers * 1e6}
+            return readers
+
+        yield spent("processor us an append and reader", all_look, LOOKS)

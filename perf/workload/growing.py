@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from ...store import MessageStore, ShardWriter, commit_shards
 from ...testing import TunedConfig
-from ..machine.usage import cpu_seconds
 
 SEGMENT_BYTES = 64 << 10
 BUSY, IDLE, WIDE = "busy", "idle", "wide"
@@ -19,7 +17,6 @@ IDLE_MESSAGES = 5
 MESSAGE_BYTES = 1_000
 SETTLE_WITHIN_S = 120.0
 FEW_SEGMENTS = 100
-LEAST_CALLS, MOST_CALLS = 3, 2_000
 
 SMALL = TunedConfig(segment_bytes=SEGMENT_BYTES, recent_bytes=0)
 
@@ -27,18 +24,14 @@ SMALL = TunedConfig(segment_bytes=SEGMENT_BYTES, recent_bytes=0)
 def segments_filled(store: MessageStore, segments: int) -> None:
     """Append to the busy queues until the store has so many sealed segments."""
     while (missing := segments - _held(store)) > 0:
-        _append_segments(store, min(FEW_SEGMENTS, missing))
-        settled(store)
+        appended(store, min(FEW_SEGMENTS, missing))
 
 
-def processor_s_a_gib(store: MessageStore, segments: int) -> float:
-    """Processor seconds a GiB of payload, of appends that fill so many segments, with all that follows from them."""
-    began = cpu_seconds()
-    payload_bytes = 0
-    for begin in range(0, segments, FEW_SEGMENTS):
-        payload_bytes += _append_segments(store, min(FEW_SEGMENTS, segments - begin))
-        settled(store)
-    return (cpu_seconds() - began) / payload_bytes * (1 << 30)
+def appended(store: MessageStore, segments: int) -> int:
+    """Append what fills so many segments, and wait for all that follows from it; the bytes of the payload."""
+    payload_bytes = _append_segments(store, segments)
+    settled(store)
+    return payload_bytes
 
 
 def _append_segments(store: MessageStore, segments: int) -> int:
@@ -85,20 +78,3 @@ def committed(folder: Path, name: str, store: MessageStore | None = None) -> Non
     else:
         commit_shards(folder, shards, name=name, wait_ms=0)
         store.attach_pending()
-
-
-class Timer:
-    """Times calls: each at least three times, and again for so many seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def us(self, call: Callable[[], object]) -> float:
-        """The median microseconds of a call."""
-        took: list[float] = []
-        until = time.perf_counter() + self._seconds
-        while len(took) < LEAST_CALLS or (time.perf_counter() < until and len(took) < MOST_CALLS):
-            began = time.perf_counter()
-            call()
-            took.append(time.perf_counter() - began)
-        return float(np.median(took)) * 1e6

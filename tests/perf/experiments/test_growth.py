@@ -25,7 +25,7 @@ def test_growth_gives_each_call_at_each_step_and_draws_how_it_grows(tmp_path: Pa
             if len(steps) > 1 and values[0]:
                 assert row["growth"] == pytest.approx(values[-1] / values[0])
     calls = {row["what"] for row in chapters["segments"]}
-    assert {"get_range, idle queue", "read, a random old message", "offset_at, idle queue", "open"} <= calls
+    assert {"get_range, idle queue", "read, a random old message", "offset_at, idle queue", "open, close"} <= calls
 
 
 def test_a_picture_that_cannot_be_drawn_is_said_before_anything_is_measured(
