@@ -14,13 +14,9 @@ import numpy as np
 import pytest
 
 from stratalog.store import (
-    InvalidMessage,
-    InvalidTopic,
     Message,
     MessageStore,
-    MessageTooLarge,
     StoreClosed,
-    StoreError,
     StorePoisoned,
 )
 
@@ -234,24 +230,6 @@ def test_batch_of_many_new_queues_with_long_names(store: MessageStore) -> None:
 
 def test_batch_may_be_any_iterable(store: MessageStore) -> None:
     assert store.append_batch(("t", 0, b"x") for _ in range(3)).tolist() == [0, 1, 2]
-
-
-def test_batch_with_one_bad_message_stores_nothing(store: MessageStore) -> None:
-    good = ("t", 0, b"good")
-    refused: tuple[tuple[Any, type[StoreError]], ...] = (
-        (("t", 0, "text"), InvalidMessage),
-        (("", 0, b""), InvalidTopic),
-        (("t", -1, b""), InvalidTopic),
-        (("t", 0, bytes(70_000)), MessageTooLarge),
-        (("t", 0), InvalidMessage),
-        (dict.fromkeys(("t", 0, b"x")), InvalidMessage),
-        (None, InvalidMessage),
-    )
-    for bad, error in refused:
-        with pytest.raises(error):
-            store.append_batch([good, bad, good])
-    store.flush()
-    assert store.queue_bounds("t", 0) == (0, 0)
 
 
 # -- reading ------------------------------------------------------------------------------------------
