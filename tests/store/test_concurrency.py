@@ -260,7 +260,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 disk.gate.set()
-for thread in others: thread.join(20)
+for thread in others: thread.join(100)
 print(sum(thread.is_alive() for thread in others), store.append("t", 0, b"next"))
 store.close()
 """
