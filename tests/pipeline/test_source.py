@@ -92,9 +92,8 @@ def meets(row: Row, options: dict[str, Any]) -> bool:
             return False
     if "queue_id" in options and row.queue_id not in [int(part) for part in str(options["queue_id"]).split(",")]:
         return False
-    return options.get("start_offset", 0) <= row.offset < options.get("end_offset", 1 << 62) and options.get(
-        "start_time", 0
-    ) <= row.timestamp < options.get("end_time", 1 << 62)
+    limits = ((row.offset, "start_offset", "end_offset"), (row.timestamp, "start_time", "end_time"))
+    return all(options.get(begin, 0) <= value < options.get(end, 1 << 62) for value, begin, end in limits)
 
 
 def test_options_give_what_meets_them(spark: SparkSession, store: tuple[Path, list[Row]]) -> None:
