@@ -138,6 +138,7 @@ def test_every_read_gives_what_the_log_has(tmp_path: Path, config: StoreConfig) 
             assert stats["cache"]["error"] is None
 
 
+@pytest.mark.parametrize("config", ["two small tiers", "edges", "both caches", "active readers"], indirect=True)
 def test_random_reads_beside_appends_give_what_was_appended(tmp_path: Path, config: StoreConfig) -> None:
     seed = draw_seed()
     acknowledged = [0] * 4
