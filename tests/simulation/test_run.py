@@ -24,7 +24,7 @@ from .interrupts import PLACES
 from .shape import KIB, Settings, Shape, draw_shape
 from .world import World
 
-STATES = 1_600  # the long form, `python -m tests.simulation`, takes a million
+STATES = 800  # the long form, `python -m tests.simulation`, takes a million
 MOST_RUNS = 60
 PARTS = 2  # so that a seed that fails is of a short test
 FAULTS = 8  # that strike
