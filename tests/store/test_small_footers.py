@@ -395,7 +395,7 @@ def test_a_reader_with_a_view_of_before_finds_what_that_has(
     with MessageStore.open(tmp_path, config()) as store:
         fill(store, rows, 10)
         settle(store)
-        sealed, places = sealed_of(store), [(number, at) for number in range(BUSY + IDLE) for at in range(0, 400, 7)]
+        sealed, places = sealed_of(store), [(number, at) for number in range(BUSY + IDLE) for at in range(0, 400, 19)]
         assert [one.record.full for one in sealed[:10]] == [1, 0, 0, 0, 1, 0, 0, 0, 1, 0]
         for end in range(5, 10):
             before, groups = sealed[:end], Groups()

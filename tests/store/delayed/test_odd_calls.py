@@ -131,7 +131,7 @@ def test_ten_subscriptions_get_each_message_once_whenever_they_look(tmp_path: Pa
         subs = [store.subscribe("t", f"s{number}", precision_ms=10 * (number % 3)) for number in range(10)]
         got: list[list[tuple[int, int]]] = [[] for _ in subs]
         places = []
-        for number in range(300):
+        for number in range(150):
             queue_id = number % 4
             at_ms = hand.now_ms + number * 7 % 90
             places.append((queue_id, store.append("t", queue_id, b"x", deliver_at_ms=at_ms)))
