@@ -210,7 +210,8 @@ def test_a_reader_that_is_open_meanwhile_finds_each_queue_by_its_new_number(path
             for topic, queue_id in [*before, ("new", 0), ("gone", 1)]:
                 store.append(topic, queue_id, b"behind it")
             until(lambda: reader.queue_bounds("gone", 1)[1] == 1)
-            assert state(reader) == state(store) != before
+            until(lambda: state_now(reader) == state(store))  # retention goes on
+            assert state(store) != before
             fill(store)
             until(lambda: state_now(reader) == state(store))
         assert state(reader) == state_of(path)
