@@ -33,7 +33,7 @@ MEMORY = Path("/dev/shm")
 ROOM_BYTES = 1 << 30  # what is left for others
 PREFIX = "stratalog-tests-"
 TESTS = Path(__file__).resolve().parent
-ON_DISK = {"faults", "perf", "soak"}  # folders of tests
+ON_DISK = {"faults", "soak"}  # folders of tests
 FAILED = pytest.StashKey[bool]()
 MARK_QUIET = Upkeep._mark_quiet
 

@@ -116,7 +116,7 @@ def test_an_empty_batch_is_no_error() -> None:
     assert len(Admission(expected_bytes=10).admit(np.empty(0, np.int64), 5)) == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=50))
 def test_classes_are_in_order_of_size_and_narrow(sizes: list[int]) -> None:
     column = np.array(sorted(sizes), np.int64)

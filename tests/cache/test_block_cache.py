@@ -224,7 +224,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS, st.integers(1, 12), st.integers(0, 6), st.booleans(), st.booleans())
 def test_it_is_a_dict_that_may_forget(
     steps: list[tuple[Any, ...]], heap: int, off_heap: int, evict: bool, lend: bool

@@ -127,7 +127,7 @@ def test_what_retention_took_is_forgotten() -> None:
 READS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 120), st.integers(1, 40)), max_size=40)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(READS, st.integers(1, 20), st.integers(1, 64))
 def test_whatever_is_read_is_what_the_device_has(reads: list[tuple[int, int, int]], blocks: int, depth: int) -> None:
     device = Device(100)

@@ -18,7 +18,7 @@ from ..seeds import draw_seed
 from .helpers import batch_of, check_blocks, consume, payload_of, tag_of
 
 STREAMS = 6
-ROUNDS = 150
+ROUNDS = 80
 
 
 @pytest.fixture(autouse=True)

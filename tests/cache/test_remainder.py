@@ -150,7 +150,7 @@ def test_a_batch_shares_the_ends_among_its_messages() -> None:
     assert lent([1000], [100] * 11).count(0) == 10
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.integers(0, 4096), max_size=40),
     st.lists(st.integers(1, 4096), max_size=60),

@@ -36,6 +36,7 @@ class FullDisk:
         self.data: dict[tuple[str, int], list[bytes]] = {
             (topic, queue): [] for topic in TOPICS for queue in range(QUEUES)
         }
+        self.deleted = dict.fromkeys(self.data, 0)  # how many messages each queue had when its topic was deleted
         self.acked: set[tuple[str, int, int]] = set()
         self.refused = 0
         self.store = self._open()
@@ -78,8 +79,18 @@ class FullDisk:
         (topic, queue), data = self._queue(), self.chance.randbytes(self.chance.randrange(1, 3000))
         told = self.data[topic, queue]
         for _ in range(self.chance.randrange(1, 40)):
-            assert self.store.append(topic, queue, data) == len(told), "offsets are dense"
+            offset = self.store.append(topic, queue, data)
+            if offset == 0:
+                self._forget(topic, queue)
+            assert offset == len(told), "offsets are dense"
             told.append(data)
+
+    def _forget(self, topic: str, queue: int) -> None:
+        """A queue of a deleted topic begins anew once nothing is left of it; what was acknowledged is none of it."""
+        told = self.data[topic, queue]
+        if self.deleted[topic, queue] == len(told):
+            told.clear()
+            self.acked -= {one for one in self.acked if one[:2] == (topic, queue)}
 
     def _queue(self) -> tuple[str, int]:
         return self.chance.choice(TOPICS), self.chance.randrange(QUEUES)
@@ -89,7 +100,10 @@ class FullDisk:
         self.store.trim(topic, queue, self.chance.randint(0, len(self.data[topic, queue])))
 
     def delete(self) -> None:
-        self.store.delete_topic(self.chance.choice(TOPICS))
+        topic = self.chance.choice(TOPICS)
+        self.store.delete_topic(topic)
+        for queue in range(QUEUES):
+            self.deleted[topic, queue] = len(self.data[topic, queue])
 
     def consume(self) -> None:
         topic, chance = self.chance.choice(TOPICS), self.chance
@@ -145,6 +159,8 @@ class FullDisk:
         """Everything goes on, and nothing is lost."""
         for (topic, queue), told in self.data.items():
             at, end = self.store.queue_bounds(topic, queue)
+            if end == 0:
+                self._forget(topic, queue)
             # A message without an answer may be there: its call was refused for a later one, or a crash came.
             assert end == len(told)
             while at < end:

@@ -16,11 +16,9 @@ from ..seeds import draw_seed
     [
         (Settings(1, 1, "adaptive", "force"), 2),
         (Settings(10, 2, "pad", "force"), 2),
-        (Settings(40, 1, "adaptive", "force"), 4),
-        (Settings(40, 2, "trim", "force"), 4),
+        (Settings(40, 2, "trim", "force"), 2),
         (Settings(3, 1, "pad", "os"), 2),
-        (Settings(10, 1, "adaptive", "force", 256 << 10), 2),
-        (Settings(10, 4, "adaptive", "force", 256 << 10, 2 << 20), 4),
+        (Settings(10, 4, "adaptive", "force", 256 << 10, 2 << 20), 3),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, Settings) else f"{value}-cycles",
 )

@@ -13,12 +13,12 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, StoreFull, StoreReader, inspect_folder, verify_folder
 from stratalog.store.subscriptions.subscription import Subscription
 from stratalog.store.testing import TunedConfig
-from tests.store.helpers import run_child
+from tests.store.helpers import PATIENCE_S, run_child
 
 from .mounts import tmpfs
 
 DATA = bytes(1000)
-PATIENCE_S = 20.0
+HOUR_MS = 3_600_000  # longer than any machine takes for a test
 
 
 def config(**settings: object) -> StoreConfig:
@@ -197,9 +197,9 @@ def test_delayed_messages_are_kept_beyond_retention_on_a_full_disk(disk: Path) -
     home, now_ms = disk / "store", time.time_ns() // 1_000_000
     with MessageStore.open(home, config(retention_ms=1500)) as store:
         jobs = store.subscribe("jobs", "workers")
-        late = [store.append("jobs", 0, b"late", deliver_at_ms=now_ms + 20_000) for _ in range(3)]
+        late = [store.append("jobs", 0, b"late", deliver_at_ms=now_ms + HOUR_MS) for _ in range(3)]
         counts = fill(store, ["logs"])
-        assert store.reschedule_delayed("jobs", 0, late[0], now_ms + 30_000)
+        assert store.reschedule_delayed("jobs", 0, late[0], now_ms + 2 * HOUR_MS)
         assert store.cancel_delayed("jobs", 0, late[1])
         assert append_patiently(store, "logs", 0, b"on") == counts["logs", 0]
         deadline = time.monotonic() + PATIENCE_S
@@ -207,7 +207,7 @@ def test_delayed_messages_are_kept_beyond_retention_on_a_full_disk(disk: Path) -
             append_patiently(store, "logs", 1, DATA)
             time.sleep(0.01)  # lets retention look; the limit is above
         assert store.reschedule_delayed("jobs", 0, late[2], now_ms)
-        (found,) = jobs.receive(10, wait_ms=5000)
+        (found,) = jobs.receive(10, wait_ms=int(PATIENCE_S * 1000))
         assert (found.message.offset, found.message.data) == (late[2], b"late")
         jobs.ack(found)
         assert jobs.backlog().delayed == 1

@@ -42,9 +42,9 @@ def test_damage_costs_what_is_damaged_and_a_repair_tells_of_it(folder: Path) -> 
     seed = draw_seed()
     home = folder / "fuzzed"
     home.mkdir()
-    fuzzer = Fuzzer(seed, Stock(seed, 3, home, print), home)
-    findings = [fuzzer.run(number).finding for number in range(8)]
-    findings += [fuzzer.run(number, cuts=CUTS_A_REPAIR).finding for number in range(2)]
+    fuzzer = Fuzzer(seed, Stock(seed, 2, home, print), home)
+    findings = [fuzzer.run(number).finding for number in range(5)]
+    findings += [fuzzer.run(number, cuts=CUTS_A_REPAIR).finding for number in range(1)]
     assert not any(findings), "\n\n".join(str(finding) for finding in findings if finding is not None)
 
 
@@ -52,8 +52,8 @@ def test_two_damages_cost_what_is_damaged_in_stores_with_records(folder: Path) -
     seed = draw_seed()
     home = folder / "pairs"
     home.mkdir()
-    fuzzer = Fuzzer(seed, Stock(seed, 3, home, print, pairs=True), home)
-    findings = [fuzzer.run(number).finding for number in range(8)]
+    fuzzer = Fuzzer(seed, Stock(seed, 2, home, print, pairs=True), home)
+    findings = [fuzzer.run(number).finding for number in range(5)]
     assert not any(findings), "\n\n".join(str(finding) for finding in findings if finding is not None)
 
 

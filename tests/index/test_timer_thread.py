@@ -286,7 +286,7 @@ def child():
     came = threading.Event()
     with TimerThread(TimingWheel()) as own:  # the child has its own
         own.add_after(1, came.set)
-        return 0 if came.wait(20) else 4
+        return 0 if came.wait(100) else 4
 ended = []
 for _ in range(10):
     pid = os.fork()
@@ -302,7 +302,7 @@ for thread in threads:
     thread.join()
 came = threading.Event()
 timers.add_after(1, came.set)
-print(sum(ended), came.wait(20), kept.is_completed)
+print(sum(ended), came.wait(100), kept.is_completed)
 """)
         == "0 True False\n"
     )

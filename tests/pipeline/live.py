@@ -53,11 +53,11 @@ class Outcome:
 
 def write(path: Path, seconds: float, rate: int, queues: int, size: int) -> None:
     """The writer: so many messages a second, some each turn, durable one turn behind the other."""
-    begin, written = time.monotonic(), 0
+    begin, written, total = time.monotonic(), 0, int(seconds * rate)
     streams = [(TOPIC, queue) for queue in range(queues)]
     with MessageStore.open(path) as store:
-        while (passed := time.monotonic() - begin) < seconds:
-            count = int(passed * rate) - written
+        while written < total:
+            count = min(total, int((time.monotonic() - begin) * rate)) - written
             if count > 0:
                 serials = np.arange(written, written + count)
                 payload = np.zeros((count, size), np.uint8)

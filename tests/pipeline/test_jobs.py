@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from stratalog import MessageStore
 from stratalog.pipeline import BadOption
-from stratalog.pipeline.jobs import export, page_of, profile, verify
+from stratalog.pipeline.jobs import Profile, export, page_of, profile, verify
 from stratalog.pipeline.jobs.profile_part import SKETCH, classes_of, groups
 from stratalog.pipeline.progress import store_error_in, unwrapped, watched
 from stratalog.store import InvalidMessage, StaleReceipt, StoreCorrupt, StoreError
@@ -125,9 +125,14 @@ def test_export_refuses_a_folder_that_is_there_and_an_unknown_format(
 # -- profile ------------------------------------------------------------------------------------------
 
 
-def test_profile_says_what_the_messages_are_like(spark: SparkSession, store: tuple[Path, list[Row]]) -> None:
-    path, rows = store
-    found = profile(spark, path)
+@pytest.fixture(scope="module")
+def profiled(spark: SparkSession, store: tuple[Path, list[Row]]) -> Profile:
+    """The profile of that store."""
+    return profile(spark, store[0])
+
+
+def test_profile_says_what_the_messages_are_like(profiled: Profile, store: tuple[Path, list[Row]]) -> None:
+    rows, found = store[1], profiled
     assert [topic.topic for topic in found.topics] == [
         name for name, _ in sorted(Counter(row.topic for row in rows).items(), key=lambda item: (-item[1], item[0]))
     ]
@@ -185,13 +190,14 @@ def test_profile_has_the_lag_of_each_subscription(spark: SparkSession, tmp_path:
             [topic] = profile(spark, tmp_path).topics
         store.subscribe("orders", "mail", start="latest").close()
     assert topic.lags == {"billing": 6}
-    [topic] = profile(spark, tmp_path).topics
+    found = profile(spark, tmp_path)
+    [topic] = found.topics
     assert topic.lags == {"billing": 6, "mail": 0}
-    assert "have not acknowledged" in page_of(profile(spark, tmp_path))
+    assert "have not acknowledged" in page_of(found)
 
 
-def test_page_is_well_formed_and_names_every_topic(spark: SparkSession, store: tuple[Path, list[Row]]) -> None:
-    found = profile(spark, store[0])
+def test_page_is_well_formed_and_names_every_topic(profiled: Profile) -> None:
+    found = profiled
     page = page_of(found)
     assert all(f"<h2>{topic.topic}</h2>" in page for topic in found.topics)
     pictures = page.split("<svg")[1:]

@@ -23,7 +23,7 @@ THREADS = 4
 def test_what_a_live_process_writes_arrives_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
     """The long form is `python -m tests.pipeline.live`."""
     found = run(spark, tmp_path, seconds=1, rate=3_000, queues=5, size=100)
-    assert found.written == found.arrived > 1_000
+    assert found.written == found.arrived == 3_000
 
 
 def test_rows_of_a_store_that_threads_wrote_are_those_of_a_scan(spark: SparkSession, tmp_path: Path) -> None:

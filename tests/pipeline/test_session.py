@@ -16,8 +16,9 @@ from stratalog.pipeline import JavaNotFound, SparkNotFound, java, session, spark
 TOOLS = ("bash", "sh", "env", "dirname", "basename", "uname", "cat", "ls", "grep", "sed", "rm", "ps", "nice", "id")
 COUNTING = """
 from stratalog.pipeline import spark_session
-spark = spark_session("local[1]", settings={"spark.sql.shuffle.partitions": "1"})
-rows = spark.range(5).mapInPandas(lambda frames: frames, "id bigint").groupBy("id").count().collect()
+quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+spark = spark_session("local[1]", settings={"spark.driver.extraJavaOptions": quick})
+rows = spark.range(5, numPartitions=1).mapInArrow(lambda batches: batches, "id bigint").collect()
 assert len(rows) == 5, rows
 spark.stop()
 """

@@ -14,7 +14,10 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
+from stratalog.pipeline import BadOption
+from stratalog.pipeline.sink import BatchSink
 from stratalog.pipeline.sink_stores import existing
 from stratalog.store import MessageStore, verify_folder
 
@@ -173,21 +176,31 @@ def test_streams_of_many_stores_are_in_one_each_and_are_read_back_as_one(spark: 
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "what"),
+    ("columns", "what"),
+    [("'t' topic, 1 queue_id", "data is missing"), ("'t' topic, 1 queue_id, cast(null as string) data", "has no data")],
+    ids=["by the driver", "by a task"],
+)
+def test_wrong_rows_are_refused(spark: SparkSession, tmp_path: Path, columns: str, what: str) -> None:
+    with pytest.raises(Exception, match=what):
+        save(spark.sql(f"select {columns}"), tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "what"),
     [
-        ("'t' topic, 1 queue_id", {}, "data is missing"),
-        ("'t' topic, 1 queue_id, 'x' data, 'y' colour", {}, "no column 'colour'"),
-        ("'t' topic, 'one' queue_id, 'x' data", {}, "queue_id is of type"),
-        ("'t' topic, 1 queue_id, 'x' data", {"shard": "3"}, "no option shard"),
-        ("'t' topic, 1 queue_id, 'x' data", {"shards": "0"}, "shards is from 1"),
-        ("'t' topic, 1 queue_id, cast(null as string) data", {}, "has no data"),
+        (StructField("colour", StringType()), {}, "no column 'colour'"),
+        (StructField("queue_id", StringType()), {}, "queue_id is of type"),
+        (StructField("queue_id", IntegerType()), {"shard": "3"}, "no option shard"),
+        (StructField("queue_id", IntegerType()), {"shards": "0"}, "shards is from 1"),
     ],
 )
 def test_wrong_columns_and_options_are_refused(
-    spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], what: str
+    tmp_path: Path, column: StructField, options: dict[str, str], what: str
 ) -> None:
-    with pytest.raises(Exception, match=what):
-        save(spark.sql(f"select {columns}"), tmp_path / "s", **options)
+    named = {"topic": StructField("topic", StringType()), "queue_id": StructField("queue_id", IntegerType())}
+    schema = StructType([*(named | {column.name: column}).values(), StructField("data", BinaryType())])
+    with pytest.raises(BadOption, match=what):
+        BatchSink({"path": str(tmp_path / "s"), **options}, schema, overwrite=False)
 
 
 class Stream:

@@ -213,21 +213,6 @@ def test_queries_that_go_on_from_a_checkpoint_give_each_message_once(spark: Spar
     assert run(streaming(spark, tmp_path / "store"), checkpoint, to) == []
 
 
-def test_query_beside_a_writer_gives_each_message_once(spark: SparkSession, tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "store", SMALL) as store:
-        query = (
-            streaming(spark, tmp_path / "store", max_rows=1_000).writeStream.format("memory").queryName("live")
-            .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        )  # fmt: skip
-        chance = random.Random(draw_seed())
-        for _ in range(8):
-            fill(store, chance, 200)
-        expected = scanned_rows(store)
-        until(lambda: query.exception() is not None or spark.table("live").count() >= len(expected), 200)
-        query.stop()
-    assert rows_of(spark.table("live").toArrow()) == expected
-
-
 def test_micro_batch_that_was_not_committed_fails_behind_a_restart_without_one_of_its_stores(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -243,19 +228,6 @@ def test_micro_batch_that_was_not_committed_fails_behind_a_restart_without_one_o
     (tmp_path / "b").rename(source / "b")
     run(streaming(spark, source), checkpoint, to)
     assert [row.data for row in rows_of(spark.read.parquet(str(to)).toArrow())] == [b"a", b"b"]
-
-
-def test_query_that_retention_overtakes_fails_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "store", tiny()) as store:
-        store.append("orders", 0, bytes(100))
-        run(streaming(spark, tmp_path / "store"), tmp_path / "checkpoint", tmp_path / "out")
-        for _ in range(40):
-            store.append("orders", 0, bytes(10_000))
-    with MessageStore.open(tmp_path / "store", tiny(retention_bytes=64 << 10)) as store:
-        until(lambda: has_settled(store))
-    with pytest.raises(PySparkException, match="retention removed"):
-        run(streaming(spark, tmp_path / "store"), tmp_path / "checkpoint", tmp_path / "out")
-    assert run(streaming(spark, tmp_path / "store", on_lost="skip"), tmp_path / "checkpoint", tmp_path / "out")
 
 
 def test_start_options_that_contradict_are_refused(tmp_path: Path) -> None:

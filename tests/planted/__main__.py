@@ -1,4 +1,4 @@
-"""`python -m tests.planted`: each planted bug has to be found within a minute, and the same tests pass without it."""
+"""`python -m tests.planted`: each planted bug has to be found in time, and the same tests pass without it."""
 
 from __future__ import annotations
 

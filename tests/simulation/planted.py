@@ -305,12 +305,13 @@ def remove_what_is_trimmed_in_part() -> Iterator[None]:
 
 
 class Planted(NamedTuple):
-    """A bug, and the run that should show it."""
+    """A bug, and the run that should show it; `seed`: one whose run shows it soon. The seeds after it are tried too."""
 
     plant: Callable[[], AbstractContextManager[None]]
     shape: Shape
     faults: Callable[[int], list[Fault]] = lambda seed: []
     effort: Effort = Effort()
+    seed: int = 0
 
 
 def _lives(*parts: Part, count: int = 2, **settings: Any) -> Shape:
@@ -344,12 +345,13 @@ PLANTED: dict[str, Planted] = {
     "retry after a failed force": Planted(
         retry_after_a_failed_force, _lives(), lambda seed: [Fault("force", nth=4 + seed % 20)], STRUCK
     ),
-    "remove segments out of order": Planted(remove_segments_out_of_order, _retiring(), effort=FEW),
+    "remove segments out of order": Planted(remove_segments_out_of_order, _retiring(), effort=FEW, seed=4),
     "remove the wrong end": Planted(remove_the_wrong_end, _retiring(), effort=FEW),
     "remove too much": Planted(
         remove_too_much,
         replace(_lives("lanes", count=1, retention_bytes=300 * KIB), typical_bytes=2_000, steps=400),
         effort=FEW,
+        seed=2,
     ),
     "forget the force of a spare": Planted(forget_the_force_of_a_spare, _retiring()),
     "forget names at opening": Planted(forget_names_at_opening, _lives("kills", count=4, prewrite_bytes=200 * KIB)),
@@ -360,9 +362,9 @@ PLANTED: dict[str, Planted] = {
     "keep the lock": Planted(keep_the_lock, _lives("interrupts"), effort=FEW),
     "renumber in a repair": Planted(renumber_in_a_repair, _lives("repair"), effort=REPAIRS),
     "leave trims out of footers": Planted(leave_trims_out_of_footers, _trimming(), effort=FEW),
-    "answer trims at once": Planted(answer_trims_at_once, _trimming()),
+    "answer trims at once": Planted(answer_trims_at_once, _trimming(), seed=1),
     "read no records": Planted(read_no_records, _trimming(), effort=FEW),
-    "scan what is trimmed": Planted(scan_what_is_trimmed, _trimming(), effort=FEW),
+    "scan what is trimmed": Planted(scan_what_is_trimmed, _trimming(), effort=FEW, seed=1),
     "remove what is trimmed in part": Planted(remove_what_is_trimmed_in_part, _trimming(), effort=FEW),
-    "tell no loss": Planted(tell_no_loss, _lives("repair"), effort=REPAIRS),
+    "tell no loss": Planted(tell_no_loss, _lives("repair"), effort=REPAIRS, seed=5),
 }

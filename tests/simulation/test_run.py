@@ -24,10 +24,10 @@ from .interrupts import PLACES
 from .shape import KIB, Settings, Shape, draw_shape
 from .world import World
 
-STATES = 4_000  # the long form, `python -m tests.simulation`, takes a million
+STATES = 800  # the long form, `python -m tests.simulation`, takes a million
 MOST_RUNS = 60
-PARTS = 4  # so that a seed that fails is of a short test
-FAULTS = 16  # that strike
+PARTS = 2  # so that a seed that fails is of a short test
+FAULTS = 8  # that strike
 STATES_BEHIND_ONE = 150
 
 RETIRING = Settings(retention_bytes=70 * KIB, retention_ms=2_000, prewrite_bytes=130 * KIB)

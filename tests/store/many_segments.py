@@ -29,8 +29,8 @@ TOPIC, QUEUES = "many", 16
 MESSAGE_BYTES = 1000
 BATCH = 480  # messages of one call, as many in each queue: about 8 segments
 READERS = 3
-READS = 2_000  # random places
-MORE = 40  # batches that come while readers follow
+READS = 1_000  # random places
+MORE = 15  # batches that come while readers follow
 COMPACTED_BYTES = 64 << 20
 SETTINGS = TunedConfig(segment_bytes=64 * KIB, max_frame_bytes=64 * KIB, max_message_bytes=64 * KIB, recent_bytes=0)
 

@@ -124,10 +124,9 @@ def test_every_read_gives_what_the_log_has(tmp_path: Path, config: StoreConfig) 
     for _ in range(2):  # the second time with sealed segments of before, and a cache that knows none of it
         with MessageStore.open(tmp_path, config) as store:
             fill(store, chance, rows, 1000)
-            for step in (5, 64):
-                for found, expected in ranges(store, rows, step):
-                    assert list(found) == list(expected)
-                    assert found == expected
+            for found, expected in ranges(store, rows, 13):
+                assert list(found) == list(expected)
+                assert found == expected
             assert contents(store, list(rows)) == rows
             for name, mine in rows.items():
                 batch = store.read_batch(*name)
@@ -139,6 +138,7 @@ def test_every_read_gives_what_the_log_has(tmp_path: Path, config: StoreConfig) 
             assert stats["cache"]["error"] is None
 
 
+@pytest.mark.parametrize("config", ["two small tiers", "edges", "both caches", "active readers"], indirect=True)
 def test_random_reads_beside_appends_give_what_was_appended(tmp_path: Path, config: StoreConfig) -> None:
     seed = draw_seed()
     acknowledged = [0] * 4
@@ -268,7 +268,7 @@ def test_bytes_that_went_bad_in_a_tier_are_read_from_the_log(tmp_path: Path) -> 
 
 def test_messages_of_all_calls_are_counted(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, small(**SETTINGS["one tier"])) as store:
-        rows = fill(store, random.Random(1), {}, 3000)
+        rows = fill(store, random.Random(1), {}, 400)
         before = reads(store)["messages"]
         total = sum(len(found) for found, _ in ranges(store, rows, 16))
         assert reads(store)["messages"] - before == total == sum(map(len, rows.values()))
@@ -366,11 +366,11 @@ def test_a_cache_that_fails_is_turned_off_and_costs_no_message(tmp_path: Path, m
     with MessageStore.open(tmp_path, small(**SETTINGS["one tier"])) as store:
         store.append("t", 0, b"first")
         monkeypatch.setattr(MessageCache, "fill", broken)
-        until(lambda: store.append("t", 0, b"more") >= 0 and store.stats()["cache"]["error"] is not None)
+        until(lambda: store.append("t", 0, bytes(50_000)) >= 0 and store.stats()["cache"]["error"] is not None)
         assert "no memory for the test" in str(store.stats()["cache"]["error"])
         end = store.append("t", 0, b"last")
         assert store.get_range("t", 0, 0, end + 1)[end] == b"last"
-        assert len(store.read("t", 0, 0, end + 1)) == end + 1
+        assert len(store.read("t", 0, 0, end + 1, max_bytes=1 << 30)) == end + 1
 
 
 @pytest.mark.parametrize(
@@ -438,12 +438,12 @@ def test_retention_takes_messages_from_the_caches_as_well(tmp_path: Path) -> Non
     config = tiny(cache=settings, read_cache_bytes=MIB, retention_bytes=400 * KIB)
     with MessageStore.open(tmp_path, config) as store:
         messages = cache_of(store)
-        for number in range(1500):
+        for number in range(900):
             store.append("t", number % 3, random.Random(number).randbytes(2000))
             catch_up(store)
         until(lambda: has_settled(store))
         first, end = store.queue_bounds("t", 0)
-        assert first > 300
+        assert first > 200
         assert len(store.get_range("t", 0, first, end - first)) == end - first
         with pytest.raises(OffsetOutOfRange):
             store.get_range("t", 0, 0, 1)

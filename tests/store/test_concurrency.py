@@ -224,8 +224,7 @@ def test_interrupts_at_random_moments_stall_nobody_and_mix_nothing_up(tmp_path: 
         def all_got_on(before: list[int]) -> bool:
             return all(alive(number) and counts[number] > before[number] for number in range(6))
 
-        deadline = time.monotonic() + 4
-        while time.monotonic() < deadline:
+        for _ in range(500):
             interrupt(alive(chance.randrange(3)).thread)  # the other three are never interrupted
             time.sleep(chance.random() * 0.004)  # the random moment
         for _ in range(2):
@@ -261,7 +260,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 disk.gate.set()
-for thread in others: thread.join(20)
+for thread in others: thread.join(100)
 print(sum(thread.is_alive() for thread in others), store.append("t", 0, b"next"))
 store.close()
 """

@@ -22,16 +22,20 @@ from tests.seeds import draw_seed
 from .helpers import (
     KIB,
     Queue,
+    Snapshot,
     contents,
     flip_bit,
     full_frames,
     has_settled,
+    memory_folder,
     overwrite,
+    put_snapshot,
     scanned,
     seal_of,
     segment_path,
     segment_paths,
     start,
+    take_snapshot,
     tiny,
     until,
 )
@@ -54,14 +58,23 @@ def fill(store: MessageStore, begin: int = 0, end: int = MESSAGES) -> dict[Queue
     return expected
 
 
+@pytest.fixture(scope="module")
+def made() -> tuple[Snapshot, dict[Queue, dict[int, bytes]]]:
+    with memory_folder() as path:
+        with MessageStore.open(path, tiny()) as store:
+            expected = fill(store)
+            until(lambda: has_settled(store))
+        assert sum(seal_of(name) is not None for name in segment_paths(path)) > 5
+        return take_snapshot(path), expected
+
+
 @pytest.fixture
-def filled(tmp_path: Path) -> tuple[Path, dict[Queue, dict[int, bytes]]]:
-    path = tmp_path / "store"
-    with MessageStore.open(path, tiny()) as store:
-        expected = fill(store)
-        until(lambda: has_settled(store))
-    assert sum(seal_of(name) is not None for name in segment_paths(path)) > 5
-    return path, expected
+def filled(
+    made: tuple[Snapshot, dict[Queue, dict[int, bytes]]], tmp_path: Path
+) -> tuple[Path, dict[Queue, dict[int, bytes]]]:
+    """A store of several sealed segments, and what it has."""
+    files, expected = made
+    return put_snapshot(files, tmp_path / "store"), {queue: dict(rows) for queue, rows in expected.items()}
 
 
 def damage_footer(path: Path, sequence: int, part: str = "header") -> int:

@@ -139,10 +139,11 @@ def test_a_read_that_is_interrupted_anywhere_leaves_later_ones_right(file: OsFil
     def interrupt(*_: object) -> None:
         raise _Interrupted
 
-    rng, reads, interrupted = random.Random(draw_seed()), DirectReads(), 0
+    rng, reads, interrupted, tries = random.Random(draw_seed()), DirectReads(), 0, 0
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        for _ in range(150):
+        while tries < 100 or interrupted < 10:
+            tries += 1
             ranges: list[Range] = [(file, rng.randrange(FILE_BYTES - 20_000), 12_000) for _ in range(8)]
             found = None
             try:
@@ -155,7 +156,6 @@ def test_a_read_that_is_interrupted_anywhere_leaves_later_ones_right(file: OsFil
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert interrupted > 0
     assert not reads.is_refused
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.store import CacheConfig, MessageStore, OffsetOutOfRange
 
-from .helpers import has_settled, start, tiny, until
+from .helpers import has_settled, memory_folder, start, tiny, until
 
 Read = Callable[[MessageStore, str, int, int, int], int]
 READS: dict[str, Read] = {
@@ -32,11 +32,11 @@ async def awaited(store: MessageStore, *given: Any, **named: Any) -> list[Any]:
     return await store.read_async(*given, **named)
 
 
-@pytest.fixture(params=CONFIGS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageStore]:
+@pytest.fixture(scope="module", params=CONFIGS)
+def store(request: pytest.FixtureRequest) -> Iterator[MessageStore]:
     """Queue 0 begins behind 0 and has sealed and open segments; 1 is sealed and over, 2 lost everything, 3 is new."""
     config = tiny(retention_bytes=192 << 10, **CONFIGS[request.param])
-    with MessageStore.open(tmp_path, config) as opened:
+    with memory_folder() as folder, MessageStore.open(folder, config) as opened:
         opened.append("t", 2, b"soon removed")
         while opened.queue_bounds("t", 2) != (1, 1) or opened.queue_bounds("t", 0)[0] == 0:
             opened.append("t", 0, bytes(3000))

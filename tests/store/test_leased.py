@@ -172,11 +172,10 @@ from stratalog.store.device.leased import LeasedMap
 from tests.store.test_leased import LENGTHS, contents, places
 
 path, right, rounds = Path(sys.argv[1]), dict(enumerate(contents())), [0, 0]
-mapped, begun = LeasedMap(OsDisk().open_to_read(path)), time.monotonic()
+mapped = LeasedMap(OsDisk().open_to_read(path))
 
-def goes_on():  # a busy machine has more time for the least number of rounds
-    passed = time.monotonic() - begun
-    return passed < 3 or (min(rounds) <= 5 and passed < 60)
+def goes_on():  # however long that takes: the test that runs this has a limit
+    return min(rounds) < 100
 
 def cut():
     whole = path.read_bytes()
@@ -209,7 +208,6 @@ while goes_on():
 mapped.let_go()
 for thread in (cutter, other):
     thread.join()
-assert rounds[0] > 5 and rounds[1] > 5, rounds
 """
 
 

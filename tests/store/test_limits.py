@@ -161,16 +161,6 @@ def test_facts_of_a_wrong_type_are_refused(store: MessageStore, facts: dict[str,
     works(store)
 
 
-@pytest.mark.parametrize(
-    "batch", [None, 5, "abc", [None], [()], [("t", 1)], [("t", 1, b"", 4)], [b"abc"], [{}]], ids=ascii
-)
-def test_batch_of_a_wrong_shape_is_refused(store: MessageStore, batch: Any) -> None:
-    with pytest.raises(StoreError):
-        store.append_batch(batch)
-    works(store)
-    assert store.queue_bounds("t", 1) == (0, 1)
-
-
 @pytest.mark.parametrize("number", ["0", None, 1.0, True, -1, [0]], ids=ascii)
 def test_numbers_of_a_read_are_checked(store: MessageStore, number: Any) -> None:
     for use in (

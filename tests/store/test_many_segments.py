@@ -10,6 +10,6 @@ from .many_segments import BATCH, MORE, READERS, run
 
 
 def test_many_segments_are_used_with_few_descriptors(tmp_path: Path) -> None:
-    found = run(tmp_path / "store", segments=150, descriptors=48, chance=random.Random(draw_seed()))
-    assert found["sealed"] >= 150 and found["compacted"] <= 3
+    found = run(tmp_path / "store", segments=80, descriptors=48, chance=random.Random(draw_seed()))
+    assert found["sealed"] >= 80 and found["compacted"] <= 3
     assert found["followed"] == [MORE * BATCH] * READERS

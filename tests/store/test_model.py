@@ -480,7 +480,7 @@ def row_of(message: Message) -> tuple[Any, ...]:
 
 # A run that fails is told of as it is: it has threads, so a smaller one may fail in another way or not at all.
 StoreMachine.TestCase.settings = settings(
-    max_examples=20, stateful_step_count=40, deadline=None, print_blob=True,
+    max_examples=12, stateful_step_count=35, deadline=None, print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip

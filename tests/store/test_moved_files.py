@@ -16,6 +16,7 @@ from stratalog.store.verify.inspect import inspect_folder
 from ..fuzz.cuts import as_snapshot, load
 from ..seeds import draw_seed
 from .helpers import (
+    Snapshot,
     contents,
     crash_copy,
     flip_bit,
@@ -43,16 +44,24 @@ def folder() -> Iterator[Path]:
         yield made
 
 
-@pytest.fixture(params=["closed", "crashed"])
-def made(folder: Path, request: pytest.FixtureRequest) -> tuple[Path, Rows]:
-    """A store of two lanes with some segments each."""
-    with MessageStore.open(folder / "closed", CONFIG) as store:
+@pytest.fixture(scope="module")
+def both() -> tuple[dict[str, Snapshot], Rows]:
+    """The files of a store of two lanes with some segments each, closed and crashed, and what it has."""
+    with memory_folder() as folder, MessageStore.open(folder / "open", CONFIG) as store:
         for turn in range(60):
             store.append_batch([(*name, b"%d, %d;" % (name[1], turn) * 80) for name in QUEUES])
         rows = contents(store, QUEUES)
         until(lambda: has_settled(store))  # a footer has the names of the queues that a lost segment defined
-        crash_copy(folder / "closed", folder / "crashed")
-    return folder / request.param, rows
+        crashed = take_snapshot(folder / "open")
+        store.close()
+        return {"crashed": crashed, "closed": take_snapshot(folder / "open")}, rows
+
+
+@pytest.fixture(params=["closed", "crashed"])
+def made(both: tuple[dict[str, Snapshot], Rows], folder: Path, request: pytest.FixtureRequest) -> tuple[Path, Rows]:
+    """That store, and what it has."""
+    files, rows = both
+    return put_snapshot(files[request.param], folder / request.param), {name: dict(mine) for name, mine in rows.items()}
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -188,7 +197,7 @@ def test_crash_in_a_repair_lets_no_frame_of_another_store_in(made: tuple[Path, R
 
     def cut_the_power(operation: Operation) -> None:
         if str(operation.path).endswith(str(segment_path(path, 2).relative_to(path))):
-            left.extend(disk.crash(chance) for _ in range(5))
+            left.extend(disk.crash(chance) for _ in range(2))
 
     disk.on_operation = cut_the_power
     MessageStore.open(home, CONFIG, repair=True, disk=disk).close()

@@ -309,7 +309,7 @@ def test_flipped_bytes_all_over_a_frame_can_be_repaired(folder: Path) -> None:
     snapshot = take_snapshot(folder / "s")
     segment = segment_path(folder / "s", 1)
     frame = max(frames_of(segment), key=lambda frame: frame.header.count)
-    for at in range(frame.header.position + draw_seed() % 7, frame.header.end, 7):
+    for at in range(frame.header.position + draw_seed() % 13, frame.header.end, 13):
         put_snapshot(snapshot, folder / "s")
         flip_bit(segment, at, at % 8)
         with MessageStore.open(folder / "s", TINY, repair=True) as store:
@@ -367,7 +367,7 @@ def test_random_damage_never_gives_a_wrong_message_and_can_be_repaired(folder: P
         expected = long_story(store)
         crash_copy(folder / "s", folder / "crashed")
     snapshot = take_snapshot(folder / ("s" if state == "closed" else "crashed"))
-    for turn in range(25):
+    for turn in range(12):
         path = put_snapshot(snapshot, folder / "t")
         done = [hurt(chance, path) for _ in range(chance.randrange(1, 4))]
         print(turn, done)

@@ -12,7 +12,7 @@ from stratalog.store import MessageStore, StoreConfig, StoreError, StoreFull
 from stratalog.store.testing import SimulatedDisk
 
 from ..seeds import draw_seed
-from .helpers import KIB, small, tiny, until
+from .helpers import KIB, PATIENCE_S, small, tiny, until
 
 pytestmark = pytest.mark.disk
 
@@ -119,7 +119,7 @@ def test_reserve_is_made_again_by_itself_once_there_is_space(tmp_path: Path) -> 
     with full_store(tmp_path / "s", disk) as store:
         use_reserve(store)
         disk.capacity_bytes = 2 * SPACE
-        until(lambda: reserve_bytes(store) == 64 * KIB, limit_s=10)
+        until(lambda: reserve_bytes(store) == 64 * KIB, limit_s=PATIENCE_S / 4)
 
 
 def use_reserve(store: MessageStore) -> None:
@@ -209,7 +209,7 @@ def test_retention_by_age_works_on_a_full_disk_and_appends_go_on_by_themselves(t
     disk = disk_of()
     with full_store(tmp_path / "s", disk, tiny(retention_ms=300)) as store:
         count = store.queue_bounds("t", 0)[1]
-        until(lambda: not is_full(store), limit_s=20)
+        until(lambda: not is_full(store), limit_s=PATIENCE_S / 4)
         assert store.queue_bounds("t", 0)[0] > 0
         assert store.queue_bounds("t", 0)[1] >= count
 

@@ -139,14 +139,14 @@ def test_store_opens_again_after_segments_went(tmp_path: Path, how: str) -> None
     """At each moment: whatever was removed or waits to be recycled, the folder is a whole store."""
     config = tiny(retention_bytes=200 * KIB)
     end = 0
-    for turn in range(12):
+    for turn in range(8):
         path = tmp_path / str(turn)
         with MessageStore.open(path, config) as store:
             assert store.queue_bounds("t", 0)[1] == end
             fill(store, end, end + 37 + turn)
             end += 37 + turn
             if turn % 2:
-                time.sleep(0.1 * (turn % 5))  # so that upkeep gets to another moment in each turn
+                time.sleep(0.02 * (turn % 5))  # so that upkeep gets to another moment in each turn
             if how == "crashed":
                 crash_copy(path, tmp_path / str(turn + 1))
         if how == "closed":
@@ -173,7 +173,7 @@ def test_frames_of_a_recycled_segments_former_life_never_come_back(tmp_path: Pat
     with MessageStore.open(tmp_path / "s", config) as store:
         fill(store, 0, 150)
         end = push_until_recycled(store, 150)
-        for turn in range(30):
+        for turn in range(15):
             fill(store, end, end + 7)
             end += 7
             with MessageStore.open(crash_copy(tmp_path / "s", tmp_path / "copy"), tiny()) as copy:
@@ -216,7 +216,7 @@ def test_readers_beside_retention_get_right_messages_or_out_of_range(tmp_path: P
                 time.sleep(0.001)  # so that the producer has the interpreter
 
         workers = [start(read_on) for _ in range(2)]
-        fill(store, 1, 1200)
+        fill(store, 1, 600)
         ended.append(True)
         for worker in workers:
             worker.join()

@@ -105,7 +105,7 @@ def test_a_ring_does_not_grow_where_there_is_no_room(
 def test_closed_stores_count_for_nothing(tmp_path: Path) -> None:
     gc.collect()  # what other tests have left
     before = grown_bytes()
-    for number in range(5):
+    for number in range(2):
         with MessageStore.open(tmp_path / str(number), SMALL) as store:
             lane_of(store).ring.warm_up(1 << 40)
             lane_of(store).ring.grow()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tests.seeds import draw_seed
 
 from .helpers import KIB, has_settled, segment_paths, start, tiny, until
 
+MESSAGES = 1_200  # of each of four queues: four times what retention leaves
 SETTINGS: dict[str, dict[str, Any]] = {
     "trim": {"alignment": "trim"},
     "pad": {"alignment": "pad"},
@@ -61,11 +62,11 @@ def test_scans_beside_producers_sealing_and_retention_have_no_holes(tmp_path: Pa
     seed = draw_seed()
     settings = {**SETTINGS[kind], "retention_bytes": 500 * KIB, "lanes": 2}
     with MessageStore.open(tmp_path, tiny(**settings)) as store:
-        ends = time.monotonic() + 2.5
+        producing = threading.Event()
+        producing.set()
 
         def produce(queue: int) -> None:
-            at = 0
-            while time.monotonic() < ends:
+            for at in range(0, MESSAGES, 12):
                 sizes = [(seed + at * 7919 + index * 104_729) % 900 for index in range(12)]
                 if (seed + at) % 5:
                     tickets = [store.submit("t", queue, b"%d " % (at + index) + b"x" * size)
@@ -74,10 +75,9 @@ def test_scans_beside_producers_sealing_and_retention_have_no_holes(tmp_path: Pa
                 else:
                     store.append_batch([("t", queue, b"%d " % (at + index) + b"x" * size)
                                         for index, size in enumerate(sizes)])  # fmt: skip
-                at += 12
 
         def scan() -> None:
-            while time.monotonic() < ends:
+            while producing.is_set():
                 durable = {queue: store.queue_bounds("t", queue)[1] for queue in range(4)}
                 queues: dict[int, list[int]] = {}
                 for batch in store.scan():
@@ -89,8 +89,13 @@ def test_scans_beside_producers_sealing_and_retention_have_no_holes(tmp_path: Pa
                     assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
                     assert offsets[-1] + 1 >= durable[queue]
 
-        workers = [start(produce, queue) for queue in range(4)] + [start(scan) for _ in range(2)]
-        for worker in workers:
+        producers, scanners = [start(produce, queue) for queue in range(4)], [start(scan) for _ in range(2)]
+        try:
+            for worker in producers:
+                worker.join()
+        finally:
+            producing.clear()
+        for worker in scanners:
             worker.join()
         until(lambda: has_settled(store) and store.stats()["log"]["removed_segments"] > 0)
 

@@ -255,7 +255,7 @@ def test_retention_waits_with_the_newest_full_footer_until_there_is_another(tmp_
     rows: Rows = {}
     with MessageStore.open(tmp_path, replace(config(), retention_bytes=1)) as store:
         chance = random.Random(3)
-        for number in range(800):
+        for number in range(500):
             append(store, rows, (f"busy-{number % BUSY}", number % BUSY), chance.randbytes(700))
             append(store, rows, (f"idle-{chance.randrange(IDLE)}", 0), b"x")
             known = kinds(store)
@@ -395,7 +395,7 @@ def test_a_reader_with_a_view_of_before_finds_what_that_has(
     with MessageStore.open(tmp_path, config()) as store:
         fill(store, rows, 10)
         settle(store)
-        sealed, places = sealed_of(store), [(number, at) for number in range(BUSY + IDLE) for at in range(0, 400, 7)]
+        sealed, places = sealed_of(store), [(number, at) for number in range(BUSY + IDLE) for at in range(0, 400, 19)]
         assert [one.record.full for one in sealed[:10]] == [1, 0, 0, 0, 1, 0, 0, 0, 1, 0]
         for end in range(5, 10):
             before, groups = sealed[:end], Groups()
@@ -430,7 +430,7 @@ def test_a_search_of_an_idle_queue_asks_few_footers(tmp_path: Path, monkeypatch:
     rows: Rows = {}
     most = []
     with MessageStore.open(tmp_path, config()) as store:
-        for segments in (40, 120):
+        for segments in (30, 80):
             fill(store, rows, segments)
             settle(store)
             with monkeypatch.context() as patch:
@@ -584,7 +584,7 @@ def test_trims_are_in_the_small_footers_since_the_full_one_and_last(tmp_path: Pa
     wanted, rows = [0] * 40, Rows()
     with MessageStore.open(tmp_path / "0", config()) as store:
         store.append_batch([("t", queue, b"x") for queue in range(40)] * 40)
-    for step in range(40):
+    for step in range(24):
         with MessageStore.open(tmp_path / str(step), config()) as store:
             assert lows(store, 40) == wanted
             for queue in (step, (7 * step) % 40):

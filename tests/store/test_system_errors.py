@@ -73,8 +73,15 @@ def test_a_writer_of_shards_says_full_only_where_space_would_help(tmp_path: Path
             disk.on_operation = None
 
 
-@pytest.mark.parametrize(("number", "kind"), REFUSALS)
-@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize(
+    ("number", "kind", "is_open"),
+    [
+        (errno.ENOSPC, StoreFull, False),
+        (errno.EDQUOT, StoreFull, True),
+        (errno.EIO, StoreUnreadable, True),
+        (errno.EMFILE, StoreUnreadable, False),
+    ],
+)
 def test_a_commit_that_is_refused_at_any_step_raises_our_error_and_is_there_once_when_it_is_called_again(
     tmp_path: Path, number: int, kind: type, is_open: bool
 ) -> None:

@@ -17,7 +17,7 @@ from stratalog.store.segment.sealing import seal
 from stratalog.store.segment.segment import Segment
 from stratalog.store.testing import TunedConfig
 
-from .helpers import has_settled, small, tiny, until
+from .helpers import PATIENCE_S, has_settled, small, tiny, until
 from .shards.helpers import rows_of, staged
 
 MIB = 1 << 20
@@ -117,7 +117,7 @@ def test_pages_of_a_lane_are_dropped_from_the_page_cache_once_they_are_forced(
 
 def test_neither_commits_nor_spares_wait_for_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each may take long: a spare as long as its blocks, a commit as long as its rows."""
-    going_on, patience_s = threading.Event(), 20.0
+    going_on, patience_s = threading.Event(), PATIENCE_S / 2
     with MessageStore.open(tmp_path, tiny(lanes=2)) as store:
         store.append_batch(rows_of("old", 20))  # each lane has a segment
         attacher, upkeep = store._running.attacher, store._upkeep
@@ -134,7 +134,7 @@ def test_neither_commits_nor_spares_wait_for_the_other(tmp_path: Path, monkeypat
             patched.setattr(upkeep, "_keep_ahead", keeps_ahead)
             upkeep.look()
             assert making.wait(patience_s)
-            assert commit_shards(tmp_path, staged(tmp_path, rows_of("x", 5)), name="a", wait_ms=10_000).is_attached
+            assert commit_shards(tmp_path, staged(tmp_path, rows_of("x", 5)), name="a", wait_ms=25_000).is_attached
             going_on.set()
         going_on.clear()
 
@@ -150,5 +150,7 @@ def test_neither_commits_nor_spares_wait_for_the_other(tmp_path: Path, monkeypat
             kept = threading.Event()
             patched.setattr(upkeep, "_keep_ahead", kept.set)
             upkeep.look()
-            assert kept.wait(2.0)
-            going_on.set()
+            try:
+                assert kept.wait(patience_s / 2)
+            finally:
+                going_on.set()

@@ -62,12 +62,6 @@ def test_hotcold_takes_medians_and_passes_settings_on(tmp_path: Path) -> None:
     assert store["prewrite_bytes"] == 0
 
 
-def test_hotcold_exits_with_1_when_a_message_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReadSide, "finish", lambda self: Counts(lost=1))
-    figures = figures_of(tmp_path, "hotcold", "--size", "1MiB", "--no-reference", exit_code=1)
-    assert figures["lost"] == 1
-
-
 @pytest.mark.parametrize(("counts", "code"), [(Counts(), 0), (Counts(lost=1, corrupted=2), 1)], ids=["clean", "not"])
 def test_last_line_of_hotcold_has_the_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: Counts, code: int

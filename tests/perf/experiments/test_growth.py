@@ -12,8 +12,10 @@ from ..short import error_of, figures_of
 CHAPTERS = ("segments", "streams", "transactions", "readers", "queues", "waiting", "subscriptions", "delays")
 
 
-def test_growth_gives_each_call_at_each_step_and_how_it_grows(tmp_path: Path) -> None:
-    chapters = figures_of(tmp_path, "growth")["chapters"]
+def test_growth_gives_each_call_at_each_step_and_draws_how_it_grows(tmp_path: Path) -> None:
+    picture = tmp_path / "curves.svg"
+    chapters = figures_of(tmp_path, "growth", "--picture", str(picture))["chapters"]
+    assert "</svg>" in picture.read_text() and picture.stat().st_size > 5_000
     assert tuple(chapters) == CHAPTERS
     for name, rows in chapters.items():
         for row in rows:
@@ -24,13 +26,6 @@ def test_growth_gives_each_call_at_each_step_and_how_it_grows(tmp_path: Path) ->
                 assert row["growth"] == pytest.approx(values[-1] / values[0])
     calls = {row["what"] for row in chapters["segments"]}
     assert {"get_range, idle queue", "read, a random old message", "offset_at, idle queue", "open, close"} <= calls
-
-
-def test_growth_draws_its_curves(tmp_path: Path) -> None:
-    picture = tmp_path / "curves.svg"
-    figures_of(tmp_path, "growth", "--only", "readers", "--picture", str(picture))
-    drawn = picture.read_text()
-    assert "</svg>" in drawn and picture.stat().st_size > 5_000
 
 
 def test_a_picture_that_cannot_be_drawn_is_said_before_anything_is_measured(

@@ -42,14 +42,18 @@ from tests.seeds import draw_seed
 
 from ..helpers import (
     KIB,
+    Snapshot,
     flip_bit,
     full_frames,
     has_settled,
     log_snapshot,
+    memory_folder,
     overwrite,
+    put_snapshot,
     run_child,
     seal_of,
     segment_paths,
+    take_snapshot,
     tiny,
     until,
 )
@@ -63,10 +67,16 @@ def rows_in(found: State) -> int:
     return sum(len(rows) for _, _, rows in found.values())
 
 
+@pytest.fixture(scope="module")
+def made() -> Snapshot:
+    with memory_folder() as folder:
+        make(folder / "s", draw_seed())
+        return take_snapshot(folder / "s")
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    make(tmp_path / "s", draw_seed())
-    return tmp_path / "s"
+def path(made: Snapshot, tmp_path: Path) -> Path:
+    return put_snapshot(made, tmp_path / "s")
 
 
 def test_reads_give_the_same_from_fewer_segments(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from pathlib import Path
 
@@ -15,24 +14,10 @@ from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.due_list import due_of
 from stratalog.store.delayed.messages import figures_of
 from tests.clocks import SteppedClock
-from tests.seeds import draw_seed
 
 from ..helpers import tiny, until
 from .consumer import START_MS, Consumer, Got, Hand, topic_of
 from .test_promises import quiet
-
-
-def test_message_is_delivered_at_its_time_and_not_before(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        consumer = Consumer(store)
-        store.append("t", 0, b"later", deliver_at_ms=START_MS + 100)
-        store.append("t", 0, b"now")
-        assert consumer.poll() == [Got(0, 1)]
-        hand.now_ms += 99
-        assert consumer.poll() == []
-        hand.now_ms += 1
-        assert consumer.poll() == [Got(0, 0)]
-        assert consumer.poll() == []
 
 
 def test_a_look_counts_all_that_is_durable(tmp_path: Path, hand: Hand) -> None:
@@ -165,22 +150,6 @@ def test_consumer_is_told_when_another_one_took_what_became_due(tmp_path: Path, 
         assert other.calls == 1
 
 
-def test_clock_that_jumps_forth_and_back_loses_nothing_and_gives_nothing_early(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        consumer = Consumer(store)
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 1_000)
-        assert consumer.poll() == []
-        hand.now_ms += 10_000_000
-        assert consumer.poll() == [Got(0, 0)]
-        hand.now_ms = START_MS
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 1_000)
-        assert consumer.poll() == [], "its time has not come by the clock as it is now"
-        hand.now_ms = START_MS - 5_000_000
-        assert consumer.poll() == []
-        hand.now_ms = START_MS + 1_000
-        assert consumer.poll() == [Got(0, 1)]
-
-
 def test_trimmed_and_deleted_messages_are_not_delivered(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s") as store:
         consumer = Consumer(store)
@@ -214,27 +183,3 @@ def test_store_without_subscriptions_has_no_thread_and_no_files(tmp_path: Path, 
         assert (store._running.delays.topics, store._running.delays._threads) == ({}, [])
         assert store.stats()["delayed"] == {}
     assert not (tmp_path / "s" / "delayed").exists()
-
-
-def test_each_message_comes_once_and_in_time_beside_appends_and_sealing(tmp_path: Path, hand: Hand) -> None:
-    seed = draw_seed()
-    chance = random.Random(seed)
-    due: dict[Got, int] = {}
-    with hand.open(tmp_path / "s", tiny(lanes=2)) as store:
-        consumers = [Consumer(store), Consumer(store)]
-        last_ms = START_MS
-        for _ in range(400):
-            hand.now_ms += chance.choice([0, 1, 7])
-            queue_id, delay_ms = chance.randrange(3), chance.choice([None, 0, 5, 50, 700])
-            at_ms = None if delay_ms is None else hand.now_ms + delay_ms
-            offset = store.append("t", queue_id, bytes(chance.choice([10, 3000])), deliver_at_ms=at_ms)
-            due[Got(queue_id, offset)] = at_ms or hand.now_ms
-            for consumer in consumers:
-                if chance.random() < 0.3:
-                    got = consumer.poll()
-                    assert all(due[one] <= hand.now_ms for one in got)
-            last_ms = max(last_ms, hand.now_ms + (delay_ms or 0))
-        hand.now_ms = last_ms
-        for consumer in consumers:
-            consumer.poll()
-            assert sorted(consumer.got) == sorted(due), f"seed {seed}"

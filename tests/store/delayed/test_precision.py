@@ -59,7 +59,7 @@ def test_nothing_is_early_and_nothing_later_than_the_precision(tmp_path: Path, h
 def test_subscription_with_a_finer_precision_has_the_index_made_anew(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s") as store:
         coarse = store.subscribe("t", "coarse", precision_ms=PRECISION_MS)
-        times = add(store, 500)
+        times = add(store, 200)
         assert coarse.receive() == []
         quiet(store)
         assert figures_of(topic_of(store))["precision_ms"] == 512
@@ -67,7 +67,7 @@ def test_subscription_with_a_finer_precision_has_the_index_made_anew(tmp_path: P
         hand.now_ms += 300  # some are due by their own times, and not by the index
         fine = store.subscribe("t", "fine")
         got: dict[str, set[int]] = {"coarse": set(), "fine": set()}
-        while len(got["coarse"]) < 500 or len(got["fine"]) < 500:
+        while len(got["coarse"]) < 200 or len(got["fine"]) < 200:
             for _ in range(3):
                 delays.work()
             for name, sub, late_ms in (("coarse", coarse, PRECISION_MS), ("fine", fine, 1)):

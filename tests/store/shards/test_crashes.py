@@ -8,7 +8,7 @@ from tests.seeds import draw_seed
 
 from .crashes import run_round
 
-ROUNDS = 3
+ROUNDS = 2
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))

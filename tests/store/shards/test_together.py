@@ -101,8 +101,14 @@ def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         attaching(monkeypatch.setattr, as_segments=request.param == "segments")
 
 
+LOOKS = [
+    *((way, who) for way in ("frames", "segments") for who in ("the writing process", "a scan")),
+    *(("either", who) for who in ("the writing process", "another process", "a scan", "a scan of another process")),
+]
+
+
 @pytest.mark.usefixtures("each_way")
-@pytest.mark.parametrize("who", ["the writing process", "another process", "a scan", "a scan of another process"])
+@pytest.mark.parametrize(("each_way", "who"), LOOKS, indirect=["each_way"])
 def test_all_lanes_show_a_commit_at_one_step(tmp_path: Path, who: str) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=LANES)) as store:
         store.append_batch(OLD)

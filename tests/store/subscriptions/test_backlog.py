@@ -302,7 +302,7 @@ def test_counts_are_those_of_a_model_after_any_calls(tmp_path: Path) -> None:
     store = MessageStore.open(tmp_path / "model", tiny(lanes=2), clock=clock)
     model = _Model(store, clock, chance)
     try:
-        for step in range(300):
+        for step in range(200):
             model.step()
             if chance.random() < 0.02:
                 store.close()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -16,7 +13,6 @@ from stratalog.store.delayed import pointer as delayed_pointer
 from stratalog.store.delayed import topic as delayed_topic
 from stratalog.store.subscriptions import scanner
 
-from ..helpers import PATIENCE_S, tiny, until
 from .helpers import TOPIC, BothClocks, fill, places
 
 
@@ -72,20 +68,6 @@ def test_a_delayed_message_is_acknowledged_like_any_other(store: MessageStore, c
         assert places(again.subscribe(TOPIC, "a").receive()) == [(0, 1)]
 
 
-def test_what_became_due_while_the_store_was_closed_is_delivered(store: MessageStore, clock: BothClocks) -> None:
-    sub = store.subscribe(TOPIC, "a")
-    for delay_ms in (10, 1000, 500_000):
-        append(store, 0, delay_ms)
-    assert sub.receive() == []
-    store.close()
-    clock.go(2000)
-    with MessageStore.open(store.path, clock=clock) as again:
-        sub = again.subscribe(TOPIC, "a")
-        assert places(sub.receive()) == [(0, 0), (0, 1)]
-        clock.go(500_000)
-        assert places(sub.receive()) == [(0, 0), (0, 1), (0, 2)], "the first two have timed out"
-
-
 def test_cancelled_messages_never_come(store: MessageStore, clock: BothClocks) -> None:
     sub = store.subscribe(TOPIC, "a")
     early = append(store, 0, 10)
@@ -113,24 +95,6 @@ def test_moved_messages_come_at_their_new_time(store: MessageStore, clock: BothC
     assert sub.receive() == []
     clock.go(1)
     assert places(sub.receive()) == [(0, 0)]
-
-
-def test_all_subscriptions_get_what_is_due_each_once(store: MessageStore, clock: BothClocks) -> None:
-    subs = [store.subscribe(TOPIC, f"s{number}") for number in range(10)]
-    for delay_ms in range(1, 40):
-        append(store, delay_ms % 3, delay_ms)
-    seen = [places(sub.receive()) for sub in subs[:5]]
-    assert seen == [[]] * 5
-    clock.go(20)
-    got = [places(sub.receive(100)) for sub in subs]
-    assert all(len(one) == len(set(one)) == 20 for one in got)
-    clock.go(20)
-    for sub, one in zip(subs, got, strict=True):
-        rest = places(sub.receive(100))
-        assert len(set(one) | set(rest)) == len(one) + len(rest) == 39
-    late = store.subscribe(TOPIC, "late", start="latest")
-    assert late.receive() == []
-    assert late.backlog().total == 0
 
 
 def test_a_seek_back_brings_what_was_delivered_again_and_nothing_early(store: MessageStore, clock: BothClocks) -> None:
@@ -163,20 +127,6 @@ def test_filters_and_lines_hold_for_what_is_due(store: MessageStore, clock: Both
         assert lines.receive() == []
         lines.ack(got[0])
     assert order == [(0, 2), (0, 0), (0, 1)]
-
-
-def test_a_receive_that_waits_is_woken_when_a_message_is_due(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "timed", tiny()) as store:
-        sub = store.subscribe(TOPIC, "a")
-        got: list[tuple[int, int]] = []
-        thread = threading.Thread(target=lambda: got.extend(places(sub.receive(wait_ms=int(PATIENCE_S * 1000)))))
-        thread.start()
-        until(lambda: len(store._waiting) == 1)
-        due_ms = time.time_ns() // 1_000_000 + 100
-        store.append(TOPIC, 0, b"x", deliver_at_ms=due_ms)
-        thread.join(PATIENCE_S)
-        assert got == [(0, 0)]
-        assert time.time_ns() // 1_000_000 >= due_ms
 
 
 def test_one_that_missed_rows_scans_again(

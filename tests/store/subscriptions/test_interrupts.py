@@ -28,7 +28,7 @@ FILES = (
 )  # fmt: skip
 COMPACTING = (*FILES, "cursor.py", "turns.py")
 MESSAGES = 6
-STEP = 3  # each run tries every third place, and the next run others
+STEP = 5  # each run tries every fifth place, and the next run others
 
 
 def receive(sub: Subscription) -> object:

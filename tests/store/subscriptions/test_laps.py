@@ -25,7 +25,7 @@ def test_retention_ends_where_only_cursors_are_left(tmp_path: Path, monkeypatch:
             store.subscribe("t", f"s{number}", start="earliest")
         for _ in range(300):
             store.append("t", 0, bytes(1000))
-        until(lambda: has_settled(store), 30.0)
+        until(lambda: has_settled(store))
         before, removal, looks = written(store), store._upkeep.removal, list[None]()
         retire = removal.retire
 
@@ -34,7 +34,7 @@ def test_retention_ends_where_only_cursors_are_left(tmp_path: Path, monkeypatch:
             looks.append(None)
 
         monkeypatch.setattr(removal, "retire", look)
-        until(lambda: len(looks) >= 2, 30.0)
+        until(lambda: len(looks) >= 2)
         assert written(store) - before < 300 * KIB
 
 
@@ -46,7 +46,7 @@ def test_retention_goes_on_behind_a_rest_once_users_have_appended(tmp_path: Path
         for number in range(1, 6):
             for _ in range(300):
                 store.append("t", 0, bytes(1000))
-            until(lambda: has_settled(store), 60.0)
+            until(lambda: has_settled(store))
             begin, end = store.queue_bounds("t", 0)
             assert end == 300 * number
             left.append(end - begin)

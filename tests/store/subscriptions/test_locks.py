@@ -53,7 +53,7 @@ def test_counting_a_backlog_does_not_hold_up_the_subscription_while_it_waits_for
         thread = threading.Thread(target=sub.backlog)
         thread.start()
         assert told.asked.wait(PATIENCE_S)
-        is_free = sub._state.lock.acquire(timeout=1)
+        is_free = sub._state.lock.acquire(timeout=PATIENCE_S / 4)
         if is_free:
             sub._state.lock.release()
     thread.join(PATIENCE_S)
@@ -70,7 +70,7 @@ def test_compacting_changes_does_not_hold_the_lock_of_its_topic_while_it_waits_f
     def slow(*args: Any) -> Any:
         thread = threading.Thread(target=lambda: topic.pending, daemon=True)
         thread.start()
-        thread.join(5)  # no time at all, but where it hangs
+        thread.join(PATIENCE_S / 4)  # no time at all, but where it hangs
         ended.append(not thread.is_alive())
         return append(*args)
 

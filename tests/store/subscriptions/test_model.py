@@ -286,7 +286,7 @@ def place_of(delivery: Delivery) -> Place:
 
 
 TestSubscriptions = SubscriptionMachine.TestCase
-TestSubscriptions.settings = settings(max_examples=25, stateful_step_count=40)
+TestSubscriptions.settings = settings(max_examples=12, stateful_step_count=40)
 
 
 @pytest.fixture(autouse=True)
