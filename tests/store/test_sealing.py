@@ -187,7 +187,7 @@ def test_a_seal_that_is_made_again_has_no_record_of_the_footer_before_it(
     monkeypatch.setattr(Segment, "write_seal", write_seal)
     monkeypatch.setattr(OsFile, "truncate", truncate)
     with MessageStore.open(tmp_path / "a", tiny()) as store:
-        while not failed:
+        while len(store._lanes[0].view.open) < 2:  # no more: a sealer that appends must not wait for itself
             store.append("t", 0, bytes(8000))
         until(lambda: bool(copies))
         appended = store.queue_bounds("t", 0)[1]
