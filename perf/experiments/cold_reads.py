@@ -147,7 +147,7 @@ def _columns(data: Data, run: Run, store: MessageStore) -> float:
     for queue, end in enumerate(data.work.written.tolist()):
         address, offset = data.work.addresses[queue], 0
         while offset < end:
-            batch = store.read_batch(*address, offset, BATCH_MESSAGES)
+            batch = store.read_batch(*address, offset, max_messages=BATCH_MESSAGES)
             if not len(batch):
                 raise WrongResult(f"{address} ends at {offset} of {end}")
             if number % KEEP_EVERY == 0:

@@ -59,7 +59,7 @@ def by_segments(folder: Path, segments: int) -> Rows:
 def _calls(store: MessageStore) -> Rows:
     """Of the public face."""
     rng, messages = random.Random(1), min(store.queue_bounds(BUSY, queue)[1] for queue in range(BUSY_QUEUES))
-    old, young = (store.read(BUSY, 0, offset, 1)[0].timestamp_ms for offset in (0, messages - 1))
+    old, young = (store.read(BUSY, 0, offset, max_messages=1)[0].timestamp_ms for offset in (0, messages - 1))
 
     def place() -> tuple[int, int]:
         return rng.randrange(BUSY_QUEUES), rng.randrange(messages)
@@ -71,11 +71,11 @@ def _calls(store: MessageStore) -> Rows:
             store.get_range(BUSY, queue, offset, 1)
     calls = {
         "get_range, idle queue": lambda: store.get_range(IDLE, 0, 0, 32),
-        "read, idle queue": lambda: store.read(IDLE, 0, 0, 32),
+        "read, idle queue": lambda: store.read(IDLE, 0, 0, max_messages=32),
         "read_batch, idle queue": lambda: store.read_batch(IDLE, 0, 0),
         "get_range, a random old message": lambda: store.get_range(BUSY, *place(), 1),
-        "read, a random old message": lambda: store.read(BUSY, *place(), 1),
-        "read_batch, a random old message": lambda: store.read_batch(BUSY, *place(), 1),
+        "read, a random old message": lambda: store.read(BUSY, *place(), max_messages=1),
+        "read_batch, a random old message": lambda: store.read_batch(BUSY, *place(), max_messages=1),
         "offset_at, idle queue": lambda: store.offset_at(IDLE, 0, timestamp_ms=young),
         "offset_at, a random time": lambda: store.offset_at(BUSY, 0, timestamp_ms=rng.randint(old, young)),
         "queue_bounds": lambda: store.queue_bounds(BUSY, 1),
@@ -102,7 +102,7 @@ def _one_consumer(store: MessageStore) -> None:
 
 def _seen(store: MessageStore, reader: StoreReader) -> None:
     offset = store.append(BUSY, 0, bytes(MESSAGE_BYTES))
-    assert reader.read(BUSY, 0, offset, 1, wait_ms=10_000)
+    assert reader.read(BUSY, 0, offset, max_messages=1, wait_ms=10_000)
 
 
 def by_streams(folder: Path, streams: int) -> Rows:
@@ -166,7 +166,7 @@ def by_readers(folder: Path, readers: int) -> Rows:
         def all_look() -> int:
             offset = store.append(BUSY, 0, bytes(100))
             for reader in following:
-                assert reader.read(BUSY, 0, offset, 1, wait_ms=10_000)
+                assert reader.read(BUSY, 0, offset, max_messages=1, wait_ms=10_000)
             return readers
 
         yield spent("processor us an append and reader", all_look, LOOKS)

@@ -45,7 +45,9 @@ class Follower:
             if last and not ended:
                 ended = time.perf_counter()
             # A queue that has no message yet cannot be read; one that has can be waited on.
-            found = self.store.read(*self.address, self.offset, READ_MESSAGES, wait_ms=0 if last else WAIT_MS)
+            found = self.store.read(
+                *self.address, self.offset, max_messages=READ_MESSAGES, wait_ms=0 if last else WAIT_MS
+            )
             if found and reads % KEEP_EVERY == 0:
                 self.kept.append((self.offset, found))
             self.offset += len(found)

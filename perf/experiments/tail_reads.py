@@ -117,7 +117,7 @@ def read_columns(store: MessageStore, content: Content, total: int, run: Run) ->
     for queue in range(QUEUES):
         offset = 0
         while offset < total:
-            batch = store.read_batch(TOPIC, queue, offset, COLUMNS_MESSAGES)
+            batch = store.read_batch(TOPIC, queue, offset, max_messages=COLUMNS_MESSAGES)
             if number % KEEP_EVERY == 0:
                 kept.append((queue, offset, batch))
             offset, number = offset + len(batch), number + 1

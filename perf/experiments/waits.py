@@ -94,12 +94,12 @@ class Waits(Experiment):
 
         def read(store: MessageStore) -> None:
             while len(seen) < self.messages:
-                found = store.read(TOPIC, 0, len(seen), 1, wait_ms=AN_HOUR_MS)
+                found = store.read(TOPIC, 0, len(seen), max_messages=1, wait_ms=AN_HOUR_MS)
                 seen.extend([time.monotonic_ns()] * len(found))
 
         async def read_async(store: MessageStore) -> None:
             while len(seen) < self.messages:
-                found = await store.read_async(TOPIC, 0, len(seen), 1, wait_ms=AN_HOUR_MS)
+                found = await store.read_async(TOPIC, 0, len(seen), max_messages=1, wait_ms=AN_HOUR_MS)
                 seen.extend([time.monotonic_ns()] * len(found))
 
         with (

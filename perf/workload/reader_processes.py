@@ -120,7 +120,7 @@ def follow(pipe: Connection, folder: Path, queues: Queues, share: Share) -> None
         while not ends or any(at[queue] < end for queue, end in ends.items()):
             found = 0
             for queue in mine:
-                batch = store.read_batch(topic, queue, at[queue], READ_MESSAGES)
+                batch = store.read_batch(topic, queue, at[queue], max_messages=READ_MESSAGES)
                 found += len(batch)
                 at[queue] += len(batch)
             taken += found
@@ -128,7 +128,7 @@ def follow(pipe: Connection, folder: Path, queues: Queues, share: Share) -> None
                 is_ready = True
                 pipe.send(READY)
             if not found and not ends:
-                store.read(topic, share.first, at[share.first], 1, wait_ms=WAIT_MS)
+                store.read(topic, share.first, at[share.first], max_messages=1, wait_ms=WAIT_MS)
             elif found < share.few:
                 time.sleep(share.pause_s)  # so that the next round has more
             if pipe.poll():
@@ -142,7 +142,7 @@ def wait_for_each(pipe: Connection, folder: Path, topic: str, count: int) -> Non
     with MessageStore.open(folder, read_only=True) as store:
         pipe.send(READY)
         while len(seen) < count:
-            found = store.read(topic, 0, len(seen), 1, wait_ms=60_000)
+            found = store.read(topic, 0, len(seen), max_messages=1, wait_ms=60_000)
             seen += [time.monotonic_ns()] * len(found)
         pipe.send(seen)
 

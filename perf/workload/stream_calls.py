@@ -105,7 +105,7 @@ def _delayed(at: Side, dice: random.Random) -> Call:
 
 def _reads(count: int) -> Callable[[Side, random.Random], Call]:
     def make(at: Side, dice: random.Random) -> Call:
-        return lambda: at.store.read(TOPIC, 1, dice.randrange(at.end - count), count)
+        return lambda: at.store.read(TOPIC, 1, dice.randrange(at.end - count), max_messages=count)
 
     return make
 
@@ -119,7 +119,7 @@ def _ranges(at: Side, dice: random.Random) -> Call:
 
 
 def _read_batches(at: Side, dice: random.Random) -> Call:
-    return lambda: at.store.read_batch(TOPIC, 2, dice.randrange(at.end // 2), 4_096, 1 << 20)
+    return lambda: at.store.read_batch(TOPIC, 2, dice.randrange(at.end // 2), max_messages=4_096, max_bytes=1 << 20)
 
 
 def _scans(at: Side, dice: random.Random) -> Call:

@@ -27,7 +27,7 @@ class ReadingForCoroutines:
     _fetcher: Fetcher
 
     async def read_batch_async(
-        self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 4096, max_bytes: int = 64 << 20,
+        self, topic: str, queue_id: int, offset: int = 0, *, max_messages: int = 4096, max_bytes: int = 64 << 20,
         wait_ms: int = 0,
     ) -> MessageBatch:  # fmt: skip
         """`read_batch` for coroutines. One that waits has no thread meanwhile.

@@ -27,6 +27,7 @@ class ReadCalls:
         topic: str,
         queue_id: int,
         offset: int = 0,
+        *,
         max_messages: int = 32,
         max_bytes: int = 1 << 20,
         wait_ms: int = 0,
@@ -59,6 +60,7 @@ class ReadCalls:
         topic: str,
         queue_id: int,
         offset: int = 0,
+        *,
         max_messages: int = 32,
         max_bytes: int = 1 << 20,
         wait_ms: int = 0,
@@ -91,7 +93,7 @@ class ReadCalls:
         return self._fetcher.get_range(topic, queue_id, offset, fetch_num)
 
     def read_batch(
-        self, topic: str, queue_id: int, offset: int = 0, max_messages: int = 4096, max_bytes: int = 64 << 20,
+        self, topic: str, queue_id: int, offset: int = 0, *, max_messages: int = 4096, max_bytes: int = 64 << 20,
         wait_ms: int = 0,
     ) -> MessageBatch:  # fmt: skip
         """Return the messages of `read` as columns over one buffer, for reads in bulk.

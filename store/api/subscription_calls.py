@@ -22,9 +22,9 @@ class SubscriptionCalls(SubscriptionList):
         topic: str,
         name: str,
         start: Start = "earliest",
+        *,
         mode: Mode = "shared",
         precision_ms: int | None = None,
-        *,
         order_by: OrderBy = "queue",
         filter: Filter | None = None,  # the field's word, and what users write
         max_attempts: int | None = None,

@@ -135,6 +135,7 @@ class Subscription(ForCoroutines):
         max_messages: int = 4096,
         wait_ms: int = 0,
         visibility_timeout_ms: int = VISIBILITY_MS,
+        *,
         max_bytes: int = MAX_BYTES,
     ) -> DeliveryBatch:
         """Take messages as columns, with their receipts: `sub.ack_batch(batch.receipts)`.
@@ -179,6 +180,7 @@ class Subscription(ForCoroutines):
         max_messages: int = 4096,
         wait_ms: int = 0,
         visibility_timeout_ms: int = VISIBILITY_MS,
+        *,
         max_bytes: int = MAX_BYTES,
     ) -> DeliveryBatch:
         """`receive_batch` for coroutines."""

@@ -77,7 +77,7 @@ def messages_of(
         first, end = store.queue_bounds(*name)
         at = max(first, begin, first if since_ms is None else store.offset_at(*name, since_ms))
         while at < end and left != 0:
-            found = store.read(*name, at, AT_ONCE if left is None else min(AT_ONCE, left))
+            found = store.read(*name, at, max_messages=AT_ONCE if left is None else min(AT_ONCE, left))
             if not found:
                 break  # nothing but holes is left
             at = found[-1].offset + 1
@@ -102,7 +102,7 @@ def messages_to_come(
         sys.stdout.flush()
         if topic is not None and queue_id is not None:
             end = store.queue_bounds(topic, queue_id)[1]
-            store.read(topic, queue_id, end, 1, wait_ms=WAIT_MS)
+            store.read(topic, queue_id, end, max_messages=1, wait_ms=WAIT_MS)
             continue
         while left != 0 and looks == (looks := _looks(store)):
             time.sleep(LOOK_S)  # between two looks at files that change without a word
@@ -126,7 +126,7 @@ def _new_messages(
     left = most
     while left != 0 and at[name] < store.queue_bounds(*name)[1]:
         try:
-            found = store.read(*name, at[name], AT_ONCE if left is None else min(AT_ONCE, left))
+            found = store.read(*name, at[name], max_messages=AT_ONCE if left is None else min(AT_ONCE, left))
         except OffsetOutOfRange as error:  # retention was faster
             at[name] = max(at[name] + 1, error.first)
             continue
@@ -145,7 +145,7 @@ def topic_row(store: StoreReader, topic: str) -> Figures:
         first, end = store.queue_bounds(topic, queue_id)
         messages += end - first
         for at in (first, end - 1) if end > first else ():
-            times += [message.timestamp_ms for message in store.read(topic, queue_id, at, 1)]
+            times += [message.timestamp_ms for message in store.read(topic, queue_id, at, max_messages=1)]
     return {
         "topic": topic,
         "queues": len(queues),

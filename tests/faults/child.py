@@ -157,7 +157,7 @@ class Child:
         """What was acknowledged can be read, whatever has failed."""
         try:
             for queue, offset, seed, length in self.told:
-                (message,) = store.read(TOPIC, queue, offset, 1)
+                (message,) = store.read(TOPIC, queue, offset, max_messages=1)
                 assert message.data == payload(seed, length), f"queue {queue}, offset {offset} has other bytes"
         except StoreError as error:
             complain("read", error)

@@ -164,7 +164,7 @@ class FullDisk:
             # A message without an answer may be there: its call was refused for a later one, or a crash came.
             assert end == len(told)
             while at < end:
-                for message in self.store.read(topic, queue, at, 100):
+                for message in self.store.read(topic, queue, at, max_messages=100):
                     assert (message.offset, message.data) == (at, told[at])
                     at += 1
             assert self.store.append(topic, queue, b"on") == end

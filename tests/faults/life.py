@@ -80,7 +80,7 @@ def check_recovered(path: Path, told: Sequence[Told]) -> None:
             assert end > max(rows, default=-1), f"queue {queue} ends at {end}, {max(rows)} was acknowledged"
             at = 0
             while at < end:
-                batch = store.read_batch(TOPIC, queue, at, 1000)
+                batch = store.read_batch(TOPIC, queue, at, max_messages=1000)
                 assert batch.offsets.tolist() == list(range(at, at + len(batch)))
                 for offset, data in zip(batch.offsets.tolist(), batch.payloads(), strict=True):
                     assert offset not in rows or data == payload(*rows[offset]), f"queue {queue}, offset {offset}"

@@ -99,8 +99,8 @@ def cold(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 READS: dict[str, Callable[[MessageStore], object]] = {
-    "read": lambda store: store.read("t", 0, 0, 1),
-    "read_batch": lambda store: store.read_batch("t", 0, 0, 1),
+    "read": lambda store: store.read("t", 0, 0, max_messages=1),
+    "read_batch": lambda store: store.read_batch("t", 0, 0, max_messages=1),
     "get_range": lambda store: store.get_range("t", 0, 0, 1),
     "queue_bounds": lambda store: store.queue_bounds("t", 0),
     "scan": lambda store: sum(map(len, store.scan())),

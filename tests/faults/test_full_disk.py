@@ -54,7 +54,7 @@ for index in range(prepared, prepared + 400):
 found = {}
 at = 0
 while at < store.queue_bounds("t", 0)[1]:
-    for message in store.read("t", 0, at, 100):
+    for message in store.read("t", 0, at, max_messages=100):
         found[message.offset] = message.data
         at = message.offset + 1
 bad = [offset for offset, text in told.items() if found.get(offset) != text.encode() * 100]

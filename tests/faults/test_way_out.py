@@ -67,7 +67,7 @@ def check(store: StoreReader, counts: dict[tuple[str, int], int]) -> None:
         assert following == count
         at = first
         while at < following:
-            for message in store.read(topic, queue, at, 100):
+            for message in store.read(topic, queue, at, max_messages=100):
                 assert message.offset == at
                 assert message.data.startswith(b"%s %d %d " % (topic.encode(), queue, at))
                 at += 1

@@ -151,7 +151,7 @@ class Reading:
         at, size, stride = first, 4096, 1
         while at < end:
             try:
-                batch = self._store.read_batch(*told.name, at, size)
+                batch = self._store.read_batch(*told.name, at, max_messages=size)
             except StoreCorrupt as error:
                 self._note(error)
                 if size > 1:
@@ -175,7 +175,7 @@ class Reading:
             found = self._store.get_range(*told.name, at, 1)
             for index, data in found.items():
                 self._expected.check(told, at + index, data, "get_range")
-            messages = self._store.read(*told.name, at, 1)
+            messages = self._store.read(*told.name, at, max_messages=1)
         except StoreCorrupt as error:
             self._note(error)
             self.refused[told.number].add(at)

@@ -281,7 +281,7 @@ class Attacked:
             seen = list[bytes]()
             for queue, known in self.acknowledged.items():
                 first, end = store.queue_bounds(*queue)
-                payloads = store.read_batch(*queue, first, end + 1, 1 << 40).payloads()
+                payloads = store.read_batch(*queue, first, max_messages=end + 1, max_bytes=1 << 40).payloads()
                 found = dict(enumerate(map(bytes, payloads), first))
                 lost = [offset for offset, data in known.items() if found.get(offset) != data]
                 if lost or len(found) != end:

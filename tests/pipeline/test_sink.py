@@ -79,7 +79,7 @@ def test_all_columns_arrive(spark: SparkSession, tmp_path: Path) -> None:
     ).coalesce(1)
     save(frame, tmp_path / "s")
     with MessageStore.open(tmp_path / "s") as store:
-        first, second = store.read("t", 1, 0, 9)
+        first, second = store.read("t", 1, 0, max_messages=9)
     assert (first.data, first.key, first.properties, first.deliver_at_ms) == (
         b"a", b"k", {"a": "1", "b": "2"}, 1_700_000_000_123
     )  # fmt: skip
@@ -87,7 +87,7 @@ def test_all_columns_arrive(spark: SparkSession, tmp_path: Path) -> None:
     back = spark.read.format("stratalog").load(str(tmp_path / "s"))
     save(back, tmp_path / "copy")  # what a read gives, a write takes
     with MessageStore.open(tmp_path / "copy") as store:
-        copied = store.read("t", 1, 0, 9)
+        copied = store.read("t", 1, 0, max_messages=9)
     assert [one[:4] for one in map(_plain, copied)] == [one[:4] for one in map(_plain, (first, second))]
 
 

@@ -161,7 +161,7 @@ class Callers:
             if first == end:
                 return
             at = chance.randrange(first, end)
-            messages = store.read(*queue, at, 8)
+            messages = store.read(*queue, at, max_messages=8)
             found = store.get_range(*queue, at, 8) if settings.cached else {}
         except OffsetOutOfRange:
             return
@@ -204,7 +204,7 @@ class Callers:
             if end != len(rows):
                 raise BrokenPromise(f"{queue} ends at {end} in an opened store, {len(rows)} were recovered")
             bounds[self._ledger.lane_of[queue]][queue] = first, end
-            found = [(m.offset, m.data) for m in store.read(*queue, first, 1 << 20, 1 << 40)]
+            found = [(m.offset, m.data) for m in store.read(*queue, first, max_messages=1 << 20, max_bytes=1 << 40)]
             if seen.pop(queue, {}) != dict(found):
                 raise BrokenPromise(f"a scan and a read of {queue} differ")
             if (queue[1] in store.queues(queue[0])) != (end > self._ledger.low_of(queue).hidden):

@@ -152,7 +152,10 @@ def look(disk: SimulatedDisk) -> str:
         for queue, datas in scanned.items():
             if datas != right.get(queue, [])[: len(datas)]:
                 return f"other bytes in {queue}"
-            if [message.data for message in store.read(*queue, LOWS.get(queue, 0), 10_000, 1 << 30)] != datas:
+            if [
+                message.data
+                for message in store.read(*queue, LOWS.get(queue, 0), max_messages=10_000, max_bytes=1 << 30)
+            ] != datas:
                 return f"scan and read differ in {queue}"
         return "cut"
     finally:

@@ -79,7 +79,7 @@ def read_all(reader: StoreReader, ledger: Ledger, at: dict[Queue, int]) -> Bound
         begin = max(first, at.get(queue, 0))
         while begin < end:
             try:
-                messages = reader.read(*queue, begin, AT_ONCE)
+                messages = reader.read(*queue, begin, max_messages=AT_ONCE)
             except OffsetOutOfRange as error:  # retention was faster
                 begin = max(begin + 1, error.first)
                 continue

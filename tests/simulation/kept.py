@@ -141,7 +141,7 @@ def differences(store: MessageStore) -> list[str]:
     for (topic, queue_id), every in expected().items():
         low = LOWS.get((topic, queue_id), 0)
         mine = every[low:]
-        messages = store.read(topic, queue_id, low, 10_000, 1 << 30)
+        messages = store.read(topic, queue_id, low, max_messages=10_000, max_bytes=1 << 30)
         got = [Row(m.topic, m.queue_id, m.data, m.key, _plain(m.properties), m.deliver_at_ms) for m in messages]
         if got != mine or [m.offset for m in messages] != list(range(low, len(every))):
             found.append(f"{topic}/{queue_id}: {len(got)} of {len(mine)} messages, or others")

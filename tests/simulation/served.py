@@ -120,11 +120,11 @@ def _by_range(store: MessageStore, queue: Queue, at: int, count: int) -> dict[in
 
 
 def _by_read(store: MessageStore, queue: Queue, at: int, count: int) -> dict[int, bytes]:
-    return {message.offset: message.data for message in store.read(*queue, at, count)}
+    return {message.offset: message.data for message in store.read(*queue, at, max_messages=count)}
 
 
 def _by_batch(store: MessageStore, queue: Queue, at: int, count: int) -> dict[int, bytes]:
-    batch = store.read_batch(*queue, at, count)
+    batch = store.read_batch(*queue, at, max_messages=count)
     return dict(zip(batch.offsets.tolist(), map(bytes, batch.payloads()), strict=True))
 
 

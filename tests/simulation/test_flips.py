@@ -111,7 +111,9 @@ def check_damaged(disk: SimulatedDisk, right: dict[tuple[str, int], list[bytes]]
     try:
         for (topic, queue_id), rows in right.items():
             first, end = store.queue_bounds(topic, queue_id)
-            for message in store.read(topic, queue_id, first, 10_000, 1 << 30) if first < end else []:
+            for message in (
+                store.read(topic, queue_id, first, max_messages=10_000, max_bytes=1 << 30) if first < end else []
+            ):
                 assert rows[message.offset] == message.data
         scan(store)
     except StoreError:

@@ -145,7 +145,7 @@ def test_real_store_under_threads_has_a_good_history(tmp_path: Path) -> None:
         reached = [0, 0, 0]
         while not stop.is_set():
             for queue in range(3):
-                for message in store.read("t", queue, reached[queue], 16):
+                for message in store.read("t", queue, reached[queue], max_messages=16):
                     history.read("t", queue, message.offset, message.data, reader=name)
                     reached[queue] = message.offset + 1
 
@@ -162,5 +162,7 @@ def test_real_store_under_threads_has_a_good_history(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         for queue in range(3):
             first, _ = store.queue_bounds("t", queue)
-            history.found("t", queue, first, [(m.offset, m.data) for m in store.read("t", queue, first, 10**6)])
+            history.found(
+                "t", queue, first, [(m.offset, m.data) for m in store.read("t", queue, first, max_messages=10**6)]
+            )
     assert history.check() == []

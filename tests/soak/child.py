@@ -242,9 +242,11 @@ class Life:
             at = chance.randint(first, end)
             way = chance.randrange(20)
             if way < 7:
-                found = [(queue, one.data) for one in store.read(TOPIC, queue, at, count)]
+                found = [(queue, one.data) for one in store.read(TOPIC, queue, at, max_messages=count)]
             elif way < 13:
-                found = [(queue, bytes(data)) for data in store.read_batch(TOPIC, queue, at, count).payloads()]
+                found = [
+                    (queue, bytes(data)) for data in store.read_batch(TOPIC, queue, at, max_messages=count).payloads()
+                ]
             elif way < 19:
                 found = [(queue, data) for data in store.get_range(TOPIC, queue, at, count).values()]
             else:

@@ -89,7 +89,7 @@ class Ledger:
             raise Violation(f"queue {queue} ends at {end}, and {max(told)} was acknowledged")
         self._first[queue], found, at = first, 0, first
         while at < end:
-            batch = store.read_batch(TOPIC, queue, at, READ_MESSAGES)
+            batch = store.read_batch(TOPIC, queue, at, max_messages=READ_MESSAGES)
             if batch.offsets.tolist() != list(range(at, at + len(batch))) or not len(batch):
                 raise Violation(f"queue {queue}: offsets {batch.offsets.tolist()[:5]}.. are read from {at} on")
             for offset, data in enumerate(batch.payloads(), at):

@@ -48,7 +48,7 @@ class Model:
             assert end == self.ends[topic], topic
             assert first >= self.lows.get(topic, 0), topic
             got = (
-                {message.offset: message.data for message in store.read(topic, 0, first, 1 << 20)}
+                {message.offset: message.data for message in store.read(topic, 0, first, max_messages=1 << 20)}
                 if first < end
                 else {}
             )

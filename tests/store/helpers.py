@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +118,15 @@ def crash_copy(store: Path, to: Path) -> Path:
     return put_snapshot(take_snapshot(store), to)
 
 
+def calls_that_read(store: StoreReader) -> list[Callable[..., Sized]]:
+    """`read`, `read_batch` and `get_range`, with the arguments of `read`."""
+
+    def get_range(topic: str, queue_id: int, offset: int, *, max_messages: int) -> Sized:
+        return store.get_range(topic, queue_id, offset, max_messages)
+
+    return [store.read, store.read_batch, get_range]
+
+
 def flip_bit(path: Path, position: int, bit: int = 0) -> None:
     """Damage one bit of a file."""
     with path.open("r+b") as file:
@@ -203,7 +212,7 @@ def contents(store: StoreReader, queues: list[Queue]) -> dict[Queue, dict[int, b
         rows: dict[int, bytes] = {}
         at = first
         while at < next_offset:
-            messages = store.read(topic, queue_id, at, 64)
+            messages = store.read(topic, queue_id, at, max_messages=64)
             if not messages:
                 break  # nothing but lost messages is left
             rows.update({message.offset: message.data for message in messages})

@@ -229,7 +229,7 @@ class Loop:
     def check_queue(self, store: MessageStore, queue: int, at: int, end: int) -> None:
         told = self.told[queue]
         while at < end:
-            batch = store.read_batch(TOPIC, queue, at, 1000)
+            batch = store.read_batch(TOPIC, queue, at, max_messages=1000)
             assert batch.offsets.tolist() == list(range(at, at + len(batch)))
             for offset, data in zip(batch.offsets.tolist(), batch.payloads(), strict=True):
                 if offset in told:

@@ -93,9 +93,9 @@ class Reader:
         """Offsets and numbers of messages, read in some way; each is compared."""
         way = self.chance.randrange(3) if not wait_ms else 0
         if way == 0:
-            found = self.store.read(TOPIC, queue, offset, most, wait_ms=wait_ms)
+            found = self.store.read(TOPIC, queue, offset, max_messages=most, wait_ms=wait_ms)
         elif way == 1:
-            found = self.store.read_batch(TOPIC, queue, offset, most).messages()
+            found = self.store.read_batch(TOPIC, queue, offset, max_messages=most).messages()
         else:
             for at, data in self.store.get_range(TOPIC, queue, offset, most).items():
                 (number,) = NUMBER.unpack_from(data)
@@ -228,7 +228,7 @@ class LiveLoop:
         kept[: min(first, len(self.told[queue]))] = self.told[queue][:first]
         at = first
         while at < end:
-            for message in store.read_batch(TOPIC, queue, at, AT_ONCE).messages():
+            for message in store.read_batch(TOPIC, queue, at, max_messages=AT_ONCE).messages():
                 assert message.offset == at
                 kept[at] = check(message)
                 at += 1

@@ -83,7 +83,7 @@ def grow(path: str, least: int) -> None:
         for _ in range(READS):
             queue = dice.randrange(QUEUES)
             offset = dice.randrange(ends[queue])
-            assert store.read(TOPIC, queue, offset, 1)[0].data == data_of(queue, offset)
+            assert store.read(TOPIC, queue, offset, max_messages=1)[0].data == data_of(queue, offset)
         read_us = (time.monotonic() - began) / READS * 1e6
         tell(open_s=opened_s, read_us=read_us, messages=sum(ends), sealed=store.stats()["segments"]["sealed"])
         sys.stdin.readline()  # the readers are there
@@ -101,14 +101,14 @@ def follow(path: str, _least: int) -> None:
         reached, last = ends.copy(), [end + MORE * BATCH // QUEUES for end in ends]
         while reached != last:
             queue = dice.choice([queue for queue in range(QUEUES) if reached[queue] < last[queue]])
-            found = reader.read(TOPIC, queue, reached[queue], 100, wait_ms=int(PATIENCE_S * 1000))
+            found = reader.read(TOPIC, queue, reached[queue], max_messages=100, wait_ms=int(PATIENCE_S * 1000))
             assert found, f"nothing comes behind {reached[queue]} of {last[queue]} in queue {queue}"
             for message in found:
                 assert message.offset == reached[queue] and message.data == data_of(queue, message.offset)
                 reached[queue] += 1
             seen += len(found)
             old = dice.randrange(ends[queue])
-            assert reader.read(TOPIC, queue, old, 1)[0].data == data_of(queue, old)
+            assert reader.read(TOPIC, queue, old, max_messages=1)[0].data == data_of(queue, old)
         tell(seen=seen)
 
 
@@ -126,7 +126,7 @@ def check(path: str, _least: int) -> None:
         for queue in range(QUEUES):
             at = 0
             while at < ends[queue]:
-                found = store.read(TOPIC, queue, at, 1_000)
+                found = store.read(TOPIC, queue, at, max_messages=1_000)
                 assert found, f"nothing is at {at} of queue {queue}"
                 for message in found:
                     assert message.offset == at and message.data == data_of(queue, at)

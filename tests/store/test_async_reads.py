@@ -100,8 +100,8 @@ def test_it_gives_what_read_gives(store: MessageStore) -> None:
     async def main() -> None:
         for offset in (0, 1, count // 2, count - 5, count):
             for most in (0, 1, 7):
-                given = ("t", 0, offset, most)
-                assert await store.read_async(*given) == store.read(*given)
+                found = await store.read_async("t", 0, offset, max_messages=most)
+                assert found == store.read("t", 0, offset, max_messages=most)
         assert await store.read_async("t", 0, max_messages=10**6, max_bytes=1 << 40) == store.read(
             "t", 0, max_messages=10**6, max_bytes=1 << 40
         )
@@ -143,8 +143,8 @@ def test_cold_read_does_not_stop_the_loop(store: MessageStore, disk: SlowToRead,
 
     async def main() -> None:
         disk.gate.clear()
-        reading = asyncio.create_task(store.read_async("t", 0, 0, 1))
-        hot = await store.read_async("t", 0, count - 1, 1)  # while the other waits for the device
+        reading = asyncio.create_task(store.read_async("t", 0, 0, max_messages=1))
+        hot = await store.read_async("t", 0, count - 1, max_messages=1)  # while the other waits for the device
         assert [message.offset for message in hot] == [count - 1]
         assert not reading.done()
         disk.gate.set()
@@ -161,7 +161,9 @@ def test_recent_messages_are_read_without_a_thread(store: MessageStore, read_thr
 
     async def main() -> None:
         for turn in range(count):
-            reading = asyncio.create_task(store.read_async("t", turn % 3, turn // 3, 1, wait_ms=AN_HOUR_MS))
+            reading = asyncio.create_task(
+                store.read_async("t", turn % 3, turn // 3, max_messages=1, wait_ms=AN_HOUR_MS)
+            )
             await asyncio.sleep(0)
             await store.append_async("t", turn % 3, b"%d" % turn)
             assert (await reading)[0].data == b"%d" % turn
@@ -288,13 +290,13 @@ def test_cancelled_cold_read_harms_nobody(store: MessageStore, disk: SlowToRead,
 
     async def main() -> None:
         disk.gate.clear()
-        reading = [asyncio.create_task(store.read_async("t", 0, 0, 1)) for _ in range(20)]
+        reading = [asyncio.create_task(store.read_async("t", 0, 0, max_messages=1)) for _ in range(20)]
         await turns_until(lambda: bool(read_threads()))
         for task in reading[1:]:
             task.cancel()
         disk.gate.set()
         assert (await reading[0])[0].offset == 0
-        assert (await store.read_async("t", 0, 1, 1))[0].offset == 1
+        assert (await store.read_async("t", 0, 1, max_messages=1))[0].offset == 1
 
     asyncio.run(main())
 
@@ -359,7 +361,7 @@ def test_no_message_is_slept_through(tmp_path: Path) -> None:
 
         async def follow(queue: int) -> None:
             for offset in range(count):
-                (message,) = await store.read_async("t", queue, offset, 1, wait_ms=AN_HOUR_MS)
+                (message,) = await store.read_async("t", queue, offset, max_messages=1, wait_ms=AN_HOUR_MS)
                 assert message.data == b"%d" % offset * 30
 
         async def main() -> None:

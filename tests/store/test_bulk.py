@@ -50,7 +50,7 @@ def check(store: MessageStore, rows: list[list[bytes]], rng: random.Random) -> i
         queue, limit = rng.randrange(QUEUES), rng.choice((64, 100, 1000))
         offset = rng.randrange(len(rows[queue]))
         expected = rows[queue][offset : offset + limit]
-        batch = store.read_batch("t", queue, offset, limit)
+        batch = store.read_batch("t", queue, offset, max_messages=limit)
         assert datas(batch) == expected
         assert batch.offsets.tolist() == list(range(offset, offset + len(expected)))
         long = store._fetcher.reader._batch(store._streams.get("t", queue), offset, limit, 1 << 30)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def test_what_is_not_usual_goes_the_long_way(tmp_path: Path) -> None:
         assert bulk(store)(0, 0, 0, 1 << 30) is None
         store.append("t", 0, b"y", key=b"k")
         assert bulk(store)(0, 0, 300, 1 << 30) is None
-        batch = store.read_batch("t", 0, 0, 300)
+        batch = store.read_batch("t", 0, 0, max_messages=300)
         assert batch.extras is not None
         assert batch.extras[200].key == b"k"
         assert bulk(store)(0, 0, 200, 1 << 30).extras is None
@@ -145,7 +145,7 @@ def test_message_that_is_overtaken_while_it_is_read_comes_from_the_file(
 
         monkeypatch.setattr(bulk_module, "_fill_recent", overtaking)
         assert bulk(store)(0, 0, 100, 1 << 30) is None
-        assert datas(store.read_batch("t", 0, 0, 100)) == [bytes([index]) * 100 for index in range(100)]
+        assert datas(store.read_batch("t", 0, 0, max_messages=100)) == [bytes([index]) * 100 for index in range(100)]
         assert store.stats()["reads"]["device_messages"] == 100
 
 
@@ -158,9 +158,9 @@ def test_damaged_message_is_never_returned(tmp_path: Path) -> None:
     flip_bit(segment_path(tmp_path, 1), position + 5, 3)
     with MessageStore.open(tmp_path, small()) as store:
         assert bulk(store)(0, 0, 100, 1 << 30) is None
-        assert len(store.read_batch("t", 0, 0, 100)) == 70
+        assert len(store.read_batch("t", 0, 0, max_messages=100)) == 70
         with pytest.raises(StoreCorrupt) as caught:
-            store.read_batch("t", 0, 70, 100)
+            store.read_batch("t", 0, 70, max_messages=100)
         assert caught.value.position == position
         assert segment_path(tmp_path, 1).name in str(caught.value)
 

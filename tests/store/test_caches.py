@@ -29,6 +29,7 @@ from stratalog.store.testing import TunedCacheConfig, TunedConfig
 from ..seeds import draw_seed
 from .helpers import (
     KIB,
+    calls_that_read,
     contents,
     flip_bit,
     has_settled,
@@ -284,7 +285,7 @@ def test_bytes_that_went_bad_in_the_read_cache_are_read_from_the_log(tmp_path: P
             run.batch = replace(run.batch, payload=memoryview(bytes(len(run.batch.payload))))
         assert store.get_range("t", 0, 0, 10) == some
         assert reads(store)["unsound_messages"] == 10
-        assert [message.data for message in store.read("t", 0, 0, 10)] == list(some.values())
+        assert [message.data for message in store.read("t", 0, 0, max_messages=10)] == list(some.values())
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +312,9 @@ def test_a_row_that_leads_to_another_message_is_a_miss(
     monkeypatch.setattr(MessageCache, "read", astray)
     before = reads(store)["unsound_messages"]
     assert store.get_range("t", 0, 40, 8) == {at: rows["t", 0][40 + at] for at in range(8)}
-    assert [message.data for message in store.read("t", 0, 40, 8)] == [rows["t", 0][40 + at] for at in range(8)]
+    assert [message.data for message in store.read("t", 0, 40, max_messages=8)] == [
+        rows["t", 0][40 + at] for at in range(8)
+    ]
     assert reads(store)["unsound_messages"] > before
 
 
@@ -329,11 +332,13 @@ def test_a_message_with_a_damaged_neighbour_stays_readable(tmp_path: Path, name:
                 found = store.get_range("t", 0, at, limit)
                 end = at + limit if at > 40 else min(at + limit, 40)
                 assert list(found.values()) == rows[at:end]
-                assert [message.data for message in store.read("t", 0, at, limit)] == rows[at:end]
-                assert [bytes(data) for data in store.read_batch("t", 0, at, limit).payloads()] == rows[at:end]
-            for read in (store.get_range, store.read, store.read_batch):
+                assert [message.data for message in store.read("t", 0, at, max_messages=limit)] == rows[at:end]
+                assert [bytes(data) for data in store.read_batch("t", 0, at, max_messages=limit).payloads()] == rows[
+                    at:end
+                ]
+            for read in calls_that_read(store):
                 with pytest.raises(StoreCorrupt) as caught:
-                    read("t", 0, 40, limit)
+                    read("t", 0, 40, max_messages=limit)
                 assert caught.value.position == path.read_bytes().index(rows[39]) + 400
         assert store.stats()["cache"]["error"] is None
 
@@ -356,7 +361,7 @@ def test_what_the_ring_lost_while_it_was_copied_is_not_cached(tmp_path: Path, mo
         messages = cache_of(store)
         assert messages.read(0, 0, 100).offsets == ()
         assert messages.blocks.space.free == messages.blocks.space.blocks
-        assert [message.offset for message in store.read("t", 0, 0, 100)] == offsets
+        assert [message.offset for message in store.read("t", 0, 0, max_messages=100)] == offsets
 
 
 def test_a_cache_that_fails_is_turned_off_and_costs_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +375,7 @@ def test_a_cache_that_fails_is_turned_off_and_costs_no_message(tmp_path: Path, m
         assert "no memory for the test" in str(store.stats()["cache"]["error"])
         end = store.append("t", 0, b"last")
         assert store.get_range("t", 0, 0, end + 1)[end] == b"last"
-        assert len(store.read("t", 0, 0, end + 1, max_bytes=1 << 30)) == end + 1
+        assert len(store.read("t", 0, 0, max_messages=end + 1, max_bytes=1 << 30)) == end + 1
 
 
 @pytest.mark.parametrize(
@@ -458,8 +463,8 @@ def test_what_was_read_from_the_ring_is_released_before_it_is_cached(tmp_path: P
             for queue in range(4):
                 store.append_batch([("t", queue, b"x" * 500)] * 100)
             store.get_range("t", 0, 0, 100)
-            assert len(store.read("t", 1, 0, 40)) == 40
-            assert len(store.read_batch("t", 2, 0, 70)) == 70
+            assert len(store.read("t", 1, 0, max_messages=40)) == 40
+            assert len(store.read_batch("t", 2, 0, max_messages=70)) == 70
         catch_up(store)
         keys = [key_of(store, queue) for queue in range(4)]
         found = [list(messages.read(key, 0, 1000).offsets) for key in keys]

@@ -311,7 +311,7 @@ def test_close_goes_on_behind_an_interrupt_that_came_just_behind_a_seal(
             store.close()
     store.close()
     with MessageStore.open(tmp_path, tiny()) as store:
-        assert [message.data for message in store.read("t", 0, 0, 64)] == messages
+        assert [message.data for message in store.read("t", 0, 0, max_messages=64)] == messages
     assert verify_folder(tmp_path).damages == []
 
 

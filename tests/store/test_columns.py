@@ -93,7 +93,8 @@ def check(store: MessageStore, rows: Rows, offsets: Any, before: dict[Any, int] 
     """Every message is at its offset, and the offsets of a queue are its rows in their order."""
     following = {} if before is None else before
     held = {
-        name: {message.offset: message for message in store.read(*name, 0, 1 << 20, 1 << 40)} for name in set(STREAMS)
+        name: {message.offset: message for message in store.read(*name, 0, max_messages=1 << 20, max_bytes=1 << 40)}
+        for name in set(STREAMS)
     }
     for expected, offset in zip(rows.messages(), offsets.tolist(), strict=True):
         name = expected[0]
@@ -539,12 +540,22 @@ def test_store_is_copied_filtered_and_resharded_by_columns(tmp_path: Path, lanes
             shards = [("shard", queue) for queue in range(4)]
             resharded.append_columns(*columns._replace(streams=shards, stream_index=batch.offsets % 4))
         for name in sorted(set(STREAMS)):
-            expected = source.read(*name, 0, 10**6, 1 << 30)
-            assert list(map(plain, copied.read(*name, 0, 10**6, 1 << 30))) == list(map(plain, expected))
+            expected = source.read(*name, 0, max_messages=10**6, max_bytes=1 << 30)
+            assert list(map(plain, copied.read(*name, 0, max_messages=10**6, max_bytes=1 << 30))) == list(
+                map(plain, expected)
+            )
             kept = [plain(message) for message in expected if len(message.data) >= 100]
-            assert list(map(plain, filtered.read(*name, 0, 10**6, 1 << 30))) == kept
-        held = [message for queue in range(4) for message in resharded.read("shard", queue, 0, 10**6, 1 << 30)]
-        every = [message for name in sorted(set(STREAMS)) for message in source.read(*name, 0, 10**6, 1 << 30)]
+            assert list(map(plain, filtered.read(*name, 0, max_messages=10**6, max_bytes=1 << 30))) == kept
+        held = [
+            message
+            for queue in range(4)
+            for message in resharded.read("shard", queue, 0, max_messages=10**6, max_bytes=1 << 30)
+        ]
+        every = [
+            message
+            for name in sorted(set(STREAMS))
+            for message in source.read(*name, 0, max_messages=10**6, max_bytes=1 << 30)
+        ]
         assert sorted(plain(one)[1] for one in held) == sorted(plain(one)[1] for one in every)
     assert all(verify_folder(tmp_path / folder).ok for folder in ("copy", "filtered", "resharded"))
 
@@ -554,10 +565,10 @@ def test_read_batch_gives_what_append_columns_takes(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as opened:
         opened.append_columns(*rows.arguments)
         for from_offset in (0, 10):
-            columns = opened.read_batch("a", 0, from_offset, 100).columns()
+            columns = opened.read_batch("a", 0, from_offset, max_messages=100).columns()
             opened.append_columns(*columns._replace(streams=[("copy", from_offset)]))
-            copied = [plain(message)[1:] for message in opened.read("copy", from_offset, 0, 1000)]
-            assert copied == [plain(message)[1:] for message in opened.read("a", 0, from_offset, 100)]
+            copied = [plain(message)[1:] for message in opened.read("copy", from_offset, 0, max_messages=1000)]
+            assert copied == [plain(message)[1:] for message in opened.read("a", 0, from_offset, max_messages=100)]
         empty = opened.read_batch("a", 0, opened.queue_bounds("a", 0)[1]).columns()
         assert opened.append_columns(*empty).tolist() == []
 

@@ -200,7 +200,7 @@ def test_interrupts_at_random_moments_stall_nobody_and_mix_nothing_up(tmp_path: 
                 data = b"%d:%d" % (number, turn)
                 try:
                     offset = store.append("t", number, data)
-                    if store.read("t", number, offset, 1)[0].data != data:
+                    if store.read("t", number, offset, max_messages=1)[0].data != data:
                         wrong.append((offset, data))
                     counts[number] += 1
                 except Interrupted:
@@ -285,7 +285,9 @@ def test_coroutines_get_dense_offsets(store: MessageStore) -> None:
         return list(await asyncio.gather(*futures))
 
     assert asyncio.run(main()) == list(range(200))
-    assert [message.data for message in store.read("new", 0, 0, 200)] == [b"%d" % index for index in range(200)]
+    assert [message.data for message in store.read("new", 0, 0, max_messages=200)] == [
+        b"%d" % index for index in range(200)
+    ]
 
 
 def test_cancelled_coroutine_leaves_the_others_alone(store: MessageStore, disk: GatedDisk) -> None:

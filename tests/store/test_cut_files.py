@@ -26,8 +26,8 @@ CALLS: dict[str, Callable[[MessageStore], Any]] = {
     "bounds": lambda store: [store.queue_bounds("t", queue) for queue in range(QUEUES)],
     "get_range": lambda store: [store.get_range("t", queue, 0, EACH) for queue in range(QUEUES)],
     "one": lambda store: [store.get_range("t", queue, 3, 1) for queue in range(QUEUES)],
-    "read": lambda store: [store.read("t", queue, 0, EACH) for queue in range(QUEUES)],
-    "read_batch": lambda store: [store.read_batch("t", queue, 0, EACH) for queue in range(QUEUES)],
+    "read": lambda store: [store.read("t", queue, 0, max_messages=EACH) for queue in range(QUEUES)],
+    "read_batch": lambda store: [store.read_batch("t", queue, 0, max_messages=EACH) for queue in range(QUEUES)],
     "scan": scanned,
     "offset_at": lambda store: store.offset_at("t", 1, timestamp_ms=1),
 }

@@ -23,6 +23,7 @@ from .helpers import (
     KIB,
     Queue,
     Snapshot,
+    calls_that_read,
     contents,
     flip_bit,
     full_frames,
@@ -115,7 +116,7 @@ def test_messages_of_segments_with_damaged_footers_are_read_by_their_frames(
             assert store.queue_bounds(*queue) == (0, len(rows))
             assert store.get_range(*queue, 0, len(rows)) == rows
             assert store.get_range(*queue, len(rows) - 1, 1) == {0: rows[len(rows) - 1]}
-            batch = store.read_batch(*queue, 0, len(rows))
+            batch = store.read_batch(*queue, 0, max_messages=len(rows))
             assert dict(zip(batch.offsets.tolist(), map(bytes, batch.payloads()), strict=True)) == rows
             assert [message.offset for message in store.read(*queue, len(rows), wait_ms=1)] == []
         assert contents(store, list(expected)) == expected
@@ -222,11 +223,11 @@ def test_bounds_begin_behind_an_oldest_segment_that_nothing_tells_of(
             first, end = store.queue_bounds(*queue)
             assert 0 < first < end == len(rows)
             assert store.get_range(*queue, first, 10_000) == {at - first: rows[at] for at in range(first, end)}
-            assert [message.data for message in store.read(*queue, first, 1)] == [rows[first]]
+            assert [message.data for message in store.read(*queue, first, max_messages=1)] == [rows[first]]
             assert store.read(*queue, end, wait_ms=1) == []
-            for read in (store.get_range, store.read, store.read_batch):
+            for read in calls_that_read(store):
                 with pytest.raises(StoreCorrupt, match="footer") as caught:
-                    read(*queue, first - 1, 10)
+                    read(*queue, first - 1, max_messages=10)
                 assert caught.value.file == str(segment_path(path, oldest))
         assert store.read("nobody", 0) == []
         assert store.append("new", 0, b"data") == 0
@@ -249,7 +250,7 @@ def test_a_read_that_comes_to_a_segment_that_nothing_tells_of_ends_before_it(
             assert list(found.values()) == [rows[at] for at in range(first, stop)]
             assert first < stop < end
             with pytest.raises(StoreCorrupt, match="footer") as caught:
-                store.read(*queue, stop, 1)
+                store.read(*queue, stop, max_messages=1)
             assert caught.value.file == str(segment_path(path, oldest + 3))
             behind = int(segments(store)[5].footer.first[segments_number(store, queue)])
             with pytest.raises(StoreCorrupt):

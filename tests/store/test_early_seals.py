@@ -77,14 +77,16 @@ def test_an_idle_lane_gives_up_its_group_with_one_seal(tmp_path: Path) -> None:
         for queue, datas in rows.items():
             assert store.queue_bounds(*queue)[1] == len(datas)
         append(store, rows, ("busy-0", 0), b"goes on")
-        assert store.read("busy-0", 0, len(rows["busy-0", 0]) - 1, 1)[0].data == b"goes on"
+        assert store.read("busy-0", 0, len(rows["busy-0", 0]) - 1, max_messages=1)[0].data == b"goes on"
         tick(store)
         assert store._upkeep.early.sealed == 1, "what is left is the newest sealed segment, which stays in any case"
     assert verify_folder(tmp_path).damages == []
     with MessageStore.open(tmp_path, config()) as store:
         for queue, datas in rows.items():
             low, end = store.queue_bounds(*queue)
-            assert end == len(datas) and [one.data for one in store.read(*queue, low, end + 1)] == datas[low:]
+            assert (
+                end == len(datas) and [one.data for one in store.read(*queue, low, max_messages=end + 1)] == datas[low:]
+            )
 
 
 def test_a_lane_with_nothing_open_gets_a_segment_with_a_mark_alone(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_lane_with_nothing_open_gets_a_segment_with_a_mark_alone(tmp_path: Pat
         assert kinds(store) == [1] and sealed_of(store)[0].record.entries == 0
         append(store, rows, ("busy-1", 1), b"goes on")
         low, end = store.queue_bounds("busy-1", 1)
-        assert store.read("busy-1", 1, end - 1, 1)[0].data == b"goes on" and low == end - 1
+        assert store.read("busy-1", 1, end - 1, max_messages=1)[0].data == b"goes on" and low == end - 1
     assert verify_folder(tmp_path).damages == []
     with MessageStore.open(tmp_path, config()) as store:
         assert {queue: store.queue_bounds(*queue)[1] for queue in rows} == {
@@ -162,7 +164,7 @@ def test_after_a_kill_the_early_seal_is_as_any_other(tmp_path: Path) -> None:
 def fill_some(store: MessageStore, rows: Rows) -> None:
     append(store, rows, ("late", 0), b"late")
     low, end = store.queue_bounds("late", 0)
-    assert [one.data for one in store.read("late", 0, low, end)] == rows["late", 0][low:]
+    assert [one.data for one in store.read("late", 0, low, max_messages=end)] == rows["late", 0][low:]
 
 
 def test_background_does_it_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

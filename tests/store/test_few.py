@@ -59,7 +59,7 @@ def check(store: MessageStore, rows: list[list[bytes]], rng: random.Random) -> N
         offset = rng.randrange(len(datas))
         limit = rng.randrange(1, min(LEAST_MESSAGES, len(datas) - offset + 1))
         other = long(store, queue, offset, limit)
-        for batch in (few(store, queue, offset, limit), store.read_batch("t", queue, offset, limit)):
+        for batch in (few(store, queue, offset, limit), store.read_batch("t", queue, offset, max_messages=limit)):
             assert batch is not None
             assert [bytes(data) for data in batch.payloads()] == datas[offset : offset + limit]
             assert batch.offsets.tolist() == other.offsets.tolist()
@@ -89,7 +89,7 @@ def test_read_batch_of_few_messages_asks_for_no_run(tmp_path: Path, monkeypatch:
         rows = fill(store, random.Random(draw_seed()))
         monkeypatch.setattr(store._fetcher.reader.finder, "runs", None)
         for queue, datas in enumerate(rows):
-            batch = store.read_batch("t", queue, 0, 4096)
+            batch = store.read_batch("t", queue, 0, max_messages=4096)
             assert [bytes(data) for data in batch.payloads()] == datas
 
 
@@ -118,11 +118,11 @@ def test_optional_columns_and_too_many_bytes_are_left_to_the_long_way(tmp_path: 
         for index in range(10):
             store.append("t", 0, bytes([index]) * 100)
         assert few(store, 0, 0, 10, 999) is None
-        assert len(store.read_batch("t", 0, 0, 10, max_bytes=999)) == 9
+        assert len(store.read_batch("t", 0, 0, max_messages=10, max_bytes=999)) == 9
         assert few(store, 0, 0, 10, 1000) is not None
         store.append("t", 0, b"y", key=b"k")
         assert few(store, 0, 0, 11) is None
-        extras = store.read_batch("t", 0, 0, 11).extras
+        extras = store.read_batch("t", 0, 0, max_messages=11).extras
         assert extras is not None
         assert extras[10].key == b"k"
         assert few(store, 0, 0, 10) is not None
@@ -140,8 +140,8 @@ def test_damaged_message_is_never_returned(tmp_path: Path) -> None:
     flip_bit(path, path.read_bytes().index(datas[3]) + 1500)
     with MessageStore.open(tmp_path, CONFIG) as store:
         assert few(store, 0, 0, 8) is None
-        assert [bytes(data) for data in store.read_batch("t", 0, 0, 8).payloads()] == datas[:3]
+        assert [bytes(data) for data in store.read_batch("t", 0, 0, max_messages=8).payloads()] == datas[:3]
         with pytest.raises(StoreCorrupt):
-            store.read_batch("t", 0, 3, 1)
-        assert [bytes(data) for data in store.read_batch("t", 0, 4, 8).payloads()] == datas[4:8]
+            store.read_batch("t", 0, 3, max_messages=1)
+        assert [bytes(data) for data in store.read_batch("t", 0, 4, max_messages=8).payloads()] == datas[4:8]
         assert few(store, 1, 0, 8) is not None

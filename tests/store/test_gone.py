@@ -156,7 +156,11 @@ def test_a_queue_of_its_name_begins_anew_also_after_a_crash(tmp_path: Path) -> N
             assert store.topics() == ["dead1", "live"]
             assert store.queues("dead1") == [0]
             assert store.queue_bounds("dead1", 0) == (0, 3)
-            assert [message.data for message in store.read("dead1", 0, 0, 10)] == [b"new0", b"new1", b"new2"]
+            assert [message.data for message in store.read("dead1", 0, 0, max_messages=10)] == [
+                b"new0",
+                b"new1",
+                b"new2",
+            ]
             with store.subscribe("dead1", "worker") as worker:
                 assert list(map(bytes, worker.receive_batch(5).payloads())) == [b"new2"]
             assert store.append("dead1", 0, b"next") == 3
@@ -216,7 +220,9 @@ def test_readers_of_other_processes_find_the_new_queue(tmp_path: Path) -> None:
             with MessageStore.open(tmp_path, read_only=True) as fresh:
                 for one in (reader, fresh):
                     assert one.topics() == ["dead1", "live"]
-                    assert [int(message.data) for message in one.read("dead1", 0, 0, 10)] == list(range(step + 1))
+                    assert [int(message.data) for message in one.read("dead1", 0, 0, max_messages=10)] == list(
+                        range(step + 1)
+                    )
             roll(store, 3)
         seen = [message.data for batch in reader.scan() for message in batch.messages() if message.topic == "dead1"]
         assert seen == [b"0", b"1", b"2"]

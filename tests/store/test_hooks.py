@@ -258,7 +258,9 @@ def test_waiting_read_that_raises_keeps_no_other_from_waking(tmp_path: Path, mon
         store.append("t", Q, b"first")
         found: list[int] = []
         wait_ms = int(PATIENCE_S * 1000)
-        readers = [start(lambda: found.append(len(store.read("t", Q, 1, 1, wait_ms=wait_ms)))) for _ in range(3)]
+        readers = [
+            start(lambda: found.append(len(store.read("t", Q, 1, max_messages=1, wait_ms=wait_ms)))) for _ in range(3)
+        ]
         waiting = store._running.waiting
         until(lambda: len(waiting) == 3)
         raised: list[ThreadRead] = []

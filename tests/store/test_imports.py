@@ -23,8 +23,8 @@ with MessageStore.open(sys.argv[1], settings) as store:
     store.append_batch([("orders", 0, b"one")] * 100)
     asyncio.run(later(store))
     store.flush()
-    store.read("orders", 0, 0, 50)
-    store.read_batch("orders", 0, 0, 50)
+    store.read("orders", 0, 0, max_messages=50)
+    store.read_batch("orders", 0, 0, max_messages=50)
     store.get_range("orders", 0, 0, 50)
     store.offset_at("orders", 0, 0)
     with store.subscribe("orders", "workers", start="earliest") as workers:
@@ -35,11 +35,11 @@ with MessageStore.open(sys.argv[1], settings) as store:
     store.trim("orders", 0, 5)
     store.stats()
     try:
-        store.read("orders", 0, -1, 5)
+        store.read("orders", 0, -1, max_messages=5)
     except StoreError:
         pass
 with MessageStore.open(sys.argv[1], read_only=True) as reader:
-    reader.read("orders", 0, 5, 50)
+    reader.read("orders", 0, 5, max_messages=50)
 inspect_folder(sys.argv[1])
 verify_folder(sys.argv[1])
 print(sorted(set(sys.modules) - before))

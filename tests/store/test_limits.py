@@ -22,7 +22,7 @@ from stratalog.store import (
 from stratalog.store.log.request import NOBODY
 from stratalog.store.log.ticket import SubmitRequest
 
-from .helpers import start, tiny, until
+from .helpers import calls_that_read, start, tiny, until
 
 GIB = 1 << 30
 
@@ -88,9 +88,9 @@ def test_message_larger_than_a_segment_is_taken(tmp_path: Path) -> None:
         datas = [bytes([index]) * (300_000 + index) for index in range(5)]
         for index, data in enumerate(datas):
             assert store.append("t", 0, data) == index
-        assert [message.data for message in store.read("t", 0, 0, 10, 1 << 30)] == datas
+        assert [message.data for message in store.read("t", 0, 0, max_messages=10, max_bytes=1 << 30)] == datas
     with MessageStore.open(tmp_path, tiny()) as store:
-        assert [message.data for message in store.read("t", 0, 0, 10, 1 << 30)] == datas
+        assert [message.data for message in store.read("t", 0, 0, max_messages=10, max_bytes=1 << 30)] == datas
 
 
 # -- wrong types --------------------------------------------------------------------------------------
@@ -165,11 +165,11 @@ def test_facts_of_a_wrong_type_are_refused(store: MessageStore, facts: dict[str,
 def test_numbers_of_a_read_are_checked(store: MessageStore, number: Any) -> None:
     for use in (
         lambda: store.read("t", 1, number),
-        lambda: store.read("t", 1, 0, number),
-        lambda: store.read("t", 1, 0, 1, number),
+        lambda: store.read("t", 1, 0, max_messages=number),
+        lambda: store.read("t", 1, 0, max_messages=1, max_bytes=number),
         lambda: store.read_batch("t", 1, number),
-        lambda: store.read_batch("t", 1, 0, number),
-        lambda: store.read_batch("t", 1, 0, 1, number),
+        lambda: store.read_batch("t", 1, 0, max_messages=number),
+        lambda: store.read_batch("t", 1, 0, max_messages=1, max_bytes=number),
         lambda: store.get_range("t", 1, number, 1),
         lambda: store.get_range("t", 1, 0, number),
     ):
@@ -191,7 +191,7 @@ def test_number_is_refused_by_its_own_name(store: MessageStore) -> None:
     with pytest.raises(InvalidMessage, match="offset"):
         store.get_range("t", 1, -1, 1)
     with pytest.raises(InvalidMessage, match="max_bytes"):
-        store.read_batch("t", 1, 0, 1, -1)
+        store.read_batch("t", 1, 0, max_messages=1, max_bytes=-1)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
@@ -203,12 +203,12 @@ def test_integers_of_numpy_are_taken_everywhere(store: MessageStore, kind: Any) 
     assert store.append_batch([("t", one, b"c"), ("t", two, b"d"), ("t", 2, b"e")]).tolist() == [3, 0, 1]
     assert store.append("new", two, b"f") == 0
     assert store.append("new", 2, b"g") == 1
-    messages = store.read("t", one, one, two, kind(100), one)
+    messages = store.read("t", one, one, max_messages=two, max_bytes=kind(100), wait_ms=one)
     assert [(message.offset, message.data) for message in messages] == [(1, b"a"), (2, b"b")]
     assert [message.deliver_at_ms for message in messages] == [1, 2]
     assert [type(message.deliver_at_ms) for message in messages] == [int, int]
     assert {type(message.queue_id) for message in store.read("new", 2)} == {int}
-    assert store.read_batch("t", one, one, two, kind(100)).offsets.tolist() == [1, 2]
+    assert store.read_batch("t", one, one, max_messages=two, max_bytes=kind(100)).offsets.tolist() == [1, 2]
     found = store.get_range("t", one, one, two)
     assert found == {0: b"a", 1: b"b"}
     assert {type(index) for index in found} == {int}
@@ -265,9 +265,9 @@ def waiting_ticket() -> SubmitRequest:
 
 
 def test_huge_numbers_are_answered(store: MessageStore) -> None:
-    assert len(store.read("t", 1, 0, 1 << 70, 1 << 70)) == 1
-    assert len(store.read_batch("t", 1, 0, 1 << 70, 1 << 70)) == 1
+    assert len(store.read("t", 1, 0, max_messages=1 << 70, max_bytes=1 << 70)) == 1
+    assert len(store.read_batch("t", 1, 0, max_messages=1 << 70, max_bytes=1 << 70)) == 1
     assert store.get_range("t", 1, 0, 1 << 70) == {0: b"first"}
-    for read in (store.read, store.read_batch, store.get_range):
+    for read in calls_that_read(store):
         with pytest.raises(OffsetOutOfRange):
-            read("t", 1, 1 << 70, 1)
+            read("t", 1, 1 << 70, max_messages=1)

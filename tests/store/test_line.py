@@ -63,7 +63,7 @@ class Stage:
         end = self.store.queue_bounds("t", 0)[1]
         found = []
         while offset < end:
-            messages = self.store.read("t", 0, offset, 1000)
+            messages = self.store.read("t", 0, offset, max_messages=1000)
             found += [message.data for message in messages]
             offset = messages[-1].offset + 1
         return [data for data in found if data != KILO]
@@ -162,7 +162,7 @@ def test_appends_of_one_thread_keep_their_order_whatever_their_kinds(tmp_path: P
     store.flush()
     found: list[bytes] = []
     while len(found) < count:
-        found += [row.data for row in store.read("t", 0, len(found), 1000)]
+        found += [row.data for row in store.read("t", 0, len(found), max_messages=1000)]
     assert [int(data.split(b":")[0]) for data in found] == list(range(count))
     store.close()
 

@@ -58,7 +58,7 @@ def test_all_is_read_and_nothing_is_changed(tmp_path: Path, lanes: int, crashed:
         assert contents(store, QUEUES) == scanned(store) == expected
         assert (store.topics(), store.queues("t")) == (["t"], [0, 1, 2, 3])
         assert store.offset_at("t", 0, 0) == 0
-        assert {message.key for message in store.read("t", 1, 0, 100)} == {b"k"}
+        assert {message.key for message in store.read("t", 1, 0, max_messages=100)} == {b"k"}
     assert files(folder) == before
     with MessageStore.open(folder) as store:
         assert contents(store, QUEUES) == expected

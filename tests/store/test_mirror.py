@@ -72,9 +72,9 @@ class Pair:
     def check(self, first: int = 0) -> None:
         """All ways of reading give the right bytes from `first` on."""
         wanted = [message(at) for at in range(first, self.count)]
-        assert [one.data for one in self.reader.read(*QUEUE, first, len(wanted))] == wanted
+        assert [one.data for one in self.reader.read(*QUEUE, first, max_messages=len(wanted))] == wanted
         assert list(self.reader.get_range(*QUEUE, first, len(wanted)).values()) == wanted
-        batch = self.reader.read_batch(*QUEUE, first, len(wanted))
+        batch = self.reader.read_batch(*QUEUE, first, max_messages=len(wanted))
         assert [bytes(batch.payload(at)) for at in range(len(batch))] == wanted
 
 
@@ -160,11 +160,11 @@ def test_reader_that_is_overtaken_while_it_copies_gets_the_right_bytes(folder: P
             return real(base, starts, lengths)
 
         monkeypatch.setattr(ring, "copies", copies)
-        batch = both.reader.read_batch(*QUEUE, end - 100, 100)
+        batch = both.reader.read_batch(*QUEUE, end - 100, max_messages=100)
         assert held_up
         assert bytes(batch.payload(0)) == message(end - 100)
         held_up.clear()
-        assert [one.data for one in both.reader.read(*QUEUE, end - 100, 100)] == [
+        assert [one.data for one in both.reader.read(*QUEUE, end - 100, max_messages=100)] == [
             message(at) for at in range(end - 100, end)
         ]
 

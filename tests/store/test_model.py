@@ -25,7 +25,18 @@ from stratalog.store.testing import TunedCacheConfig
 
 from .consumer_rules import ConsumerRules
 from .disks import StillDisk
-from .helpers import PATIENCE_S, Queue, crash_copy, has_settled, memory_folder, scanned, start, tiny, until
+from .helpers import (
+    PATIENCE_S,
+    Queue,
+    calls_that_read,
+    crash_copy,
+    has_settled,
+    memory_folder,
+    scanned,
+    start,
+    tiny,
+    until,
+)
 
 QUEUES: list[Queue] = [("a", 0), ("a", 1), ("b/../c", 5), ("ü", 2_147_483_647)]
 queues = st.sampled_from(QUEUES)
@@ -160,7 +171,7 @@ class StoreMachine(ConsumerRules, RuleBasedStateMachine):
         first, end = self.bounds(name)
         begin = first + int(where * (end - first))
         try:
-            columns = self.store.read_batch(*name, begin, 50).columns()
+            columns = self.store.read_batch(*name, begin, max_messages=50).columns()
         except OffsetOutOfRange:
             assert begin < self.bounds(name)[0]  # retention came in between
             return
@@ -221,8 +232,8 @@ class StoreMachine(ConsumerRules, RuleBasedStateMachine):
         begin = first + int(where * (end - first))
         expected = rows[begin : begin + count]
         try:
-            messages = self.store.read(*name, begin, count, 1 << 30)
-            batch = self.store.read_batch(*name, begin, count)
+            messages = self.store.read(*name, begin, max_messages=count, max_bytes=1 << 30)
+            batch = self.store.read_batch(*name, begin, max_messages=count)
             datas = self.store.get_range(*name, begin, count)
         except OffsetOutOfRange:
             assert begin < self.bounds(name)[0]  # retention came in between
@@ -266,10 +277,10 @@ class StoreMachine(ConsumerRules, RuleBasedStateMachine):
     def read_beyond_the_end(self, name: Queue, beyond: int) -> None:
         self.settle()
         end = len(self.model[name])
-        for read in (self.store.read, self.store.read_batch, self.store.get_range):
-            assert len(read(*name, end, 10)) == 0
+        for read in calls_that_read(self.store):
+            assert len(read(*name, end, max_messages=10)) == 0
             with pytest.raises(OffsetOutOfRange):
-                read(*name, end + beyond, 10)
+                read(*name, end + beyond, max_messages=10)
 
     @rule()
     def list_names(self) -> None:
@@ -285,7 +296,7 @@ class StoreMachine(ConsumerRules, RuleBasedStateMachine):
     @rule(name=queues, where=st.floats(0, 1), later=st.integers(0, 1))
     def find_by_time(self, name: Queue, where: float, later: int) -> None:
         self.settle()
-        messages = self.store.read(*name, self.first[name], 10**6, 1 << 30)
+        messages = self.store.read(*name, self.first[name], max_messages=10**6, max_bytes=1 << 30)
         times = [message.timestamp_ms for message in messages]
         wanted = times[int(where * (len(times) - 1))] + later if times else 0
         expected = (message.offset for message in messages if message.timestamp_ms >= wanted)
@@ -401,7 +412,7 @@ class StoreMachine(ConsumerRules, RuleBasedStateMachine):
                 assert self.first[name] <= first <= end == len(rows)
                 assert first == self.first[name] or self.config.retention_bytes is not None
                 self.first[name] = first
-                found = looked.read(*name, first, 10**6, 1 << 30)
+                found = looked.read(*name, first, max_messages=10**6, max_bytes=1 << 30)
                 assert [row_of(message) for message in found] == rows[first:]
         self.store = self.opened()
 

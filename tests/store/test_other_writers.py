@@ -58,10 +58,10 @@ def check(reader: StoreReader, first: int) -> int:
     """Every way of reading gives all of each message; where the queue ends."""
     end = reader.queue_bounds("t", 0)[1]
     wanted, count = [row(at) for at in range(first, end)], end - first
-    found = reader.read("t", 0, first, count)
+    found = reader.read("t", 0, first, max_messages=count)
     assert [(one.data, one.key, one.properties, one.deliver_at_ms) for one in found] == wanted
     assert [*reader.get_range("t", 0, first, count).values()] == [data for data, *_ in wanted]
-    batch = reader.read_batch("t", 0, first, count)
+    batch = reader.read_batch("t", 0, first, max_messages=count)
     rows = [batch.message(at) for at in range(len(batch))]
     assert [(one.data, one.key, one.properties, one.deliver_at_ms) for one in rows] == wanted
     return end
@@ -341,9 +341,9 @@ def test_frame_is_taken_for_a_message_only_if_it_is_its_own(
             type(ring), "copy", lambda self, place, size: wrong if place == at else real(self, place, size)
         )
         if not is_own:  # the file has the right one
-            assert store.read("t", 0, 1, 1)[0].key == b"key 1"
+            assert store.read("t", 0, 1, max_messages=1)[0].key == b"key 1"
             return
         with pytest.raises(StoreCorrupt, match="header is damaged") as raised:
             getattr(store, way)("t", 0, 1, 1)
         assert raised.value.position == position
-        assert store.read("t", 0, 2, 1)[0].key == b"key 2"
+        assert store.read("t", 0, 2, max_messages=1)[0].key == b"key 2"

@@ -36,7 +36,9 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 def queue_of(store: MessageStore, key: bytes, topic: str = "t") -> int:
     """The queue that has this key; there is one."""
-    (queue,) = [q for q in store.queues(topic) if any(m.key == key for m in store.read(topic, q, 0, 10_000))]
+    (queue,) = [
+        q for q in store.queues(topic) if any(m.key == key for m in store.read(topic, q, 0, max_messages=10_000))
+    ]
     return queue
 
 
@@ -72,7 +74,7 @@ with MessageStore.open(sys.argv[1]) as store:
     with MessageStore.open(tmp_path / "other") as other:
         store.flush()
         for queue in (10, 20, 30):
-            mine, theirs = ([m.key for m in one.read("t", queue, 0, 1000)] for one in (store, other))
+            mine, theirs = ([m.key for m in one.read("t", queue, 0, max_messages=1000)] for one in (store, other))
             assert mine and mine == theirs
         assert other.queues("t") == [10, 20, 30]
 

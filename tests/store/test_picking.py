@@ -56,7 +56,7 @@ def test_picked_messages_are_those_that_single_reads_give(tmp_path: Path, config
             there = [row for row, (queue, at) in enumerate(places) if first[queue] <= at < count // QUEUES]
             picks = picked(store, places)
             assert (picks.rows.tolist(), picks.looked) == (there, len(places))
-            assert picks.batch.messages() == [store.read("t", *places[row], 1)[0] for row in there]
+            assert picks.batch.messages() == [store.read("t", *places[row], max_messages=1)[0] for row in there]
 
 
 def test_picked_messages_end_where_the_next_one_does_not_fit(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_picked_messages_end_where_the_next_one_does_not_fit(tmp_path: Path) -> 
         every = [(queue_id, offset) for queue_id in range(QUEUES) for offset in range(20)]
         for max_bytes in (0, 1, 700, 4_000, 20_000):
             places = chance.sample(every, 40)
-            sizes = np.array([len(store.read("t", *place, 1)[0].data) for place in places])
+            sizes = np.array([len(store.read("t", *place, max_messages=1)[0].data) for place in places])
             fitting = int(sizes.cumsum().searchsorted(max_bytes, side="right"))
             picks = picked(store, places, max_bytes, is_first=False)
             assert picks.rows.tolist() == list(range(fitting)) and picks.looked == fitting

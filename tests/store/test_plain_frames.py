@@ -94,5 +94,7 @@ def test_many_frames_are_taken_in_groups_with_records_and_definitions_between(tm
                     store.trim("t", 0, at)
             first, following = reader.queue_bounds("t", 0)
             assert (first, following) == store.queue_bounds("t", 0)
-            assert [int(message.data) for message in reader.read("t", 0, first, 1000)] == list(range(first, following))
+            assert [int(message.data) for message in reader.read("t", 0, first, max_messages=1000)] == list(
+                range(first, following)
+            )
             assert reader.queues("u") == store.queues("u")

@@ -83,7 +83,7 @@ def test_what_a_repair_gave_up_is_left_out_and_the_rest_has_its_own_times(tmp_pa
     flip_bit(file, full_frames(file)[frame].header.position + 40)
     with MessageStore.open(tmp_path, repair=True) as store:
         assert store.losses
-        rows = [row for queue in (0, 1) for row in store.read("t", queue, 0, 100, 1 << 30)]
+        rows = [row for queue in (0, 1) for row in store.read("t", queue, 0, max_messages=100, max_bytes=1 << 30)]
         kept = {(row.topic, row.queue_id, row.offset): row.timestamp_ms for row in rows}
     for size in (7_000, 1 << 30):
         assert places_of(plan_scan(tmp_path, part_bytes=size)) == kept

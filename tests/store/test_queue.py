@@ -189,7 +189,9 @@ def test_flush_does_not_fail_with_a_message_that_has_no_space(
 def test_requests_of_one_thread_keep_their_order(patient: Stage) -> None:
     tickets = [patient.store.submit("t", 0, b"%d" % index) for index in range(500)]
     assert [ticket.result() for ticket in tickets] == list(range(1, 501))
-    assert [row.data for row in patient.store.read("t", 0, 1, 500)] == [b"%d" % index for index in range(500)]
+    assert [row.data for row in patient.store.read("t", 0, 1, max_messages=500)] == [
+        b"%d" % index for index in range(500)
+    ]
 
 
 def test_flush_is_a_barrier(patient: Stage) -> None:

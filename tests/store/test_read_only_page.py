@@ -256,7 +256,7 @@ def test_any_bytes_in_the_page_make_no_reader_see_what_is_not_there(tmp_path: Pa
         try:
             with MessageStore.open(tmp_path, read_only=True) as reader:
                 first, end = reader.queue_bounds("t", 0)
-                for message in reader.read("t", 0, first, 100):
+                for message in reader.read("t", 0, first, max_messages=100):
                     assert message.data == b"%d" % message.offset * 500
                 assert end <= 60
         except StoreError:

@@ -119,7 +119,7 @@ def read_first(reader: StoreReader) -> Sequence[tuple[int, bytes]]:
     stream = reader._streams.get(*QUEUE)
     assert stream is not None
     first = reader._reader.bounds(stream)[0]
-    return [(one.offset, one.data) for one in reader.read(*QUEUE, first, 40)]
+    return [(one.offset, one.data) for one in reader.read(*QUEUE, first, max_messages=40)]
 
 
 def read_old(reader: StoreReader) -> Sequence[tuple[int, bytes]]:
@@ -133,7 +133,7 @@ def read_old(reader: StoreReader) -> Sequence[tuple[int, bytes]]:
 
 def read_batch(reader: StoreReader) -> Sequence[tuple[int, bytes]]:
     first, _ = reader.queue_bounds(*QUEUE)
-    batch = reader.read_batch(*QUEUE, first, 60)
+    batch = reader.read_batch(*QUEUE, first, max_messages=60)
     return list(zip(batch.offsets.tolist(), map(bytes, batch.payloads()), strict=True))
 
 
@@ -210,7 +210,9 @@ def test_segment_that_was_removed_before_it_was_opened_is_out_of_range(memory: P
             reader.read(*QUEUE, 0)
         first, end = reader.queue_bounds(*QUEUE)
         assert (first, end) == writer.store.queue_bounds(*QUEUE)
-        assert [one.data for one in reader.read(*QUEUE, first, 3)] == [message(first + at) for at in range(3)]
+        assert [one.data for one in reader.read(*QUEUE, first, max_messages=3)] == [
+            message(first + at) for at in range(3)
+        ]
 
 
 @pytest.mark.parametrize("segments", [1, 2, 3, 0])

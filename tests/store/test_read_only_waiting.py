@@ -31,7 +31,7 @@ from stratalog.store import MessageStore
 with MessageStore.open(sys.argv[1], read_only=True) as reader:
     print("open", flush=True)
     for offset in range(int(sys.argv[2])):
-        (message,) = reader.read("t", 0, offset, 1, wait_ms=100_000)
+        (message,) = reader.read("t", 0, offset, max_messages=1, wait_ms=100_000)
         print(message.data.decode(), flush=True)
 """
 
@@ -172,7 +172,7 @@ def test_many_threads_and_coroutines_wait_in_one_reader(folder: Path) -> None:
     with MessageStore.open(folder, tiny()) as store, MessageStore.open(folder, read_only=True) as reader:
 
         async def main() -> list[bytes]:
-            waits = [reader.read_async("t", queue, 0, 1, wait_ms=PATIENCE_MS) for queue in range(count)]
+            waits = [reader.read_async("t", queue, 0, max_messages=1, wait_ms=PATIENCE_MS) for queue in range(count)]
             told = asyncio.get_running_loop().run_in_executor(None, append)
             found = await asyncio.gather(*waits)
             await told
@@ -198,7 +198,7 @@ def test_async_reads_give_what_reads_give(folder: Path) -> None:
             store.append("t", 0, b"%d" % number * 300)
             messages = asyncio.run(reader.read_async("t", 0, number))
             assert [one.data for one in messages] == [b"%d" % number * 300]
-        assert asyncio.run(reader.read_async("t", 0, 0, 100)) == reader.read("t", 0, 0, 100)
+        assert asyncio.run(reader.read_async("t", 0, 0, max_messages=100)) == reader.read("t", 0, 0, max_messages=100)
 
 
 def test_wait_goes_on_with_the_next_writer(folder: Path) -> None:

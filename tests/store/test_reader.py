@@ -19,7 +19,7 @@ from stratalog.store.segment import windows
 from stratalog.store.segment.sealed import LONG_RUN
 from stratalog.store.segment.windows import WINDOW_BYTES
 from stratalog.store.testing import TunedConfig
-from tests.store.helpers import KIB, small, tiny, until
+from tests.store.helpers import KIB, calls_that_read, small, tiny, until
 
 
 @pytest.fixture
@@ -81,12 +81,12 @@ def test_damage_in_the_ring_is_never_returned(store: MessageStore) -> None:
     at = ring._map.find(b"1/7-", 0)
     ring._map[at + 10 : at + 11] = b"!"
     assert len(store.get_range("t", 0, 0, 100)) == 20
-    for read in (store.get_range, store.read_batch, store.read):
-        assert len(read("t", 1, 0, 100)) == 7
+    for read in calls_that_read(store):
+        assert len(read("t", 1, 0, max_messages=100)) == 7
         with pytest.raises(StoreCorrupt) as raised:
-            read("t", 1, 7, 100)
+            read("t", 1, 7, max_messages=100)
         assert raised.value.position == at - lane_of(store).segment.base
-        assert len(read("t", 1, 8, 100)) == 12
+        assert len(read("t", 1, 8, max_messages=100)) == 12
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -98,10 +98,10 @@ def test_long_queue_is_read_in_one_call(tmp_path: Path, sealed: bool) -> None:
         until(lambda: store.stats()["segments"]["open"] == 1)
         assert (store.stats()["segments"]["sealed"] > 0) == sealed
         assert store.get_range("t", 1, 10, count) == dict(enumerate(expected[1][10:]))
-        batch = store.read_batch("t", 1, 10, count)
+        batch = store.read_batch("t", 1, 10, max_messages=count)
         assert [bytes(data) for data in batch.payloads()] == expected[1][10:]
         assert batch.offsets.tolist() == list(range(10, count))
-        whole = store.read("t", 1, 10, count, max_bytes=1 << 30)
+        whole = store.read("t", 1, 10, max_messages=count, max_bytes=1 << 30)
         assert batch.times_ms.tolist() == [message.timestamp_ms for message in whole]
 
 
@@ -118,10 +118,10 @@ def test_short_and_long_runs_of_a_sealed_segment_agree(tmp_path: Path) -> None:
 def test_payloads_stay_what_they_were_while_later_batches_are_read(store: MessageStore) -> None:
     expected = fill(store, 600, 1000)
     assert POOLED_BYTES < 600 * 1000
-    kept = [(queue, store.read_batch("t", queue, 0, 600).payloads()) for queue in (0, 1, 2, 0, 1, 2)]
-    one = store.read_batch("t", 1, 0, 600).payload(17)  # the batch itself is gone
+    kept = [(queue, store.read_batch("t", queue, 0, max_messages=600).payloads()) for queue in (0, 1, 2, 0, 1, 2)]
+    one = store.read_batch("t", 1, 0, max_messages=600).payload(17)  # the batch itself is gone
     for _ in range(10):
-        store.read_batch("t", 2, 0, 600)
+        store.read_batch("t", 2, 0, max_messages=600)
     for queue, payloads in kept:
         assert [bytes(data) for data in payloads] == expected[queue]
     assert bytes(one) == expected[1][17]
@@ -143,8 +143,8 @@ def test_max_bytes_cuts_between_messages_of_all_segments(tmp_path: Path) -> None
         fill(store, 600, 1000)
         for limit in (0, 999, 1000, 123_456, 300_000, 599_999, 600_000):
             count = max(1, limit // 1000)
-            assert len(store.read_batch("t", 0, 0, 600, max_bytes=limit)) == count
-            assert len(store.read("t", 0, 0, 600, max_bytes=limit)) == count
+            assert len(store.read_batch("t", 0, 0, max_messages=600, max_bytes=limit)) == count
+            assert len(store.read("t", 0, 0, max_messages=600, max_bytes=limit)) == count
 
 
 def test_read_ahead_stops_at_what_is_read_while_the_segment_is_written(store: MessageStore) -> None:
@@ -332,8 +332,8 @@ def test_range_may_end_with_the_first_message_of_the_open_segment(tmp_path: Path
         assert row is not None
         for begin in range(row[0] - 3, row[0] + 1):
             count = row[0] + 1 - begin
-            assert len(store.read("t", 0, begin, count)) == count
-            assert len(store.read_batch("t", 0, begin, count)) == count
+            assert len(store.read("t", 0, begin, max_messages=count)) == count
+            assert len(store.read_batch("t", 0, begin, max_messages=count)) == count
             assert len(store.get_range("t", 0, begin, count)) == count
 
 
@@ -342,4 +342,4 @@ def test_batch_may_be_longer_than_a_run(tmp_path: Path) -> None:
         count = 2 * RUN_MESSAGES + 5
         for begin in range(0, count, 1000):
             store.append_batch([("t", 0, b"")] * min(1000, count - begin))
-        assert store.read_batch("t", 0, 0, count).offsets.tolist() == list(range(count))
+        assert store.read_batch("t", 0, 0, max_messages=count).offsets.tolist() == list(range(count))

@@ -58,7 +58,10 @@ def test_it_gives_what_read_gives(folder: Path, taken: list[bool], *, beside: bo
             end = store.queue_bounds(*QUEUE)[1]
             offset, most = draw.randint(max(0, end - 300), end), draw.choice((1, FEW_MESSAGES, FEW_MESSAGES + 1, 500))
             size = draw.choice((1 << 20, 2000))
-            batch, wanted = reader.read_batch(*QUEUE, offset, most, size), store.read(*QUEUE, offset, most, size)
+            batch, wanted = (
+                reader.read_batch(*QUEUE, offset, max_messages=most, max_bytes=size),
+                store.read(*QUEUE, offset, max_messages=most, max_bytes=size),
+            )
             assert batch.messages() == wanted
             assert batch.offsets.tolist() == [message.offset for message in wanted]
     assert sum(taken) > 10
@@ -69,7 +72,7 @@ def test_messages_with_optional_columns_go_another_way(folder: Path, taken: list
     with MessageStore.open(folder, small()) as store:
         for at in range(count):
             store.append(*QUEUE, b"%d" % at, key=b"k" if at == count // 2 else None)
-        batch = store.read_batch(*QUEUE, 0, count)
+        batch = store.read_batch(*QUEUE, 0, max_messages=count)
         assert [message.key for message in batch.messages()].index(b"k") == count // 2
         assert taken == [False]
 
@@ -82,9 +85,9 @@ def test_wrong_bytes_in_the_ring_are_damage(folder: Path, count: int) -> None:
         assert segment.base is not None
         at = store._lanes[0].ring._place(segment.base + table.flat[3 * (count - 1)])[0]
         store._lanes[0].ring._map[at] ^= 1
-        assert len(store.read_batch(*QUEUE, 0, count)) == count - 1
+        assert len(store.read_batch(*QUEUE, 0, max_messages=count)) == count - 1
         with pytest.raises(StoreCorrupt):
-            store.read_batch(*QUEUE, count - 1, count)
+            store.read_batch(*QUEUE, count - 1, max_messages=count)
 
 
 @pytest.mark.parametrize("count", [FEW_MESSAGES, 2 * FEW_MESSAGES])
@@ -103,6 +106,6 @@ def test_messages_that_are_overtaken_while_they_are_copied_come_from_the_file(
             return real(*given)
 
         monkeypatch.setattr(ring, "copies", copies)
-        found = [message.data for message in store.read_batch(*QUEUE, 0, count).messages()]
+        found = [message.data for message in store.read_batch(*QUEUE, 0, max_messages=count).messages()]
         assert found == [b"a message %d" % at for at in range(count)]
         assert held_up and taken == [False]

@@ -285,7 +285,7 @@ def test_one_bad_message_of_a_batch_costs_that_one_alone(folder: Path) -> None:
         assert len(missing) == 1
         ((topic, queue), offset) = missing.pop()
         assert [message.offset for message in store.read(topic, queue, 0)] == list(rows[topic, queue])
-        assert store.read(topic, queue, offset, 1)[0].offset == offset + 1
+        assert store.read(topic, queue, offset, max_messages=1)[0].offset == offset + 1
         assert store.read_batch(topic, queue, 0).offsets.tolist() == list(rows[topic, queue])
 
 

@@ -208,7 +208,7 @@ def test_readers_beside_retention_get_right_messages_or_out_of_range(tmp_path: P
                 for offset in (begin, begin + 1, (begin + end) // 2):
                     try:
                         rows = store.get_range("t", 0, offset, 20)
-                        batch = store.read_batch("t", 0, offset, 20)
+                        batch = store.read_batch("t", 0, offset, max_messages=20)
                     except OffsetOutOfRange:
                         continue
                     assert all(data == data_of(offset + index) for index, data in rows.items())

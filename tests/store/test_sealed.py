@@ -87,7 +87,7 @@ def test_readers_of_many_segments_hold_no_more_descriptors_than_they_may(
         chance = random.Random(seed)
         for _ in range(400 if most_messages < FRAME else 4):
             first = chance.randrange(FRAMES * FRAME) if most_messages < FRAME else 0
-            found = store.read_batch("t", 0, first, most_messages)
+            found = store.read_batch("t", 0, first, max_messages=most_messages)
             assert bytes(found.payload(0)) == data_of(first)
             assert bytes(found.payload(len(found) - 1)) == data_of(first + len(found) - 1)
 
@@ -187,9 +187,9 @@ def test_a_frame_with_properties_is_decoded_once_however_many_reads_want_one_mes
 
         monkeypatch.setattr(_Optional, "columns_by_row", noted)
         for at in range(999, -1, -1):
-            (message,) = store.read("t", 0, at, 1)
+            (message,) = store.read("t", 0, at, max_messages=1)
             assert (message.key, message.properties) == (b"key %d" % at, {"at": str(at)})
-        batch = store.read_batch("t", 0, 0, 1000)
+        batch = store.read_batch("t", 0, 0, max_messages=1000)
         assert batch.message(500).key == b"key 500"
         assert 0 < len(decoded) == len(set(decoded)) <= frames
 

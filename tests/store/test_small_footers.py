@@ -88,12 +88,12 @@ def settle(store: MessageStore) -> None:
 def check(store: StoreReader, rows: Rows) -> None:
     for queue, expected in rows.items():
         assert store.queue_bounds(*queue) == (0, len(expected))
-        assert [message.data for message in store.read(*queue, 0, len(expected) + 1)] == expected
+        assert [message.data for message in store.read(*queue, 0, max_messages=len(expected) + 1)] == expected
         for offset in {0, len(expected) // 2, len(expected) - 1}:
             assert {at: bytes(data) for at, data in store.get_range(*queue, offset, 2).items()} == dict(
                 enumerate(expected[offset : offset + 2])
             )
-            batch = store.read_batch(*queue, offset, 3)
+            batch = store.read_batch(*queue, offset, max_messages=3)
             assert [bytes(data) for data in batch.payloads()] == expected[offset : offset + 3]
 
 
@@ -248,7 +248,7 @@ def test_scans_and_compaction_have_the_same(tmp_path: Path) -> None:
         for queue, datas in rows.items():
             low = 20 if queue == ("busy-1", 1) else 0
             assert store.queue_bounds(*queue) == (low, len(datas))
-            assert [message.data for message in store.read(*queue, low, len(datas))] == datas[low:]
+            assert [message.data for message in store.read(*queue, low, max_messages=len(datas))] == datas[low:]
 
 
 def test_retention_waits_with_the_newest_full_footer_until_there_is_another(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_retention_waits_with_the_newest_full_footer_until_there_is_another(tmp_
         }
         for queue, datas in rows.items():
             low = store.queue_bounds(*queue)[0]
-            assert [message.data for message in store.read(*queue, low, len(datas) + 1)] == datas[low:]
+            assert [message.data for message in store.read(*queue, low, max_messages=len(datas) + 1)] == datas[low:]
 
 
 # -- damage -------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_a_store_is_whole_behind_the_repair_of_a_lost_segment(tmp_path: Path, se
         assert store.losses
         for queue, datas in rows.items():
             assert store.queue_bounds(*queue)[1] == len(datas)
-            found = store.read(*queue, 0, len(datas))
+            found = store.read(*queue, 0, max_messages=len(datas))
             assert {message.offset: message.data for message in found}.items() <= dict(enumerate(datas)).items()
     assert verify_folder(tmp_path).damages == []
 
@@ -365,7 +365,7 @@ def test_a_queue_that_only_a_lost_footer_names_keeps_its_name(
         assert set(store.topics()) == {topic for topic, _ in rows}
         for queue, datas in rows.items():
             left = {at: data for at, data in enumerate(datas) if queue != ("busy", 0) or not 0 < at <= lost}
-            assert {message.offset: message.data for message in store.read(*queue, 0, len(datas))} == left
+            assert {message.offset: message.data for message in store.read(*queue, 0, max_messages=len(datas))} == left
     assert verify_folder(path).damages == []
     with MessageStore.open(path, config(), repair=True) as store:
         assert store.losses == []

@@ -88,8 +88,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 IDLE_CALLS: dict[str, Callable[[MessageStore], object]] = {
     "get_range": lambda store: store.get_range("idle", 0, 0, 2 * IDLE_MESSAGES),
     "few of get_range": lambda store: store.get_range("idle", 0, IDLE_MESSAGES - 1, 32),
-    "read": lambda store: store.read("idle", 0, 0, 2 * IDLE_MESSAGES),
-    "read_batch": lambda store: store.read_batch("idle", 0, 0, 1000),
+    "read": lambda store: store.read("idle", 0, 0, max_messages=2 * IDLE_MESSAGES),
+    "read_batch": lambda store: store.read_batch("idle", 0, 0, max_messages=1000),
     "few of read_batch": lambda store: store.read_batch("idle", 0, IDLE_MESSAGES - 2),
     "offset_at": lambda store: store.offset_at("idle", 0, 1 << 61),
     "offset_at, an early time": lambda store: store.offset_at("idle", 0, 0),
@@ -124,7 +124,7 @@ def test_a_search_by_time_asks_few_segments_once_their_times_are_known(
     for folder in stores:
         with MessageStore.open(folder, tiny()) as store:
             last = store.queue_bounds("busy", 0)[1] - 1
-            late = store.read("busy", 0, last, 1)[0].timestamp_ms
+            late = store.read("busy", 0, last, max_messages=1)[0].timestamp_ms
             found = [store.offset_at("busy", 0, late), store.offset_at("busy", 0, late + 1)]
             asked.clear()
             assert found == [store.offset_at("busy", 0, late), store.offset_at("busy", 0, late + 1)]

@@ -182,7 +182,7 @@ def test_data_may_be_changed_after_it_was_handed_over(store: MessageStore, kind:
     data[:5] = b"wrong"
     assert [ticket.result() for ticket in tickets] == list(range(50))
     assert offsets.tolist() == [50]
-    assert {message.data for message in store.read("t", 0, 0, 100)} == {b"right" * 100}
+    assert {message.data for message in store.read("t", 0, 0, max_messages=100)} == {b"right" * 100}
 
 
 def test_memoryview_of_other_items_is_its_bytes(store: MessageStore) -> None:
@@ -205,7 +205,7 @@ def test_batch_of_many_queues_gives_each_its_offsets(tmp_path: Path, lanes: int)
         for (topic, queue, data), offset in zip(rows, offsets.tolist(), strict=True):
             assert offset == counts.get((topic, queue), 0)
             counts[topic, queue] = offset + 1
-            assert store.read(topic, queue, offset, 1)[0].data == data
+            assert store.read(topic, queue, offset, max_messages=1)[0].data == data
 
 
 def test_batch_larger_than_frames_and_segments_is_cut(store: MessageStore) -> None:
@@ -239,11 +239,11 @@ def test_read_keeps_to_its_limits(store: MessageStore) -> None:
     store.append_batch([("t", 0, bytes(1000))] * 50)
     for read in (store.read, store.read_batch):
         assert len(read("t", 0)) in (32, 50)  # the defaults of the two
-        assert len(read("t", 0, 0, 7)) == 7
-        assert len(read("t", 0, 45, 100)) == 5
-        assert len(read("t", 0, 0, 100, 2500)) == 2
-        assert len(read("t", 0, 0, 100, 10)) == 1
-        assert len(read("t", 0, 0, 0)) == 0
+        assert len(read("t", 0, 0, max_messages=7)) == 7
+        assert len(read("t", 0, 45, max_messages=100)) == 5
+        assert len(read("t", 0, 0, max_messages=100, max_bytes=2500)) == 2
+        assert len(read("t", 0, 0, max_messages=100, max_bytes=10)) == 1
+        assert len(read("t", 0, 0, max_messages=0)) == 0
         assert len(read("t", 0, 50)) == 0
 
 
@@ -253,8 +253,8 @@ def test_read_across_sealed_and_open_segments(store: MessageStore) -> None:
     for begin, count in ((0, 120), (1, 118), (19, 3), (100, 64)):
         expected = [b"%03d" % index * 900 for index in range(begin, min(120, begin + count))]
         assert list(store.get_range("t", 0, begin, count).values()) == expected
-        assert [message.data for message in store.read("t", 0, begin, count)] == expected
-        assert [bytes(view) for view in store.read_batch("t", 0, begin, count).payloads()] == expected
+        assert [message.data for message in store.read("t", 0, begin, max_messages=count)] == expected
+        assert [bytes(view) for view in store.read_batch("t", 0, begin, max_messages=count).payloads()] == expected
 
 
 def test_payloads_of_a_batch_are_views(store: MessageStore) -> None:
@@ -273,7 +273,7 @@ def test_only_durable_messages_are_read(store: MessageStore) -> None:
     def follow() -> None:
         at = 0
         while at < 300:
-            messages = store.read("t", 0, at, 50, wait_ms=1000)
+            messages = store.read("t", 0, at, max_messages=50, wait_ms=1000)
             assert [message.offset for message in messages] == list(range(at, at + len(messages)))
             assert all(message.data == b"%d" % message.offset * 50 for message in messages)
             at += len(messages)
@@ -361,7 +361,7 @@ def test_readers_beside_close_get_their_messages_or_closed(tmp_path: Path) -> No
         def read_on(store: MessageStore = store) -> None:
             try:
                 while True:
-                    assert store.read("t", 0, 0, 1)[0].data == b"x" * 1000
+                    assert store.read("t", 0, 0, max_messages=1)[0].data == b"x" * 1000
                     store.get_range("t", 0, 0, 10)
             except StoreClosed:
                 pass
@@ -403,7 +403,7 @@ def test_close_gives_all_file_descriptors_and_threads_back(tmp_path: Path) -> No
             for index in range(60):
                 store.append("t", index % 4, bytes(3000))
             sum(map(len, store.scan()))
-            store.read("t", 0, 0, 100)
+            store.read("t", 0, 0, max_messages=100)
 
     use()
     files, threads = len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc/self/task").iterdir()))

@@ -74,7 +74,9 @@ def test_it_gives_what_was_written_in_sealed_and_open_segments_ring_and_device(t
         assert not any(kept(store))
         check(store, rows, rng)
         for queue, datas in enumerate(rows):
-            assert [message.data for message in store.read("t", queue, 0, 5000, max_bytes=1 << 30)] == datas
+            assert [
+                message.data for message in store.read("t", queue, 0, max_messages=5000, max_bytes=1 << 30)
+            ] == datas
 
 
 def test_kept_places_stay_within_the_memory_for_sealed_segments(tmp_path: Path) -> None:

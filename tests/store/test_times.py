@@ -55,7 +55,10 @@ def test_it_is_the_first_message_of_that_time_or_later(tmp_path: Path, lanes: in
                 check(store)
         until(lambda: bool(store.stats()["segments"]["sealed"]))
         check(store)
-        told = [[message.timestamp_ms for message in store.read("t", queue, 0, 1000)] for queue in range(QUEUES)]
+        told = [
+            [message.timestamp_ms for message in store.read("t", queue, 0, max_messages=1000)]
+            for queue in range(QUEUES)
+        ]
         assert told == times
     with MessageStore.open(tmp_path) as store:
         check(store)
@@ -95,7 +98,7 @@ def test_lost_messages_are_passed_over(tmp_path: Path) -> None:
         run = next(iter(store._reader.finder.runs(store._streams.topics["t"][0], lost, 1)))
     flip_bit(run.segment.path, run.places[0][0])
     with MessageStore.open(tmp_path, repair=True) as store:
-        assert [message.offset for message in store.read("t", 0, 6, 2)] == [6, 8]
+        assert [message.offset for message in store.read("t", 0, 6, max_messages=2)] == [6, 8]
         assert store.offset_at("t", 0, times[lost]) == 8
         assert store.offset_at("t", 0, times[6]) == 6
         assert store.offset_at("t", 0, times[60]) == 60

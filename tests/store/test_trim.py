@@ -46,7 +46,7 @@ def fill(store: MessageStore, count: int, *, queues: int = 1, size: int = 20, to
 
 
 def read_all(store: MessageStore, topic: str, queue: int) -> list[Message]:
-    return store.read(topic, queue, store.queue_bounds(topic, queue)[0], 10_000, 1 << 30)
+    return store.read(topic, queue, store.queue_bounds(topic, queue)[0], max_messages=10_000, max_bytes=1 << 30)
 
 
 def reads_below(store: StoreReader, offset: int, queue: int = 0) -> list[Callable[[], object]]:
@@ -60,8 +60,10 @@ def reads_below(store: StoreReader, offset: int, queue: int = 0) -> list[Callabl
 def check_begins_at(store: StoreReader, low: int, end: int, queue: int = 0) -> None:
     """All ways to read agree that the queue has the messages low .. end - 1 and no others."""
     assert store.queue_bounds("t", queue) == (low, end)
-    assert [message.offset for message in store.read("t", queue, low, 10_000, 1 << 30)] == list(range(low, end))
-    assert store.read_batch("t", queue, low, 10_000).offsets.tolist() == list(range(low, end))
+    assert [message.offset for message in store.read("t", queue, low, max_messages=10_000, max_bytes=1 << 30)] == list(
+        range(low, end)
+    )
+    assert store.read_batch("t", queue, low, max_messages=10_000).offsets.tolist() == list(range(low, end))
     assert sorted(store.get_range("t", queue, low, 10_000)) == list(range(end - low))
     for read in reads_below(store, low - 1, queue):
         with pytest.raises(OffsetOutOfRange):
@@ -303,7 +305,7 @@ def test_time_is_looked_for_behind_the_trim(tmp_path: Path) -> None:
         for index in range(60):
             store.append("t", 0, b"%d" % index + bytes(LARGE))
         until(lambda: has_settled(store))
-        times = [message.timestamp_ms for message in store.read("t", 0, 0, 100, 1 << 30)]
+        times = [message.timestamp_ms for message in store.read("t", 0, 0, max_messages=100, max_bytes=1 << 30)]
         store.trim("t", 0, 25)
         for wanted in sorted({*times, times[-1] + 1}):
             expected = next((at for at, time_ms in enumerate(times) if at >= 25 and time_ms >= wanted), 60)
@@ -336,7 +338,10 @@ def test_reads_that_begin_after_a_trim_give_nothing_of_it(tmp_path: Path) -> Non
             for batch in store.scan():
                 assert not len(batch) or int(batch.offsets.min()) >= low
             with contextlib.suppress(OffsetOutOfRange):  # trimmed further meanwhile
-                assert all(message.offset >= first for message in store.read("t", 0, first, 100, 1 << 30))
+                assert all(
+                    message.offset >= first
+                    for message in store.read("t", 0, first, max_messages=100, max_bytes=1 << 30)
+                )
             looks += 1
         return looks
 

@@ -137,7 +137,7 @@ def test_record_of_a_queue_of_which_nothing_else_is_left_is_of_that_queue_alone(
     for file in sealed_paths(copy):
         damage_footer(file)  # so that the records are read once more
     with MessageStore.open(copy, tiny(), repair=True) as store:
-        assert len(store.read("new", 0, 0, 99)) == 9
+        assert len(store.read("new", 0, 0, max_messages=99)) == 9
         assert store.queue_bounds("new", 0)[0] == 0
     assert verify_folder(copy).damages == []
 

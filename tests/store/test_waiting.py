@@ -121,7 +121,7 @@ def test_no_message_is_slept_through(tmp_path: Path, alignment: str) -> None:
 
         def follow(queue: int) -> None:
             for offset in range(count):
-                assert store.read("t", queue, offset, 1, wait_ms=AN_HOUR_MS)[0].data == b"%d" % offset * 30
+                assert store.read("t", queue, offset, max_messages=1, wait_ms=AN_HOUR_MS)[0].data == b"%d" % offset * 30
 
         followers = [start(follow, queue) for queue in range(3)]
         for offset in range(count):

@@ -184,5 +184,7 @@ def dead_letters(store: MessageStore) -> set[bytes]:
     found: set[bytes] = set()
     for queue_id in store.queues(DEAD):
         first, _ = store.queue_bounds(DEAD, queue_id)
-        found |= {message.data for message in store.read(DEAD, queue_id, first, 1 << 16, 1 << 30)}
+        found |= {
+            message.data for message in store.read(DEAD, queue_id, first, max_messages=1 << 16, max_bytes=1 << 30)
+        }
     return found

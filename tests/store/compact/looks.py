@@ -17,7 +17,9 @@ def state(store: StoreReader) -> State:
     for topic in store.topics():
         for queue_id in store.queues(topic):
             first, end = store.queue_bounds(topic, queue_id)
-            messages = store.read(topic, queue_id, first, 100_000, 1 << 30) if end > first else []
+            messages = (
+                store.read(topic, queue_id, first, max_messages=100_000, max_bytes=1 << 30) if end > first else []
+            )
             rows = [
                 (one.offset, one.data, one.timestamp_ms, one.deliver_at_ms, one.key, one.properties) for one in messages
             ]

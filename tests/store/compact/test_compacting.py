@@ -437,7 +437,7 @@ def test_a_frame_that_a_repair_gave_up_is_no_hindrance_once_it_is_trimmed(tmp_pa
     with pytest.raises(StoreUnusable, match="`trim` the queue behind them"):
         compact_store(tmp_path)
     with MessageStore.open(tmp_path) as store:
-        there = [one.offset for one in store.read("t", 0, 0, 100, 1 << 30)]
+        there = [one.offset for one in store.read("t", 0, 0, max_messages=100, max_bytes=1 << 30)]
         [gap] = set(range(40)) - set(there)
         store.trim("t", 0, gap + 1)
     before = state_of(tmp_path)
@@ -474,7 +474,7 @@ def test_a_damaged_head_of_a_frame_that_goes_is_no_hindrance(tmp_path: Path) -> 
 def data_that_stays(path: Path) -> bytes:
     """The bytes of a message in a sealed segment that is not trimmed."""
     with MessageStore.open(sealed(path)) as store:
-        return max((one.data for one in store.read("orders", 1, 0, 100)), key=len)
+        return max((one.data for one in store.read("orders", 1, 0, max_messages=100)), key=len)
 
 
 def damage(path: Path, data: bytes) -> None:

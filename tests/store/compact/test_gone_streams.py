@@ -167,7 +167,7 @@ def test_queues_go_on_and_new_ones_begin_behind_a_compaction(path: Path) -> None
         assert verify_folder(path).damages == []
     with MessageStore.open(path, config()) as store:
         for name, (_, end, _) in before.items():
-            assert [one.data for one in store.read(*name, end, 9)] == [b"next"] * 2
+            assert [one.data for one in store.read(*name, end, max_messages=9)] == [b"next"] * 2
         assert store.queue_bounds("gone", 0) == store.queue_bounds("new", 0) == (0, 10)
 
 
@@ -286,7 +286,7 @@ def test_reads_of_threads_are_right_at_each_moment_of_a_compaction(path: Path) -
         while not over.is_set() or not count:
             for (topic, queue_id), (first, end, rows) in before.items():
                 assert reader.queue_bounds(topic, queue_id) == (first, end)
-                messages = reader.read(topic, queue_id, first, 1_000, 1 << 30)
+                messages = reader.read(topic, queue_id, first, max_messages=1_000, max_bytes=1 << 30)
                 assert [(one.offset, one.data) for one in messages] == [row[:2] for row in rows]
                 count += 1
         return count

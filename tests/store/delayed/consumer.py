@@ -80,7 +80,7 @@ class Consumer:
     def _scan(self, queue_id: int) -> None:
         first, end = self.store.queue_bounds(self.name, queue_id)
         at = max(first, self.read_to.get(queue_id, 0))
-        messages = self.store.read(self.name, queue_id, at, 1 << 20, 1 << 30) if at < end else []
+        messages = self.store.read(self.name, queue_id, at, max_messages=1 << 20, max_bytes=1 << 30) if at < end else []
         self.read_to[queue_id] = messages[-1].offset + 1 if messages else at
         delayed = [message for message in messages if message.deliver_at_ms is not None]
         offsets = np.array([message.offset for message in delayed], np.int64)

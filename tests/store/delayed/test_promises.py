@@ -430,7 +430,7 @@ def test_copies_of_messages_that_were_trimmed_neither_come_nor_count(tmp_path: P
         rows = np.array([places_of(0, at) for at in add(store, 3)])
         assert sub.receive() == []
         quiet(store)
-        messages = store.read("t", 0, 0, 10)
+        messages = store.read("t", 0, 0, max_messages=10)
         topic.copies.take_in(topic.copies.append(messages))
         assert topic.copies.places.tolist() == rows.tolist()
         if how == "delete":

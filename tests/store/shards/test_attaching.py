@@ -83,7 +83,7 @@ def test_all_columns_arrive(tmp_path: Path) -> None:
         )  # fmt: skip
         commit_shards(tmp_path, writer.finish(), name="x", wait_ms=0)
         store.attach_pending()
-        found = store.read("t", 5, 0, 9)
+        found = store.read("t", 5, 0, max_messages=9)
     assert [(one.data, one.key, one.properties, one.deliver_at_ms) for one in found] == [
         (b"a", b"k", None, None), (b"", None, {"a": "b"}, 7_000), (b"bc", b"", None, None)
     ]  # fmt: skip

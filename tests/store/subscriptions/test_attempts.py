@@ -70,7 +70,7 @@ def test_attempts_go_on_behind_a_restart(store: MessageStore, clock: SteppedCloc
     last = opened[-1]
     sub = last.subscribe(TOPIC, "a")
     assert sub.receive(batch) == []
-    assert len(last.read(DEAD, 0, 0, 100)) + len(last.read(DEAD, 1, 0, 100)) == 69
+    assert len(last.read(DEAD, 0, 0, max_messages=100)) + len(last.read(DEAD, 1, 0, max_messages=100)) == 69
     assert sub.backlog().total == 0
     for one in opened:
         one.close()

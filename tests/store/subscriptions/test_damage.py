@@ -144,7 +144,7 @@ def test_damaged_changes_hold_what_they_are_about_and_retention_of_all_else_goes
         held = [store._streams.topics[TOPIC][0].lane.index]
         held += [store._shared.hidden.of_kind("delays")[0].lane.index]
         assert [lane for lane in (0, 1, 2) if not gone[lane]] == sorted(set(held)), store._upkeep.last_error
-        assert store.read(TOPIC, 0, 0, 10)[1].offset == 1, "what may be wanted is there"
+        assert store.read(TOPIC, 0, 0, max_messages=10)[1].offset == 1, "what may be wanted is there"
     with MessageStore.open(path, tiny(lanes=3, retention_ms=1_000), clock=clock, repair=True) as store:
         clock.go(60_000)
         churn(store, clock, lambda: store._upkeep.removal.removed_segments > 10)

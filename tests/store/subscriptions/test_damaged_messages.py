@@ -93,14 +93,14 @@ def test_a_damaged_message_holds_up_no_dead_letter_that_goes_with_it(
     given_out_all(sub)
     clock.now += 31
     raises(sub)
-    assert [one.data[:10] for one in damaged.read("dead", 0, 0, 100)] == [
+    assert [one.data[:10] for one in damaged.read("dead", 0, 0, max_messages=100)] == [
         b"MARKER%04d" % at for at in range(COUNT) if at != BAD
     ]
     assert sub.backlog().total == 1
     assert sub.receive() == []
     clock.now += 2
     raises(sub)
-    assert len(damaged.read("dead", 0, 0, 100)) == COUNT - 1
+    assert len(damaged.read("dead", 0, 0, max_messages=100)) == COUNT - 1
 
 
 def test_what_a_consumer_gave_back_comes_beside_a_dead_letter_that_cannot_be_moved(

@@ -59,7 +59,9 @@ def test_a_consumer_cannot_acknowledge_what_is_on_its_way_to_the_dead_letters(
     assert outcome == [False]
     clock.now += 31
     assert sub.receive(64) == []
-    assert [one.data for one in store.read(DEAD, 0, 0, 100)] == [b"0/%d" % at for at in range(64)], "each once"
+    assert [one.data for one in store.read(DEAD, 0, 0, max_messages=100)] == [b"0/%d" % at for at in range(64)], (
+        "each once"
+    )
     assert sub.backlog() == (0, 0, 0)
 
 
@@ -115,7 +117,10 @@ def test_many_dead_letters_of_many_queues_are_moved_by_few_appends(store: Messag
     assert store.stats()["log"]["frames"] - before <= 4, "one append and one acknowledgement"
     assert sub.backlog().total == 0
     for queue_id in range(4):
-        wanted, moved = store.read(TOPIC, queue_id, 0, 1000), store.read(DEAD, queue_id, 0, 1000)
+        wanted, moved = (
+            store.read(TOPIC, queue_id, 0, max_messages=1000),
+            store.read(DEAD, queue_id, 0, max_messages=1000),
+        )
         assert [(one.data, one.key, one.properties) for one in moved] == [
             (one.data, one.key, one.properties) for one in wanted
         ]
