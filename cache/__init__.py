@@ -7,7 +7,7 @@ forgets everything when the process ends.
 
 from .admission import Admission
 from .batch import Batch, first_of_each, grown
-from .block_cache import NO_HIT, BlockCache, Hit
+from .block_cache import NO_HIT, BlockCache, CachedMessages
 from .config import CacheConfig, TunedCacheConfig
 from .container import available_bytes
 from .cursors import ActiveCursors
@@ -28,9 +28,9 @@ __all__ = [
     "CacheConfig",
     "CacheError",
     "CacheUnusable",
+    "CachedMessages",
     "EdgeCache",
     "Edges",
-    "Hit",
     "InvalidCacheConfig",
     "MemoryPlan",
     "MessageCache",

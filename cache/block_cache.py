@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from .ages import Ages
 from .batch import Batch
-from .chain import Chain, Dropped
+from .chain import Chain, DroppedParts
 from .counters import TierCounters
-from .filling import Filler
-from .rows import Columns, Rows
+from .filling import BlockWriter
+from .rows import Columns, RowSpace
 from .space import BlockSpace
 from .tier import Tier
 
@@ -23,7 +23,7 @@ ATTEMPTS = 3
 BLOCK_BYTES = 32 << 10
 
 
-class Hit(NamedTuple):
+class CachedMessages(NamedTuple):
     """Messages that were cached, in offset order; those that were not are left out.
 
     `offsets` and `tags` are sequences of int, `payloads` of bytes; all have the same length.
@@ -34,7 +34,7 @@ class Hit(NamedTuple):
     tags: Sequence[int]
 
 
-NO_HIT = Hit((), (), ())
+NO_HIT = CachedMessages((), (), ())
 
 
 class BlockCache:
@@ -60,7 +60,7 @@ class BlockCache:
         self.evict = evict
         self.counters = [TierCounters() for _ in self.space.tiers]
         self.chains: dict[int, Chain] = {}
-        self.rows = Rows()
+        self.rows = RowSpace()
         self.used = np.zeros(self.space.blocks, np.int64)
         self.used_total = 0  # the sum of that column
         self.ref_column = np.zeros(self.space.blocks, np.int32)
@@ -71,7 +71,7 @@ class BlockCache:
         self.lends = remainders and not evict
         self.refused_messages = 0
         self.closed = False
-        self._filler = Filler(self)
+        self._filler = BlockWriter(self)
         self._lock = threading.Lock()
         self._passed: dict[int, int] = {}  # stream -> offset: releases that the next fill does
 
@@ -91,7 +91,7 @@ class BlockCache:
 
     # -- reading --------------------------------------------------------------------------------------
 
-    def read(self, stream: int, offset: int, limit: int) -> Hit:
+    def read(self, stream: int, offset: int, limit: int) -> CachedMessages:
         """Copies of the cached messages with `offset <= .. < offset + limit`."""
         chain = self.chains.get(stream)
         if chain is None:
@@ -102,7 +102,7 @@ class BlockCache:
                 hit = self._copy(chain, offset, limit, self.rows.columns)
         return hit
 
-    def _try_copy(self, chain: Chain, offset: int, limit: int) -> Hit | None:
+    def _try_copy(self, chain: Chain, offset: int, limit: int) -> CachedMessages | None:
         """A copy that nobody disturbed; None if somebody takes rows of this chain away again and again."""
         for _ in range(ATTEMPTS):
             version, columns = chain.version, self.rows.columns
@@ -117,7 +117,7 @@ class BlockCache:
                 return hit
         return None
 
-    def _copy(self, chain: Chain, offset: int, limit: int, columns: Columns) -> Hit:
+    def _copy(self, chain: Chain, offset: int, limit: int, columns: Columns) -> CachedMessages:
         """What the columns say now; garbage, IndexError or ValueError if rows are taken away meanwhile."""
         stretches = chain.find(columns, offset, limit)
         if not stretches:
@@ -140,7 +140,7 @@ class BlockCache:
                 self._copy_tier(bisect_right(bounds, address) - 1, (address,), (length,))[0]
                 for address, length in zip(addresses, lengths, strict=True)
             ]
-        return Hit(offsets, found, tags)
+        return CachedMessages(offsets, found, tags)
 
     def _copy_tier(self, tier: int, addresses: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         """Messages that begin in one tier."""
@@ -201,7 +201,7 @@ class BlockCache:
         self._give(owner, chain, dropped, evicted=True)
         assert self.owners[block] == -1
 
-    def _give(self, stream: int, chain: Chain, dropped: Dropped, *, evicted: bool = False) -> None:
+    def _give(self, stream: int, chain: Chain, dropped: DroppedParts, *, evicted: bool = False) -> None:
         """What a chain dropped is free, as far as nobody else has something in it. An empty chain is forgotten."""
         blocks, leaves = dropped
         if blocks and not chain.parts:  # with nothing left it would only be kept, as long as the cache is

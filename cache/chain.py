@@ -12,14 +12,14 @@ from .rows import LEAF_ROWS, Columns
 TRIM = 512  # dead leaves and parts are kept until there are so many, and more than live ones
 
 
-class Dropped(NamedTuple):
+class DroppedParts(NamedTuple):
     """The parts that a chain no longer has, oldest first; a block once for each part."""
 
     blocks: Sequence[int]
     leaves: Sequence[int]
 
 
-NOTHING = Dropped((), ())
+NOTHING = DroppedParts((), ())
 NO_LEAVES = array("i")  # copied in less than half the time that the constructor takes
 
 
@@ -97,7 +97,7 @@ class Chain:
         """A leaf for further rows; those of before are full."""
         self._leaves.append(leaf)
 
-    def release(self, offset: int, columns: Columns) -> Dropped:
+    def release(self, offset: int, columns: Columns) -> DroppedParts:
         """Drop the parts with nothing at `offset` or behind it, of which some message is there.
 
         What they end before is below `low` then.
@@ -109,14 +109,14 @@ class Chain:
             until += 2
         return self._drop(until, columns)
 
-    def release_oldest(self, columns: Columns) -> Dropped:
+    def release_oldest(self, columns: Columns) -> DroppedParts:
         """Drop the oldest part."""
         assert self._first_part < len(self._parts)
         return self._drop(self._first_part + 2, columns)
 
-    def release_all(self) -> Dropped:
+    def release_all(self) -> DroppedParts:
         """Drop everything. `low` stays: whatever comes is above it."""
-        dropped = Dropped(self.blocks, self.leaves)
+        dropped = DroppedParts(self.blocks, self.leaves)
         self.version += 1
         del self._leaves[:], self._parts[:]
         self._first_leaf = self._first_part = 0
@@ -128,7 +128,7 @@ class Chain:
         newest: int = columns.offsets[leaf * LEAF_ROWS + columns.counts[leaf] - 1]
         return newest
 
-    def _drop(self, until: int, columns: Columns) -> Dropped:
+    def _drop(self, until: int, columns: Columns) -> DroppedParts:
         if until <= self._first_part:
             return NOTHING
         if until >= len(self._parts):
@@ -136,7 +136,7 @@ class Chain:
         low, leaves, last = self._parts[until + 1], self._leaves, self._first_leaf
         while last + 1 < len(leaves) and columns.firsts[leaves[last + 1]] <= low:
             last += 1
-        dropped = Dropped(self._parts[self._first_part : until : 2], leaves[self._first_leaf : last])
+        dropped = DroppedParts(self._parts[self._first_part : until : 2], leaves[self._first_leaf : last])
         self.version += 1
         self.low, self._first_leaf, self._first_part = low, last, until
         self._trim()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .batch import Batch, Runs, grown
-from .placing import Placing, Room, sizes_of
+from .placing import PlacedMessages, RunSpace, sizes_of
 from .publishing import FIRST_STREAMS, Publisher
 from .remainder import lend
 from .rows import MOST_BYTES
@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-class Filler:
+class BlockWriter:
     """The writing half of a `BlockCache`, whose lock is held in all of this.
 
     A column by stream: its last block (-1: none), which is where it goes on writing.
@@ -64,7 +64,7 @@ class Filler:
     def _fill_runs(self, runs: Runs, is_intact: Callable[[], bool]) -> Mask:
         cache, block_bytes = self._cache, self._cache.block_bytes
         room = self._make_room(runs)
-        placing = Placing.of(runs, room, cache.space.free, block_bytes)
+        placing = PlacedMessages.of(runs, room, cache.space.free, block_bytes)
         taken = np.array(cache.space.take(int(placing.granted.sum())), np.int64)
         cache.space.write(*placing.pieces(runs, room, taken, block_bytes), runs.batch.payload)
         if not is_intact():
@@ -84,18 +84,18 @@ class Filler:
         self._count(runs.batch.lengths[done], addresses[done])
         return done
 
-    def _make_room(self, runs: Runs) -> Room:
+    def _make_room(self, runs: Runs) -> RunSpace:
         """Where the runs can go on, after evicting what is oldest until all of them fit, if that is wanted."""
         cache = self._cache
         while True:
-            room = Room.of(runs, self._tails[runs.streams], cache.used, cache.block_bytes)
+            room = RunSpace.of(runs, self._tails[runs.streams], cache.used, cache.block_bytes)
             lacking = int(room.wanted.sum()) - cache.space.free
             if lacking <= 0 or not cache.evict:
                 return room
             for _ in range(lacking):
                 cache.evict_oldest()  # it may have been the last block of one of the runs
 
-    def _account(self, runs: Runs, room: Room, placing: Placing, taken: Ints) -> None:
+    def _account(self, runs: Runs, room: RunSpace, placing: PlacedMessages, taken: Ints) -> None:
         """What blocks have in them now, and which are the last ones."""
         cache, used, tails = self._cache, self._cache.used, room.tails
         some = placing.granted > 0

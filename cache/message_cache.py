@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from .admission import EVERYTHING, Admission
 from .batch import Batch, grown
-from .block_cache import BlockCache, Hit
+from .block_cache import BlockCache, CachedMessages
 from .config import CacheConfig, TunedCacheConfig
 from .cursors import ActiveCursors
 from .edge import EdgeCache, Edges
@@ -97,7 +97,7 @@ class MessageCache:
         """Messages of these lengths are not cached, for whatever reason."""
         self.all_below_bytes = min(self.all_below_bytes, int(lengths.min(initial=EVERYTHING)))
 
-    def read(self, stream: int, offset: int, limit: int) -> Hit:
+    def read(self, stream: int, offset: int, limit: int) -> CachedMessages:
         """The cached ones of up to `limit` messages from `offset` on; see `BlockCache.read`."""
         return self.blocks.read(stream, offset, limit)
 

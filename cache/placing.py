@@ -20,7 +20,7 @@ def sizes_of(lengths: Ints) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RunSpace:
     """The space of each run: the end of its stream's last block, and new blocks.
 
     Attributes, each of shape (runs,):
@@ -34,14 +34,14 @@ class Room:
     wanted: Ints
 
     @classmethod
-    def of(cls, runs: Runs, tails: Ints, used: Ints, block_bytes: int) -> Room:
+    def of(cls, runs: Runs, tails: Ints, used: Ints, block_bytes: int) -> RunSpace:
         """`tails` (runs,), `used` (all blocks,)."""
         mine = np.where(tails >= 0, used[tails], block_bytes)
         return cls(tails, mine, _blocks_for(runs.sums(sizes_of(runs.batch.lengths)), mine, block_bytes))
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class PlacedMessages:
     """The places of those messages that found one: the first ones of each run, back to back.
 
     The chain of a run is thought of as one range, which begins with its stream's last block of before (*step* 0) and
@@ -64,7 +64,7 @@ class Placing:
     filled: Ints
 
     @classmethod
-    def of(cls, runs: Runs, room: Room, free_blocks: int, block_bytes: int) -> Placing:
+    def of(cls, runs: Runs, room: RunSpace, free_blocks: int, block_bytes: int) -> PlacedMessages:
         """With as many new blocks as there are, in the runs' order."""
         sizes = sizes_of(runs.batch.lengths)
         before = room.wanted.cumsum() - room.wanted
@@ -77,11 +77,11 @@ class Placing:
         filled = room.used + taken_bytes - block_bytes * granted
         return cls(placed, runs.sums(placed.astype(np.int64)), at, granted, granted.cumsum() - granted, filled)
 
-    def addresses(self, runs: Runs, room: Room, taken: Ints, block_bytes: int) -> Ints:
+    def addresses(self, runs: Runs, room: RunSpace, taken: Ints, block_bytes: int) -> Ints:
         """(n,) of all messages; only those of placed ones mean something."""
         return self._address(runs.run_of, self.at, room, taken, block_bytes)
 
-    def _address(self, run_of: Ints, at: Ints, room: Room, taken: Ints, block_bytes: int) -> Ints:
+    def _address(self, run_of: Ints, at: Ints, room: RunSpace, taken: Ints, block_bytes: int) -> Ints:
         step = at // block_bytes
         if not len(taken):
             return room.tails[run_of] * block_bytes + at % block_bytes
@@ -89,7 +89,7 @@ class Placing:
         found: Ints = np.where(step == 0, room.tails[run_of], new) * block_bytes + at % block_bytes
         return found
 
-    def pieces(self, runs: Runs, room: Room, taken: Ints, block_bytes: int) -> tuple[Ints, Ints, Ints]:
+    def pieces(self, runs: Runs, room: RunSpace, taken: Ints, block_bytes: int) -> tuple[Ints, Ints, Ints]:
         """(addresses, starts, lengths) to copy, none over the end of a block, neighbours in both places joined."""
         placed = self.placed
         at, run_of = self.at[placed], runs.run_of[placed]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .batch import Batch, Runs, first_of_each, grown
 from .chain import Chain
-from .placing import Placing, Room
+from .placing import PlacedMessages, RunSpace
 from .rows import LEAF_ROWS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ FIRST_STREAMS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class OpenedParts:
     """Parts to open, each of shape (n,): stream, block, and the offset after the message before; in chain order."""
 
     streams: Ints
@@ -61,7 +61,7 @@ class Publisher:
 
     # -- parts ----------------------------------------------------------------------------------------
 
-    def own(self, runs: Runs, room: Room, placing: Placing, taken: Ints) -> Parts:
+    def own(self, runs: Runs, room: RunSpace, placing: PlacedMessages, taken: Ints) -> OpenedParts:
         """The parts of placed messages; the blocks in `taken` become their streams' own.
 
         Groups are the messages of a run that begin in one block: one for its last block of before, one for each new.
@@ -83,12 +83,12 @@ class Publisher:
         is_new[heads] = (counts[heads] > 0) & (self._block[runs.streams] != room.tails)
         opened = np.flatnonzero(is_new)
         self._take_over(runs.streams[run_of], blocks, placing, taken)
-        parts = Parts(runs.streams[run_of[opened]], blocks[opened], offsets[opened])
+        parts = OpenedParts(runs.streams[run_of[opened]], blocks[opened], offsets[opened])
         cache.ref_column[parts.blocks] += 1  # no block is twice in it
         self._block[parts.streams] = parts.blocks  # the last one of a run wins
         return parts
 
-    def _take_over(self, streams: Ints, blocks: Ints, placing: Placing, taken: Ints) -> None:
+    def _take_over(self, streams: Ints, blocks: Ints, placing: PlacedMessages, taken: Ints) -> None:
         """`streams` and `blocks` of all groups."""
         cache = self._cache
         if not len(taken):
@@ -102,20 +102,20 @@ class Publisher:
         cache.next_column[before[before >= 0]] = taken[before >= 0]
         cache.ages.add(taken)
 
-    def borrow(self, batch: Batch, blocks: Ints) -> Parts:
+    def borrow(self, batch: Batch, blocks: Ints) -> OpenedParts:
         """The parts of messages, sorted by stream, that lie in lent `blocks` (n,)."""
         first = first_of_each(batch.streams)
         blocks_before, offsets = np.roll(blocks, 1), np.roll(batch.offsets, 1)
         blocks_before[first], offsets[first] = self._block[batch.streams[first]], self.newest[batch.streams[first]]
         opened = np.flatnonzero(blocks != blocks_before)
-        parts = Parts(batch.streams[opened], blocks[opened], offsets[opened] + 1)
+        parts = OpenedParts(batch.streams[opened], blocks[opened], offsets[opened] + 1)
         np.add.at(self._cache.ref_column, parts.blocks, 1)
         self._block[parts.streams] = parts.blocks
         return parts
 
     # -- rows -----------------------------------------------------------------------------------------
 
-    def publish(self, batch: Batch, addresses: Ints, parts: Parts) -> None:
+    def publish(self, batch: Batch, addresses: Ints, parts: OpenedParts) -> None:
         """Messages, sorted by stream, that lie at `addresses` (n,), and the parts that are new with them."""
         if not len(batch):
             return
@@ -145,7 +145,7 @@ class Publisher:
         ends = filled - used + begins - 1
         self._leaf[streams], self.newest[streams] = leaves[heads + counts - 1], batch.offsets[ends]
 
-    def _add_parts(self, parts: Parts) -> None:
+    def _add_parts(self, parts: OpenedParts) -> None:
         chains = self._cache.chains
         columns = (parts.streams.tolist(), parts.blocks.tolist(), parts.offsets.tolist())
         for stream, block, offset in zip(*columns, strict=True):

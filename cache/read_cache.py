@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .batch import Batch
-from .block_cache import Hit
+from .block_cache import CachedMessages
 from .read_ahead import ReadAhead
 
 Fetch = Callable[[int, int, int, int], Batch]
@@ -23,7 +23,7 @@ ROW_BYTES = 40  # of a message, beside its payload
 
 
 @dataclass(slots=True)
-class Run:
+class ReadRun:
     """Messages `first` .. `end` - 1 of a stream, all of them; those below `read` were read."""
 
     stream: int
@@ -52,10 +52,10 @@ class ReadCache:
         self.read_ahead = read_ahead or ReadAhead()
         self.hits = self.misses = self.read_ahead_messages = self.wasted_messages = 0
         self._firsts: dict[int, list[int]] = {}
-        self._runs: OrderedDict[tuple[int, int], Run] = OrderedDict()  # by stream and first offset
+        self._runs: OrderedDict[tuple[int, int], ReadRun] = OrderedDict()  # by stream and first offset
         self._lock = threading.Lock()
 
-    def read(self, stream: int, offset: int, limit: int, fetch: Fetch) -> Hit:
+    def read(self, stream: int, offset: int, limit: int, fetch: Fetch) -> CachedMessages:
         """Up to `limit` messages from `offset` on, fewer only where `fetch` gives fewer.
 
         `fetch(offset, least, most, max_bytes)` reads from the device, and is called without a lock. It gives the
@@ -90,7 +90,7 @@ class ReadCache:
             if low >= high:
                 return
             part = batch.part(slice(low - first, high - first))
-            run = Run(stream, low, high, min(max(read, low), high), part)
+            run = ReadRun(stream, low, high, min(max(read, low), high), part)
             if run.bytes > self.size_bytes:
                 return
             while self.used_bytes + run.bytes > self.size_bytes:
@@ -118,7 +118,7 @@ class ReadCache:
                 at, index = until, index + 1
         return found
 
-    def _remove(self, run: Run) -> None:
+    def _remove(self, run: ReadRun) -> None:
         del self._runs[run.stream, run.first]
         self.used_bytes -= run.bytes
         firsts = self._firsts[run.stream]
@@ -157,7 +157,7 @@ class ReadCache:
             self._runs.clear()
 
 
-def _hit_of(found: Sequence[Batch]) -> Hit:
+def _hit_of(found: Sequence[Batch]) -> CachedMessages:
     """Copies of the messages of all parts."""
     offsets: list[int] = []
     payloads: list[bytes] = []
@@ -168,4 +168,4 @@ def _hit_of(found: Sequence[Batch]) -> Hit:
         offsets += part.offsets.tolist()
         payloads += [bytes(payload[low:high]) for low, high in places]
         tags += part.tags.tolist()
-    return Hit(offsets, payloads, tags)
+    return CachedMessages(offsets, payloads, tags)

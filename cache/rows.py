@@ -37,7 +37,7 @@ class Columns(NamedTuple):
     firsts: memoryview
 
 
-class Rows:
+class RowSpace:
     """Takes and gives leaves; writes rows. Not safe for threads: the cache's lock guards it.
 
     Invariants:

@@ -7,17 +7,17 @@ import weakref
 from typing import Protocol
 
 
-class Forked(Protocol):
+class ForkAware(Protocol):
     """Something that has to be told, in the child, that a fork has happened."""
 
     def after_fork(self) -> None:
         """Lay down fresh locks and refuse further use."""
 
 
-_KNOWN: set[weakref.ref[Forked]] = set()  # no WeakSet: that is copied step by step, beside threads that add to it
+_KNOWN: set[weakref.ref[ForkAware]] = set()  # no WeakSet: that is copied step by step, beside threads that add to it
 
 
-def tell_after_fork(one: Forked) -> None:
+def tell_after_fork(one: ForkAware) -> None:
     """Call its `after_fork` in each child of this process, as long as it lives."""
     _KNOWN.add(weakref.ref(one, _KNOWN.discard))
 

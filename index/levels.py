@@ -30,7 +30,7 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 
-class Queued(Protocol):
+class QueuedBucket(Protocol):
     """A bucket, as the queue knows it."""
 
     queued: bool
@@ -39,7 +39,7 @@ class Queued(Protocol):
         """How many timers it has."""
 
 
-Bucket = TypeVar("Bucket", bound=Queued)
+Bucket = TypeVar("Bucket", bound=QueuedBucket)
 
 
 class Wheel(Generic[Bucket]):

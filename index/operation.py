@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from .errors import report
-from .timing_wheel import Placed
+from .timing_wheel import TimerEntry
 from .turns import let_pass
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_fresh_lock)
 
 
-class DelayedOperation(Placed):
+class DelayedOperation(TimerEntry):
     """Something to be done when a condition holds, or after `timeout_ms`. Override the three methods.
 
     Attributes:

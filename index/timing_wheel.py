@@ -27,14 +27,14 @@ class Bucket:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.timers: list[Placed] = []
+        self.timers: list[TimerEntry] = []
         self.queued = False
 
     def __len__(self) -> int:
         return len(self.timers)
 
 
-class Placed:
+class TimerEntry:
     """What a wheel keeps of a timer. Whatever has a time-out is one itself, and needs no timer beside it.
 
     Attributes:
@@ -53,7 +53,7 @@ class Placed:
     sequence: int
 
 
-class Timer(Placed):
+class Timer(TimerEntry):
     """One timer of a wheel: a handle to cancel it."""
 
     __slots__ = ("_wheel",)
@@ -152,14 +152,14 @@ class TimingWheel:
         """A new timer, so many milliseconds after the wheel's present time."""
         return self.add(self._now_ms + delay_ms, payload)
 
-    def put(self, one: Placed, deadline_ms: int) -> bool:
+    def put(self, one: TimerEntry, deadline_ms: int) -> bool:
         """Take in what is not pending; True if `tell_earlier` has to follow. The lock is held, for that call not."""
         one.deadline_ms = deadline_ms
         one.sequence = self._added
         self._added += 1
         return self._place(one)
 
-    def take_out(self, one: Placed) -> bool:
+    def take_out(self, one: TimerEntry) -> bool:
         """Drop it; False if it is not pending. The lock is held.
 
         There is no call between two of the steps, so an interrupt finds all done, or nothing.
@@ -195,7 +195,7 @@ class TimingWheel:
 
         A time before the present one changes nothing.
         """
-        due: list[Placed] = []
+        due: list[TimerEntry] = []
         lock = self.lock
         if lock.locked():
             let_pass(lock)
@@ -212,7 +212,7 @@ class TimingWheel:
             timer.payload = None
         return payloads
 
-    def _empty(self, bucket: Bucket, due: list[Placed]) -> None:
+    def _empty(self, bucket: Bucket, due: list[TimerEntry]) -> None:
         """The bucket's time has come: its timers are due or move down."""
         timers, bucket.timers = bucket.timers, []
         self.pending -= len(timers)
@@ -224,7 +224,7 @@ class TimingWheel:
             else:
                 self._place(timer)
 
-    def _place(self, timer: Placed) -> bool:
+    def _place(self, timer: TimerEntry) -> bool:
         """Put a timer into its bucket; True if that bucket has become the next one."""
         tick = timer.deadline_ms if self.tick_ms == 1 else -(-timer.deadline_ms // self.tick_ms)
         levels = self._levels

@@ -176,7 +176,7 @@ def system_errors(what: object, advice: str = NOTHING_IS_LOST) -> Iterator[None]
         raise of_system(error, what, advice) from error
 
 
-def again(error: Failure) -> Failure:
+def copy_of(error: Failure) -> Failure:
     """A copy of an error to raise: one that is raised twice keeps the frames of both, and their locals."""
     fresh = copy.copy(error)
     fresh.__cause__ = error.__cause__

@@ -36,7 +36,7 @@ import pytest
 from stratalog import MessageStore
 from stratalog.index import DelayedOperation, Purgatory, TimerThread, TimingWheel
 from stratalog.store.device import forks
-from stratalog.store.segment.postings import Rows
+from stratalog.store.segment.postings import OpenRows
 
 from .store.helpers import memory_folder, small
 
@@ -254,7 +254,7 @@ def test_copies_in_one_step_are_whole_whatever_a_finalizer_does(make: Callable[.
 
 
 def test_rows_of_an_open_segment_are_looked_at_while_they_grow() -> None:
-    rows = Rows(np.zeros(3000, np.int64), {number: (number, array("I", [1])) for number in range(3000)}, 3000)
+    rows = OpenRows(np.zeros(3000, np.int64), {number: (number, array("I", [1])) for number in range(3000)}, 3000)
     with garbage(growing(rows.by_number, (7, array("I", [1])))):
         assert rows.first_offsets().tolist() == list(range(3000))
         assert rows.nbytes() >= 3000

@@ -82,7 +82,7 @@ class Block:
         return times, places
 
 
-class Run:
+class BlockRun:
     """Ordered rows in blocks. They are taken from the front, and a block that was taken is free."""
 
     def __init__(self) -> None:

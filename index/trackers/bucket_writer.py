@@ -16,7 +16,7 @@ from .format import (
     TRAILER_BYTES,
     TRAILER_MAGIC,
     VERSION,
-    Listed,
+    ListedBucket,
     Packing,
     bucket_name,
     checksum,
@@ -160,4 +160,4 @@ class BucketWriter:
 
     def opened(self, cache: PageCache) -> SealedBucket:
         """The bucket, read back from its file."""
-        return SealedBucket(self._files, Listed(self._number, self.size), cache)
+        return SealedBucket(self._files, ListedBucket(self._number, self.size), cache)

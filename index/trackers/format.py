@@ -199,7 +199,7 @@ def damaged(what: str) -> TrackerDamaged:
     )
 
 
-class Left(NamedTuple):
+class PendingRows(NamedTuple):
     """Which rows of a bucket are pending: all but those before the cut, those below the floor, and those of the set.
 
     Attributes:
@@ -223,7 +223,7 @@ class Left(NamedTuple):
         return head + SUM.pack(checksum(head + data)) + data
 
     @classmethod
-    def of_section(cls, section: bytes, number: int, name: str) -> Left:
+    def of_section(cls, section: bytes, number: int, name: str) -> PendingRows:
         """Raises TrackerDamaged."""
         head, data = section[: LEFT_HEADER.size], section[LEFT_HEADER.size + SUM.size :]
         if section[LEFT_HEADER.size :][: SUM.size] != SUM.pack(checksum(head + data)) or len(head) < LEFT_HEADER.size:
@@ -237,7 +237,7 @@ class Left(NamedTuple):
         return cls((cut_ms, cut_place), floor, BitMap64.deserialize(data), count)
 
 
-class Listed(NamedTuple):
+class ListedBucket(NamedTuple):
     """What the manifest says of one bucket."""
 
     number: int
@@ -251,7 +251,7 @@ class Manifest(NamedTuple):
     """Which buckets there are."""
 
     next_number: int
-    buckets: tuple[Listed, ...]
+    buckets: tuple[ListedBucket, ...]
     mark: bytes
     bits: int = 0
 
@@ -275,7 +275,9 @@ class Manifest(NamedTuple):
         end = count * LISTED.size
         if len(body) != end + mark_size:
             raise damaged(MANIFEST)
-        return cls(next_number, tuple(Listed(*fields) for fields in LISTED.iter_unpack(body[:end])), body[end:], bits)
+        return cls(
+            next_number, tuple(ListedBucket(*fields) for fields in LISTED.iter_unpack(body[:end])), body[end:], bits
+        )
 
 
 def check_version(version: int, what: str) -> None:

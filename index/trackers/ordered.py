@@ -20,7 +20,7 @@ MANY_SOURCES = 4  # each of so many has a few rows at a time: what comes within 
 AHEAD_MS = 256  # .. so much time is pulled from all of them together
 
 
-class Source(Protocol):
+class OrderedRows(Protocol):
     """Ordered rows, taken from the front."""
 
     @property
@@ -46,7 +46,7 @@ class NextRows:
         self.rows: Rows = NO_ROWS
         self.dead = BitMap64()
 
-    def peek(self, now_ms: int, count: int, sources: Sequence[Source]) -> Rows:
+    def peek(self, now_ms: int, count: int, sources: Sequence[OrderedRows]) -> Rows:
         """The first rows that are due, at most so many. They stay until `drop`."""
         while True:
             self._fill(now_ms, count, sources)
@@ -76,7 +76,7 @@ class NextRows:
         """What the rows occupy."""
         return int(sum(column.nbytes for column in self.rows))
 
-    def _fill(self, now_ms: int, count: int, sources: Sequence[Source]) -> None:
+    def _fill(self, now_ms: int, count: int, sources: Sequence[OrderedRows]) -> None:
         """Pull until the first `count` rows are those of all sources: only sources whose head comes before them."""
         ahead_ms = AHEAD_MS if len(sources) >= MANY_SOURCES else 0
         while True:

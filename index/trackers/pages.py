@@ -40,7 +40,7 @@ def ends_of(places: Int64s) -> Int64s:
     return places[np.flatnonzero(np.diff(places >> ENTRY_BITS, append=-1))]
 
 
-class Ends:
+class LedgerEnds:
     """Where the ledgers end, as far as buckets have entries of them: what comes after is in no bucket.
 
     It is known of the highest ledgers alone. Of the others everything may be in a bucket.

@@ -20,9 +20,9 @@ from .format import (
     TRAILER,
     TRAILER_BYTES,
     TRAILER_MAGIC,
-    Left,
-    Listed,
+    ListedBucket,
     Packing,
+    PendingRows,
     bucket_name,
     check_version,
     checksum,
@@ -52,7 +52,7 @@ class SealedBucket:
         * `count` rows are pending, and `disk.rows` by what the disk says.
     """
 
-    def __init__(self, files: Files, listed: Listed, cache: PageCache) -> None:
+    def __init__(self, files: Files, listed: ListedBucket, cache: PageCache) -> None:
         self._files = files
         self._name = bucket_name(listed.number)
         self.number = listed.number
@@ -62,12 +62,12 @@ class SealedBucket:
         directory = self._directory
         self.low, self.high = (int(directory["first"][0]), int(directory["last"][-1])) if len(directory) else (0, -1)
         if listed.left_file:
-            self.disk = Left.of_section(self._left_section(), self.number, left_name(listed.left_file))
+            self.disk = PendingRows.of_section(self._left_section(), self.number, left_name(listed.left_file))
         else:
-            self.disk = Left(self._begin_of(0), 0, BitMap64(), self.rows)
+            self.disk = PendingRows(self._begin_of(0), 0, BitMap64(), self.rows)
         self.become(self.disk)
 
-    def become(self, left: Left) -> None:
+    def become(self, left: PendingRows) -> None:
         """This is pending now."""
         self.dead, self.floor, self.count = left.dead.copy(), left.floor, left.rows
         self._open, self._cut = NO_ROWS, left.cut
@@ -118,11 +118,11 @@ class SealedBucket:
         return [self._name, *([left_name(self.listed.left_file)] if self.listed.left_file else [])]
 
     @property
-    def _now(self) -> Left:
-        return Left(self.cut, self.floor, self.dead, self.count)
+    def _now(self) -> PendingRows:
+        return PendingRows(self.cut, self.floor, self.dead, self.count)
 
     @property
-    def left(self) -> Left:
+    def left(self) -> PendingRows:
         """What is pending now, as a checkpoint has it. A copy."""
         return self._now._replace(dead=self.dead.copy())
 
@@ -248,7 +248,7 @@ class SealedBucket:
         self.dead |= bitmap_of(places)
         self.count -= len(places)
 
-    def trim(self, before_place: int) -> tuple[Left, int]:
+    def trim(self, before_place: int) -> tuple[PendingRows, int]:
         """What the disk is to say, and how many are pending, without places below this one."""
         on_disk = now = 0
         left = self._now
@@ -258,7 +258,7 @@ class SealedBucket:
         dead = self.disk.dead.copy()
         dead.remove_range(0, before_place)
         floor = max(self.disk.floor, before_place)
-        return Left(self.disk.cut, floor, dead, self.disk.rows - on_disk), self.count - now
+        return PendingRows(self.disk.cut, floor, dead, self.disk.rows - on_disk), self.count - now
 
     def trimmed(self, before_place: int, count: int) -> None:
         """The disk says so."""
@@ -267,11 +267,11 @@ class SealedBucket:
 
     # merging
 
-    def rows_to_merge(self, left: Left) -> int:
+    def rows_to_merge(self, left: PendingRows) -> int:
         """That `kept_rows` reads."""
         return int(self._table["rows"][max(0, self._segment_of(left.cut)) :].sum())
 
-    def kept_rows(self, left: Left, part_rows: int) -> Iterator[Rows]:
+    def kept_rows(self, left: PendingRows, part_rows: int) -> Iterator[Rows]:
         """The rows that are pending by this, in order, in parts."""
         first = max(0, self._segment_of(left.cut))
         ends = np.cumsum(self._table["rows"][first:], dtype=np.int64)
@@ -284,13 +284,13 @@ class SealedBucket:
             kept = _pending(left, times, places)
             yield times[kept], places[kept]
 
-    def kept_places(self, left: Left, part_rows: int) -> Iterator[Rows]:
+    def kept_places(self, left: PendingRows, part_rows: int) -> Iterator[Rows]:
         """What `kept_rows` gives, in the order of places."""
         for times, places in self.pages.parts(part_rows):
             kept = _pending(left, times, places)
             yield times[kept], places[kept]
 
-    def passed(self, since: Left, low: tuple[int, int], until: tuple[int, int]) -> BitMap64:
+    def passed(self, since: PendingRows, low: tuple[int, int], until: tuple[int, int]) -> BitMap64:
         """Of the rows that are pending by `since`: those from (time, place) `low` up to `until`."""
         found = BitMap64()
         for segment in range(max(0, self._segment_of(max(low, since.cut))), len(self._table)):
@@ -309,7 +309,7 @@ def _before(cut: tuple[int, int], times: Int64s, places: Int64s) -> Bools:
     return found
 
 
-def _pending(left: Left, times: Int64s, places: Int64s) -> Bools:
+def _pending(left: PendingRows, times: Int64s, places: Int64s) -> Bools:
     """(n,) which rows are pending by this."""
     found = ~_before(left.cut, times, places)
     if left.floor:
@@ -319,7 +319,9 @@ def _pending(left: Left, times: Int64s, places: Int64s) -> Bools:
     return found
 
 
-def merged_left(bucket: SealedBucket, sources: list[SealedBucket], starts: list[Left], lefts: list[Left]) -> Left:
+def merged_left(
+    bucket: SealedBucket, sources: list[SealedBucket], starts: list[PendingRows], lefts: list[PendingRows]
+) -> PendingRows:
     """What is pending of a bucket that was merged of these sources, as they were at the start, now that they have
     changed to this.
 
@@ -333,4 +335,4 @@ def merged_left(bucket: SealedBucket, sources: list[SealedBucket], starts: list[
         dead |= left.dead - start.dead
         dead |= source.passed(start, max(cut, start.cut), left.cut)
     dead.remove_range(0, floor)
-    return Left(max(cut, bucket.disk.cut), floor, dead, sum(left.rows for left in lefts))
+    return PendingRows(max(cut, bucket.disk.cut), floor, dead, sum(left.rows for left in lefts))

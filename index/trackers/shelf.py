@@ -18,9 +18,9 @@ from ..errors import report
 from .bitmaps import bitmap_of, places_of
 from .bucket_writer import BucketWriter, SegmentRule
 from .files import Files
-from .format import MANIFEST, MANIFEST_NEW, Left, Manifest, Packing, bucket_name, damaged, left_name
+from .format import MANIFEST, MANIFEST_NEW, Manifest, Packing, PendingRows, bucket_name, damaged, left_name
 from .ordered import merge, merge_places
-from .pages import Ends, PageCache, in_place_order
+from .pages import LedgerEnds, PageCache, in_place_order
 from .places import MOST_ENTRY, Rows
 from .sealed_bucket import SealedBucket, merged_left
 
@@ -38,7 +38,7 @@ class _Merge(NamedTuple):
     """A merge on its way."""
 
     sources: list[SealedBucket]
-    starts: list[Left]  # what the disk said of each at the begin
+    starts: list[PendingRows]  # what the disk said of each at the begin
     number: int
     steps: Iterator[int]  # rows read by each
 
@@ -61,7 +61,7 @@ class Shelf:
         self.most_buckets = most_buckets
         self.buckets: list[SealedBucket] = []
         self.pages = PageCache()
-        self.ends = Ends()
+        self.ends = LedgerEnds()
         self.mark = b""
         self.bits = 0
         self.merges = self.merged_rows = 0
@@ -152,7 +152,7 @@ class Shelf:
         lefts = self._without(places_of(again)) if again else {}
         self._say(lefts, [*self.buckets, new])
 
-    def _without(self, places: Int64s) -> dict[SealedBucket, Left]:
+    def _without(self, places: Int64s) -> dict[SealedBucket, PendingRows]:
         """What the disk is to say of the buckets where it calls some of these places, which ascend, pending."""
         found = {}
         for bucket in self.buckets:
@@ -173,7 +173,9 @@ class Shelf:
         for bucket in kept:
             bucket.disk = bucket.left  # of the others it is the same, with the cut where the next row is
 
-    def _say(self, lefts: dict[SealedBucket, Left], buckets: list[SealedBucket], mark: bytes | None = None) -> None:
+    def _say(
+        self, lefts: dict[SealedBucket, PendingRows], buckets: list[SealedBucket], mark: bytes | None = None
+    ) -> None:
         """Make durable what is pending of some buckets, with this list of all. An error leaves the list as it was."""
         before = {bucket: bucket.listed for bucket in lefts}
         try:
@@ -188,7 +190,7 @@ class Shelf:
             bucket.disk = left
         self._remove_unlisted()
 
-    def _write_left(self, lefts: dict[SealedBucket, Left]) -> None:
+    def _write_left(self, lefts: dict[SealedBucket, PendingRows]) -> None:
         """A file of what is pending in these buckets, durable; they say where it is."""
         number, at, sections = self._give_number(), 0, []
         self._written_names.add(left_name(number))
@@ -259,7 +261,7 @@ class Shelf:
         number, starts = self._give_number(), [source.disk for source in sources]
         self._merge = _Merge(sources, starts, number, self._merging(sources, starts, number))
 
-    def _merging(self, sources: list[SealedBucket], starts: list[Left], number: int) -> Iterator[int]:
+    def _merging(self, sources: list[SealedBucket], starts: list[PendingRows], number: int) -> Iterator[int]:
         writer = self._merged_writer(sources, number)
         yield from _copied(sources, starts, writer)
         self._finish_merge(sources, starts, writer)
@@ -269,7 +271,7 @@ class Shelf:
         packing = Packing.of(first, last, (max(bucket.packing.spread for bucket in sources) << 16) - 1)
         return self._writer(number, packing)
 
-    def _finish_merge(self, sources: list[SealedBucket], starts: list[Left], writer: BucketWriter) -> None:
+    def _finish_merge(self, sources: list[SealedBucket], starts: list[PendingRows], writer: BucketWriter) -> None:
         """Publish the merged bucket in place of its sources, and only then remove these."""
         _finish(sources, starts, writer)
         merged = writer.opened(self.pages)
@@ -307,7 +309,7 @@ def _is_mostly_gone(bucket: SealedBucket) -> bool:
     )
 
 
-def _copied(sources: list[SealedBucket], starts: list[Left], writer: BucketWriter) -> Iterator[int]:
+def _copied(sources: list[SealedBucket], starts: list[PendingRows], writer: BucketWriter) -> Iterator[int]:
     """Write the rows of some buckets, in both orders; how many with each step."""
     part, both = max(1, MERGED_ROWS // len(sources)), list(zip(sources, starts, strict=True))
     for times, found in merge([bucket.kept_rows(start, part) for bucket, start in both]):
@@ -318,7 +320,7 @@ def _copied(sources: list[SealedBucket], starts: list[Left], writer: BucketWrite
         yield len(times)
 
 
-def _finish(sources: list[SealedBucket], starts: list[Left], writer: BucketWriter) -> None:
+def _finish(sources: list[SealedBucket], starts: list[PendingRows], writer: BucketWriter) -> None:
     """End the file of what was copied: all that was pending at the start."""
     if not writer.rows == writer.placed == sum(start.rows for start in starts):
         raise damaged(f"a row that is pending in {', '.join(source.names[0] for source in sources)}")

@@ -22,9 +22,9 @@ from pyroaring import BitMap64
 
 from ..columns import Int64s, stable_order
 from .bitmaps import add_places, are_in, bitmap_of, memory_bytes, those_between
-from .blocks import Run
+from .blocks import BlockRun
 from .dense import SLOT_BYTES, DenseSlots, Slots, slots_of
-from .ordered import NextRows, Source, merge
+from .ordered import NextRows, OrderedRows, merge
 from .places import MOST_TIME_MS, NO_ROWS, Rows, is_ascending, joined
 from .tracker import Tracker
 
@@ -56,7 +56,7 @@ class TimeBuckets:
         self._live_count = 0
         self._highest = -1  # place that was ever settled
         self._dense = DenseSlots()
-        self._runs: list[Run] = []  # the oldest first
+        self._runs: list[BlockRun] = []  # the oldest first
         self._due = NextRows()
         self._cancels = 0
         self._peeked: tuple[Int64s, bool] = (NO_ROWS[1], False)
@@ -154,7 +154,7 @@ class TimeBuckets:
         if slots is not None:
             times, places = self._place_dense(slots, times, places)
         if len(times):
-            run = Run()
+            run = BlockRun()
             run.append(times, places)
             self._runs.append(run)
             self._merge_runs()
@@ -183,7 +183,7 @@ class TimeBuckets:
         while first > least and (self._runs[first - 1].rows <= 2 * rows or first - least > MOST_RUNS - 2):
             first -= 1
             rows += self._runs[first].rows
-        merged = Run()
+        merged = BlockRun()
         for times, places in merge([run.parts() for run in self._runs[first:]]):
             merged.append(times, places)
         self._runs[first:] = [merged]
@@ -235,7 +235,7 @@ class TimeBuckets:
             self._inbox_first = min(self._inbox.values(), default=NEVER)
             self._moved_first = min(self._moved.values(), default=NEVER)
             self._is_exact = True
-        sources: list[Source] = [self._dense, *self._runs]
+        sources: list[OrderedRows] = [self._dense, *self._runs]
         if self._due.dead:  # the heads may be dead
             times, _ = self._due.peek(MOST_TIME_MS, 1, sources)
         else:
@@ -304,7 +304,7 @@ class TimeBuckets:
             self._due.drop_dead()
             self._dense.drop(dead)
             for number, run in enumerate(self._runs):
-                self._runs[number] = kept = Run()
+                self._runs[number] = kept = BlockRun()
                 for times, places in run.parts():
                     gone = are_in(places, dead)
                     kept.append(*((times, places) if gone is None else (times[~gone], places[~gone])))

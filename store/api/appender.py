@@ -10,13 +10,13 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidMessage, StoreError, again
+from ..errors import InvalidMessage, StoreError, copy_of
 from ..format.extras import Extras
 from ..log.queue import RequestQueue
-from ..log.request import NOBODY, AsyncRequest, Barrier, BlockingRequest, pass_on
+from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, pass_on
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
-from .batches import AsyncBatch, Part, cut_by_lane, offsets_of
+from .batches import AsyncBatch, BatchPart, cut_by_lane, offsets_of
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large
 from .partitioner import Partitioner, Queues
 from .shared import Shared
@@ -80,7 +80,7 @@ class Appender:
             request = self._local.request  # a thread waits for one message at a time, so one is enough
         except AttributeError:
             request = self._local.request = BlockingRequest()
-        if request.stream is not NOBODY:
+        if request.stream is not NO_STREAM:
             request = BlockingRequest()  # an append within one of this thread: of a finalizer that the interpreter ran
         request.stream, request.data, request.size_bytes, request.extras = stream, data, size_bytes, extras
         try:
@@ -88,13 +88,13 @@ class Appender:
             request.lock.acquire()  # until the answer
             if request.chain:
                 pass_on(request.chain)  # wake the next producer of the batch
-            request.data, request.extras, request.stream = b"", None, NOBODY  # the ring has it now
+            request.data, request.extras, request.stream = b"", None, NO_STREAM  # the ring has it now
             if request.failure is not None:
                 failure, request.failure = request.failure, None
-                raise again(failure)
+                raise copy_of(failure)
             return request.offset
         except StoreError:
-            request.stream = NOBODY
+            request.stream = NO_STREAM
             raise
         except BaseException:  # an interrupt
             if self._local.request is request:
@@ -161,7 +161,7 @@ class Appender:
         batch.put(self.config.append_timeout_ms / 1000)
         return batch.future
 
-    def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[Part]:
+    def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[BatchPart]:
         """A batch, checked, in groups; nothing is handed over yet."""
         try:
             if isinstance(messages, str | bytes | bytearray | memoryview):

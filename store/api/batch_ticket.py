@@ -13,7 +13,7 @@ from ..format.arrays import Int64s
 from ..log.listeners import Listeners
 from ..log.request import Group, call_in_loop, seconds_of
 from ..log.ticket import BatchTicket
-from .batches import Part, offsets_of
+from .batches import BatchPart, offsets_of
 
 
 class GroupsTicket(BatchTicket):
@@ -21,7 +21,7 @@ class GroupsTicket(BatchTicket):
 
     __slots__ = ("_groups", "_listeners", "_parts")
 
-    def __init__(self, parts: list[Part], listeners: Listeners) -> None:
+    def __init__(self, parts: list[BatchPart], listeners: Listeners) -> None:
         self._parts = parts
         self._groups: Sequence[Group] = [group for part in parts for group in part.groups]
         self._listeners = listeners

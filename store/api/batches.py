@@ -15,7 +15,7 @@ from ..log.request import Group, call_in_loop, cut
 from ..log.streams import Stream
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """The part of a batch for one lane: the numbers of its rows (None: all rows), and the rows in groups."""
 
     rows: list[int] | npt.NDArray[np.intp] | None
@@ -24,20 +24,20 @@ class Part(NamedTuple):
 
 def cut_by_lane(
     lanes: Sequence[Lane], streams: list[Stream], datas: list[bytes], sizes: list[int], limit_bytes: int
-) -> list[Part]:
+) -> list[BatchPart]:
     """The messages of a batch, in groups; of one lane each."""
     if len(lanes) == 1:
-        return [Part(None, cut(streams, datas, sizes, limit_bytes))]
+        return [BatchPart(None, cut(streams, datas, sizes, limit_bytes))]
     parts = []
     for lane in lanes:
         rows = [index for index, stream in enumerate(streams) if stream.lane is lane]
         if rows:
             columns = [streams[i] for i in rows], [datas[i] for i in rows], [sizes[i] for i in rows]
-            parts.append(Part(rows, cut(*columns, limit_bytes)))
+            parts.append(BatchPart(rows, cut(*columns, limit_bytes)))
     return parts
 
 
-def offsets_of(parts: list[Part]) -> Int64s:
+def offsets_of(parts: list[BatchPart]) -> Int64s:
     """The offsets of a batch's rows, once all of its groups are answered; raises the first error."""
     for part in parts:
         for group in part.groups:
@@ -64,7 +64,7 @@ class AsyncBatch:
     still on its way.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, parts: list[Part]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: list[BatchPart]) -> None:
         self.future: asyncio.Future[Int64s] = loop.create_future()
         self._loop = loop
         self._parts = parts

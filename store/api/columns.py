@@ -14,7 +14,7 @@ from ..log.column_group import ColumnGroup, ColumnRows
 from ..log.streams import FindOrMake
 from ..log.ticket import BatchTicket
 from .batch_ticket import GroupsTicket
-from .batches import AsyncBatch, Part, offsets_of
+from .batches import AsyncBatch, BatchPart, offsets_of
 from .column_checks import check_columns
 from .shared import Shared
 from .stream_table import StreamTable, table_of
@@ -56,7 +56,7 @@ class ColumnAppender:
     def parts(
         self, streams: object, stream_index: object, lengths: object, payload: object, keys: object,
         properties: object, deliver_at_ms: object, *, limit_bytes: int | None = None,
-    ) -> list[Part]:  # fmt: skip
+    ) -> list[BatchPart]:  # fmt: skip
         """Columns, checked, in groups; nothing is handed over yet. `limit_bytes` of a message: None is the setting."""
         limit = self._shared.config.max_message_bytes if limit_bytes is None else limit_bytes
         table = self._stream_table
@@ -73,17 +73,17 @@ class ColumnAppender:
             found.payload.nbytes, found.times_ms, found.keys, found.properties,
         )  # fmt: skip
         if resolved.lanes is None:
-            return [Part(None, _cut(rows, found.payload, self._shared.frame_bytes))]
+            return [BatchPart(None, _cut(rows, found.payload, self._shared.frame_bytes))]
         return _cut_by_lane(rows, found.payload, resolved.lanes, self._shared.frame_bytes)
 
 
-def _put(parts: list[Part]) -> None:
+def _put(parts: list[BatchPart]) -> None:
     for part in parts:
         for group in part.groups:
             group.stream.lane.queue.put(group)
 
 
-def _cut_by_lane(rows: ColumnRows, payload: memoryview, lanes: Int64s, limit_bytes: int) -> list[Part]:
+def _cut_by_lane(rows: ColumnRows, payload: memoryview, lanes: Int64s, limit_bytes: int) -> list[BatchPart]:
     """The messages in groups, of one lane each: `lanes` (n,). Those of a lane are copied to lie together."""
     ends = rows.lengths.cumsum()
     parts = []
@@ -101,7 +101,7 @@ def _cut_by_lane(rows: ColumnRows, payload: memoryview, lanes: Int64s, limit_byt
             keys=None if rows.keys is None else rows.keys.take(picked),
             properties=None if rows.properties is None else rows.properties.take(picked),
         )
-        parts.append(Part(picked, _cut(_with_used_streams(mine), data, limit_bytes)))
+        parts.append(BatchPart(picked, _cut(_with_used_streams(mine), data, limit_bytes)))
     return parts
 
 

@@ -22,7 +22,7 @@ from ..shards.lane_attach import key_of
 from ..shards.question import Question
 from ..shards.staging import (
     NOT_COMMITTED,
-    Pending,
+    PendingManifest,
     incoming_of,
     load_shard,
     named_folders,
@@ -278,7 +278,7 @@ def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Cl
     return True
 
 
-def _is_pending(pending: Sequence[Pending], manifest: Manifest) -> bool:
+def _is_pending(pending: Sequence[PendingManifest], manifest: Manifest) -> bool:
     return any((one.manifest.name, one.manifest.batch) == manifest[1:3] for one in pending)
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from ...cache import MemoryPlan
 from ...index import TrackerClosed
-from ..delayed.counting import Counting, DelayedSets, Pending
+from ..delayed.counting import Counting, DelayedSets, PendingDelays
 from ..delayed.delays import Delays, memory_of
 from ..delayed.keeping import Keeping
 from ..delayed.parts import StoreParts
 from ..device.disk import Disk
-from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, again, shown
+from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, copy_of, shown
 from ..log.streams import check_name
 from ..log.upkeep import Upkeep
 from ..read.reader import Reader
 from .checks import check_counts
-from .running import Running
+from .running import OpenStore
 from .shared import Shared
 
 END_OF_TIME_MS = 1 << 62
@@ -28,7 +28,7 @@ END_OF_OFFSETS = 1 << 63
 class DelayedCalls:
     """Passes each call on to the store's part for delayed messages. It has no state of its own."""
 
-    _delaying: Delaying
+    _delaying: DelayChanges
 
     def cancel_delayed(self, topic: str, queue_id: int, offset: int) -> bool:
         """Cancel a delayed message: no subscription gets it any more. The message itself stays in its queue.
@@ -61,7 +61,7 @@ class DelayedCalls:
         return self._delaying.reschedule(topic, queue_id, offset, deliver_at_ms)
 
 
-class Delaying:
+class DelayChanges:
     """The part of a store that changes delays: `DelayedCalls` passes its calls on to it."""
 
     def __init__(self, shared: Shared, delays: Delays, keeping: Keeping) -> None:
@@ -93,7 +93,7 @@ class Delaying:
             return {}
         return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in by_topic.items()}
 
-    def pending(self) -> Pending:
+    def pending(self) -> PendingDelays:
         """What is pending by the log. Raises StoreCorrupt, StoreUnreadable."""
         with self._counted():
             return self._counting.by_log()
@@ -137,7 +137,7 @@ class Delaying:
             ) from error
 
 
-class RefusingDelaying(Delaying):
+class RefusingDelaying(DelayChanges):
     """Refuses changes of delayed messages, with the error that says so: the store is only read."""
 
     def __init__(self, shared: Shared, disk: Disk, refused: StoreError) -> None:
@@ -149,14 +149,16 @@ class RefusingDelaying(Delaying):
         self._shared.check_open()
         check_name(topic, queue_id)
         check_counts(offset=offset)
-        raise again(self._refused)
+        raise copy_of(self._refused)
 
     def stats(self) -> dict[str, Any]:
         """Nothing: the indexes are not open."""
         return {}
 
 
-def make_delaying(shared: Shared, disk: Disk, running: Running, upkeep: Upkeep, plan: MemoryPlan | None) -> Delaying:
+def make_delaying(
+    shared: Shared, disk: Disk, running: OpenStore, upkeep: Upkeep, plan: MemoryPlan | None
+) -> DelayChanges:
     """The part of a store that writes. Its indexes are not opened yet."""
     parts = _parts_of(shared, disk)
     memory_bytes = memory_of(plan)
@@ -164,7 +166,7 @@ def make_delaying(shared: Shared, disk: Disk, running: Running, upkeep: Upkeep, 
     keeping = Keeping(delays, shared.config, shared.lanes)
     upkeep.removal.guards.append(keeping.may_go)
     upkeep.removal.allowance = lambda: keeping.extra_bytes
-    return Delaying(shared, delays, keeping)
+    return DelayChanges(shared, delays, keeping)
 
 
 def _parts_of(shared: Shared, disk: Disk) -> StoreParts:

@@ -19,7 +19,7 @@ from ..log.trims import adopt_streams
 from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..recovery.recovered_lane import RecoveredLane
-from .running import Running
+from .running import OpenStore
 from .shared import Shared
 
 OVERLAP_BYTES = 1 << 20
@@ -33,7 +33,7 @@ class LaneMaker:
 
     def __init__(
         self, shared: Shared, config: StoreConfig, lanes: int, disk: Disk, caches: Caches, upkeep: Upkeep,
-        running: Running,
+        running: OpenStore,
     ) -> None:  # fmt: skip
         """`lanes` is how many there will be: each has its share of the memory."""
         self._shared = shared

@@ -18,7 +18,7 @@ KIB = 1 << 10
 SMALL = TunedConfig(recent_bytes=0, max_message_bytes=64 * KIB, max_frame_bytes=64 * KIB, direct_io=False)
 
 
-class _LookedAt(MessageStore):
+class _RecoveredInMemory(MessageStore):
     """A store that is recovered in memory alone. It has no threads that write, and takes no message."""
 
     def _enter(self) -> None:
@@ -53,7 +53,7 @@ def look_into_folder(path: str | Path) -> Iterator[StoreReader]:
         StoreLocked: the store is open.
         StoreCorrupt: damage prevents the opening, as it would in `MessageStore.open`.
     """
-    store = _LookedAt(fixed_path(path), SMALL, LookingDisk())
+    store = _RecoveredInMemory(fixed_path(path), SMALL, LookingDisk())
     try:
         yield store
     finally:

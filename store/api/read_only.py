@@ -17,7 +17,7 @@ from ..errors import (
     StoreFull,
     StoreReadOnly,
     StoreUnreadable,
-    again,
+    copy_of,
 )
 from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
@@ -60,7 +60,7 @@ def refusal(path: Path) -> StoreReadOnly:
     )
 
 
-class Following(Fetcher):
+class FollowedStore(Fetcher):
     """The reading part of a store that another process writes.
 
     Invariants:
@@ -117,7 +117,7 @@ class Following(Fetcher):
     def _check_sound(self) -> None:
         self._shared.check_open()
         if self.follower.error is not None:
-            raise again(self.follower.error)
+            raise copy_of(self.follower.error)
 
     def _readable(self, topic: str, queue_id: int) -> Stream | None:
         self._check_sound()  # those who wait for a known stream hear of damage, too
@@ -181,14 +181,14 @@ class Following(Fetcher):
             known = stream
             if known is None or known.lane is not self._lanes[known.lane.index]:
                 known = self._readable(topic, queue_id)  # by the look at the page it has come, or is another one
-            return super(Following, self)._there(known, topic, queue_id, offset, max_messages, max_bytes)
+            return super(FollowedStore, self)._there(known, topic, queue_id, offset, max_messages, max_bytes)
 
         return self._fresh(read)
 
     def _next_offset(self, stream: Stream | None) -> int:
         def read() -> int:
             known = None if stream is None else self._readable(stream.topic, stream.queue_id)
-            return super(Following, self)._next_offset(known)
+            return super(FollowedStore, self)._next_offset(known)
 
         return self._fresh(read)
 

@@ -15,7 +15,7 @@ from ..device.disk import Disk, OsDisk, ReadingDisk
 from ..device.exchange import exchange
 from ..device.folder import fixed_path, looking_at, read_header
 from ..errors import system_errors
-from ..format.delays import BEGIN, DELAYS, Place
+from ..format.delays import BEGIN, DELAYS, LogPlace
 from ..format.dues import NO_DUES
 from ..format.hidden import hidden_parts
 from ..format.layout import checksum64, lane_name
@@ -141,7 +141,7 @@ def rebuild_delays(store: Path, in_parts: InParts, now_ms: int | None = None) ->
         return counts
 
 
-def _sealed_dues(looked: StoreReader, after_ms: int) -> tuple[list[SegmentAt], list[Place]]:
+def _sealed_dues(looked: StoreReader, after_ms: int) -> tuple[list[SegmentAt], list[LogPlace]]:
     """The sealed segments with pending messages, and for each lane the place behind its last sealed one.
 
     Of segments that an opening seals nothing is taken: their end may not be durable yet. Raises StoreCorrupt.
@@ -160,7 +160,7 @@ def _sealed_dues(looked: StoreReader, after_ms: int) -> tuple[list[SegmentAt], l
                 raise one.damaged()
             if index.footer.dues != NO_DUES and index.footer.dues.most > after_ms:
                 segments.append(at)
-            place = Place(at.sequence + 1, 0)
+            place = LogPlace(at.sequence + 1, 0)
         places.append(place)
     return segments, places
 

@@ -26,15 +26,15 @@ from ..device.folder import FolderLock
 from ..device.steps import take_all
 from ..errors import StoreClosed, StoreError
 from ..format.layout import CLOSED, SealRecord
-from ..live.calls import Calls
+from ..live.calls import WriterCalls
 from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.listeners import Listeners
 from ..log.queue import RequestQueue
-from ..log.request import Barrier, Mark, answer_all
+from ..log.request import Barrier, NotedBarrier, answer_all
 from ..log.ticket import SubmitRequest
 from ..log.upkeep import Upkeep, gone
-from ..log.write import FullSegment, Shown
+from ..log.write import FullSegment, VisibleEntries
 from ..read.async_reads import AsyncReads
 from ..read.caches import Caches
 from ..read.feeder import Feeder
@@ -57,7 +57,7 @@ class Live(Protocol):
         """In a child process."""
 
 
-class Running:
+class OpenStore:
     """The lock, lanes, threads and caches of one store.
 
     Invariants:
@@ -89,7 +89,7 @@ class Running:
         self.upkeep: Upkeep | None = None
         self.feeder: Feeder | None = None
         self.live: Live | None = None
-        self.calls: Calls | None = None
+        self.calls: WriterCalls | None = None
         self.delays: Delays | None = None
         self.attacher: Attacher | None = None
         self.poison: StoreError | None = None
@@ -109,7 +109,7 @@ class Running:
 
     # -- what the threads call ------------------------------------------------------------------------
 
-    def arrived(self, lane: Lane, shown: Sequence[Shown]) -> None:
+    def arrived(self, lane: Lane, shown: Sequence[VisibleEntries]) -> None:
         """Messages became durable: tell waiting reads, delayed topics and the cache. One that raises stops no other."""
         try:
             self.waiting.tell(lane, shown)
@@ -160,7 +160,7 @@ class Running:
     def mark(self, lane: Lane) -> None:
         """Have a lane note on disk how far it is durable."""
         with contextlib.suppress(StoreError):
-            self.queues[lane.index].put(Mark(), wait=False)
+            self.queues[lane.index].put(NotedBarrier(), wait=False)
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class Running:
                 _thread.start_new_thread(self.end, ())
 
 
-_RUNNING: list[Running] = []  # those that are not over
+_RUNNING: list[OpenStore] = []  # those that are not over
 
 
 def end_dropped(path: Path | None = None) -> None:

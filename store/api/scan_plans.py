@@ -15,7 +15,7 @@ from ..plans.plan import FrameRange, LogPosition, ScanPart, ScanPlan
 from ..plans.planning import LaneLook, plan_of
 from ..plans.reading import OnDamage, batches_of
 from ..read.wanted import ALL, ScanFilter, StreamTable
-from .read_only import Following
+from .read_only import FollowedStore
 from .store import MessageStore
 
 Given = TypeVar("Given")
@@ -43,7 +43,7 @@ class ScanPlanner:
     def _made(self, make: Callable[[dict[int, LaneLook]], Given], *, payload: bool = True) -> Given:
         """What is made of the log as it is now. It is made again if retention removes a segment meanwhile."""
         fetcher = self._store._fetcher
-        assert isinstance(fetcher, Following), "the store is only read"
+        assert isinstance(fetcher, FollowedStore), "the store is only read"
         return fetcher.fresh(lambda: make(self._looks(payload=payload)))
 
     def _looks(self, *, payload: bool) -> dict[int, LaneLook]:

@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 from ..device.disk import Disk
 from ..device.steps import take_all
-from ..errors import StoreError, again, system_errors
+from ..errors import StoreError, copy_of, system_errors
 from ..log.lane import Lane
 from ..log.upkeep import Upkeep
 from ..recovery.repair import Loss
-from ..shards.attacher import Attacher, GivenUp
+from ..shards.attacher import AbandonedCommit, Attacher
 from .appender import Appender
-from .running import Running
+from .running import OpenStore
 from .shared import Shared
 
 
 class ShardCalls:
     """Passes each call on to the store's part that attaches. It has no state of its own."""
 
-    _running: Running
+    _running: OpenStore
     _shared: Shared
     _lanes: list[Lane]
 
@@ -45,7 +45,7 @@ class ShardCalls:
                 return attacher.attach_pending()
             except OSError as error:
                 if self._running.poison is not None:
-                    raise again(self._running.poison) from error
+                    raise copy_of(self._running.poison) from error
                 raise
 
     def _applied_batches(self, name: str, batch: int) -> dict[int, int]:
@@ -60,7 +60,7 @@ class ShardCalls:
 
 
 def begin_attaching(
-    running: Running, shared: Shared, disk: Disk, store_id: bytes, appender: Appender, *, repair: bool
+    running: OpenStore, shared: Shared, disk: Disk, store_id: bytes, appender: Appender, *, repair: bool
 ) -> list[Loss]:
     """Attach what waits, and from here on what comes; with `repair`, what was given up for it.
 
@@ -75,7 +75,7 @@ def begin_attaching(
         disk, shared.path, store_id, running.flushers, upkeep, shared.clock, appender.find_or_make,
         running.attached, shared.counts_shown, running.telling,
     )  # fmt: skip
-    given_up: list[GivenUp] = []
+    given_up: list[AbandonedCommit] = []
     try:
         if repair:
             attacher.give_up_damaged(given_up)
@@ -90,7 +90,7 @@ def begin_attaching(
     ]
 
 
-def answering(running: Running, upkeep: Upkeep) -> Callable[[], None]:
+def answering(running: OpenStore, upkeep: Upkeep) -> Callable[[], None]:
     """What is done when a committer calls: it asks something, or it has left a commit."""
     attacher = running.attacher
     assert attacher is not None, "it was begun before"

@@ -21,7 +21,7 @@ from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.shard import Shard
 from ..log.streams import lane_of
 from ..shards.staging import incoming_of, remove_staged, staging_name
-from ..shards.writer import Rows, ShardFile, Streams
+from ..shards.writer import LaneRows, ShardFile, Streams
 from .checks import check_counts
 from .column_checks import CheckedColumns, check_columns
 from .stream_table import check_table, name_at
@@ -232,7 +232,7 @@ def _numbered(values: Int64s) -> tuple[Int64s, Int64s]:
     return np.flatnonzero(is_there), (is_there.cumsum() - 1)[values]
 
 
-def _frames(streams: Streams, found: CheckedColumns) -> list[Rows]:
+def _frames(streams: Streams, found: CheckedColumns) -> list[LaneRows]:
     """The messages of a lane, cut to frames. All have the same list of streams."""
     ends = found.lengths.cumsum()
     count, begin, frames = len(ends), 0, []
@@ -241,7 +241,7 @@ def _frames(streams: Streams, found: CheckedColumns) -> list[Rows]:
         fitting = int(ends.searchsorted(low + FRAME_BYTES, side="right"))
         end = min(max(fitting, begin + 1), begin + MAX_FRAME_MESSAGES, count)
         frames.append(
-            Rows(
+            LaneRows(
                 streams,
                 found.stream_index[begin:end],
                 found.lengths[begin:end],

@@ -19,7 +19,7 @@ from ..device.folder import (
 from ..errors import InvalidConfig, StoreCorrupt, StoreUnusable
 from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
-from ..live.calls import Calls
+from ..live.calls import WriterCalls
 from ..live.publisher import Publisher
 from ..log.gone import retire_gone
 from ..log.upkeep import Upkeep
@@ -40,7 +40,7 @@ from .shared import Shared
 from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, recovery_figures
 from .store_reader import StoreReader, check_arguments
 from .subscription_calls import SubscriptionCalls
-from .trimming import Trimming
+from .trimming import TrimChanges
 
 
 class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCalls, StoreReader):
@@ -149,7 +149,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             self._scan_ms += found.scan_ms
         if not repair:  # it may have lost what tells
             retire_gone(self._lanes, self._streams)
-        self._trimming = Trimming(self._shared, self._caches, self._upkeep, self._waiting)
+        self._trimming = TrimChanges(self._shared, self._caches, self._upkeep, self._waiting)
         self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep, self._caches.plan)
         self._upkeep.removal.guards.append(self._subscriptions().may_go)
         self._start(repair=repair)
@@ -177,7 +177,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             self._running, self._shared, self._disk, self._store_id, self._appender, repair=repair
         )
         publisher.begin(self._lanes)  # after it: no other process sees a commit that a crash has left in part
-        calls = self._running.calls = Calls(self._disk, self.path, answering(self._running, self._upkeep))
+        calls = self._running.calls = WriterCalls(self._disk, self.path, answering(self._running, self._upkeep))
         calls.start()
         self._upkeep.last_error = publisher.error or self._upkeep.last_error
 

@@ -20,13 +20,13 @@ from ..read.caches import Caches
 from ..read.reader import Reader
 from ..recovery.repair import Loss
 from .async_calls import ReadingForCoroutines
-from .delayed_calls import Delaying, RefusingDelaying
+from .delayed_calls import DelayChanges, RefusingDelaying
 from .fetcher import Fetcher
 from .figures import ReaderStats
 from .lifetime import Lifetime
 from .read_calls import ReadCalls
-from .read_only import Following, reading_config, refusal
-from .running import Running, end_dropped
+from .read_only import FollowedStore, reading_config, refusal
+from .running import OpenStore, end_dropped
 from .shared import Shared
 from .subscription_list import SubscriptionList
 
@@ -65,8 +65,10 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
         self._streams, self._lanes, self._queues = shared.streams, shared.lanes, shared.queues
         fetcher = self._fetcher = self._make_parts(shared)
         self._waiting = fetcher.waiting
-        self._delaying: Delaying
-        self._running = running = Running(self, path, fetcher.waiting, fetcher.async_reads, shared.lanes, shared.queues)
+        self._delaying: DelayChanges
+        self._running = running = OpenStore(
+            self, path, fetcher.waiting, fetcher.async_reads, shared.lanes, shared.queues
+        )
         self.losses: list[Loss] = []
         end_dropped(path)
         try:
@@ -110,14 +112,14 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
         return OnlyReader(fixed_path(path), reading_config(config), disk or ReadingDisk(), clock=clock or SYSTEM_CLOCK)
 
     def _make_parts(self, shared: Shared) -> Fetcher:
-        return Following(shared, self._disk)
+        return FollowedStore(shared, self._disk)
 
     def _enter(self) -> None:
         check_store_folder(self._disk, self.path)
 
     def _open(self, repair: bool) -> None:
         fetcher = self._fetcher
-        assert isinstance(fetcher, Following), "see `_make_parts`"
+        assert isinstance(fetcher, FollowedStore), "see `_make_parts`"
         self._delaying = RefusingDelaying(self._shared, self._disk, refusal(self.path))
         self._running.live = follower = fetcher.open(self._caches.held)
         follower.follow()
@@ -149,7 +151,7 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
 
     def __del__(self) -> None:
         """End a store that nobody holds any more, or the rest of an opening or closing that was interrupted."""
-        running: Running | None = getattr(self, "_running", None)  # none, if not even the settings were right
+        running: OpenStore | None = getattr(self, "_running", None)  # none, if not even the settings were right
         if running is not None and not running.is_over:
             was_open = running.opened and not self._shared.closed
             running.drop()
@@ -168,7 +170,7 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def _after_fork(self) -> None:
-        """In a forked child: see `Running.after_fork`."""
+        """In a forked child: see `OpenStore.after_fork`."""
         self._shared.closed = True
         self._running.after_fork()
         self._shared.after_fork(self._running.why_closed)
@@ -196,7 +198,7 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
         Units are in the names: `_bytes`, `_ms`; all other numbers are counts.
         """
         fetcher = self._fetcher
-        assert isinstance(fetcher, Following), "see `_make_parts`"
+        assert isinstance(fetcher, FollowedStore), "see `_make_parts`"
         return fetcher.stats(self._caches.held)
 
 

@@ -13,7 +13,7 @@ from ..format.arrays import Int64s
 from ..log.streams import NOT_DEFINED, FindOrMake, Stream, check_name
 
 
-class Resolved(NamedTuple):
+class ResolvedStreams(NamedTuple):
     """The streams of n messages.
 
     Attributes:
@@ -50,7 +50,7 @@ class StreamTable:
             return False
         return all(map(is_, streams, self.given))
 
-    def resolve(self, index: Int64s, find_or_make: FindOrMake) -> Resolved:
+    def resolve(self, index: Int64s, find_or_make: FindOrMake) -> ResolvedStreams:
         """The streams of the messages, the numbers in the table of which are `index`.
 
         Raises InvalidTopic, which names the first row of a wrong name; then no stream is made.
@@ -63,9 +63,9 @@ class StreamTable:
         different = int(lanes.min()) != int(lanes.max())
         if int(numbers.min()) >= 0:
             firsts = index[np.unique(lanes, return_index=True)[1]] if different else index[:1]
-            return Resolved(numbers, self._taken(firsts.tolist()), None, lanes if different else None)
+            return ResolvedStreams(numbers, self._taken(firsts.tolist()), None, lanes if different else None)
         used, places = np.unique(index, return_inverse=True)
-        return Resolved(None, self._taken(used.tolist()), places, lanes if different else None)
+        return ResolvedStreams(None, self._taken(used.tolist()), places, lanes if different else None)
 
     def _taken(self, places: list[int]) -> list[Stream]:
         return [stream for at in places if (stream := self._streams[at]) is not None]

@@ -6,15 +6,15 @@ from ..subscriptions.settings import Filter, Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
 from .appender import Appender
 from .columns import ColumnAppender
-from .subscription_list import SubscriptionList, Writes
-from .trimming import Trimming
+from .subscription_list import SubscriptionList, WritingParts
+from .trimming import TrimChanges
 
 
 class SubscriptionCalls(SubscriptionList):
     """Passes each call on to the store's part for subscriptions, made at the first one."""
 
     _columns: ColumnAppender
-    _trimming: Trimming
+    _trimming: TrimChanges
     _appender: Appender
 
     def subscribe(
@@ -80,5 +80,5 @@ class SubscriptionCalls(SubscriptionList):
         if self._subscriptions().forget_lost():
             self._appender.flush()  # also with durability "os": the next power cut may leave other messages there
 
-    def _writes(self) -> Writes:
-        return Writes(self._columns.append_again, self._trimming.trim_stream, self._trimming.check_writes)
+    def _writes(self) -> WritingParts:
+        return WritingParts(self._columns.append_again, self._trimming.trim_stream, self._trimming.check_writes)

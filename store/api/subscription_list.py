@@ -10,14 +10,14 @@ from ..read.caches import Caches
 from ..subscriptions.parts import Parts, ReceiptNumbers
 from ..subscriptions.read_ahead import READ_AHEAD_BYTES, ReadAhead
 from ..subscriptions.registry import SubscriptionInfo, Subscriptions
-from .delayed_calls import Delaying
+from .delayed_calls import DelayChanges
 from .fetcher import Fetcher
 from .read_only import refusal
-from .running import Running
+from .running import OpenStore
 from .shared import Shared
 
 
-class Writes(NamedTuple):
+class WritingParts(NamedTuple):
     """What subscriptions need of a store that writes; see `Parts`."""
 
     append_again: Callable[..., Any]
@@ -30,8 +30,8 @@ class SubscriptionList:
 
     _shared: Shared
     _fetcher: Fetcher
-    _running: Running
-    _delaying: Delaying
+    _running: OpenStore
+    _delaying: DelayChanges
     _caches: Caches
     _subscribed: Subscriptions | None = None
 
@@ -71,10 +71,10 @@ class SubscriptionList:
             self._running.delays, self._delaying.sets, ReadAhead(limit, shared.clock.monotonic_s),
         )  # fmt: skip
 
-    def _writes(self) -> Writes:
+    def _writes(self) -> WritingParts:
         path = self._shared.path
 
         def refuse(*given: object) -> None:
             raise refusal(path)
 
-        return Writes(refuse, refuse, refuse)
+        return WritingParts(refuse, refuse, refuse)

@@ -1,14 +1,14 @@
-"""The calls that remove messages, as a user sees them: names, arguments and promises. `Trimming` does the work."""
+"""The calls that remove messages, as a user sees them: names, arguments and promises. `TrimChanges` does the work."""
 
 from __future__ import annotations
 
-from .trimming import Trimming
+from .trimming import TrimChanges
 
 
 class TrimCalls:
     """Passes each call on to the store's part that trims. It has no state of its own."""
 
-    _trimming: Trimming
+    _trimming: TrimChanges
 
     def trim(self, topic: str, queue_id: int, before_offset: int) -> int:
         """Remove the messages of a queue that lie before an offset; return the queue's first offset then.

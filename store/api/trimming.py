@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ..errors import OffsetOutOfRange, StoreUnreadable
-from ..format.records import Low
+from ..format.records import StreamLow
 from ..log.lane import Lane
 from ..log.streams import Stream, check_name
 from ..log.trims import Change, TrimRequest, trim_requests
@@ -17,7 +17,7 @@ from .checks import check_counts
 from .shared import Shared
 
 
-class Trimming:
+class TrimChanges:
     """The part that `TrimCalls` passes its calls on to. Each change is a record in the log, see `format.records`."""
 
     def __init__(self, shared: Shared, caches: Caches, upkeep: Upkeep, waiting: WaitingReaders) -> None:
@@ -42,13 +42,13 @@ class Trimming:
             raise OffsetOutOfRange(*name, low, first, next_offset)
         if stream is None or low <= stream.low:
             return first  # what retention has removed may live on: as a copy, or read ahead by a subscription
-        self._write([(stream, Low(low))])
+        self._write([(stream, StreamLow(low))])
         return self._bounds(stream)[0]
 
     def trim_stream(self, stream: Stream, before_offset: int) -> None:
         """Remove the messages of a stream below an offset, which it has."""
         if before_offset > self._bounds(stream)[0]:
-            self._write([(stream, Low(before_offset))])
+            self._write([(stream, StreamLow(before_offset))])
 
     def delete_topic(self, topic: str) -> bool:
         """Remove all messages of a topic; False if there is none."""
@@ -64,7 +64,7 @@ class Trimming:
         for stream in list(self._streams.topics.get(topic, {}).values()):
             next_offset = self._bounds(stream)[1]
             if next_offset > stream.hidden:
-                changes.append((stream, Low(next_offset, next_offset)))
+                changes.append((stream, StreamLow(next_offset, next_offset)))
         return changes
 
     def _bounds(self, stream: Stream) -> tuple[int, int]:

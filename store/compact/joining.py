@@ -17,10 +17,10 @@ from ..format.records import TRIM, LentTrims, Record, TrimmedColumns
 from ..format.shard import Shard
 from ..format.store_files import LaneStart
 from ..segment.present import Numbers
-from ..segment.sealing import Behind, FooterNames, StreamNames, behind_footer
+from ..segment.sealing import FooterNames, NewestFooters, StreamNames, with_footer
 from ..shards.log_end import LogEnd
 from ..shards.record_segment import write_record_segment
-from ..shards.rewriting import Place, write_segment
+from ..shards.rewriting import SegmentPlace, write_segment
 from ..shards.staging import staged_in
 from .plan import LanePlan
 from .writing import WrittenPart
@@ -54,7 +54,7 @@ class _Joining:
         self._numbers = {(one.topic, one.queue_id): number for number, one in enumerate(plan.streams)}
         self._firsts = plan.firsts.copy()
         self._trimmed = LentTrims(TrimmedColumns.of(plan.trimmed), TrimmedColumns.of({}))
-        self._behind: Behind | None = None
+        self._behind: NewestFooters | None = None
 
     def add_record(self) -> None:
         """The last segment: a record that the records before it are gone.
@@ -89,12 +89,12 @@ class _Joining:
     def _passed(self, seal: SealRecord, there: Numbers) -> None:
         self.end.passed(seal)
         named, is_full = (self._plan.records,), bool(seal.full)
-        self._behind = behind_footer(self._behind, seal.sequence, there, len(self._firsts), named, is_full=is_full)
+        self._behind = with_footer(self._behind, seal.sequence, there, len(self._firsts), named, is_full=is_full)
 
-    def _place(self, data_end: int) -> Place:
+    def _place(self, data_end: int) -> SegmentPlace:
         header = self.end.header(data_end, self._now_ms, self._plan.known)
         given = self._trimmed, self._plan.applied, self.end.mark, self._behind
-        return Place(header, self._names, self._firsts, *given)
+        return SegmentPlace(header, self._names, self._firsts, *given)
 
     def check_end(self) -> None:
         """Raises StoreCorrupt unless each stream goes on where it did, the records behind one more."""

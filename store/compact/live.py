@@ -28,13 +28,13 @@ from ..live.files import sealed_in
 from ..segment.checksums import wrong_messages
 from ..segment.scanner import FrameScanner, chunks_of
 from ..segment.sealed import SealedSegment
-from ..shards.writer import Rows
+from ..shards.writer import LaneRows
 from .plan import LivePart, staying
 
 JOINED_BYTES = 1 << 20  # small frames of one time become one of up to this size
 
 
-def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, Rows]]:
+def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, LaneRows]]:
     """The frames to be written: for each its time in ms, and its messages.
 
     Raises StoreCorrupt, OSError.
@@ -43,7 +43,7 @@ def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, Rows]]:
         yield from _of_segment(disk, part, sequence)
 
 
-def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int, Rows]]:
+def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int, LaneRows]]:
     with sealed_in(disk, Path(part.folder), part.lane, part.store_id, sequence) as sealed:
         segment = sealed.segment
         footer = Footer(segment.data, str(segment.path), sealed.record)
@@ -110,7 +110,7 @@ class _Joiner:
 
     def take(
         self, frame: Frame, payloads: memoryview, numbers: Int64s, rows: Indexes
-    ) -> Iterator[tuple[int, Rows]]:  # fmt: skip
+    ) -> Iterator[tuple[int, LaneRows]]:  # fmt: skip
         """Add these messages of a frame; what cannot be joined with them comes out first."""
         time_ms = frame.header.time_ms
         lengths = frame.lengths.astype(np.int64)
@@ -127,14 +127,14 @@ class _Joiner:
         self._bytes += len(payload)
         self._count += len(rows)
 
-    def flush(self) -> Iterator[tuple[int, Rows]]:
+    def flush(self) -> Iterator[tuple[int, LaneRows]]:
         """What is left."""
         if not self._count:
             return
         used, index = np.unique(np.concatenate(self._numbers), return_inverse=True)
         extras = ExtraColumns.joined(self._extras)
         payload = self._payloads[0] if len(self._payloads) == 1 else b"".join(self._payloads)
-        rows = Rows(
+        rows = LaneRows(
             [self._names[number] for number in used.tolist()], index, np.concatenate(self._lengths),
             memoryview(payload), extras.keys, extras.properties, extras.times_ms,
         )  # fmt: skip

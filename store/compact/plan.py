@@ -23,7 +23,7 @@ from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer
 from ..format.footer_data import begins_at
 from ..format.layout import DATA_START, GONE_TOPIC, LOST_ENTRY, UNKNOWN
-from ..format.records import Low, Trimmed, TrimmedColumns
+from ..format.records import StreamLow, Trimmed, TrimmedColumns
 from ..log.lane import Lane
 from ..log.streams import NOT_DEFINED, Stream
 from ..segment.groups import grown, offsets_before
@@ -126,7 +126,7 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
         if before is None:
             raise sealed[0].damaged()
         begins[: len(before)] = before[: len(begins)]
-    records_go = {number: Low(int(nexts[number]))}  # the footers say what the records say
+    records_go = {number: StreamLow(int(nexts[number]))}  # the footers say what the records say
     firsts = _firsts(begins, {**trimmed, **records_go}, nexts)
     found = _footer_figures(lane.folder, sealed, firsts, begins)
     parts = tuple(_part(lane, store_id, group, firsts) for group in _groups(sealed, found.live, segment_bytes))

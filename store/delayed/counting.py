@@ -35,7 +35,7 @@ TRY_AGAIN_S = 60.0  # after an index that could not be made
 _Queues = dict[int, list[Int64s]]
 
 
-class OfQueue(NamedTuple):
+class DelayedOffsets(NamedTuple):
     """Offsets of one queue.
 
     Attributes:
@@ -49,14 +49,14 @@ class OfQueue(NamedTuple):
     copies: BitMap64
 
 
-DelayedSets = Mapping[int, OfQueue]  # by queue id; a queue that is missing has none
+DelayedSets = Mapping[int, DelayedOffsets]  # by queue id; a queue that is missing has none
 
 
-def sets_by_log(found: Pending, topic: str) -> DelayedSets:
+def sets_by_log(found: PendingDelays, topic: str) -> DelayedSets:
     """The sets of a topic by what was read in the log."""
     columns = [of_topics.get(topic, {}) for of_topics in (found.offsets, found.cancelled, found.copies)]
     queues = {queue_id for column in columns for queue_id in column}
-    return {queue_id: OfQueue(*[_set(column.get(queue_id)) for column in columns]) for queue_id in queues}
+    return {queue_id: DelayedOffsets(*[_set(column.get(queue_id)) for column in columns]) for queue_id in queues}
 
 
 def _set(offsets: Int64s | None) -> BitMap64:
@@ -80,7 +80,7 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
     next_offset = partial(topic.parts.next_offset, topic.name)
     columns = [_by_queue(places, next_offset) for places in (pending, cancelled, copies)]
     queues = columns[0].keys() | columns[1].keys() | columns[2].keys()
-    return {queue_id: OfQueue(*[column.get(queue_id, NO_OFFSETS) for column in columns]) for queue_id in queues}
+    return {queue_id: DelayedOffsets(*[column.get(queue_id, NO_OFFSETS) for column in columns]) for queue_id in queues}
 
 
 def _by_queue(places: BitMap64, next_offset: Callable[[int], int]) -> dict[int, BitMap64]:
@@ -156,7 +156,7 @@ class Counting:
         self._scans: list[tuple[DueScan, set[int]]] = []  # by lane: with the streams that ever had a delivery time
         self._may_make_s = 0.0  # when an index may be made next
 
-    def by_log(self, topics: Collection[str] | None = None) -> Pending:
+    def by_log(self, topics: Collection[str] | None = None) -> PendingDelays:
         """What the log alone says, of some topics or of all. Raises as `pending_by_log` does."""
         return pending_by_log(self._parts, topics)
 
@@ -231,7 +231,7 @@ def _scanned_on(scan: DueScan, known: set[int]) -> Iterator[None]:
             yield
 
 
-class Pending(NamedTuple):
+class PendingDelays(NamedTuple):
     """The messages whose time has not come, and that are not cancelled.
 
     Attributes:
@@ -251,7 +251,7 @@ class Pending(NamedTuple):
         return {topic: sum(map(len, queues.values())) for topic, queues in sorted(self.offsets.items())}
 
 
-def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> Pending:
+def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> PendingDelays:
     """Read the frames with delivery times and the records of changes; nothing else is read, and nothing is changed.
 
     `topics`: None counts all. It takes 8 bytes of memory a pending message.
@@ -283,7 +283,7 @@ def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> 
         _apply(changed, found.setdefault(topic, {}), topic, parts, now_ms)
     cancelled = {topic: _cancelled(changed, topic, parts) for topic, changed in changes.items()}
     counted = [_all_counted(one, parts) for one in (found, cancelled, copied)]
-    return Pending(counted[0], counted[1], counted[2], not damaged)
+    return PendingDelays(counted[0], counted[1], counted[2], not damaged)
 
 
 def _note(found: dict[str, _Queues], topic: str, queue_id: int, offsets: Int64s) -> None:

@@ -15,7 +15,7 @@ from ..format.arrays import Bools, Int64s
 from ..format.delays import CANCELLED, CHANGES, Changes, whole
 from ..log.request import Barrier, RowGroup
 from ..log.streams import Stream
-from .due_list import Due
+from .due_list import DueMessages
 from .messages import fetch, forget_gone, read_up_to
 from .parts import MOST_ENTRY, places_of
 
@@ -211,7 +211,7 @@ class Decisions:
         topic.ask(lambda tracker: tracker.cancel(decision.queue_id, entry))  # a scan may have added it meanwhile
         if decision.time_ms == CANCELLED:
             row = np.array([decision.queue_id], np.int64), np.array([decision.offset], np.int64)
-            topic.add_due(Due(*row, np.ones(1, np.bool_)))
+            topic.add_due(DueMessages(*row, np.ones(1, np.bool_)))
         elif not self._is_trimmed(decision):
             topic.given.owes(due_ms)
             topic.tracker.put_back(decision.queue_id, entry, decision.time_ms)

@@ -21,7 +21,7 @@ from ..format.hidden import hidden_parts
 from ..format.layout import NO_TIME
 from ..log.lane import Lane
 from ..log.streams import Stream
-from ..log.write import Shown
+from ..log.write import VisibleEntries
 from .due_scan import DueRows, DueScan
 from .memory import SharedMemory
 from .messages import are_over, figures_of
@@ -187,7 +187,7 @@ class Delays:
 
     # -- following the log ----------------------------------------------------------------------------
 
-    def arrived(self, shown: Sequence[Shown]) -> None:
+    def arrived(self, shown: Sequence[VisibleEntries]) -> None:
         """Messages became durable. On the way of the appends: nothing is looked at but a number a frame."""
         for table, _, _ in shown:
             if table.dues.least != NO_TIME:

@@ -14,7 +14,7 @@ from .parts import StoreParts, offsets_of
 JOINED_ROWS = 1024  # few rows join the chunk before them: a chunk takes 500 bytes beside its rows
 
 
-class Due(NamedTuple):
+class DueMessages(NamedTuple):
     """Messages of a topic that became due, by (time, queue, offset).
 
     Attributes:
@@ -32,10 +32,10 @@ class Due(NamedTuple):
 
 
 _NOTHING = np.empty(0, np.int64)
-NOTHING_DUE = Due(_NOTHING, _NOTHING, np.empty(0, np.bool_))
+NOTHING_DUE = DueMessages(_NOTHING, _NOTHING, np.empty(0, np.bool_))
 
 
-def joined(parts: list[Due]) -> Due:
+def joined(parts: list[DueMessages]) -> DueMessages:
     """Some parts behind each other; the flags are not joined."""
     if len(parts) == 1:
         return parts[0]
@@ -43,10 +43,10 @@ def joined(parts: list[Due]) -> Due:
         return NOTHING_DUE
     columns = zip(*[(part.queue_ids, part.offsets, part.cancelled) for part in parts], strict=True)
     queue_ids, offsets, cancelled = map(np.concatenate, columns)
-    return Due(queue_ids, offsets, cancelled)
+    return DueMessages(queue_ids, offsets, cancelled)
 
 
-def due_of(parts: StoreParts, topic: str, queue_ids: Int64s, entries: Int64s) -> Due:
+def due_of(parts: StoreParts, topic: str, queue_ids: Int64s, entries: Int64s) -> DueMessages:
     """What left the tracker of a topic, (n,) each; messages that were trimmed are marked as cancelled."""
     known, index = np.unique(queue_ids, return_inverse=True)
     next_offsets, lows = np.empty(len(known), np.int64), np.zeros(len(known), np.int64)
@@ -55,7 +55,7 @@ def due_of(parts: StoreParts, topic: str, queue_ids: Int64s, entries: Int64s) ->
         stream = parts.stream(topic, queue_id)
         lows[at] = 0 if stream is None else stream.low
     offsets = offsets_of(entries, next_offsets[index])
-    return Due(queue_ids, offsets, offsets < lows[index])
+    return DueMessages(queue_ids, offsets, offsets < lows[index])
 
 
 class DueList:
@@ -69,7 +69,7 @@ class DueList:
 
     def __init__(self) -> None:
         self.begin = 0
-        self._chunks: deque[tuple[int, Due]] = deque()  # each with its first row's number
+        self._chunks: deque[tuple[int, DueMessages]] = deque()  # each with its first row's number
 
     @property
     def end(self) -> int:
@@ -82,7 +82,7 @@ class DueList:
     def __len__(self) -> int:
         return self.end - self.begin
 
-    def add(self, due: Due) -> None:
+    def add(self, due: DueMessages) -> None:
         """Rows that come behind all others."""
         if not len(due.offsets):
             return
@@ -92,14 +92,14 @@ class DueList:
         else:
             self._chunks.append((self.end, due))
 
-    def read(self, at: int, most: int) -> Due:
+    def read(self, at: int, most: int) -> DueMessages:
         """Up to `most` rows from the number `at` on, which is from begin to end."""
-        parts: list[Due] = []
+        parts: list[DueMessages] = []
         chunks, number = self._chunks, bisect_right(self._chunks, at, key=_first_row) - 1
         while at < self.end and most > 0:
             first, chunk = chunks[number]
             cut = slice(at - first, at - first + most)
-            part = Due(chunk.queue_ids[cut], chunk.offsets[cut], chunk.cancelled[cut])
+            part = DueMessages(chunk.queue_ids[cut], chunk.offsets[cut], chunk.cancelled[cut])
             parts.append(part)
             at += len(part.offsets)
             most -= len(part.offsets)
@@ -113,5 +113,5 @@ class DueList:
             self._chunks.popleft()
 
 
-def _first_row(chunk: tuple[int, Due]) -> int:
+def _first_row(chunk: tuple[int, DueMessages]) -> int:
     return chunk[0]

@@ -11,7 +11,7 @@ import numpy as np
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
 from ..format.arrays import Indexes, Int64s
-from ..format.delays import BEGIN, Place
+from ..format.delays import BEGIN, LogPlace
 from ..format.dues import NO_DUES
 from ..format.footer import Footer
 from ..format.frame import Frame, decode_at
@@ -48,7 +48,7 @@ _NONE = np.empty(0, np.int64)
 NO_ROWS = DueRows(_NONE, _NONE, _NONE, _NONE, _NONE)
 
 
-class Part(NamedTuple):
+class DuePart(NamedTuple):
     """The messages of some frames.
 
     Attributes:
@@ -57,7 +57,7 @@ class Part(NamedTuple):
     """
 
     rows: DueRows
-    end: Place
+    end: LogPlace
     damaged: int = 0
 
 
@@ -85,7 +85,9 @@ class DueScan:
         damaged: frames, and whole segments, that were passed over because what names their messages is damaged.
     """
 
-    def __init__(self, lane: Lane, place: Place = BEGIN, streams: Callable[[], Sequence[Stream]] | None = None) -> None:
+    def __init__(
+        self, lane: Lane, place: LogPlace = BEGIN, streams: Callable[[], Sequence[Stream]] | None = None
+    ) -> None:
         """`streams`: those that are wanted at least, of this lane, as there are by now; None: all.
 
         Where these are few, frames that have none of their messages are passed over. New ones may come meanwhile: a
@@ -122,14 +124,14 @@ class DueScan:
             yield part.rows
             self.move(part)
 
-    def move(self, part: Part) -> None:
+    def move(self, part: DuePart) -> None:
         """The newest part was given."""
         if part.end.sequence != self.place.sequence:
             self._sealed = None
         self.damaged += part.damaged
         self.place = part.end
 
-    def look(self, due_after_ms: int) -> Part | None:
+    def look(self, due_after_ms: int) -> DuePart | None:
         """The messages of the next frames, maybe none, which stay the next ones until `move`; None at the end."""
         view = self.lane.view
         sequence = self.place.sequence
@@ -145,29 +147,29 @@ class DueScan:
                 return found
             if is_last or opened.table.visible < opened.table.entries:
                 return None
-            self.place = Place(opened.segment.sequence + 1, 0)
+            self.place = LogPlace(opened.segment.sequence + 1, 0)
         return None
 
     # -- sealed segments ------------------------------------------------------------------------------
 
-    def _look_sealed(self, sealed: SealedSegment, due_after_ms: int) -> Part:
+    def _look_sealed(self, sealed: SealedSegment, due_after_ms: int) -> DuePart:
         sequence = sealed.segment.sequence
-        next_segment = Place(sequence + 1, 0)
+        next_segment = LogPlace(sequence + 1, 0)
         first = self.place.entry if self.place.sequence == sequence else 0
         try:
             footer = sealed.footer
             if footer.dues == NO_DUES or footer.dues.most <= due_after_ms or first >= sealed.record.entries:
-                return Part(NO_ROWS, next_segment)
+                return DuePart(NO_ROWS, next_segment)
             if self._sealed is None or self._sealed.sequence != sequence:
                 wanted = self._wanted()
                 if wanted is not None and not any([sealed.first_of(number)[1] for number in wanted]):
-                    return Part(NO_ROWS, next_segment)
+                    return DuePart(NO_ROWS, next_segment)
                 self._sealed = _sealed_of(sealed, checked_footer(sealed), wanted)
             return self._rows_of_sealed(sealed, footer, first, self._sealed)
         except StoreCorrupt:  # its messages cannot be told apart
-            return Part(NO_ROWS, next_segment, damaged=1)
+            return DuePart(NO_ROWS, next_segment, damaged=1)
 
-    def _rows_of_sealed(self, sealed: SealedSegment, footer: Footer, first: int, known: _Sealed) -> Part:
+    def _rows_of_sealed(self, sealed: SealedSegment, footer: Footer, first: int, known: _Sealed) -> DuePart:
         begins = footer.frame_entry
         low = int(begins.searchsorted(first, side="right")) - 1
         high = int(begins.searchsorted(first + STEP_MESSAGES))
@@ -175,17 +177,17 @@ class DueScan:
         damaged: list[StoreCorrupt] = []
         rows = sealed_rows(sealed.segment, self.lane.ring, footer, frames, first, known.offsets, damaged)
         sequence = sealed.segment.sequence
-        end = Place(sequence, int(begins[high])) if high < len(begins) else Place(sequence + 1, 0)
-        return Part(rows, end, len(damaged))
+        end = LogPlace(sequence, int(begins[high])) if high < len(begins) else LogPlace(sequence + 1, 0)
+        return DuePart(rows, end, len(damaged))
 
     # -- open segments --------------------------------------------------------------------------------
 
-    def _look_open(self, opened: OpenSegment) -> Part | None:
+    def _look_open(self, opened: OpenSegment) -> DuePart | None:
         segment, table = opened
         first = self.place.entry if self.place.sequence == segment.sequence else 0
         visible = table.visible
         if first >= visible:
-            self.place = Place(segment.sequence, first)
+            self.place = LogPlace(segment.sequence, first)
             return None
         begins = table.frame_entry
         low, high = bisect_right(begins, first) - 1, bisect_left(begins, visible)
@@ -199,7 +201,7 @@ class DueScan:
                 parts.append(self._rows_of_open(segment, table, frame, first, end, wanted))
             except StoreCorrupt:
                 damaged += 1
-        return Part(_joined(parts), Place(segment.sequence, end), damaged)
+        return DuePart(_joined(parts), LogPlace(segment.sequence, end), damaged)
 
     def _rows_of_open(
         self, segment: Segment, table: OpenTable, index: int, first: int, end: int, wanted: list[int] | None
@@ -247,7 +249,7 @@ def _sealed_of(sealed: SealedSegment, footer: Footer, wanted: Sequence[int] | No
     return _Sealed(sealed.segment.sequence, np.intersect1d(due_frames(footer), theirs), offsets)
 
 
-def reached(lane: Lane, place: Place, number: int) -> int:
+def reached(lane: Lane, place: LogPlace, number: int) -> int:
     """The offset of a stream's first message that does not lie before a place. Raises StoreCorrupt."""
     view = lane.view
     at = index_of(view.sealed, place.sequence) if view.sealed else 0

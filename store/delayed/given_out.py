@@ -14,11 +14,11 @@ from pyroaring import BitMap64
 from ...index import BucketTracker
 from ..device.clock import Clock
 from ..format.arrays import Bools, Int64s
-from .due_list import Due
+from .due_list import DueMessages
 from .parts import MOST_ENTRY, StoreParts, are_among
 
 
-class GivenOut:
+class DeliveredTimes:
     """Times of a topic, in ms since 1970. Used under the topic's lock.
 
     Invariant: a message that is in the tracker, or that somebody was told comes later, has a time after `until_ms`; so
@@ -104,7 +104,7 @@ class Trimmed:
             return np.zeros(len(offsets), np.bool_)
         return offsets < np.fromiter((lows.get(queue_id, 0) for queue_id in queue_ids.tolist()), np.int64, len(offsets))
 
-    def discard(self, tracker: BucketTracker) -> Iterator[Due]:
+    def discard(self, tracker: BucketTracker) -> Iterator[DueMessages]:
         """Take what was trimmed out of the tracker: a part a queue, maybe empty, for each that was trimmed since.
 
         One pass over the topic's queues, after a trim in its lanes; otherwise a look at one number a lane.
@@ -119,12 +119,12 @@ class Trimmed:
                 self._lows[queue_id] = low
         self._seen = shown
 
-    def _discard_before(self, tracker: BucketTracker, queue_id: int, low: int) -> Iterator[Due]:
+    def _discard_before(self, tracker: BucketTracker, queue_id: int, low: int) -> Iterator[DueMessages]:
         first = max(self._lows.get(queue_id, 0), self._parts.next_offset(self._topic, queue_id) - MOST_ENTRY - 1)
         while first < low:  # once, or twice where the entries begin again at 0 in between
             end = min(low, (first | MOST_ENTRY) + 1)
             offsets = (first & ~MOST_ENTRY) + tracker.discard(
                 queue_id, first & MOST_ENTRY, ((end - 1) & MOST_ENTRY) + 1
             )
-            yield Due(np.full(len(offsets), queue_id), offsets, np.ones(len(offsets), np.bool_))
+            yield DueMessages(np.full(len(offsets), queue_id), offsets, np.ones(len(offsets), np.bool_))
             first = end

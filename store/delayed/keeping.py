@@ -17,7 +17,7 @@ import numpy as np
 from ..config import StoreConfig
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
-from ..format.delays import COPIES, DELAYS, Place
+from ..format.delays import COPIES, DELAYS, LogPlace
 from ..format.dues import NO_DUES
 from ..format.hidden import hidden_parts, hidden_topic
 from ..log.lane import Lane
@@ -39,7 +39,7 @@ LOOK_TIMES = 20  # .. and so many times as long as a look takes
 COPIED_BYTES = 4 << 20  # at a time
 
 
-class _Wanted(NamedTuple):
+class _WantedMessages(NamedTuple):
     """Wanted messages of one segment, of one queue: which topic's, and how many bytes they take on disk."""
 
     topic: DelayedTopic
@@ -48,7 +48,7 @@ class _Wanted(NamedTuple):
     size_bytes: int
 
 
-class _Look:
+class _WantedOfLane:
     """What was wanted of the segments of a lane whose time had come.
 
     Invariant: the sums are those of the segments in it; one comes and goes in steps for itself alone.
@@ -75,7 +75,7 @@ class _Look:
         """Whether a segment was looked at."""
         return sealed.segment.sequence in self._wanted
 
-    def add(self, sealed: SealedSegment, wanted: Sequence[_Wanted]) -> None:
+    def add(self, sealed: SealedSegment, wanted: Sequence[_WantedMessages]) -> None:
         """A segment was looked at."""
         topics: Counter[str] = Counter()
         for one in wanted:
@@ -106,7 +106,7 @@ class Keeping:
         self._delays = delays
         self._config = config
         self._lanes = lanes
-        self._looks: dict[int, _Look] = {}  # by lane
+        self._looks: dict[int, _WantedOfLane] = {}  # by lane
         self.copied_messages = 0
         self.kept: dict[str, int] = {}
 
@@ -156,7 +156,7 @@ class Keeping:
         self._delays.catch_up()
         is_new = look is None or now_s >= look.until_s
         if look is None or is_new:
-            look = _Look()
+            look = _WantedOfLane()
         for sealed in self._expired(lane, oldest):
             if not look.has(sealed):
                 look.add(sealed, list(self._wanted(lane, sealed)) if _has_dues(sealed) else [])
@@ -211,12 +211,12 @@ class Keeping:
 
     # -- what is wanted -------------------------------------------------------------------------------
 
-    def _wanted(self, lane: Lane, sealed: SealedSegment) -> Iterator[_Wanted]:
+    def _wanted(self, lane: Lane, sealed: SealedSegment) -> Iterator[_WantedMessages]:
         for rows in _rows_of(lane, sealed):
             for number in np.unique(rows.numbers).tolist():
                 yield from self._wanted_of(lane, number, rows)
 
-    def _wanted_of(self, lane: Lane, number: int, rows: DueRows) -> Iterator[_Wanted]:
+    def _wanted_of(self, lane: Lane, number: int, rows: DueRows) -> Iterator[_WantedMessages]:
         stream, delays = lane.streams[number], self._delays
         mine = rows.numbers == number
         parts = hidden_parts(stream.topic)
@@ -236,11 +236,11 @@ class Keeping:
             wanted &= ~topic.copies.has(stream.queue_id, offsets[order])
         kept = order[wanted]
         if len(kept):
-            yield _Wanted(topic, stream.queue_id, offsets[kept], int(rows.sizes[mine][kept].sum()))
+            yield _WantedMessages(topic, stream.queue_id, offsets[kept], int(rows.sizes[mine][kept].sum()))
 
     # -- copying --------------------------------------------------------------------------------------
 
-    def _copy(self, wanted: Sequence[_Wanted]) -> None:
+    def _copy(self, wanted: Sequence[_WantedMessages]) -> None:
         """Write copies of messages, durably, and note them."""
         for one in wanted:
             messages: list[Message] = []
@@ -279,7 +279,7 @@ class Keeping:
 
 def _rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
     """The messages of a segment that have a delivery time."""
-    scan = DueScan(lane, Place(sealed.segment.sequence, 0))
+    scan = DueScan(lane, LogPlace(sealed.segment.sequence, 0))
     while scan.place.sequence == sealed.segment.sequence:
         part = scan.look(-1)
         if part is None:
@@ -299,7 +299,7 @@ def _any_wanted(subscribers: Subscribers, stream: Stream, offsets: Int64s) -> bo
     return bool(subscribers.unacknowledged(stream.topic, stream.queue_id, offsets).any())
 
 
-def _copies_wanted(delays: Delays, topic: DelayedTopic, at: Int64s, sizes: Int64s) -> Iterator[_Wanted]:
+def _copies_wanted(delays: Delays, topic: DelayedTopic, at: Int64s, sizes: Int64s) -> Iterator[_WantedMessages]:
     """The wanted messages whose copies lie at these offsets of the stream of copies."""
     with topic.lock:
         rows = np.flatnonzero(np.isin(topic.copies.at, at))
@@ -311,4 +311,4 @@ def _copies_wanted(delays: Delays, topic: DelayedTopic, at: Int64s, sizes: Int64
         kept = here & delays.wanted(topic, queue_id, offsets)
         if kept.any():
             size = sum(size_at[offset] for offset in copied_at[mine[kept]].tolist())
-            yield _Wanted(topic, queue_id, offsets[kept], size)
+            yield _WantedMessages(topic, queue_id, offsets[kept], size)

@@ -25,7 +25,7 @@ class SharedMemory:
         return max(self.size_bytes // max(self.topics, 1), min(self.size_bytes, LEAST_LIMIT_BYTES))
 
 
-class Limited(Protocol):
+class LimitedTopic(Protocol):
     """What takes the memory: a topic."""
 
     changes: ChangedDelays
@@ -42,7 +42,7 @@ class MemoryLimit:
     pending is never full: so one at its limit goes on once some of it is due.
     """
 
-    def __init__(self, topic: Limited, shared: SharedMemory) -> None:
+    def __init__(self, topic: LimitedTopic, shared: SharedMemory) -> None:
         self._topic = topic
         self._shared = shared
         self._measured = -MEASURED_ROWS  # the topic's count of changes at the last look

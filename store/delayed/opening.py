@@ -15,7 +15,7 @@ import numpy as np
 
 from ...index import BucketTracker, TrackerDamaged
 from ..errors import StoreFull
-from ..format.delays import BEGIN, CHANGES, COPIES, DELAYS, Changes, Mark, Place, whole
+from ..format.delays import BEGIN, CHANGES, COPIES, DELAYS, Changes, IndexMark, LogPlace, whole
 from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.lane import Lane
 from ..log.streams import Stream
@@ -46,7 +46,7 @@ class OpenedIndex(NamedTuple):
     changes: ChangedDelays
     changes_next: int
     changed: set[int]
-    places: list[Place]
+    places: list[LogPlace]
     rebuilt: str | None
     is_cut: bool
 
@@ -83,7 +83,7 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
 def open_again(
     topic: str, parts: StoreParts, changes: ChangedDelays, changes_next: int, changed: Collection[int], drained_ms: int,
     *, by_files: bool,
-) -> tuple[BucketTracker, list[Place]]:  # fmt: skip
+) -> tuple[BucketTracker, list[LogPlace]]:  # fmt: skip
     """The index of a topic from its files, as after a crash, or an empty one if these are damaged. What lies after the
     places in the log has to be added still.
 
@@ -114,7 +114,7 @@ def write_whole(topic: str, parts: StoreParts, stream: Stream, changes: ChangedD
     return int(offsets[-1]) + 1
 
 
-def _read_changes(parts: StoreParts, stream: Stream, reader: ChangesReader, mark: Mark) -> set[int]:
+def _read_changes(parts: StoreParts, stream: Stream, reader: ChangesReader, mark: IndexMark) -> set[int]:
     """Give all records to the reader: the places that those behind the mark may have changed."""
     changed: set[int] = set()
     for record in changes_of(stream, parts.reader):
@@ -145,15 +145,15 @@ def _tracker(files: DiskFiles) -> BucketTracker:
 
 def _tracker_of(
     topic: str, parts: StoreParts, files: DiskFiles, changes_end: int
-) -> tuple[BucketTracker, Mark, str | None]:
-    beginning = Mark(topic, 0, [BEGIN] * len(parts.lanes))
+) -> tuple[BucketTracker, IndexMark, str | None]:
+    beginning = IndexMark(topic, 0, [BEGIN] * len(parts.lanes))
     if not files.names():
         return _tracker(files), beginning, None
     why = "the log behind it may have been lost" if not parts.keeps else None
     if why is None:
         try:
             tracker = _tracker(files)
-            mark = Mark.unpack(tracker.mark) if tracker.mark else beginning
+            mark = IndexMark.unpack(tracker.mark) if tracker.mark else beginning
             why = _why_wrong(mark, topic, parts, changes_end)
             if why is None and mark is not None:
                 return tracker, mark, None
@@ -163,7 +163,7 @@ def _tracker_of(
     return new_tracker(files), beginning, why
 
 
-def _why_wrong(mark: Mark | None, topic: str, parts: StoreParts, changes_end: int) -> str | None:
+def _why_wrong(mark: IndexMark | None, topic: str, parts: StoreParts, changes_end: int) -> str | None:
     """Why the files do not belong to this log; None if they do."""
     if mark is None or mark.topic != topic or len(mark.places) != len(parts.lanes):
         return "its mark makes no sense"
@@ -171,7 +171,7 @@ def _why_wrong(mark: Mark | None, topic: str, parts: StoreParts, changes_end: in
     return "it is ahead of the log" if is_ahead or mark.changes > changes_end else None
 
 
-def _is_in(lane: Lane, place: Place) -> bool:
+def _is_in(lane: Lane, place: LogPlace) -> bool:
     """Is all of the lane's log before a place there? One that is sealed goes on in the next segment."""
     sealed = lane.view.sealed
     at = bisect_left(sealed, place.sequence, key=lambda one: one.segment.sequence)
@@ -180,12 +180,12 @@ def _is_in(lane: Lane, place: Place) -> bool:
     return place <= end_of(lane)
 
 
-def end_of(lane: Lane) -> Place:
+def end_of(lane: Lane) -> LogPlace:
     """The end of a lane's durable log."""
     view = lane.view
     if view.open:
-        return Place(view.open[-1].segment.sequence, view.open[-1].table.visible)
-    return Place(view.sealed[-1].segment.sequence + 1, 0) if view.sealed else Place(1, 0)
+        return LogPlace(view.open[-1].segment.sequence, view.open[-1].table.visible)
+    return LogPlace(view.sealed[-1].segment.sequence + 1, 0) if view.sealed else LogPlace(1, 0)
 
 
 def _repeat(tracker: BucketTracker, state: ChangedDelays, changed: Collection[int], now_ms: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from ...index import TrackerClosed, TrackerDamaged
-from .due_list import Due, DueList
+from .due_list import DueList, DueMessages
 
 if TYPE_CHECKING:
     from .topic import DelayedTopic
@@ -34,7 +34,7 @@ class Pointer:
         self._topic = topic
         self._on_due = on_due
 
-    def take(self, most: int = TAKEN_ROWS) -> Due:
+    def take(self, most: int = TAKEN_ROWS) -> DueMessages:
         """What became due, or was cancelled, since the last call; at most so many rows.
 
         The caller skips a row if its scanner has not reached the offset, as it meets the message there; and if the

@@ -13,12 +13,12 @@ import numpy as np
 
 from ...index import BucketTracker, TrackerDamaged
 from ..format.arrays import Bools, Int64s
-from ..format.delays import Mark, Place
+from ..format.delays import IndexMark, LogPlace
 from .copies import Copies
 from .decisions import Decisions
-from .due_list import Due, DueList, due_of
+from .due_list import DueList, DueMessages, due_of
 from .due_scan import DueScan
-from .given_out import GivenOut, ReportedDue, Trimmed
+from .given_out import DeliveredTimes, ReportedDue, Trimmed
 from .memory import MemoryLimit, SharedMemory
 from .messages import are_gone, mended, read_up_to
 from .opening import open_again, open_index
@@ -83,7 +83,7 @@ class DelayedTopic:
         self.is_closed, self.tick_ms, self.why_anew = False, 1, ""
         self.scans: list[DueScan] | None = None
         self.reported = ReportedDue()
-        self.given = GivenOut(parts.clock)
+        self.given = DeliveredTimes(parts.clock)
         self._behind(opened.places)
         self.decisions = Decisions(self, opened.stream, opened.changes_next, opened.changed)
         self._due = DueList()
@@ -122,7 +122,7 @@ class DelayedTopic:
 
     # -- what the log says ----------------------------------------------------------------------------
 
-    def _behind(self, places: list[Place]) -> None:
+    def _behind(self, places: list[LogPlace]) -> None:
         """The messages from these places on are not in the tracker."""
         self.scans = [
             DueScan(lane, place, partial(self.parts.queues_in, self.name, lane))
@@ -155,7 +155,7 @@ class DelayedTopic:
         kept &= ~self.decisions.are_open(places)
         told = kept & self.reported.are_due(places)
         if told.any():  # of some subscriptions, but others may have left them out before
-            self.add_due(Due(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
+            self.add_due(DueMessages(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
             kept &= ~told
         if kept.any():
             self._count += tracker.add_messages(queue_ids[kept], offsets[kept] & MOST_ENTRY, times[kept])
@@ -166,7 +166,7 @@ class DelayedTopic:
         for queue_id, rows, offsets in self.copies.of_queues():
             self._add_to(tracker, np.full(len(rows), queue_id), offsets, self.copies.times_ms[rows])
 
-    def fall_behind(self, places: list[Place]) -> None:
+    def fall_behind(self, places: list[LogPlace]) -> None:
         """The index takes no more for now: go on from these places later."""
         with self.lock:
             self._behind(places)
@@ -272,12 +272,12 @@ class DelayedTopic:
         """Drop the rows that all pointers have passed. Under the lock."""
         self._due.drop_before(min((pointer.at for pointer in self._pointers), default=self._due.end))
 
-    def add_due(self, due: Due) -> None:
+    def add_due(self, due: DueMessages) -> None:
         """Rows that come without their time having come: what was cancelled or trimmed. Under the lock."""
         if self._pointers:
             self._due.add(due)
 
-    def take(self, pointer: Pointer, most: int) -> Due:
+    def take(self, pointer: Pointer, most: int) -> DueMessages:
         """What a pointer has not taken yet, up to `most` rows."""
         self.catch_up()
         with self.lock:
@@ -329,7 +329,7 @@ class DelayedTopic:
         with self.lock, self.decisions.paused():
             yield
 
-    def checkpoint(self, places: list[Place]) -> None:
+    def checkpoint(self, places: list[LogPlace]) -> None:
         """Have the files say what the tracker does. `places`: all before them was added, unless the topic is behind.
 
         Raises OSError; then the files are as they were, and the log says the rest.
@@ -338,7 +338,7 @@ class DelayedTopic:
             tracker = self.tracker  # it may be behind then
             at = places if self.scans is None else [scan.place for scan in self.scans]
             with suppress(TrackerDamaged):  # the next one makes it anew
-                tracker.checkpoint(Mark(self.name, self.decisions.next_offset, at).pack())
+                tracker.checkpoint(IndexMark(self.name, self.decisions.next_offset, at).pack())
                 self._checkpointed = self._count
                 self.decisions.changed.clear()
 

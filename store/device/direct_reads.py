@@ -65,7 +65,7 @@ class DirectReads:
     """
 
     def __init__(self) -> None:
-        self._spare: deque[_Slot] = deque(maxlen=MOST_SPARE)
+        self._spare: deque[_RequestSlot] = deque(maxlen=MOST_SPARE)
         self.is_refused = _SYSCALL is None or _CALLS is None
 
     def read(self, ranges: Sequence[Range]) -> tuple[list[bytes], int, int] | None:
@@ -81,7 +81,7 @@ class DirectReads:
             slot = self._spare.pop()
         except IndexError:
             try:
-                slot = _Slot()
+                slot = _RequestSlot()
             except OSError:  # refused, or too many in the whole system
                 self.is_refused = True
                 return None
@@ -95,7 +95,7 @@ class DirectReads:
         self._spare.clear()
 
 
-class _Slot:
+class _RequestSlot:
     """Memory that the device writes to, and the kernel's side of the requests for it. For one thread at a time.
 
     Invariants:

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import Protocol
 
 
-class Watched(Protocol):
+class ForkAware(Protocol):
     """Something that has to know that it is in a child now, or that the interpreter ends."""
 
     def _after_fork(self) -> None:
@@ -26,20 +26,20 @@ class Watched(Protocol):
         """Called in the main thread, before the other ones are stopped."""
 
 
-_OPEN: set[weakref.ref[Watched]] = set()  # no WeakSet: that is copied step by step, beside threads that add to it
+_OPEN: set[weakref.ref[ForkAware]] = set()  # no WeakSet: that is copied step by step, beside threads that add to it
 
 
-def watch(store: Watched) -> None:
+def watch(store: ForkAware) -> None:
     """Tell a store of forks and of the end from now on."""
     _OPEN.add(weakref.ref(store, _OPEN.discard))
 
 
-def forget(store: Watched) -> None:
+def forget(store: ForkAware) -> None:
     """It was closed."""
     _OPEN.discard(weakref.ref(store))
 
 
-def _watched() -> list[Watched]:
+def _watched() -> list[ForkAware]:
     return [store for known in list(_OPEN) if (store := known()) is not None]
 
 

@@ -59,7 +59,7 @@ _SHARD = struct.Struct("<QQQ")
 MAX_ENTRY_BYTES: Final = _ENTRY.size + MAX_NAME_BYTES + HISTORY * _BATCH.size
 
 
-class Applied(NamedTuple):
+class AppliedCommit(NamedTuple):
     """What a lane remembers of a commit; see the module's text."""
 
     name: str
@@ -81,7 +81,7 @@ class Applied(NamedTuple):
         head = _ENTRY.pack(self.batch, self.digest, self.first, self.shards, flags, len(name), len(self.older))
         return b"".join([head, name, *(_BATCH.pack(*one) for one in self.older)])
 
-    def behind(self, known: Applied | None) -> Applied:
+    def behind(self, known: AppliedCommit | None) -> AppliedCommit:
         """This commit behind an earlier batch of its query, which it names."""
         if known is None or self.batch == NO_BATCH:
             return self
@@ -94,7 +94,7 @@ class Applied(NamedTuple):
 
 
 Key: TypeAlias = tuple[str, bool]
-AppliedTable = Mapping[Key, Applied]
+AppliedTable = Mapping[Key, AppliedCommit]
 
 
 class AppliedShard(NamedTuple):
@@ -108,7 +108,7 @@ class AppliedShard(NamedTuple):
 class AppliedRecord(NamedTuple):
     """The record of a commit in one lane."""
 
-    entry: Applied
+    entry: AppliedCommit
     shards: tuple[AppliedShard, ...]
 
     def pack(self) -> bytes:
@@ -144,12 +144,12 @@ def packed_section(parts: Sequence[bytes]) -> bytes:
     return SUM.pack(checksum64(packed)) + packed if packed else b""
 
 
-def unpack_applied(section: bytes) -> dict[tuple[str, bool], Applied]:
+def unpack_applied(section: bytes) -> dict[tuple[str, bool], AppliedCommit]:
     """The table of a section. Raises ValueError where the bytes are none."""
     if not section:
         return {}
     _check_sum(section)
-    table: dict[tuple[str, bool], Applied] = {}
+    table: dict[tuple[str, bool], AppliedCommit] = {}
     at = SUM.size
     while at < len(section):
         entry, at = _entry_at(section, at)
@@ -189,7 +189,7 @@ def _check_sum(section: bytes) -> int:
     return checksum
 
 
-def add_applied(table: dict[tuple[str, bool], Applied], entries: Iterable[Applied]) -> None:
+def add_applied(table: dict[tuple[str, bool], AppliedCommit], entries: Iterable[AppliedCommit]) -> None:
     """Note some more commits. Of a query the later batch counts."""
     for entry in entries:
         known = table.get(entry.key)
@@ -198,8 +198,8 @@ def add_applied(table: dict[tuple[str, bool], Applied], entries: Iterable[Applie
             table[entry.key] = entry
 
 
-def batches_of(entries: Iterable[Applied | None]) -> dict[int, int]:
-    """The digest of each batch, from what lanes remember under one name; see `Applied.batches`.
+def batches_of(entries: Iterable[AppliedCommit | None]) -> dict[int, int]:
+    """The digest of each batch, from what lanes remember under one name; see `AppliedCommit.batches`.
 
     IN_PART where lanes do not agree: a repair has given up what one of them should have.
     """
@@ -216,7 +216,7 @@ def batches_in(tables: Iterable[AppliedTable], name: str, batch: int) -> dict[in
     return batches_of(table.get((name, batch == NO_BATCH)) for table in tables)
 
 
-def _entry_at(content: bytes, at: int) -> tuple[Applied | None, int]:
+def _entry_at(content: bytes, at: int) -> tuple[AppliedCommit | None, int]:
     if len(content) - at < _ENTRY.size:
         return None, len(content)
     batch, digest, first, shards, flags, size, count = _ENTRY.unpack_from(content, at)
@@ -229,7 +229,7 @@ def _entry_at(content: bytes, at: int) -> tuple[Applied | None, int]:
     except UnicodeDecodeError:
         return None, len(content)
     older = tuple(_BATCH.iter_unpack(content[names_end:end]))
-    return Applied(name, batch, digest, first, shards, bool(flags & KEPT), older, bool(flags & IN_FRAMES)), end
+    return AppliedCommit(name, batch, digest, first, shards, bool(flags & KEPT), older, bool(flags & IN_FRAMES)), end
 
 
 def _makes_sense(batch: int, shards: int, flags: int, name_bytes: int) -> bool:

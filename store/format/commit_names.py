@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Container, Mapping
 
-from .applied import MOST_BYTES, Applied, Key, packed_section, unpack_applied
+from .applied import MOST_BYTES, AppliedCommit, Key, packed_section, unpack_applied
 
 
 class CommitNames:
@@ -25,23 +25,23 @@ class CommitNames:
         """`section` is what a footer says. It is taken apart when somebody asks for a commit, or one comes."""
         self.size_bytes = len(section)
         self._section: bytes | None = section
-        self._table: OrderedDict[Key, Applied] | None = None
+        self._table: OrderedDict[Key, AppliedCommit] | None = None
         self._parts: dict[Key, bytes] = {}  # packed
         self._passing: set[Key] = set()  # those that are not remembered for good
         self._lock = threading.RLock()
 
     @property
-    def table(self) -> Mapping[Key, Applied]:
+    def table(self) -> Mapping[Key, AppliedCommit]:
         """The commits by their keys. Raises ValueError where the section is damaged."""
         with self._lock:
             return self._ready()
 
-    def find(self, key: Key) -> Applied | None:
+    def find(self, key: Key) -> AppliedCommit | None:
         """The commit of a key. Raises ValueError where the section is damaged."""
         with self._lock:  # `add` takes an entry away before it puts the next one there
             return self._ready().get(key)
 
-    def _ready(self) -> OrderedDict[Key, Applied]:
+    def _ready(self) -> OrderedDict[Key, AppliedCommit]:
         """The table. The lock is held: of two tables that two threads make, one loses what is added to it."""
         if self._table is None:
             table = OrderedDict(unpack_applied(self._section or b""))
@@ -67,12 +67,12 @@ class CommitNames:
                 twin._parts, twin._passing = dict(self._parts), set(self._passing)
             return twin
 
-    def add(self, entry: Applied, waiting: Container[Key] = ()) -> None:
+    def add(self, entry: AppliedCommit, waiting: Container[Key] = ()) -> None:
         """Note one more commit. Those that no replay can come of any more are forgotten, but none that is `waiting`."""
         with self._lock:
             self._add(entry, waiting)
 
-    def _add(self, entry: Applied, waiting: Container[Key]) -> None:
+    def _add(self, entry: AppliedCommit, waiting: Container[Key]) -> None:
         table, key = self._ready(), entry.key
         for other in [one for one in list(self._passing) if one not in waiting]:
             self._drop(other)

@@ -89,7 +89,7 @@ class Group(NamedTuple):
     counts: Int64s | None = None
 
 
-class Mark(NamedTuple):
+class CursorMark(NamedTuple):
     """Where a queue's acknowledged messages end, in one era of the queue."""
 
     era: int
@@ -100,7 +100,7 @@ class State(NamedTuple):
     """What a STATE says: the settings as JSON, marks by queue id, and what is acknowledged above the marks."""
 
     settings: bytes
-    marks: Mapping[int, Mark]
+    marks: Mapping[int, CursorMark]
     groups: Sequence[Group] = ()
 
 
@@ -134,7 +134,7 @@ def unpack_state(parts: Sequence[memoryview]) -> State:
     eras = np.frombuffer(whole, np.uint32, count, at + 4 * count).tolist()
     offsets = np.frombuffer(whole, np.int64, count, at + 8 * count).tolist()
     groups = unpack_acks(memoryview(whole)[at + 16 * count :])
-    return State(whole[_COUNTS.size : at], dict(zip(queues, map(Mark, eras, offsets), strict=True)), groups)
+    return State(whole[_COUNTS.size : at], dict(zip(queues, map(CursorMark, eras, offsets), strict=True)), groups)
 
 
 def pack_ones(life: int, places: Iterable[tuple[int, int, int]]) -> bytes:

@@ -97,22 +97,22 @@ def whole(queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> list[bytes]:
     ]
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """A place in a lane's log: the number of a segment, and of a message in it."""
 
     sequence: int
     entry: int
 
 
-BEGIN: Final = Place(0, 0)
+BEGIN: Final = LogPlace(0, 0)
 
 
-class Mark(NamedTuple):
+class IndexMark(NamedTuple):
     """A mark, see the module's text. `places` has one place a lane."""
 
     topic: str
     changes: int
-    places: Sequence[Place]
+    places: Sequence[LogPlace]
 
     def pack(self) -> bytes:
         """The bytes that the index keeps."""
@@ -120,7 +120,7 @@ class Mark(NamedTuple):
         return b"".join([head, *(_PLACE.pack(*place) for place in self.places), self.topic.encode()])
 
     @classmethod
-    def unpack(cls, data: bytes) -> Mark | None:
+    def unpack(cls, data: bytes) -> IndexMark | None:
         """The mark, or None when the bytes are not one of this version."""
         if len(data) < _MARK.size:
             return None
@@ -128,7 +128,7 @@ class Mark(NamedTuple):
         end = _MARK.size + _PLACE.size * lanes
         if (magic, version) != (MARK_MAGIC, MARK_VERSION) or len(data) < end:
             return None
-        places = [Place(*_PLACE.unpack_from(data, at)) for at in range(_MARK.size, end, _PLACE.size)]
+        places = [LogPlace(*_PLACE.unpack_from(data, at)) for at in range(_MARK.size, end, _PLACE.size)]
         try:
             return cls(data[end:].decode(), changes, places)
         except UnicodeDecodeError:

@@ -58,7 +58,7 @@ from .layout import (
     SealRecord,
     checksum64,
 )
-from .records import Low, Trimmed
+from .records import StreamLow, Trimmed
 from .stored_column import CHUNK_BYTES, CheckedSource, Source, StoredColumn
 
 Column = memoryview | StoredColumn  # for single look-ups: a view's items cost a third of an array's
@@ -357,7 +357,7 @@ class Footer:
     def trimmed(self) -> Trimmed:
         """Where the streams that were trimmed begin, by stream number."""
         columns = self.trimmed_stream.tolist(), self.trimmed_low.tolist(), self.trimmed_hidden.tolist()
-        return {number: Low(low, hidden) for number, low, hidden in zip(*columns, strict=True)}
+        return {number: StreamLow(low, hidden) for number, low, hidden in zip(*columns, strict=True)}
 
     def data(self) -> FooterData:
         """Everything as plain arrays."""

@@ -36,7 +36,7 @@ _RECORD = struct.Struct("<4sBBHIq")
 RECORD_BYTES: Final = _RECORD.size
 
 
-class Low(NamedTuple):
+class StreamLow(NamedTuple):
     """Where a stream begins for its readers.
 
     Attributes:
@@ -47,18 +47,18 @@ class Low(NamedTuple):
     low: int = 0
     hidden: int = 0
 
-    def joined(self, other: Low) -> Low:
+    def joined(self, other: StreamLow) -> StreamLow:
         """What holds after both."""
-        return Low(max(self.low, other.low), max(self.hidden, other.hidden))
+        return StreamLow(max(self.low, other.low), max(self.hidden, other.hidden))
 
-    def cut(self, next_offset: int) -> Low:
+    def cut(self, next_offset: int) -> StreamLow:
         """What holds of a stream that ends at `next_offset`."""
-        return Low(min(self.low, next_offset), min(self.hidden, next_offset))
+        return StreamLow(min(self.low, next_offset), min(self.hidden, next_offset))
 
 
-Trimmed = Mapping[int, Low]  # by stream number; of the streams that were never trimmed it has nothing
+Trimmed = Mapping[int, StreamLow]  # by stream number; of the streams that were never trimmed it has nothing
 NOTHING_TRIMMED: Final[Trimmed] = MappingProxyType({})
-NOT_TRIMMED: Final = Low()
+NOT_TRIMMED: Final = StreamLow()
 
 
 class TrimmedColumns(Trimmed):
@@ -77,11 +77,11 @@ class TrimmedColumns(Trimmed):
         rows = np.array([(number, *trimmed[number]) for number in sorted(trimmed)], np.int64).reshape(-1, 3)
         return cls(*rows.T)
 
-    def __getitem__(self, number: int) -> Low:
+    def __getitem__(self, number: int) -> StreamLow:
         at = int(self.numbers.searchsorted(number))
         if at == len(self.numbers) or self.numbers[at] != number:
             raise KeyError(number)
-        return Low(int(self.low[at]), int(self.hidden[at]))
+        return StreamLow(int(self.low[at]), int(self.hidden[at]))
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.numbers.tolist())
@@ -120,7 +120,7 @@ class Record(NamedTuple):
     low: int
 
     @classmethod
-    def of(cls, number: int, low: Low) -> Record:
+    def of(cls, number: int, low: StreamLow) -> Record:
         """The record of a stream's new low."""
         return cls(DELETE if low.hidden else TRIM, number, low.low)
 
@@ -137,17 +137,17 @@ class Record(NamedTuple):
         return cls(kind, number, low) if is_known and low >= 0 else None
 
     @property
-    def effect(self) -> Low:
+    def effect(self) -> StreamLow:
         """What the record says of its stream."""
-        return Low(self.low, self.low if self.kind == DELETE else 0)
+        return StreamLow(self.low, self.low if self.kind == DELETE else 0)
 
 
-def add_low(trimmed: dict[int, Low], number: int, low: Low) -> None:
+def add_low(trimmed: dict[int, StreamLow], number: int, low: StreamLow) -> None:
     """Note what a record, or a footer, says of a stream."""
     trimmed[number] = trimmed.get(number, NOT_TRIMMED).joined(low)
 
 
-def add_trimmed(trimmed: dict[int, Low], more: Trimmed) -> None:
+def add_trimmed(trimmed: dict[int, StreamLow], more: Trimmed) -> None:
     """Note what is said of several streams."""
     for number, low in more.items():
         add_low(trimmed, number, low)

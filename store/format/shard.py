@@ -101,7 +101,7 @@ class Shard(NamedTuple):
     checksum: int
 
 
-class Before(NamedTuple):
+class CommitBefore(NamedTuple):
     """The commit before another one, as that one's manifest names it."""
 
     file: str
@@ -123,7 +123,7 @@ class Manifest(NamedTuple):
     batch: int
     is_kept: bool
     shards: tuple[Shard, ...]
-    before: Before | None = None
+    before: CommitBefore | None = None
 
     @property
     def digest(self) -> int:
@@ -153,7 +153,7 @@ class Manifest(NamedTuple):
         try:
             shards = tuple(Shard(**shard) for shard in fields["shards"])
             name, batch, version = fields["name"], fields["batch"], fields["version"]
-            before = Before(**fields["before"]) if "before" in fields else None
+            before = CommitBefore(**fields["before"]) if "before" in fields else None
             found = cls(bytes.fromhex(fields["store"]), name, batch, fields["kept"], shards, before)
         except (ValueError, KeyError, TypeError):
             return None

@@ -16,7 +16,7 @@ PATIENCE_S = 1.0  # of a sleep
 NAP_S = 0.02  # where a sleep returns at once, for no reason
 
 
-class Calls:
+class WriterCalls:
     """The writer's side: a thread that sleeps until somebody calls.
 
     Invariants:

@@ -143,7 +143,7 @@ class Follower:
         self.looks += 1
         if self.looks == LOOKS_OF_FOLLOWERS:
             self._look_at = float("-inf")  # the next look finds the mirror
-        moment = _Moment(page)
+        moment = _LaneStates(page)
         while moment.begin():
             for followed in self._lanes:
                 before = followed.lane.view.sealed
@@ -203,7 +203,7 @@ class Follower:
             pass
         self._mirror_of = page.header
 
-    def _state_of(self, moment: _Moment, lane: int) -> LaneState | None:
+    def _state_of(self, moment: _LaneStates, lane: int) -> LaneState | None:
         """What the page says of a lane. The mirror of another writer than the one who says it is let go of."""
         state, page = moment.state_of(lane), self._page
         if self._mirror is not None and (page is None or not page.is_of(self._mirror_of)):
@@ -311,7 +311,7 @@ class Follower:
             followed.ring.close()  # its mappings would keep the lock that says that somebody reads
 
 
-class _Moment:
+class _LaneStates:
     """The states of all lanes at one moment; at a later one if one of them has to be read again meanwhile.
 
     Then all lanes are followed once more, up to that moment: so readers see none of them later than the others.

@@ -21,7 +21,7 @@ from ..format.records import RECORDS_TOPIC, Trimmed
 from ..log.lane import Lane
 from ..log.streams import Stream, StreamMap
 from ..log.trims import Trims
-from ..log.write import Shown, View
+from ..log.write import View, VisibleEntries
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
 from ..segment.files import SegmentFile, segment_numbers
 from ..segment.groups import briefly, offsets_behind_sealed
@@ -114,13 +114,13 @@ class FollowedLane:
         """Close the files of the growing segments. It is not followed any more."""
         self._tails.clear()
 
-    def follow(self, read_state: Callable[[], LaneState | None], *, is_current: bool) -> list[Shown]:
+    def follow(self, read_state: Callable[[], LaneState | None], *, is_current: bool) -> list[VisibleEntries]:
         """Take what is new. `read_state` gives what the page says; `is_current`: nothing else needs to be asked.
 
         Returns what can be seen now and could not before, of the growing segments. Raises StoreCorrupt, OSError.
         """
         is_torn, self._is_under_way = self._is_under_way, True
-        shown: list[Shown] = []
+        shown: list[VisibleEntries] = []
         try:
             while True:
                 # Read anew when the log's beginning has moved: an older state may know no segment that is still there.
@@ -141,13 +141,13 @@ class FollowedLane:
         self._is_under_way = False
         return shown
 
-    def _begin_anew(self) -> list[Shown]:
+    def _begin_anew(self) -> list[VisibleEntries]:
         """Behind an interrupt: read the newest growing segment once more, and show it. Raises StoreCorrupt, OSError."""
         sealed = self.lane.view.sealed
         if sealed:
             self._sealed = max(self._sealed, sealed[-1].segment.sequence)
         tails = [tail for tail in self._tails if tail.sequence > self._sealed]
-        shown: list[Shown] = []
+        shown: list[VisibleEntries] = []
         if tails:
             newest = tails[-1].again()
             sequence, position = self._mark
@@ -161,7 +161,7 @@ class FollowedLane:
         self.lane.view = self.lane.view.sealing(fresh, tuple(tail.opened for tail in tails))
         self._tails = tails
 
-    def _follow(self, state: LaneState, *, is_current: bool) -> list[Shown]:
+    def _follow(self, state: LaneState, *, is_current: bool) -> list[VisibleEntries]:
         self._begin_at(state.first)
         if is_current:
             self._seal(state.sealed, all_are=True)
@@ -275,9 +275,9 @@ class FollowedLane:
 
     # -- growing segments -----------------------------------------------------------------------------
 
-    def _grow(self) -> list[Shown]:
+    def _grow(self) -> list[VisibleEntries]:
         """Take the frames up to the mark."""
-        shown: list[Shown] = []
+        shown: list[VisibleEntries] = []
         sequence, position = self._mark
         while sequence > self._sealed:
             tail = self._tails[-1] if self._tails else None

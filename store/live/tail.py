@@ -13,9 +13,9 @@ from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.frame import Definition, Frame, frame_of
 from ..format.layout import DATA_START, WIDE_NUMBERS, FrameHead, FrameHeader, align_up, checksum64
-from ..format.records import RECORD_BYTES, Low, Record, Trimmed, add_low
+from ..format.records import RECORD_BYTES, Record, StreamLow, Trimmed, add_low
 from ..log.streams import Stream
-from ..log.write import OpenSegment, Shown
+from ..log.write import OpenSegment, VisibleEntries
 from ..segment.evidence import Mark, mark_of
 from ..segment.open_table import OpenTable
 from ..segment.scanner import FrameScanner
@@ -91,7 +91,7 @@ class Tail:
         following += np.bincount(self.table.numbers(), minlength=streams)
         return following
 
-    def advance(self, position: int | None) -> list[Shown]:
+    def advance(self, position: int | None) -> list[VisibleEntries]:
         """Take the frames up to a durable position, None for all that the segment has.
 
         Returns what can be seen now and could not before. Raises StoreCorrupt.
@@ -195,7 +195,7 @@ class Tail:
         if self._records.number >= 0 and (frame.numbers == self._records.number).any():
             self._with_records.append(frame)
 
-    def _show(self, end: int) -> list[Shown]:
+    def _show(self, end: int) -> list[VisibleEntries]:
         first, ends = self._last
         before = self.table.visible
         visible = first + bisect_right(ends, end)
@@ -208,7 +208,7 @@ class Tail:
 
     def _note_records(self, visible: int) -> None:
         """Take what the records among the first `visible` messages say. A damaged one says nothing."""
-        trimmed: dict[int, Low] = {}
+        trimmed: dict[int, StreamLow] = {}
         for frame in self._with_records:
             good = np.arange(frame.header.count) < visible - frame.header.first_entry
             starts = frame.starts()

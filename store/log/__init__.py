@@ -9,7 +9,7 @@ words mean one thing: `queue` says *builder* for a flusher. `api.lanes` gives a 
     writing it          write, in_flight
     after an opening    adoption
     threads             flusher
-    the background      upkeep, spares, reserve, sealer, removal, retention, early, laps, pace, ring_growth
+    the background      upkeep, spares, reserve, sealer, removal, retention, early, retention_rounds, pace, ring_growth
     streams             streams, hidden_streams, trims, gone
     beside the queue    at_once, together, quiet
 """

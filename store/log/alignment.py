@@ -20,7 +20,7 @@ from ..format.layout import align_down, align_up
 MOST_LOST_BY_HOLDING = 1 / 12
 
 
-class Tail(NamedTuple):
+class TailChoice(NamedTuple):
     """The choice that a write is faced with.
 
     Attributes:
@@ -36,7 +36,7 @@ class Tail(NamedTuple):
     active: int = 0
 
 
-class Unissued:
+class UnissuedFrames:
     """The frames that are not wholly in a write yet, by where their requests end (lane positions, ascending)."""
 
     def __init__(self) -> None:
@@ -50,17 +50,17 @@ class Unissued:
         """A write up to `high` was planned."""
         self._frames = [ends for ends in self._frames if ends[-1] > high]
 
-    def tail(self, tail: int, issued: int, active: int) -> Tail:
+    def tail(self, tail: int, issued: int, active: int) -> TailChoice:
         """The choice that a write of [issued, tail) is faced with."""
         total = sum(map(len, self._frames))
         whole, earlier = self._up_to(align_down(tail)), self._up_to(issued)
-        return Tail(total - whole, whole - earlier, align_up(tail) - tail, active)
+        return TailChoice(total - whole, whole - earlier, align_up(tail) - tail, active)
 
     def _up_to(self, position: int) -> int:
         return sum([bisect_right(ends, position) for ends in self._frames])
 
 
-def should_pad(policy: Alignment, tail: Tail) -> bool:
+def should_pad(policy: Alignment, tail: TailChoice) -> bool:
     """True to fill the last block, False to hold it back. Asked only where a later write will push the rest out."""
     if tail.empty_bytes == 0:
         return True  # nothing to decide: the write ends on a boundary

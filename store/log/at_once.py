@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ..errors import StoreError, again
+from ..errors import StoreError, copy_of
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.records import RECORDS_TOPIC
 from ..segment.footer_room import share_of_frame
@@ -53,7 +53,7 @@ class AtOnce:
         when the lane was between two segments.
         """
         if self._lane.poison is not None:
-            raise again(self._lane.poison)
+            raise copy_of(self._lane.poison)
 
         def share() -> int:
             of_groups = sum([share_of([group.rows for group in frame]) for frame in _frames(groups)])
@@ -93,7 +93,7 @@ class AtOnce:
             raise
         self.changes = lane.under_way.held()
         if lane.poison is not None:
-            raise again(lane.poison)
+            raise copy_of(lane.poison)
         assert lane.under_way.forced >= self._end, "the write's force covers all of them"
 
     def release(self) -> None:

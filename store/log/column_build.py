@@ -18,7 +18,7 @@ from .request import Group, Request, cost_bytes
 from .room import define, note_records
 from .streams import NOT_DEFINED
 from .trims import count_trims
-from .write import Pending
+from .write import PendingFrame
 
 if TYPE_CHECKING:
     from .lane import Lane
@@ -46,7 +46,7 @@ def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
     _hand_out(requests, offsets)
     lane.unissued.add(last_ends(requests, ends))
     cost = sum(map(cost_bytes, requests))
-    lane.under_way.add_frame(Pending(requests, ends, lane.tail, first_entry, lane.table, cost, None))
+    lane.under_way.add_frame(PendingFrame(requests, ends, lane.tail, first_entry, lane.table, cost, None))
     lane.counters.count(len(ends), note_records(lane, requests))
     lane.counters.payload_bytes += rows.payload_bytes
     return 0

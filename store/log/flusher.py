@@ -16,7 +16,7 @@ from .lane import Lane
 from .queue import Batch, RequestQueue
 from .request import Request, answer_all, cost_bytes
 from .reserve import may_use_reserve
-from .write import Done, Shown, Write
+from .write import VisibleEntries, Write, WriteOutcome
 
 HOLD_S = 0.0005  # how long a held-back tail waits for a batch that pushes it out; then it is padded
 
@@ -27,7 +27,7 @@ class Flusher:
     `start` has threads do it; a simulation takes the same steps one by one: `next_writes`, `perform`, `fail`.
 
     `on_poison` is called with the lane's error when a write or force has failed (`Running.poisoned`). `on_durable` is
-    called with the entries that readers see from now on, as `Shown`, whenever there are some (`Running.arrived`).
+    called with the entries that readers see from now on, `VisibleEntries`, where there are some (`OpenStore.arrived`).
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Flusher:
         queue: RequestQueue,
         threads: int,
         on_poison: Callable[[StoreError], None],
-        on_durable: Callable[[Lane, Sequence[Shown]], None],
+        on_durable: Callable[[Lane, Sequence[VisibleEntries]], None],
     ) -> None:
         self.lane = lane
         self.queue = queue
@@ -143,7 +143,7 @@ class Flusher:
                 self._on_durable(self.lane, done.shown)
         self._heed_poison()
 
-    def tell(self, done: Done) -> None:
+    def tell(self, done: WriteOutcome) -> None:
         """Account for requests that `AtOnce` has answered, and call `on_durable`."""
         self.queue.release(done.cost_bytes, done.requests)
         if done.shown:

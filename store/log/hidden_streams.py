@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.hidden import hidden_parts, is_hidden
-from ..format.records import Low
+from ..format.records import StreamLow
 from .lane import Lane
 from .request import RowGroup, cut
 from .streams import Stream, StreamMap, lane_of
@@ -86,7 +86,7 @@ class HiddenStreams:
 
     def trim(self, stream: Stream, before_offset: int) -> None:
         """Let go of the messages before an offset. Returns when that is durable; raises as `MessageStore.trim` does."""
-        requests = trim_requests(stream.lane.trims, [(stream, Low(before_offset))], self._limit_bytes)
+        requests = trim_requests(stream.lane.trims, [(stream, StreamLow(before_offset))], self._limit_bytes)
         for request in requests:
             request.stream.lane.queue.put(request)
         for request in requests:

@@ -18,7 +18,7 @@ from ..device.background import report
 from ..errors import StorePoisoned
 from .request import Request, answer_all
 from .together import Change
-from .write import Counters, Done, FullSegment, Pending, Shown, Write
+from .write import Counters, FullSegment, PendingFrame, VisibleEntries, Write, WriteOutcome
 
 if TYPE_CHECKING:
     from ..segment.segment import Segment
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NEVER = sys.maxsize
 
 
-class UnderWay:
+class WritesInFlight:
     """The frames and writes of a lane between their planning and their answer.
 
     Frames and writes are added by the lane's builder; any flusher completes.
@@ -53,7 +53,7 @@ class UnderWay:
         self._held_from = NEVER  # a lane position: frames that end past it are held
         self._counters = counters
         self._writes: deque[Write] = deque()
-        self._pending: deque[Pending] = deque()
+        self._pending: deque[PendingFrame] = deque()
         self._completing = threading.Lock()
 
     @property
@@ -70,7 +70,7 @@ class UnderWay:
         """Durable segments came from elsewhere, up to this mark. Nothing is under way."""
         self.forced_mark = self._whole = mark
 
-    def add_frame(self, frame: Pending) -> None:
+    def add_frame(self, frame: PendingFrame) -> None:
         """A frame was built, or a barrier came."""
         self._pending.append(frame)
 
@@ -97,10 +97,10 @@ class UnderWay:
             pending = list(self._pending)
         return [(one.table, "visible", one.first_entry + len(one.ends)) for one in pending if one.ends]
 
-    def release(self, segment: Segment, mark: tuple[int, int]) -> Done:
+    def release(self, segment: Segment, mark: tuple[int, int]) -> WriteOutcome:
         """Show and answer what was held: all of it was forced, and ends in a segment at `mark`."""
         answered: list[Request] = []
-        shown: list[Shown] = []
+        shown: list[VisibleEntries] = []
         try:
             with self._completing:
                 self._held_from = NEVER
@@ -110,15 +110,15 @@ class UnderWay:
         finally:  # whatever has raised: nobody else knows these requests any more
             if answered:
                 answer_all(answered)
-        return Done(len(answered), cost, shown, 0, [])
+        return WriteOutcome(len(answered), cost, shown, 0, [])
 
-    def complete(self, write: Write) -> Done:
+    def complete(self, write: Write) -> WriteOutcome:
         """Account for a write that succeeded; answer what became durable by it, in log order.
 
         Raises OSError if a force failed that waited for this write. What is answered then was durable without it.
         """
         answered: list[Request] = []
-        shown: list[Shown] = []
+        shown: list[VisibleEntries] = []
         cost = writes = 0
         full: list[FullSegment] = []
         try:
@@ -140,7 +140,7 @@ class UnderWay:
         finally:  # whatever has raised: nobody else knows these requests any more
             if answered:
                 answer_all(answered)
-        return Done(len(answered), cost, shown, writes, full)
+        return WriteOutcome(len(answered), cost, shown, writes, full)
 
     def _settle(self, write: Write) -> None:
         """All writes before this one have ended, and are accounted for. `_completing` is held."""
@@ -165,7 +165,7 @@ class UnderWay:
             except Exception as error:  # what is durable is durable, whoever cannot be told
                 report("readers in other processes could not be told of new messages", error)
 
-    def _advance(self, write: Write, answered: list[Request], shown: list[Shown]) -> int:
+    def _advance(self, write: Write, answered: list[Request], shown: list[VisibleEntries]) -> int:
         """Show what is durable now, and note it and its requests; what these cost."""
         self.durable = max(self.durable, write.high)
         cost = self._show_durable(write.segment, answered, shown)
@@ -174,7 +174,7 @@ class UnderWay:
             self.forced = self.durable
         return cost
 
-    def _show_durable(self, segment: Segment, answered: list[Request], shown: list[Shown]) -> int:
+    def _show_durable(self, segment: Segment, answered: list[Request], shown: list[VisibleEntries]) -> int:
         """The frames that are durable and not held; the last of them is in `segment`."""
         cost = 0
         whole_end = -1
@@ -202,7 +202,7 @@ class UnderWay:
             self._whole = (segment.sequence, whole_end - segment.base)
         return cost
 
-    def _show(self, frame: Pending, count: int, shown: list[Shown]) -> None:
+    def _show(self, frame: PendingFrame, count: int, shown: list[VisibleEntries]) -> None:
         end = frame.first_entry + count
         frame.table.visible = end
         shown.append((frame.table, frame.first_entry, end))

@@ -47,16 +47,16 @@ from ..segment.held import HeldMemory
 from ..segment.newest import NewestTimes
 from ..segment.open_table import EntryRows, OpenTable, entry_rows
 from ..segment.segment import Segment
-from .alignment import Unissued, should_pad
+from .alignment import UnissuedFrames, should_pad
 from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
 from .column_build import build_columns, have_columns
-from .in_flight import UnderWay
+from .in_flight import WritesInFlight
 from .offsets import NextOffsets
-from .request import Mark, Request, answer_all
+from .request import NotedBarrier, Request, answer_all
 from .room import define, look_at_footer, note_records, wanted_segment
 from .streams import NOT_DEFINED, Stream
 from .trims import Trims, count_trims
-from .write import Counters, Done, FullSegment, OpenSegment, Pending, View, Write
+from .write import Counters, FullSegment, OpenSegment, PendingFrame, View, Write, WriteOutcome
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
@@ -126,10 +126,10 @@ class Lane:
         self.reserve_segment = next_segment
         self.messages_before = 0  # of the log, before the first segment that this opening begins
         self.commits = CommitNames()  # those that the log has
-        self.marked = (0, 0)  # the mark of the newest frame: what it vouches for (see `UnderWay.forced_mark`)
+        self.marked = (0, 0)  # the mark of the newest frame: what it vouches for (see `WritesInFlight.forced_mark`)
         self._planned: list[Write] = []
-        self.unissued = Unissued()
-        self.under_way = UnderWay(self.counters)
+        self.unissued = UnissuedFrames()
+        self.under_way = WritesInFlight(self.counters)
 
     # -- building -------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Lane:
         self.unissued.add(ends if plain else last_ends(requests, ends))
         cost = payload_bytes + sum([extra.size_bytes for extra in given])
         simple = payload if plain and not given else None
-        self.under_way.add_frame(Pending(requests, ends, self.tail, first_entry, self.table, cost, simple))
+        self.under_way.add_frame(PendingFrame(requests, ends, self.tail, first_entry, self.table, cost, simple))
         records = 0 if plain else note_records(self, requests)
         self.counters.count(len(streams), records)
         self.counters.payload_bytes += payload_bytes
@@ -239,10 +239,10 @@ class Lane:
         if self.segment is None:
             answer_all(requests)  # nothing was ever written: nothing to wait for
             return len(requests)
-        if any(type(request) is Mark for request in requests) and self.wants_mark():
+        if any(type(request) is NotedBarrier for request in requests) and self.wants_mark():
             with contextlib.suppress(StoreFull):  # no room for it: what the others wait for is durable all the same
                 self.build_mark()
-        self.under_way.add_frame(Pending(requests, [], self.tail, self.table.entries, self.table, 0, None))
+        self.under_way.add_frame(PendingFrame(requests, [], self.tail, self.table.entries, self.table, 0, None))
         return 0
 
     # -- segments -------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ class Lane:
 
     # -- completing -----------------------------------------------------------------------------------
 
-    def complete(self, write: Write) -> Done:
+    def complete(self, write: Write) -> WriteOutcome:
         """Account for a write that succeeded; answer what became durable by it, in log order."""
         done = self.under_way.complete(write)
         for segment in done.full:
@@ -381,7 +381,7 @@ class Lane:
         return done
 
     def fail(self, error: BaseException, building: Sequence[Request] = ()) -> list[Request]:
-        """Poison the lane; return the requests that fail by it: see `UnderWay.fail`."""
+        """Poison the lane; return the requests that fail by it: see `WritesInFlight.fail`."""
         return self.under_way.fail(error, building)
 
     @property

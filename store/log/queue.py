@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..device.clock import SYSTEM_CLOCK, Clock
-from ..errors import PublishBufferFull, StoreError, again
+from ..errors import PublishBufferFull, StoreError, copy_of
 from ..format.layout import MAX_FRAME_MESSAGES
 from .listeners import Listeners
 from .request import Request, cost_bytes
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     closing: bool  # the queue is closed, and this batch is its last
 
 
-class Place:
+class LineTurn:
     """A request's place in the line at the cap.
 
     `bell`: the producer's thread sleeps on it; None for a coroutine's request and for a barrier, which are answered.
@@ -88,7 +88,7 @@ class RequestQueue:
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._items: deque[Request] = deque()
-        self._line: OrderedDict[Request, Place] = OrderedDict()  # at the cap; leaving it costs the same at any place
+        self._line: OrderedDict[Request, LineTurn] = OrderedDict()  # at the cap; leaving it costs the same at any place
         self._taken_bytes = 0
         self._more = 0  # queued messages beyond one a request: groups have more, barriers none
         self._under_way = 0
@@ -130,14 +130,14 @@ class RequestQueue:
         return self._line_up(request, cost, wait and request.count > 0)
 
     def _line_up(self, request: Request, cost: int, wait: bool) -> bool:
-        place = Place(None)
+        place = LineTurn(None)
         if wait:
             place.bell = threading.Lock()
             place.bell.acquire()
         try:
             with self._lock:
                 if self._refusal is not None:
-                    raise again(self._refusal)
+                    raise copy_of(self._refusal)
                 if not self._line and (self._has_room(cost) or not request.count):
                     self._accept(request, cost)
                     return True
@@ -153,7 +153,7 @@ class RequestQueue:
     def _has_room(self, cost: int) -> bool:
         return self.used_bytes + cost <= self.cap_bytes or not self.used_bytes
 
-    def _wait_in_line(self, request: Request, place: Place, bell: threading.Lock) -> None:
+    def _wait_in_line(self, request: Request, place: LineTurn, bell: threading.Lock) -> None:
         """Sleep until the request is accepted; raises where it is not."""
         deadline = self._clock.monotonic_s() + self._timeout_ms / 1000
         while True:
@@ -163,11 +163,11 @@ class RequestQueue:
                     break
                 if self._refusal is not None:  # a close was interrupted
                     del self._line[request]
-                    raise again(self._refusal)
+                    raise copy_of(self._refusal)
                 if self._clock.monotonic_s() >= deadline:
                     raise self._take_out(request)
         if place.error is not None:
-            raise again(place.error)
+            raise copy_of(place.error)
 
     def _accept(self, request: Request, cost: int, lined_up: bool = False) -> None:
         # First the builder is woken; it waits for our lock then. An interrupt finds it looking and nothing queued, or

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import StoreFull, again
+from ..errors import StoreFull, copy_of
 from ..segment.open_table import OpenTable
 from .flusher import Flusher
 from .lane import Lane
@@ -48,7 +48,7 @@ def end_segment(flusher: Flusher) -> None:
         flusher.fail(error)
         raise
     if lane.poison is not None:
-        raise again(lane.poison)
+        raise copy_of(lane.poison)
 
 
 def _roll(lane: Lane) -> None:

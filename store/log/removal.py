@@ -18,9 +18,9 @@ from ..device.lane_start import write_start
 from ..format.layout import RETIRED_PREFIX
 from ..format.store_files import LaneStart
 from .lane import Lane
-from .laps import Laps
 from .pace import Pace
 from .retention import held_bytes, size_of
+from .retention_rounds import RetentionRounds
 from .trims import Guard, TrimmedSegments
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Removal:
         self._retired: deque[tuple[Lane, Path, int]] = deque()
         self._retires = True
         self._trimmed = TrimmedSegments()
-        self._laps = Laps()
+        self._laps = RetentionRounds()
         self.recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
         self.guards: list[Guard] = []
         self.allowance: Callable[[], int] = int
@@ -98,7 +98,7 @@ class Removal:
                 return False
             ages = [lane.view.sealed[0].record.newest_ms for lane in left]
             oldest = ages.index(min(ages))
-            wanted = _Excess(self._excess_bytes(), min(ages[:oldest] + ages[oldest + 1 :], default=sys.maxsize))
+            wanted = _OverLimit(self._excess_bytes(), min(ages[:oldest] + ages[oldest + 1 :], default=sys.maxsize))
             if not self._remove_oldest(left[oldest], wanted):
                 del left[oldest]
         return True
@@ -231,7 +231,7 @@ def _retired(segment: Segment) -> Path:
     return segment.path.with_name(RETIRED_PREFIX + segment.path.stem)
 
 
-class _Excess:
+class _OverLimit:
     """Whether retention by bytes wants a lane's segment to go: there is too much, and no other lane's is older."""
 
     def __init__(self, left_bytes: int, others_ms: int) -> None:

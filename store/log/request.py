@@ -3,7 +3,7 @@
 Five kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (submit; see
 `ticket`), `BlockingRequest` (append), `AsyncRequest` (append_async) and two with many messages in one request,
 `RowGroup` (append_batch and its awaited twin) and `ColumnGroup` (append_columns and its twins; see `column_group`).
-`Barrier` and `Mark` carry no message. Records of the store's own are requests too (`trims.TrimRequest`, `AckTicket`).
+`Barrier` and `NotedBarrier` carry no message. Records of the store's own are requests too: `TrimRequest`, `AckTicket`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from ..device.background import report
 from ..device.steps import for_each
-from ..errors import InvalidMessage, StoreError, again
+from ..errors import InvalidMessage, StoreError, copy_of
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from .streams import Stream
 
 SleeperT = TypeVar("SleeperT", bound="Sleeper")
-NOBODY: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message, or are not in use
+NO_STREAM: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message, or are not in use
 
 
 class Request:
@@ -70,14 +70,14 @@ class Request:
         if not self._done:
             self._wait(timeout)
         if self._error is not None:
-            raise again(self._error)
+            raise copy_of(self._error)
         return self.offset
 
     def exception(self, timeout: float | None = None) -> StoreError | None:
         """The error that `result` would raise, or None. Waits as `result` does."""
         if not self._done:
             self._wait(timeout)
-        return None if self._error is None else again(self._error)
+        return None if self._error is None else copy_of(self._error)
 
     def _wait(self, timeout: float | None) -> None:
         patience_s = -1.0 if timeout is None else seconds_of(timeout)
@@ -162,7 +162,7 @@ class BlockingRequest(Request):
 
     def __init__(self) -> None:
         """Of one thread, for all its messages: the thread sets stream, data, size_bytes and extras."""
-        self.stream = NOBODY  # as long as it is not in use
+        self.stream = NO_STREAM  # as long as it is not in use
         self.lock = threading.Lock()
         self.lock.acquire()
         self.chain: list[BlockingRequest] | None = None
@@ -277,10 +277,10 @@ class Barrier(Request):
     count = 0
 
     def __init__(self) -> None:
-        super().__init__(NOBODY, b"", 0)
+        super().__init__(NO_STREAM, b"", 0)
 
 
-class Mark(Barrier):
+class NotedBarrier(Barrier):
     """A barrier that also has the lane note on disk how far it is durable."""
 
     __slots__ = ()
@@ -364,6 +364,6 @@ def _resolve(requests: list[AsyncRequest], error: StoreError | None) -> None:
         if future.done():
             continue  # its task was cancelled
         if error is not None:
-            future.set_exception(again(error))
+            future.set_exception(copy_of(error))
         else:
             future.set_result(request.offset)

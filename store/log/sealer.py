@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..device.clock import Clock
 from ..device.disk import Disk
 from ..errors import StoreFull
-from ..segment.sealing import Behind, StreamNames, let_go, rows_of, seal
+from ..segment.sealing import NewestFooters, StreamNames, let_go, rows_of, seal
 from .lane import Lane
 from .write import FullSegment
 
@@ -19,7 +19,7 @@ REST_S, MOST_REST_S = 0.5, 60.0  # after a sealing that failed
 PRESSED_S = 1.0  # and while somebody waits for it
 
 
-class Failure(NamedTuple):
+class SealFailure(NamedTuple):
     """The newest failure of a lane's sealing, and how long the lane rests after it."""
 
     error: Exception
@@ -45,7 +45,7 @@ class Sealer:
     def __init__(self, disk: Disk, clock: Clock) -> None:
         self._disk = disk
         self._clock = clock
-        self._failures: dict[int, Failure] = {}  # by lane
+        self._failures: dict[int, SealFailure] = {}  # by lane
         self._pressed_s: dict[int, float] = {}  # when a lane's builder was last at it
         self._full: deque[tuple[Lane, FullSegment]] = deque()
         self._sealing = threading.Lock()
@@ -122,7 +122,7 @@ class Sealer:
     def _note_failure(self, lane: int, error: Exception) -> None:
         before = self._failures.get(lane)
         rest_s, times = (REST_S, 1) if before is None else (min(2 * before.rest_s, MOST_REST_S), before.times + 1)
-        self._failures[lane] = Failure(error, self._clock.monotonic_s(), rest_s, times)
+        self._failures[lane] = SealFailure(error, self._clock.monotonic_s(), rest_s, times)
 
     def seal_now(self, lane: Lane, full: FullSegment) -> None:
         """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
@@ -139,7 +139,7 @@ class Sealer:
         lane.replace_open(sealed)
 
 
-def behind(lane: Lane) -> Behind | None:
+def behind(lane: Lane) -> NewestFooters | None:
     """The contents of a lane's newest footers, for the next one; None if it has none, or not the full one."""
     sealed, groups = lane.view.sealed, lane.groups
     fulls, present = groups.look(sealed)
@@ -147,4 +147,4 @@ def behind(lane: Lane) -> Behind | None:
         return None
     records = lane.trims.records.number
     named = (records,) if records >= 0 else ()
-    return Behind(fulls[-1], present, sealed[-1].record.streams, named, is_due=groups.wants_full)
+    return NewestFooters(fulls[-1], present, sealed[-1].record.streams, named, is_due=groups.wants_full)

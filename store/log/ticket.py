@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..device.background import report
-from ..errors import StoreError, again
+from ..errors import StoreError, copy_of
 from .request import Request, call_in_loop
 
 OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
@@ -106,7 +106,7 @@ class SubmitRequest(Request, Ticket):
             if future.done():  # its task was cancelled
                 return
             if self._error is not None:
-                future.set_exception(again(self._error))
+                future.set_exception(copy_of(self._error))
             else:
                 future.set_result(self.offset)
 

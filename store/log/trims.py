@@ -19,8 +19,8 @@ from ..format.records import (
     RECORD_BYTES,
     RECORDS_TOPIC,
     LentTrims,
-    Low,
     Record,
+    StreamLow,
     Trimmed,
     TrimmedColumns,
 )
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 32 << 10  # of records: a part of a lane's reserve, however many queues are trimmed at once
 
-Change = tuple[Stream, Low]
+Change = tuple[Stream, StreamLow]
 Guard = Callable[["Lane", "SealedSegment"], bool]  # may it go? What is needed of it was moved out of it before
 
 
@@ -151,7 +151,7 @@ class _LogTrims:
         """How many there are, or a few more."""
         return len(self._before) + len(self._since)
 
-    def add(self, number: int, low: Low) -> None:
+    def add(self, number: int, low: StreamLow) -> None:
         """Note what a record says."""
         known = self._since[number][0] if number in self._since else self._before.get(number, NOT_TRIMMED)
         self._since[number] = known.joined(low), self._turn
@@ -180,7 +180,7 @@ class _Columns:
         for number, low in trimmed.items():
             self._rows[number] = low
 
-    def add(self, number: int, low: Low) -> None:
+    def add(self, number: int, low: StreamLow) -> None:
         """Note what a record says. One thread at a time."""
         rows = self._rows
         if number >= len(rows):

@@ -69,7 +69,7 @@ class FullSegment(NamedTuple):
 
 
 # Entries of one frame that readers see from now on: the table, the first entry, and the end (the last one plus 1).
-Shown = tuple[OpenTable, int, int]
+VisibleEntries = tuple[OpenTable, int, int]
 
 
 class Counters:
@@ -138,7 +138,7 @@ class Write:
             )
 
 
-class Done(NamedTuple):
+class WriteOutcome(NamedTuple):
     """The outcome of a completed write.
 
     Attributes:
@@ -150,12 +150,12 @@ class Done(NamedTuple):
 
     requests: int
     cost_bytes: int
-    shown: list[Shown]
+    shown: list[VisibleEntries]
     writes: int
     full: list[FullSegment]
 
 
-class Pending(NamedTuple):
+class PendingFrame(NamedTuple):
     """A frame that is not wholly durable. Positions are lane positions.
 
     Attributes:
@@ -172,7 +172,7 @@ class Pending(NamedTuple):
     cost_bytes: int
     payload: int | None
 
-    def split(self, whole: int) -> tuple[Sequence[Request], int, Pending]:
+    def split(self, whole: int) -> tuple[Sequence[Request], int, PendingFrame]:
         """The requests within the first `whole` messages, what they cost, and the frame without them.
 
         A group stays whole: its first messages may be visible before it is answered.
@@ -182,7 +182,7 @@ class Pending(NamedTuple):
         else:
             requests = self.requests[: requests_within(self.requests, whole)]
             messages, cost = sum([request.count for request in requests]), sum(map(cost_bytes, requests))
-        rest = Pending(
+        rest = PendingFrame(
             self.requests[len(requests) :],
             self.ends[messages:],
             self.end,

@@ -75,14 +75,14 @@ def limited_ends(
         lanes = len(waiting) - at
         took = walks[lane].run(ScanLimit(max(1, rows_left // lanes), max(1, bytes_left // lanes)))
         if rows_left <= 0 or bytes_left <= 0:
-            took = _Took(walks[lane].start, 0, 0)
+            took = _WalkEnd(walks[lane].start, 0, 0)
         found[lane] = took.end
         rows_left, bytes_left = rows_left - took.rows, bytes_left - took.size_bytes
     return LimitedEnd(found, limit.rows - rows_left, limit.size_bytes - bytes_left)
 
 
 @dataclass(frozen=True, slots=True)
-class _Took:
+class _WalkEnd:
     """What a walk came to: where it ended, and how much it took."""
 
     end: LogPosition
@@ -130,7 +130,7 @@ class _Walk:
         except StoreCorrupt:  # reading it tells
             return True
 
-    def run(self, limit: ScanLimit) -> _Took:
+    def run(self, limit: ScanLimit) -> _WalkEnd:
         """Where it ends."""
         at, rows, size = self.start, 0, 0
         for source, count in self._look.sources:
@@ -141,9 +141,9 @@ class _Walk:
             rows, size, at = rows + step.rows, size + step.size_bytes, step.end
             if at.entry < entries[1] or rows >= limit.rows or size >= limit.size_bytes:
                 break
-        return _Took(at, rows, size)
+        return _WalkEnd(at, rows, size)
 
-    def _step(self, source: Source, entries: tuple[int, int], left: ScanLimit, *, first: bool) -> _Took:
+    def _step(self, source: Source, entries: tuple[int, int], left: ScanLimit, *, first: bool) -> _WalkEnd:
         """Through one segment. `first`: nothing was taken before, so something has to be."""
         try:
             whole = self._whole(source, entries, left)
@@ -151,7 +151,7 @@ class _Walk:
                 return whole
             entry_numbers, positions, begins, data_end = self._wanted_entries(source, entries)
         except StoreCorrupt:  # reading it tells
-            return _Took(position_of(source, entries[1]), 0, 0)
+            return _WalkEnd(position_of(source, entries[1]), 0, 0)
         total = len(entry_numbers)
         low = int(positions[max(0, int(begins.searchsorted(entries[0], side="right")) - 1)])
         share = total / (entries[1] - entries[0])
@@ -167,9 +167,9 @@ class _Walk:
         rows = int(entry_numbers.searchsorted(end))
         high = int(begins.searchsorted(end))
         stop = int(positions[high]) if high < len(positions) else data_end
-        return _Took(position_of(source, end), rows, int(max(0, stop - low) * share) if rows else 0)
+        return _WalkEnd(position_of(source, end), rows, int(max(0, stop - low) * share) if rows else 0)
 
-    def _whole(self, source: Source, entries: tuple[int, int], left: ScanLimit) -> _Took | None:
+    def _whole(self, source: Source, entries: tuple[int, int], left: ScanLimit) -> _WalkEnd | None:
         """A whole sealed segment, if the limit has room for it; that is told without a look at its messages."""
         if not isinstance(source, SealedSegment) or entries != (0, source.record.entries) or self._wanted.has_times:
             return None
@@ -178,7 +178,7 @@ class _Walk:
         size = (source.record.data_end - DATA_START) * rows // source.record.entries
         if rows > left.rows or size > left.size_bytes:
             return None
-        return _Took(position_of(source, entries[1]), rows, size)
+        return _WalkEnd(position_of(source, entries[1]), rows, size)
 
     def _wanted_entries(self, source: Source, entries: tuple[int, int]) -> tuple[Int64s, Uint32s, Uint32s, int]:
         """The wanted ones of some entries, ascending; each frame's position and first entry; where they end."""

@@ -48,7 +48,7 @@ class KnownFrames:
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class ScanDamage:
     """What is damaged, and where: the parts of a StoreCorrupt."""
 
     what: str
@@ -56,7 +56,7 @@ class Damaged:
     position: int
 
     @classmethod
-    def of(cls, error: StoreCorrupt) -> Damaged:
+    def of(cls, error: StoreCorrupt) -> ScanDamage:
         """Of an error."""
         return cls(error.what, error.file, error.position)
 
@@ -89,8 +89,8 @@ class FrameRange:
     size_bytes: int
     trimmed: Lows | None = None
     known: KnownFrames | None = None
-    damaged: Damaged | None = None
-    rebuilt: Damaged | None = None
+    damaged: ScanDamage | None = None
+    rebuilt: ScanDamage | None = None
 
 
 def frames_of(begins: Integers, entries: tuple[int, int]) -> tuple[int, int]:

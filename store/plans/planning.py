@@ -20,7 +20,7 @@ from ..read.scan import sealed_numbers
 from ..read.wanted import Bounds, Lows, ScanFilter, StreamTable, bounds_of
 from ..segment.open_table import LENGTH, POSITION, OpenTable
 from ..segment.sealed import SealedSegment
-from .plan import UNKNOWN_COUNT, Damaged, FrameRange, KnownFrames, LogPosition, ScanPart, ScanPlan, frames_of
+from .plan import UNKNOWN_COUNT, FrameRange, KnownFrames, LogPosition, ScanDamage, ScanPart, ScanPlan, frames_of
 
 Source = SealedSegment | OpenSegment
 FrameColumns = tuple[Uint32s, Uint32s, Int64s]  # positions, first entries, times
@@ -126,17 +126,17 @@ class LaneLook:
                 yield from self._of_remade(source, index.footer, entries, wanted, bounds, part_bytes)
         except StoreCorrupt as error:
             size = source.record.data_end - DATA_START
-            yield self._range(source, entries, size, damaged=Damaged.of(error))
+            yield self._range(source, entries, size, damaged=ScanDamage.of(error))
 
     def _range(
         self, source: Source, entries: tuple[int, int], size_bytes: int, trimmed: Lows | None = None,
-        known: KnownFrames | None = None, damaged: Damaged | None = None,
+        known: KnownFrames | None = None, damaged: ScanDamage | None = None,
     ) -> FrameRange:  # fmt: skip
         """`trimmed`: the streams that are trimmed into the segment. A range carries no others."""
         segment, lane = source.segment, self._lane
         rebuilt = None
         if known is not None and isinstance(source, SealedSegment):
-            rebuilt = Damaged.of(source.damaged())
+            rebuilt = ScanDamage.of(source.damaged())
         return FrameRange(
             str(lane.folder), lane.index, segment.sequence, self._store_id, entries, size_bytes, trimmed, known,
             damaged, rebuilt,

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ...cache import NO_HIT, Batch, Hit, MessageCache, ReadCache
+from ...cache import NO_HIT, Batch, CachedMessages, MessageCache, ReadCache
 from ..errors import OffsetOutOfRange, StoreError
 from ..format.layout import checksum64
 from ..log.streams import Stream
@@ -62,7 +62,7 @@ class MessageCacheSource(Source):
         kept = dict(zip(hit.offsets, hit.payloads, strict=True))
         return {index: kept[at] for index, at in enumerate(run.offsets) if at in kept}
 
-    def sound(self, stream: Stream, offset: int, limit: int) -> Hit:
+    def sound(self, stream: Stream, offset: int, limit: int) -> CachedMessages:
         """What it has of these messages if their tags say that it is right, without a look at the log."""
         key = self._caches.key(stream.lane, stream.number)
         hit = self._read(key, offset, limit)
@@ -74,10 +74,10 @@ class MessageCacheSource(Source):
         self._count(hit)
         return hit
 
-    def _read(self, key: int, first: int, limit: int) -> Hit:
+    def _read(self, key: int, first: int, limit: int) -> CachedMessages:
         return self._caches.attempt(lambda: self._messages.read(key, first, limit), NO_HIT)
 
-    def _count(self, hit: Hit) -> None:
+    def _count(self, hit: CachedMessages) -> None:
         self._counters.cached_messages += len(hit.offsets)
         self._counters.cached_bytes += sum(map(len, hit.payloads))
 

@@ -15,7 +15,7 @@ from ..format.frame import OptionalColumns, optional_of
 from ..format.layout import HAS_EXTRAS, NO_TIME
 from ..log.streams import Stream
 from ..segment.frame_heads import head_of_table
-from ..segment.held import Item
+from ..segment.held import HeldItem
 from ..segment.open_table import FEW, OpenTable
 from ..segment.run import Run
 from ..segment.segment import Segment
@@ -23,7 +23,7 @@ from ..segment.segment import Segment
 Times = Sequence[int] | npt.NDArray[np.int64]
 
 
-class HeldColumns(Item):
+class HeldColumns(HeldItem):
     """The optional columns of a frame of an open segment."""
 
     __slots__ = ("columns",)

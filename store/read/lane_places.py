@@ -19,7 +19,7 @@ from ..log.write import OpenSegment, View
 from ..segment.copies import KEPT_BYTES
 from ..segment.copies import WINDOW_BYTES as COPY_BYTES
 from ..segment.copies import WINDOW_SHIFT as COPY_SHIFT
-from ..segment.held import HeldMemory, Item
+from ..segment.held import HeldItem, HeldMemory
 from ..segment.open_table import Uint32s
 from ..segment.segment import Segment
 from .long_messages import LongMessages
@@ -54,7 +54,7 @@ class _Fit(NamedTuple):
     newer: tuple[OpenSegment, ...]
 
 
-class LanePlaces(Item):
+class LanePlaces(HeldItem):
     """Where the messages of a lane's newest segments lie: 16 bytes a message and 16 a stream.
 
     It is made of tables that were compared with the log or made with it (`KeptPlaces`, `OpenTable`), and no message

@@ -19,7 +19,7 @@ from ..device.background import Background
 from ..device.clock import Clock
 from ..log.lane import Lane
 from ..log.streams import Stream, StreamMap
-from ..log.write import Shown
+from ..log.write import VisibleEntries
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
@@ -276,7 +276,7 @@ class WaitingReaders:
 
     # -- what the store tells -------------------------------------------------------------------------
 
-    def tell(self, lane: Lane, shown: Sequence[Shown]) -> None:
+    def tell(self, lane: Lane, shown: Sequence[VisibleEntries]) -> None:
         """Readers may see more of a lane now: look at those who wait for a message of these queues.
 
         A flusher does this after each write, so nothing is looked up unless somebody waits.

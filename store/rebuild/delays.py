@@ -22,7 +22,7 @@ from ..delayed.parts import MOST_ENTRY
 from ..device.disk import Disk, OsDisk
 from ..errors import StoreCorrupt
 from ..format.arrays import Indexes, Int64s
-from ..format.delays import Mark, Place
+from ..format.delays import IndexMark, LogPlace
 from ..format.dues import NO_DUES
 from ..format.footer import Footer
 from ..live.files import sealed_in
@@ -102,7 +102,7 @@ def _steps(footer: Footer) -> Iterator[Indexes]:
         low = high
 
 
-def join_index(disk: Disk, topic: str, runs: Sequence[DueRun], places: Sequence[Place], to: Path) -> int:
+def join_index(disk: Disk, topic: str, runs: Sequence[DueRun], places: Sequence[LogPlace], to: Path) -> int:
     """Merge the runs of a topic to the files of its index, in a new folder: how many messages are pending in it.
 
     `places` are those up to which the runs go, one a lane. Raises StoreCorrupt if a run is not what was written.
@@ -111,7 +111,7 @@ def join_index(disk: Disk, topic: str, runs: Sequence[DueRun], places: Sequence[
     files = DiskFiles(disk, to)
     try:
         # No change counts as applied: an opening then repeats each of them, which changes nothing a second time.
-        count = join_trackers(sources, files, Mark(topic, 0, places).pack())
+        count = join_trackers(sources, files, IndexMark(topic, 0, places).pack())
     finally:
         for one in (*sources, files):
             one.close()

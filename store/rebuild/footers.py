@@ -17,7 +17,7 @@ from ..format.footer import Footer
 from ..format.layout import LOST_ENTRY, checksum64, kept_messages
 from ..live.files import PIECE_BYTES, FollowedSegment
 from ..recovery.name_list import NameList
-from ..recovery.placement import Bounds
+from ..recovery.placement import OffsetBounds
 from ..recovery.reindex import ScanColumns, index_columns
 from ..recovery.repair import Repair
 from ..segment.scanner import FrameScanner, PieceReader
@@ -49,7 +49,7 @@ def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> Ma
     finally:
         segment.close()
     refusing = Repair(used, staging, at.lane, allowed=False)
-    data, _ = index_columns(columns, NameList(part.names), Bounds(part.first), refusing, segment.path)
+    data, _ = index_columns(columns, NameList(part.names), OffsetBounds(part.first), refusing, segment.path)
     if columns.next_entry != record.entries or (data.entries == LOST_ENTRY).any():
         raise StoreCorrupt("a frame is damaged or missing", segment.path, record.data_end)
     data.trimmed, data.applied, data.presence = part.trimmed, part.applied, part.presence

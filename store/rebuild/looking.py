@@ -21,7 +21,7 @@ from ..format.records import RECORD_BYTES, RECORD_MAGIC
 from ..live.files import FollowedSegment, log_start, read_shared
 from ..recovery.repair import whole_footer
 from ..segment.files import segment_numbers
-from ..segment.scanner import FrameScanner, Scanned, chunks_of
+from ..segment.scanner import FrameScanner, ScannedFrame, chunks_of
 
 _MAGIC = np.frombuffer(RECORD_MAGIC, "<u4")
 _NONE = np.empty(0, np.int64)
@@ -134,7 +134,7 @@ def _scanned(at: SegmentAt, segment: FollowedSegment, record: SealRecord) -> Seg
     )  # fmt: skip
 
 
-def _records(found: Scanned, kept: int) -> list[tuple[int, bytes]]:
+def _records(found: ScannedFrame, kept: int) -> list[tuple[int, bytes]]:
     """The messages that begin as a record does."""
     frame = found.frame
     lengths = frame.lengths[:kept].astype(np.int64)

@@ -19,7 +19,7 @@ from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.footer import FooterData, Presence, names_in
 from ..format.footer_data import begins_at
-from ..format.records import Low
+from ..format.records import StreamLow
 from ..recovery.lane_streams import LaneStreams, footer_of
 from ..recovery.name_list import Name
 from ..recovery.repair import Repair
@@ -45,7 +45,7 @@ class FooterPart:
     names: tuple[Name, ...]
     first: Int64s
     following: Int64s
-    trimmed: dict[int, Low]
+    trimmed: dict[int, StreamLow]
     applied: bytes
     presence: Presence | None = None
 

@@ -13,13 +13,13 @@ from ..format.footer import FooterData
 from ..format.layout import DATA_START
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
-from .lane_streams import LaneStreams, NamesBehind, footer_of, whole_before
+from .lane_streams import LaneStreams, LaterNames, footer_of, whole_before
 from .neighbours import first_told, look_ahead
-from .placement import ANY, NO_OFFSET, Bounds
+from .placement import ANY, NO_OFFSET, OffsetBounds
 from .reindex import ScanColumns, index_by_footer, index_columns, leave_out, lost_count
 from .repair import Repair
 from .segment_scan import SegmentScan
-from .tally import Tally
+from .tally import MessageTally
 from .used_file import UsedFile
 
 _NOTHING = np.zeros(0, np.int64)
@@ -32,7 +32,7 @@ class LaneIndex:
     """
 
     def __init__(
-        self, disk: Disk, folder: Path, files: LaneFiles, streams: LaneStreams, tally: Tally, repair: Repair
+        self, disk: Disk, folder: Path, files: LaneFiles, streams: LaneStreams, tally: MessageTally, repair: Repair
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -42,7 +42,7 @@ class LaneIndex:
         self._repair = repair
 
     def of_scan(
-        self, scan: SegmentScan, segment: Segment, file: UsedFile, behind: NamesBehind | None,
+        self, scan: SegmentScan, segment: Segment, file: UsedFile, behind: LaterNames | None,
         later: Sequence[UsedFile], *, is_oldest: bool,
     ) -> FooterData:  # fmt: skip
         """The footer of a scanned segment: its own once more, if it was found, else one made of the frames.
@@ -98,7 +98,7 @@ class LaneIndex:
         known = numbers < len(ends)
         return bool((following.first[known] > ends[numbers[known]]).any())
 
-    def _bounds(self, later: Sequence[UsedFile], scan: SegmentScan | None = None) -> Bounds:
+    def _bounds(self, later: Sequence[UsedFile], scan: SegmentScan | None = None) -> OffsetBounds:
         """What is known of the offsets of the segment at hand, beside what its frames say.
 
         `scan` has its frames; None for an empty one.
@@ -107,7 +107,7 @@ class LaneIndex:
         ahead = look_ahead(self._disk, self._folder, later) if self._repair.allowed else None
         if ahead is not None and ahead.footer is not None:
             streams.take_over(ahead.footer)
-        bounds = Bounds(np.array(streams.next_offsets, np.int64), ANY if unplaced is None else unplaced)
+        bounds = OffsetBounds(np.array(streams.next_offsets, np.int64), ANY if unplaced is None else unplaced)
         end = scan.end_entry if scan is not None else 0
         if ahead is not None:
             bounds.lows = ahead.lows
@@ -122,7 +122,7 @@ class LaneIndex:
         return bounds
 
     def _index(
-        self, columns: ScanColumns, segment: Segment, bounds: Bounds, *, is_exact: bool, is_last: bool = False
+        self, columns: ScanColumns, segment: Segment, bounds: OffsetBounds, *, is_exact: bool, is_last: bool = False
     ) -> FooterData:
         """The footer of scanned columns; the streams go on behind it.
 

@@ -39,12 +39,12 @@ from ..segment.sealing import write_footer
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
 from .lane_index import LaneIndex
-from .lane_streams import LaneStreams, NamesBehind, whole_before
+from .lane_streams import LaneStreams, LaterNames, whole_before
 from .recovered_lane import RecoveredLane
 from .reindex import lost_count, open_table
 from .repair import Repair, is_healthy, whole_footer
 from .segment_scan import SegmentScan, write_anew
-from .tally import Tally
+from .tally import MessageTally
 from .used_file import UsedFile
 
 
@@ -62,7 +62,7 @@ class LaneRecovery:
         self._streams = LaneStreams(lane, self._repair)
         self._passed: list[SealedSegment] = []  # the newest full footer and those behind it, while not loaded
         self._present: Present | None = None  # behind the newest full footer, if it is known
-        self._tally = Tally(self._repair)
+        self._tally = MessageTally(self._repair)
         self._index = LaneIndex(disk, folder, self._files, self._streams, self._tally, self._repair)
         self._opened: list[Segment] = []
         self.found = RecoveredLane()
@@ -288,7 +288,7 @@ class LaneRecovery:
         before, behind = None, None
         if self._repair.allowed:
             before = whole_footer(segment, file.record)
-            behind = NamesBehind(self._disk, self._folder, [file, *later])
+            behind = LaterNames(self._disk, self._folder, [file, *later])
         self._load_before(before, [file, *later])
         noted = len(self._repair.losses)
         scan, scanner = self._scan(segment, file, later, before, behind)
@@ -329,7 +329,7 @@ class LaneRecovery:
 
     def _scan(
         self, segment: Segment, file: UsedFile, later: Sequence[UsedFile],
-        before: FooterData | None, behind: NamesBehind | None,
+        before: FooterData | None, behind: LaterNames | None,
     ) -> tuple[SegmentScan, FrameScanner]:  # fmt: skip
         """Scan a segment's frames to the end of the log or of the segment."""
         end = self._log_end(segment, file)

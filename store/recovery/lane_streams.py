@@ -14,13 +14,13 @@ import numpy as np
 
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
-from ..format.applied import Applied, AppliedRecord, add_applied, pack_applied, unpack_applied
+from ..format.applied import AppliedCommit, AppliedRecord, add_applied, pack_applied, unpack_applied
 from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer, FooterData, names_in
 from ..format.frame import Frame
 from ..format.layout import DATA_START, GONE_TOPIC
-from ..format.records import RECORDS_TOPIC, Low, Record, add_low, add_trimmed
-from ..segment.scanner import Scanned, frames_in, records_in
+from ..format.records import RECORDS_TOPIC, Record, StreamLow, add_low, add_trimmed
+from ..segment.scanner import ScannedFrame, frames_in, records_in
 from ..segment.segment import Segment
 from .name_list import Name, NameList
 from .placement import NO_OFFSET
@@ -47,10 +47,10 @@ class LaneStreams:
         self._repair = repair
         self.names = NameList()
         self.next_offsets: list[int] = []
-        self.trimmed: dict[int, Low] = {}
-        self.settled: dict[int, Low] = {}
+        self.trimmed: dict[int, StreamLow] = {}
+        self.settled: dict[int, StreamLow] = {}
         # Of the two at least one has all commits so far; None: it does not. Most openings need no single one.
-        self._commits: dict[tuple[str, bool], Applied] | None = {}
+        self._commits: dict[tuple[str, bool], AppliedCommit] | None = {}
         self._packed: bytes | None = b""
         self.records: int | None = None
         self.unnamed = self.told = self.new_from = 0
@@ -144,7 +144,7 @@ class LaneStreams:
         """Are all streams known, by their names?"""
         return self.is_complete and not self.unnamed and len(self.names) >= self.told
 
-    def learn(self, frame: Frame, behind: NamesBehind | None, path: Path) -> None:
+    def learn(self, frame: Frame, behind: LaterNames | None, path: Path) -> None:
         """Note the streams that a frame names. Raises StoreCorrupt."""
         for number, topic, queue_id in frame.definitions():
             self.know(number, behind, path)
@@ -159,7 +159,7 @@ class LaneStreams:
         if name[0] == RECORDS_TOPIC:
             self.records = number
 
-    def know(self, count: int, behind: NamesBehind | None, path: Path) -> None:
+    def know(self, count: int, behind: LaterNames | None, path: Path) -> None:
         """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`.
 
         Raises StoreCorrupt if so many cannot be.
@@ -200,7 +200,7 @@ class LaneStreams:
     def _begin(self, number: int) -> int:
         return 0 if number >= self.new_from else NO_OFFSET
 
-    def note_records(self, found: Scanned, good: Bools, behind: NamesBehind | None, path: Path) -> None:
+    def note_records(self, found: ScannedFrame, good: Bools, behind: LaterNames | None, path: Path) -> None:
         """Note what the records in a frame say, of the `good` ones of its first messages. Raises StoreCorrupt.
 
         In a repair a record may be all that is left of its stream. The stream is known then: its number is not given to
@@ -227,7 +227,7 @@ class LaneStreams:
         add_low(self.trimmed, record.number, record.effect)
         return True
 
-    def trimmed_at(self, next_offsets: Int64s) -> dict[int, Low]:
+    def trimmed_at(self, next_offsets: Int64s) -> dict[int, StreamLow]:
         """The trimmed streams, from here on, where the streams go on like this.
 
         A low lies behind its stream's end only after a loss: offsets may repeat then, and new messages are not trimmed.
@@ -242,7 +242,7 @@ class LaneStreams:
         elif more != self._packed:
             self._add_commits(unpack_applied(more).values())
 
-    def _add_commits(self, entries: Iterable[Applied]) -> None:
+    def _add_commits(self, entries: Iterable[AppliedCommit]) -> None:
         if self._commits is None:
             self._commits = unpack_applied(self._packed or b"")
         add_applied(self._commits, entries)
@@ -255,7 +255,7 @@ class LaneStreams:
         self.next_offsets.append(next_offset)
 
 
-class NamesBehind:
+class LaterNames:
     """Names by the first of some segments that know them, of its whole footer or else of its frames.
 
     A footer counts, and may be the only one to name, the streams that came while it was made: their first frames are in

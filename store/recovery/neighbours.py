@@ -18,7 +18,7 @@ from .placement import NO_OFFSET, WINDOW
 from .used_file import UsedFile
 
 
-class Ahead(NamedTuple):
+class LaterFacts(NamedTuple):
     """Facts about a segment's end from later segments.
 
     footer: the first whole one of them, as a full one if that can be told; None if there is none.
@@ -66,7 +66,7 @@ class _MessagesAhead:
         return ends
 
 
-def look_ahead(disk: Disk, folder: Path, later: Sequence[UsedFile]) -> Ahead:
+def look_ahead(disk: Disk, folder: Path, later: Sequence[UsedFile]) -> LaterFacts:
     """Look at the segments behind one, up to the first that has a whole footer."""
     found = _MessagesAhead()
     for index, file in enumerate(later):
@@ -76,11 +76,11 @@ def look_ahead(disk: Disk, folder: Path, later: Sequence[UsedFile]) -> Ahead:
             messages = before - int(found.counts.sum()) if before != UNKNOWN else UNKNOWN
             whole = footer if footer.stream is None else whole_before(disk, folder, list(islice(later, index, None)))
             if whole is not None:
-                return Ahead(whole, found.ends_before(whole.first), found.lows, messages, index == 0)
+                return LaterFacts(whole, found.ends_before(whole.first), found.lows, messages, index == 0)
             first = first_told(disk, folder, list(islice(later, index, None)))
-            return Ahead(footer, found.ends_before(first), found.lows, messages, index == 0, is_partial=True)
+            return LaterFacts(footer, found.ends_before(first), found.lows, messages, index == 0, is_partial=True)
         _add_messages(disk, file, found)
-    return Ahead(None, None, found.lows)
+    return LaterFacts(None, None, found.lows)
 
 
 def first_told(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> Int64s:

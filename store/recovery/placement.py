@@ -20,7 +20,7 @@ WINDOW = 1 << 16
 
 
 @dataclass
-class Bounds:
+class OffsetBounds:
     """The known bounds of a segment's offsets, beside their low bits.
 
     first (streams,): where each stream goes on from, or NO_OFFSET.
@@ -40,7 +40,7 @@ class Bounds:
     lows: Int64s | None = None
     is_partial: bool = False
 
-    def share(self, segments: int) -> Bounds:
+    def share(self, segments: int) -> OffsetBounds:
         """Those of the first of so many empty segments, each of which leaves out its share of what is lost."""
         if self.ends is None or not self.is_exact or segments == 1:
             return self
@@ -51,7 +51,7 @@ class Bounds:
 
 
 @dataclass
-class Placed:
+class PlacedMessages:
     """Where each stream begins, how many offsets it has here, and the place of each message among these, from 0."""
 
     first: Int64s
@@ -63,7 +63,7 @@ class Placed:
 class _Rows:
     """The messages of those streams that have any, by stream and in log order."""
 
-    def __init__(self, lows: Uint16s, missing: Int64s, start: Int64s, bounds: Bounds) -> None:
+    def __init__(self, lows: Uint16s, missing: Int64s, start: Int64s, bounds: OffsetBounds) -> None:
         self.streams = np.flatnonzero(np.diff(start))
         self.heads, self.tails = start[self.streams], start[self.streams + 1] - 1
         self.lows = lows.astype(np.int64)
@@ -92,7 +92,7 @@ def _of_each(some: Int64s | None, streams: int) -> Int64s:
     return values
 
 
-def place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: Bounds) -> Placed:
+def place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: OffsetBounds) -> PlacedMessages:
     """Place a segment's messages. Where the bounds contradict each other the low bits decide, and nothing is sure.
 
     Args:
@@ -124,7 +124,7 @@ def place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: Bounds) -> Plac
         counts = np.maximum(counts, rows.ends - first)
     inner = (1 + rows.jumps).cumsum() - 1
     base = inner[rows.heads] - rows.jumps[rows.heads]
-    return Placed(first, counts, inner - base.repeat(np.diff(start)[rows.streams]), bool(sure))
+    return PlacedMessages(first, counts, inner - base.repeat(np.diff(start)[rows.streams]), bool(sure))
 
 
 def _fit(rows: _Rows, ends: Int64s) -> bool:

@@ -20,9 +20,9 @@ from ..format.footer import FooterData, by_stream
 from ..format.frame import Frame
 from ..format.layout import DATA_START, LOST_ENTRY, WIDE_NUMBERS
 from ..segment.open_table import OpenTable, entry_rows
-from ..segment.postings import Row, Rows
+from ..segment.postings import OpenRows, Row
 from .name_list import NameList
-from .placement import NO_OFFSET, Bounds, Placed, place
+from .placement import NO_OFFSET, OffsetBounds, PlacedMessages, place
 from .repair import Repair
 
 MOST_LEFT_OUT = 1 << 24  # offsets of a segment whose queues are not known: they cost four bytes each in its footer
@@ -95,7 +95,7 @@ class ScanColumns:
 
 
 def index_columns(
-    columns: ScanColumns, names: NameList, bounds: Bounds, repair: Repair, path: Path
+    columns: ScanColumns, names: NameList, bounds: OffsetBounds, repair: Repair, path: Path
 ) -> tuple[FooterData, bool]:
     """Sort a scan's messages by stream; the footer of the segment, and whether all of its offsets are sure.
 
@@ -155,19 +155,19 @@ def _frame_columns(frames: list[Frame]) -> _FrameColumns:
     }
 
 
-def _place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: Bounds) -> Placed:
+def _place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: OffsetBounds) -> PlacedMessages:
     """Place a segment's messages. Ends that leave out more than a footer can say are not kept to."""
     placed = place(lows, missing, start, bounds)
     if placed.counts.sum() <= MOST_ENTRIES:
         return placed
-    placed = place(lows, missing, start, Bounds(bounds.first, lows=bounds.lows))
+    placed = place(lows, missing, start, OffsetBounds(bounds.first, lows=bounds.lows))
     counts = np.diff(start)
     if placed.counts.sum() > MOST_ENTRIES:
         placed = replace(placed, counts=counts, places=np.arange(len(lows)) - start[:-1].repeat(counts))
     return replace(placed, is_sure=False)
 
 
-def _spread(entries: Uint32s, start: Int64s, placed: Placed) -> tuple[Uint32s, Int64s]:
+def _spread(entries: Uint32s, start: Int64s, placed: PlacedMessages) -> tuple[Uint32s, Int64s]:
     """Put entries into their places, and LOST_ENTRY into the others; they, and where each stream's begin."""
     begins = np.zeros(len(start), np.int64)
     placed.counts.cumsum(out=begins[1:])
@@ -230,7 +230,7 @@ def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
         entries.frombytes(part.tobytes())
         given[number] = (int(data.first[number]), entries)
     count = sum(len(frame.lengths) for frame in frames)
-    table = OpenTable(rows=Rows(data.next_offsets, given, count))
+    table = OpenTable(rows=OpenRows(data.next_offsets, given, count))
     for frame in frames:
         header = frame.header
         lengths, checksums = array("I", frame.lengths.tolist()), array("I", frame.checksums.tolist())

@@ -18,10 +18,10 @@ from ..format.footer import FooterData
 from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
 from ..segment.checksums import good_messages
 from ..segment.evidence import is_end, mark_of
-from ..segment.scanner import FrameScanner, Scanned
+from ..segment.scanner import FrameScanner, ScannedFrame
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
-from .lane_streams import LaneStreams, NamesBehind
+from .lane_streams import LaneStreams, LaterNames
 from .reindex import ScanColumns
 from .repair import Repair, footer_behind
 from .used_file import UsedFile
@@ -63,7 +63,7 @@ class SegmentScan:
         self.footer = footer
         self._before = messages_before
 
-    def run(self, streams: LaneStreams, behind: NamesBehind | None) -> None:
+    def run(self, streams: LaneStreams, behind: LaterNames | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
         going, self._streams, self._behind = True, streams, behind
         while going:
@@ -106,7 +106,7 @@ class SegmentScan:
         """Does a frame in a file without a header say that the log was durable beyond this place?"""
         return self._files.mark > (self._file.sequence, position)
 
-    def _take(self, found: Scanned) -> bool:
+    def _take(self, found: ScannedFrame) -> bool:
         """Take a frame on the chain. False if the log ends in it; a repair keeps its good messages: True."""
         frame, header, record = found.frame, found.frame.header, self._file.record
         kept = kept_messages(record, header)
@@ -192,7 +192,7 @@ class SegmentScan:
         self._streams.is_complete = False
         self.has_gaps = self.end_is_lost = True
 
-    def _add(self, found: Scanned, count: int, good: Bools | None = None) -> None:
+    def _add(self, found: ScannedFrame, count: int, good: Bools | None = None) -> None:
         header = found.frame.header
         if header.first_entry != self.columns.next_entry:
             raise StoreCorrupt("a frame's entry number is wrong", self._file.path, header.position)

@@ -14,7 +14,7 @@ from ..format.layout import UNKNOWN
 from .repair import Loss, Repair
 
 
-class Tally:
+class MessageTally:
     """The messages of a lane's log up to the place that recovery has reached.
 
     Invariants:

@@ -6,7 +6,7 @@ copy. So a window of which message after message is read is kept, as part of the
 
 from __future__ import annotations
 
-from .held import ITEM_BYTES, HeldMemory, Item
+from .held import ITEM_BYTES, HeldItem, HeldMemory
 
 WINDOW_SHIFT = 18  # 256 KiB
 WINDOW_BYTES = 1 << WINDOW_SHIFT
@@ -15,7 +15,7 @@ TOUCHES = 8  # messages that were read from a window before it is kept: a copy o
 PART = 4  # of the memory for segments, for the windows of all of them: more would drive out too much else
 
 
-class Window(Item):
+class Window(HeldItem):
     """The bytes of a window and KEPT_BYTES of the file in all, as far as the file had them."""
 
     __slots__ = ("__weakref__", "data")

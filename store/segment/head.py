@@ -8,14 +8,14 @@ import numpy as np
 
 from ..format.frame import Frame
 from ..format.layout import HAS_EXTRAS
-from .held import Item
+from .held import HeldItem
 
 ROW_COLUMNS = ("stream number", "low bits of the offset", "position in the segment", "length", "checksum")
 ROW = struct.Struct(f"<{len(ROW_COLUMNS)}I")
 ROW_BYTES = ROW.size
 
 
-class Head(Item):
+class Head(HeldItem):
     """The columns of a frame as a reader wants them: `ROW.unpack_from(rows, at * ROW.size)` is all of a message."""
 
     __slots__ = ("end_entry", "extras", "first_entry", "flags", "index", "rows", "time_ms")

@@ -17,7 +17,7 @@ PLACE_BYTES = 256  # of an owner's dict, an item: more than a dict takes that ha
 HOME_BYTES = 1024  # of an owner's dict: not worth to be given back
 
 
-class Item:
+class HeldItem:
     """Something that is held, and can be made again from the files.
 
     Attributes:
@@ -35,10 +35,10 @@ class Item:
         self.number = 0
 
 
-Kind = TypeVar("Kind", bound=Item)
+Kind = TypeVar("Kind", bound=HeldItem)
 
 
-class Held(Generic[Kind]):
+class HeldItems(Generic[Kind]):
     """Items within a number of bytes, each in a dict of its owner. Any number of threads may use it.
 
     Looking one up takes no lock: `home.get(number)`, and then `used = True`. The oldest item goes first; one that was
@@ -130,8 +130,8 @@ class HeldMemory:
 
     def __init__(self, limit_bytes: int = HELD_BYTES) -> None:
         self.limit_bytes = limit_bytes
-        self.frames: Held[Any] = Held(limit_bytes)  # each owner has one kind
-        self.footers: Held[Any] = Held(limit_bytes // 2)
+        self.frames: HeldItems[Any] = HeldItems(limit_bytes)  # each owner has one kind
+        self.footers: HeldItems[Any] = HeldItems(limit_bytes // 2)
         self.places: dict[int, Any] = {}
         self.remade_footers = 0
         self._windows: list[weakref.ref[Any]] = []  # the oldest first; some may not be held any more
@@ -147,7 +147,7 @@ class HeldMemory:
         """How many bytes of a footer may be held. None is driven out for it: what is not held is read from the file."""
         return max(0, self.footers.limit_bytes - self.footers.used_bytes)
 
-    def keep_places(self, lane: int, item: Item) -> None:
+    def keep_places(self, lane: int, item: HeldItem) -> None:
         """Hold the table of a lane's places, in place of the one that there is."""
         self.frames.drop(self.places, lane)
         self.frames.keep(self.places, lane, item)
@@ -179,7 +179,7 @@ class HeldMemory:
             used_bytes -= oldest.size_bytes
             return used_bytes + size_bytes <= most_bytes
 
-    def keep_window(self, home: dict[int, Any], number: int, window: Item) -> None:
+    def keep_window(self, home: dict[int, Any], number: int, window: HeldItem) -> None:
         """Hold a window in place of what is held of it."""
         with self._windows_lock:
             self._windows.append(weakref.ref(window))

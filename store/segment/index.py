@@ -21,13 +21,13 @@ from ..format.footer import (
     Footer,
 )
 from .head import Head
-from .held import Item
+from .held import HeldItem
 from .segment import Segment
 
 WRONG_MESSAGE = "the footer points to a wrong message"
 
 
-class Index(Item):
+class Index(HeldItem):
     """A footer and the columns that every look-up wants, held within the memory for sealed segments.
 
     Attributes:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ..format.footer import FooterData
 from ..format.layout import LOST_ENTRY
 from .head import ROW_COLUMNS, Head
-from .held import Item
+from .held import HeldItem
 from .index import Index
 from .open_table import OpenTable, Uint32s
 
@@ -17,7 +17,7 @@ ENTRY_BYTES, STREAM_BYTES = 16, 12
 KEPT_PART = 4  # of the memory for sealed segments: a larger table would drive out too much else
 
 
-class KeptPlaces(Item):
+class KeptPlaces(HeldItem):
     """Where the messages of a segment lie: 16 bytes a message and 12 a stream, part of the memory for sealed segments.
 
     It is made in memory by the lane and the sealing, or of the heads of all frames, which were compared with the footer

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..format.arrays import Uint32s
 from ..format.dues import NO_DUES
 from ..format.layout import WIDE_NUMBERS
-from .postings import Row, Rows
+from .postings import OpenRows, Row
 
 GROWTH = 4
 MOST_ROOM = 4 << 20  # entries
@@ -50,12 +50,12 @@ class OpenTable:
         * `visible` only grows, after the force that made those entries durable: by then their columns are in place.
     """
 
-    def __init__(self, firsts: npt.ArrayLike = (), rows: Rows | None = None) -> None:
+    def __init__(self, firsts: npt.ArrayLike = (), rows: OpenRows | None = None) -> None:
         """`firsts` (streams,): the offset of each stream's first message here, if it gets one; 0 for later streams.
 
         `rows`: those of a segment in which appending goes on after an opening.
         """
-        self.rows = Rows(np.asarray(firsts, np.int64)) if rows is None else rows
+        self.rows = OpenRows(np.asarray(firsts, np.int64)) if rows is None else rows
         self.held: dict[int, Any] = {}  # what readers hold of its frames
         self.entries = 0
         self.visible = 0

@@ -23,7 +23,7 @@ Row = tuple[int, "array[int]"]
 Numbers = npt.NDArray[np.unsignedinteger]
 
 
-class Source(Protocol):
+class EntryNumbers(Protocol):
     """The source of rows: the stream numbers of entries in log order. `OpenTable` is it."""
 
     def only_stream(self, begin: int) -> int | None:
@@ -36,7 +36,7 @@ class Source(Protocol):
         """Those of begin .. end - 1, as an array."""
 
 
-class Rows:
+class OpenRows:
     """The rows of an open table. Readers add new entries before they look, one reader at a time; appends never do.
 
     Invariants:
@@ -56,7 +56,7 @@ class Rows:
         self._indexing = threading.Lock()
         self._halfway = False  # an interrupt came in the middle
 
-    def index(self, visible: int, source: Source) -> None:
+    def index(self, visible: int, source: EntryNumbers) -> None:
         """Bring in the entries up to `visible`."""
         with self._indexing:
             if self._halfway:

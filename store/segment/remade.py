@@ -58,7 +58,7 @@ class _Frames:
         return (np.arange(int(counts.sum())) + (firsts - begins).repeat(counts)).astype(np.uint32)
 
 
-class Remade:
+class FooterRemaker:
     """Makes the footer of one sealed segment again.
 
     `begins` and `ends` (streams,): the offset of each stream before the segment and behind it; None if unknown. They

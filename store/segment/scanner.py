@@ -224,7 +224,7 @@ def chunks_of(file: LogFile, end: int | None = None, buffers: ChunkBuffers | Non
         file.close()
 
 
-class Scanned(NamedTuple):
+class ScannedFrame(NamedTuple):
     """A frame as found by a scan. `whole` messages, from the first, have their right bytes."""
 
     frame: Frame
@@ -259,13 +259,13 @@ class FrameScanner:
             scanner.chain = first.header.chain
         return scanner
 
-    def next(self) -> Scanned | None:
+    def next(self) -> ScannedFrame | None:
         """The next frame, its messages' checksums compared; None if no frame follows on the chain."""
         frame = self.next_frame()
         if frame is None:
             return None
         payload = self.reader.view(frame.payload_start, frame.header.payload_bytes)
-        return Scanned(frame, payload, whole_messages(frame, payload))
+        return ScannedFrame(frame, payload, whole_messages(frame, payload))
 
     def next_frame(self) -> Frame | None:
         """The next frame by its head alone; None if no frame follows on the chain."""

@@ -21,7 +21,7 @@ from .held import HeldMemory
 from .index import WRONG_MESSAGE, FooterSource, Index, WrongFooter, row_of
 from .kept import KEPT_PART, KeptPlaces, full_frames, joined_heads, places_size
 from .open_table import Places, Uint32s
-from .remade import Remade, neighbours
+from .remade import FooterRemaker, neighbours
 from .run import Run
 from .segment import Segment
 from .windows import SPARSE_BYTES
@@ -128,7 +128,7 @@ class SealedSegment:
         lane = self._lane
         if lane is None or self._is_lost:
             raise self.damaged()
-        footer = Remade(self.segment, self.record).footer(lane.streams, *neighbours(lane, self))
+        footer = FooterRemaker(self.segment, self.record).footer(lane.streams, *neighbours(lane, self))
         if footer is None:
             self._is_lost = True
             raise self.damaged()

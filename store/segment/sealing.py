@@ -110,7 +110,7 @@ class FooterNames:
         return names_of([self._streams[one] if one < known else self._fresh[one - known] for one in rows.tolist()])
 
 
-class Behind(NamedTuple):
+class NewestFooters(NamedTuple):
     """The contents of a lane's newest footers, for the next one.
 
     Attributes:
@@ -147,23 +147,26 @@ class Behind(NamedTuple):
         return rows
 
 
-def behind_footer(
-    before: Behind | None, sequence: int, there: Numbers, count: int, named: tuple[int, ...], *, is_full: bool
-) -> Behind:
+def with_footer(
+    before: NewestFooters | None, sequence: int, there: Numbers, count: int, named: tuple[int, ...], *, is_full: bool
+) -> NewestFooters:
     """The newest footers, with one more: `there` are the streams with messages in it, of `count`."""
     if before is None or is_full:
-        return Behind(sequence, Present.since(sequence), count, named)
+        return NewestFooters(sequence, Present.since(sequence), count, named)
     return before._replace(present=before.present.behind(sequence, there), streams=count, named=named)
 
 
-class Ended(NamedTuple):
+class FooterEnd(NamedTuple):
     """The part of the footer before that the next one needs: where each stream goes on."""
 
     next_offsets: npt.NDArray[np.int64]
 
 
 def make_footer(
-    table: OpenTable, names: StreamNames, before: FooterData | Footer | Ended | None, trimmed: Trimmed = NOTHING_TRIMMED
+    table: OpenTable,
+    names: StreamNames,
+    before: FooterData | Footer | FooterEnd | None,
+    trimmed: Trimmed = NOTHING_TRIMMED,
 ) -> FooterData:
     """The footer of a segment.
 
@@ -196,7 +199,11 @@ def make_footer(
 
 
 def small_footer(
-    full: FullSegment, streams: Sequence[Stream], behind: Behind, there: npt.NDArray[np.unsignedinteger], count: int
+    full: FullSegment,
+    streams: Sequence[Stream],
+    behind: NewestFooters,
+    there: npt.NDArray[np.unsignedinteger],
+    count: int,
 ) -> FooterData | None:
     """A footer of the streams in the segment alone, and of those that no footer names yet; None: a full one is due."""
     rows = behind.small_rows(full.segment.sequence, there, count, full.trimmed)
@@ -227,7 +234,7 @@ def seal(
     full: FullSegment,
     streams: Sequence[Stream],
     names: StreamNames,
-    behind: Behind | None = None,
+    behind: NewestFooters | None = None,
 ) -> SealedSegment:
     """Write the footer, force it, then the seal record. The segment's frames must be forced already.
 
@@ -240,7 +247,7 @@ def seal(
     data = None if behind is None else small_footer(full, streams, behind, there, count)
     if data is None:
         names.add(streams, _pause)
-        data = make_footer(full.table, names, Ended(full.table.first_offsets()), full.trimmed.whole())
+        data = make_footer(full.table, names, FooterEnd(full.table.first_offsets()), full.trimmed.whole())
         count = len(data.first)
         if behind is not None:
             data.presence = behind.present.columns(count, full.segment.sequence)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
 from ..log.together import Change, set_together
-from .parts import Part
+from .parts import LanePart
 
 
 def attach_together(
-    parts: Sequence[Part], shown: Callable[[], Change], telling: Callable[[], AbstractContextManager[object]]
+    parts: Sequence[LanePart], shown: Callable[[], Change], telling: Callable[[], AbstractContextManager[object]]
 ) -> None:
     """Take the steps of all parts.
 
@@ -51,7 +51,7 @@ def attach_together(
             raise
 
 
-def _show(parts: Sequence[Part], shown: Callable[[], Change]) -> None:
+def _show(parts: Sequence[LanePart], shown: Callable[[], Change]) -> None:
     with ExitStack() as viewing:
         for part in parts:
             viewing.enter_context(part.flusher.lane.viewing)

@@ -12,18 +12,18 @@ from ..device.clock import Clock
 from ..device.disk import Disk
 from ..errors import ReplayDiffers, StoreClosed, StoreCorrupt, StoreError
 from ..format.applied import HISTORY, IN_PART, NO_BATCH, batches_of
-from ..format.shard import MANIFEST_SUFFIX, QUESTION, Before, Manifest, Shard
+from ..format.shard import MANIFEST_SUFFIX, QUESTION, CommitBefore, Manifest, Shard
 from ..log.flusher import Flusher
 from ..log.streams import FindOrMake
 from ..log.together import Change
 from ..log.upkeep import Upkeep
 from .attach_together import attach_together
 from .lane_attach import LaneAttach, key_of
-from .parts import Part
+from .parts import LanePart
 from .question import answer_question
 from .staging import (
-    Pending,
-    Staged,
+    PendingManifest,
+    StagedShard,
     damaged_manifests,
     incoming_of,
     is_refused,
@@ -42,7 +42,7 @@ SWEEP_EVERY_S = 600.0
 SWEEP_OLDER_S = 24 * 3600.0
 
 
-class GivenUp(NamedTuple):
+class AbandonedCommit(NamedTuple):
     """A commit that a repair has set aside: its manifest, where that is now, and how many messages are lost.
 
     `messages` is None where the manifest itself is damaged, `copy` where it is missing.
@@ -56,7 +56,7 @@ class GivenUp(NamedTuple):
 class ManifestMissing(StoreCorrupt):
     """A manifest names one before it that is neither there nor applied."""
 
-    def __init__(self, folder: Path, before: Before) -> None:
+    def __init__(self, folder: Path, before: CommitBefore) -> None:
         self.manifest = folder / before.file
         self.messages = before.rows
         super().__init__(f"the manifest of {before.shown} is missing", self.manifest, 0)
@@ -146,7 +146,7 @@ class Attacher:
             raise refused
         return count
 
-    def give_up_damaged(self, given_up: list[GivenUp]) -> None:
+    def give_up_damaged(self, given_up: list[AbandonedCommit]) -> None:
         """Attach what waits, and set aside each commit of which a part is damaged or missing: its payloads are read.
 
         `given_up` gets what was set aside. Of a commit that the log has begun with, the shards that are there stay, and
@@ -168,11 +168,13 @@ class Attacher:
                     lane.checks_payloads = False
                     lane.forget_missing()
 
-    def _give_up_or_attach(self, one: Pending, pending: Sequence[Pending], given_up: list[GivenUp]) -> None:
+    def _give_up_or_attach(
+        self, one: PendingManifest, pending: Sequence[PendingManifest], given_up: list[AbandonedCommit]
+    ) -> None:
         try:
             self._check_before(one, pending)
         except ManifestMissing as error:
-            given_up.append(GivenUp(error.manifest, None, error.messages))
+            given_up.append(AbandonedCommit(error.manifest, None, error.messages))
         try:
             self._attach(one, pending)
         except ReplayDiffers:
@@ -184,11 +186,11 @@ class Attacher:
             self._take([part for part in parts if part is not None])
             given_up.append(self._set_aside(one.name, missing))
 
-    def _set_aside(self, name: str, messages: int | None) -> GivenUp:
+    def _set_aside(self, name: str, messages: int | None) -> AbandonedCommit:
         copy = refuse_manifest(self._disk, self._folder, name)
-        return GivenUp(incoming_of(self._folder) / name, copy, messages)
+        return AbandonedCommit(incoming_of(self._folder) / name, copy, messages)
 
-    def _check_before(self, one: Pending, pending: Sequence[Pending]) -> None:
+    def _check_before(self, one: PendingManifest, pending: Sequence[PendingManifest]) -> None:
         """Raises ManifestMissing if the commit before this one was neither attached, nor waits, nor was refused."""
         before = one.manifest.before
         if before is None or any(other.name == before.file for other in pending):
@@ -196,14 +198,14 @@ class Attacher:
         if not was_before(one.manifest, self.batches) and not is_refused(self._disk, self._folder, before.file):
             raise ManifestMissing(incoming_of(self._folder), before)
 
-    def _attach(self, one: Pending, pending: Sequence[Pending]) -> None:
+    def _attach(self, one: PendingManifest, pending: Sequence[PendingManifest]) -> None:
         manifest = one.manifest
         if manifest.store_id != self._store_id:
             path = incoming_of(self._folder) / one.name
             raise StoreCorrupt("a manifest is of another store", path, 0, "Move it, with its shards, to that store.")
         is_replay(manifest, self.batches(*manifest[1:3]), self._folder)
         waiting = frozenset(key_of(other.manifest) for other in pending)
-        parts: list[Part] = []
+        parts: list[LanePart] = []
         for lane, mine in self._shards_by_lane(manifest):
             if not lane.has(manifest):
                 parts.append(lane.part(manifest, self._checked(mine), waiting))
@@ -212,9 +214,9 @@ class Attacher:
         self.messages += sum(shard.rows for shard in manifest.shards)
         self._clear(one)
 
-    def _checked(self, shards: Sequence[Shard]) -> list[Staged]:
+    def _checked(self, shards: Sequence[Shard]) -> list[StagedShard]:
         """Shards whose indexes are whole; those of a large commit are not all kept. Raises StoreCorrupt, OSError."""
-        found: list[Staged] = []
+        found: list[StagedShard] = []
         left_bytes = KEPT_INDEX_BYTES
         for shard in shards:
             staged = load_shard(self._disk, self._folder, shard)
@@ -230,7 +232,7 @@ class Attacher:
         found = [(lane, [shard for shard in shards if shard.lane == at]) for at, lane in enumerate(self._lanes)]
         return [one for one in found if one[1]] or found[:1]
 
-    def _take(self, parts: Sequence[Part]) -> None:
+    def _take(self, parts: Sequence[LanePart]) -> None:
         """Put these parts of one commit into the log. Raises as `attach_together` does."""
         if parts:
             attach_together(parts, self._shown, self._telling)
@@ -245,14 +247,14 @@ class Attacher:
             return True
         return any(lane.remembers(manifest) for lane in lanes) and not all(lane.has(manifest) for lane in lanes)
 
-    def _missing(self, one: Pending) -> int:
+    def _missing(self, one: PendingManifest) -> int:
         """How many messages of a commit are not in the log."""
         return sum(
             lane.missing_rows(one.manifest, [shard for shard in one.manifest.shards if shard.lane == index])
             for index, lane in enumerate(self._lanes)
         )
 
-    def _clear(self, one: Pending) -> None:
+    def _clear(self, one: PendingManifest) -> None:
         """All is in the log: what the manifest names goes, and then the manifest.
 
         A manifest without its shards does no harm here. Shards without it could be committed under another name.

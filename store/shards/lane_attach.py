@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 
 from ..device.disk import Disk
-from ..errors import again
-from ..format.applied import IN_PART, Applied, AppliedRecord, Key, pack_applied
+from ..errors import copy_of
+from ..format.applied import IN_PART, AppliedCommit, AppliedRecord, Key, pack_applied
 from ..format.commit_names import CommitNames
 from ..format.footer import names_in
 from ..format.layout import DATA_START, UNKNOWN
@@ -25,8 +25,8 @@ from ..log.streams import FindOrMake, Stream, check_name
 from ..log.upkeep import Upkeep
 from .lane_build import LaneBuild, record_of
 from .loading import check_payloads, groups_of
-from .parts import RECORD_BYTES, FramesPart, Part, SegmentsPart
-from .staging import Staged
+from .parts import RECORD_BYTES, FramesPart, LanePart, SegmentsPart
+from .staging import StagedShard
 
 SMALL_BYTES = 4 << 20  # two segments for fewer bytes cost more than to write them twice
 
@@ -57,7 +57,7 @@ class LaneAttach:
         self.checks_payloads = False  # also those of large shards, which are not read else
 
     @property
-    def applied(self) -> Mapping[Key, Applied]:
+    def applied(self) -> Mapping[Key, AppliedCommit]:
         """The commits that the lane has. Raises StorePoisoned."""
         self._check_poison()
         return self._lane.commits.table
@@ -65,9 +65,9 @@ class LaneAttach:
     def _check_poison(self) -> None:
         """Raises StorePoisoned: what a failed write left in memory proves nothing."""
         if self._lane.poison is not None:
-            raise again(self._lane.poison)
+            raise copy_of(self._lane.poison)
 
-    def find(self, key: Key) -> Applied | None:
+    def find(self, key: Key) -> AppliedCommit | None:
         """What the lane remembers under a commit's name: the commit itself, or a query's newest one. Any thread.
 
         Raises StorePoisoned.
@@ -75,7 +75,7 @@ class LaneAttach:
         self._check_poison()
         return self._lane.commits.find(key)
 
-    def known(self, manifest: Manifest) -> Applied | None:
+    def known(self, manifest: Manifest) -> AppliedCommit | None:
         """As `find`, by a commit's manifest."""
         return self.find(key_of(manifest))
 
@@ -102,7 +102,7 @@ class LaneAttach:
         remaining = self._remaining(known)
         return remaining if known.in_frames else sum(shard.rows for shard in shards[len(shards) - remaining :])
 
-    def _remaining(self, known: Applied) -> int:
+    def _remaining(self, known: AppliedCommit) -> int:
         """How many shards of a commit that the log has begun with are not there; of one in frames, how many rows."""
         if known.in_frames:
             return max(0, known.first - self._reached)
@@ -117,7 +117,7 @@ class LaneAttach:
         """Nobody waits any more for what is missing: the lane's commits have what is there."""
         self._lane.commits = CommitNames(pack_applied({key: self._cut(one) for key, one in self.applied.items()}))
 
-    def _cut(self, one: Applied) -> Applied:
+    def _cut(self, one: AppliedCommit) -> AppliedCommit:
         remaining = self._remaining(one)
         return (
             one._replace(first=self._reached)
@@ -125,7 +125,7 @@ class LaneAttach:
             else one._replace(shards=one.shards - remaining)
         )
 
-    def part(self, manifest: Manifest, shards: Sequence[Staged], waiting: frozenset[Key]) -> Part:
+    def part(self, manifest: Manifest, shards: Sequence[StagedShard], waiting: frozenset[Key]) -> LanePart:
         """What a commit puts into the lane; the payloads of a small one are read and checked.
 
         Args:
@@ -149,7 +149,7 @@ class LaneAttach:
 
     # -- a small commit: frames -----------------------------------------------------------------------
 
-    def _are_small(self, shards: Sequence[Staged]) -> bool:
+    def _are_small(self, shards: Sequence[StagedShard]) -> bool:
         """So small that its messages are read; only where the count of messages is known can they be gone on with."""
         size = sum(staged.shard.file_bytes - DATA_START for staged in shards)
         return size <= SMALL_BYTES and self._messages != UNKNOWN
@@ -157,7 +157,7 @@ class LaneAttach:
     def _fit(self, groups: Sequence[ColumnGroup]) -> bool:
         return frame_bytes(groups) + RECORD_BYTES <= room_for_once(self._flusher)
 
-    def _groups(self, shards: Sequence[Staged], remaining: int) -> list[ColumnGroup]:
+    def _groups(self, shards: Sequence[StagedShard], remaining: int) -> list[ColumnGroup]:
         """The messages of the shards; if some `remaining`, the last ones of them."""
         skip = sum(staged.shard.rows for staged in shards) - remaining if remaining else 0
         groups: list[ColumnGroup] = []
@@ -166,26 +166,28 @@ class LaneAttach:
             skip = max(0, skip - staged.shard.rows)
         return groups
 
-    def _streams_of(self, staged: Staged) -> list[Stream]:
+    def _streams_of(self, staged: StagedShard) -> list[Stream]:
         """A shard's streams, by the numbers that it gives them."""
         return self._find_or_make([check_name(*name) for name in names_in(staged.index.footer)])
 
     def _in_frames(
-        self, manifest: Manifest, groups: list[ColumnGroup], begun: Applied | None, waiting: frozenset[Key]
-    ) -> Part:
+        self, manifest: Manifest, groups: list[ColumnGroup], begun: AppliedCommit | None, waiting: frozenset[Key]
+    ) -> LanePart:
         """A commit's messages after its record, or the rest of one that was `begun`."""
         if begun is not None:
             return FramesPart(self._flusher, groups, None, partial(self._note_reached, begun))
         rows = sum(group.count for group in groups)
 
-        def entry() -> Applied:
+        def entry() -> AppliedCommit:
             return self._entry(manifest, self._messages + 1 + rows, 0, in_frames=True)
 
         return self._recorded(groups, entry, waiting)
 
-    def _recorded(self, groups: list[ColumnGroup], entry: Callable[[], Applied], waiting: frozenset[Key]) -> Part:
+    def _recorded(
+        self, groups: list[ColumnGroup], entry: Callable[[], AppliedCommit], waiting: frozenset[Key]
+    ) -> LanePart:
         """Messages after a record. `entry` makes what that says when the lane stands still."""
-        lane, made = self._lane, list[Applied]()
+        lane, made = self._lane, list[AppliedCommit]()
 
         def record() -> ColumnGroup:
             made.append(entry())
@@ -198,14 +200,14 @@ class LaneAttach:
 
         return FramesPart(self._flusher, groups, record, built)
 
-    def _note_reached(self, entry: Applied) -> None:
+    def _note_reached(self, entry: AppliedCommit) -> None:
         self._reached = max(self._reached, entry.first)
 
-    def _entry(self, manifest: Manifest, first: int, shards: int, *, in_frames: bool = False) -> Applied:
+    def _entry(self, manifest: Manifest, first: int, shards: int, *, in_frames: bool = False) -> AppliedCommit:
         given = manifest.name, manifest.batch, manifest.digest, first, shards, manifest.is_kept
-        return Applied(*given, in_frames=in_frames).behind(self.known(manifest))
+        return AppliedCommit(*given, in_frames=in_frames).behind(self.known(manifest))
 
-    def given_up(self, manifest: Manifest, waiting: frozenset[Key]) -> Part | None:
+    def given_up(self, manifest: Manifest, waiting: frozenset[Key]) -> LanePart | None:
         """The record that the lane has a part of a commit, and that nobody waits for the rest; None if it has nothing.
 
         So a replay of the commit is never taken for one of all of its rows.
@@ -221,8 +223,8 @@ class LaneAttach:
     # -- a large one: segments ------------------------------------------------------------------------
 
     def _as_segments(
-        self, manifest: Manifest, shards: Sequence[Staged], begun: Applied | None, waiting: frozenset[Key]
-    ) -> Part:
+        self, manifest: Manifest, shards: Sequence[StagedShard], begun: AppliedCommit | None, waiting: frozenset[Key]
+    ) -> LanePart:
         lane, spares = self._lane, self._spares
         todo = shards if begun is None else shards[len(shards) - self._remaining(begun) :]
         streams = [self._streams_of(staged) for staged in todo]
@@ -254,5 +256,5 @@ def _record_group(records: Stream, data: bytes) -> ColumnGroup:
 
 
 def key_of(manifest: Manifest) -> Key:
-    """As `Applied.key`."""
+    """As `AppliedCommit.key`."""
     return manifest.name, manifest.batch < 0

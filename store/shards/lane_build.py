@@ -21,12 +21,12 @@ from ..log.streams import NOT_DEFINED, Stream
 from ..log.together import Change
 from ..segment.present import Numbers
 from ..segment.sealed import SealedSegment
-from ..segment.sealing import FooterNames, StreamNames, behind_footer
+from ..segment.sealing import FooterNames, StreamNames, with_footer
 from ..segment.segment import Segment
 from .log_end import LogEnd
 from .record_segment import write_record_segment
-from .rewriting import Place, write_ahead, write_segment
-from .staging import Staged
+from .rewriting import SegmentPlace, write_ahead, write_segment
+from .staging import StagedShard
 
 
 class LaneBuild:
@@ -82,7 +82,7 @@ class LaneBuild:
         self._records += seal.entries
         self._note(path, place, seal, np.array([number], np.uint32))
 
-    def add_shard(self, staged: Staged, streams: Sequence[Stream]) -> None:
+    def add_shard(self, staged: StagedShard, streams: Sequence[Stream]) -> None:
         """Make a segment of a shard's file; `streams` are the shard's, by its numbers. Raises StoreCorrupt, OSError."""
         index = staged.index
         place = self._place(index.data_end, len(self._firsts))
@@ -95,18 +95,18 @@ class LaneBuild:
         self._payload_bytes += index.payload_bytes
         self._note(staged.path, place, seal, np.sort(numbers[index.counts > 0]))
 
-    def _place(self, data_end: int, streams_before: int) -> Place:
+    def _place(self, data_end: int, streams_before: int) -> SegmentPlace:
         header = self.end.header(data_end, self._clock_ms(), streams_before)
         trimmed = self._lane.trims.lend()
-        return Place(header, self.names, self._firsts, trimmed, self.commits.packed, self.end.mark, self._behind)
+        return SegmentPlace(header, self.names, self._firsts, trimmed, self.commits.packed, self.end.mark, self._behind)
 
-    def _note(self, path: Path, place: Place, seal: SealRecord, there: Numbers) -> None:
+    def _note(self, path: Path, place: SegmentPlace, seal: SealRecord, there: Numbers) -> None:
         self._made.append((path, place.header, seal, there))
         self._settled = place.trimmed if seal.full else self._settled
         self.end.passed(seal)
         named = (self._number(self._lane.trims.records),)
         is_full = bool(seal.full)
-        self._behind = behind_footer(self._behind, seal.sequence, there, len(self._firsts), named, is_full=is_full)
+        self._behind = with_footer(self._behind, seal.sequence, there, len(self._firsts), named, is_full=is_full)
 
     def name_all(self) -> None:
         """Give the files their names, each durably before the next: a crash leaves no gap. Raises OSError."""
@@ -156,7 +156,9 @@ class LaneBuild:
         lane.tell_view()
 
 
-def write_columns_ahead(disk: Disk, lane: Lane, shards: Sequence[Staged], streams: Sequence[Sequence[Stream]]) -> None:
+def write_columns_ahead(
+    disk: Disk, lane: Lane, shards: Sequence[StagedShard], streams: Sequence[Sequence[Stream]]
+) -> None:
     """Write the columns of the frames of shards as they are if nothing comes into their streams before them.
 
     The lane goes on meanwhile: what it says of numbers and offsets is taken for a guess, and `LaneBuild` corrects it.
@@ -182,7 +184,7 @@ def write_columns_ahead(disk: Disk, lane: Lane, shards: Sequence[Staged], stream
             nexts[stream] += count
 
 
-def record_of(entry_shards: Sequence[Staged]) -> tuple[AppliedShard, ...]:
+def record_of(entry_shards: Sequence[StagedShard]) -> tuple[AppliedShard, ...]:
     """The shards as a record names them."""
     return tuple(AppliedShard(one.shard.checksum, one.shard.rows, one.shard.payload_bytes) for one in entry_shards)
 

@@ -17,10 +17,10 @@ from ..log.streams import Stream
 from ..segment.checksums import whole_messages
 from ..segment.placed_frames import WRONG_BYTES
 from .rewriting import DAMAGED, lasting_heads
-from .staging import Staged
+from .staging import StagedShard
 
 
-def groups_of(disk: Disk, staged: Staged, streams: Sequence[Stream], skip: int = 0) -> list[ColumnGroup]:
+def groups_of(disk: Disk, staged: StagedShard, streams: Sequence[Stream], skip: int = 0) -> list[ColumnGroup]:
     """The messages of a shard, from number `skip` on, a group for each of its frames.
 
     `streams` are the shard's, by its numbers. What attaching writes into a shard's file is not looked at: an earlier
@@ -38,13 +38,13 @@ def groups_of(disk: Disk, staged: Staged, streams: Sequence[Stream], skip: int =
     return groups
 
 
-def check_payloads(disk: Disk, staged: Staged) -> None:
+def check_payloads(disk: Disk, staged: StagedShard) -> None:
     """Read a shard, and compare each of its payloads with its checksum. Raises StoreCorrupt, OSError."""
     for _ in _frames(disk, staged):
         pass
 
 
-def _frames(disk: Disk, staged: Staged) -> Iterator[tuple[Frame, memoryview]]:
+def _frames(disk: Disk, staged: StagedShard) -> Iterator[tuple[Frame, memoryview]]:
     """The frames of a shard with their payloads."""
     path = staged.path
     try:

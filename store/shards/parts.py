@@ -16,12 +16,12 @@ from ..log.spares import Spares
 from ..log.streams import Stream
 from ..log.together import Change
 from .lane_build import LaneBuild, write_columns_ahead
-from .staging import Staged
+from .staging import StagedShard
 
 RECORD_BYTES = 2 << 10  # more than any record has, with its frame
 
 
-class Part(Protocol):
+class LanePart(Protocol):
     """A commit's part in one lane. `attach_together` takes the steps of all lanes, in this order.
 
     Attributes:
@@ -93,7 +93,7 @@ class SegmentsPart:
     """The shards of a large commit as segments, after one with its record."""
 
     def __init__(
-        self, disk: Disk, flusher: Flusher, sealer: Sealer, spares: Spares, shards: Sequence[Staged],
+        self, disk: Disk, flusher: Flusher, sealer: Sealer, spares: Spares, shards: Sequence[StagedShard],
         streams: Sequence[Sequence[Stream]], begin: Callable[[], LaneBuild],
     ) -> None:  # fmt: skip
         """`streams` are each shard's; `begin` makes the build, with the record, when the lane stands still."""

@@ -19,13 +19,13 @@ from ..format.layout import (
     SealRecord,
     checksum64,
 )
-from .rewriting import Place, finish_segment, lane_footer, placed
+from .rewriting import SegmentPlace, finish_segment, lane_footer, placed
 
 
 def write_record_segment(
     disk: Disk, path: Path, record: bytes, number: int, offset: int, defined: Sequence[Definition],
-    place_of: Callable[[int], Place], time_ms: int,
-) -> tuple[Place, SealRecord]:  # fmt: skip
+    place_of: Callable[[int], SegmentPlace], time_ms: int,
+) -> tuple[SegmentPlace, SealRecord]:  # fmt: skip
     """Write and force a segment with the record, as often as it takes frames to name all new streams.
 
     The record says the same however often it is there.

@@ -26,7 +26,7 @@ from ..format.layout import (
 )
 from ..format.records import LentTrims
 from ..format.shard import ShardIndex
-from ..segment.sealing import Behind, FooterNames
+from ..segment.sealing import FooterNames, NewestFooters
 from .writer import lasting_sum, length_bytes
 
 Mark = tuple[int, int]
@@ -34,7 +34,7 @@ DAMAGED = "a shard's frame is damaged"
 _LOW_BITS = np.arange(1 << 16, dtype=np.uint16)  # of 0, 1, 2 ..; sums wrap modulo 65,536
 
 
-class Place(NamedTuple):
+class SegmentPlace(NamedTuple):
     """Where in its lane's log a segment is put.
 
     Attributes:
@@ -51,7 +51,7 @@ class Place(NamedTuple):
     trimmed: LentTrims
     applied: bytes
     mark: Mark
-    behind: Behind | None = None
+    behind: NewestFooters | None = None
 
 
 def lasting_heads(file: LogFile, path: Path, index: ShardIndex) -> Iterator[tuple[FrameHeader, bytes]]:
@@ -71,7 +71,7 @@ def lasting_heads(file: LogFile, path: Path, index: ShardIndex) -> Iterator[tupl
         yield header, columns
 
 
-def write_segment(disk: Disk, path: Path, index: ShardIndex, place: Place, numbers: Uint32s) -> SealRecord:
+def write_segment(disk: Disk, path: Path, index: ShardIndex, place: SegmentPlace, numbers: Uint32s) -> SealRecord:
     """Write what makes a shard's file the segment at `place`, and force it. Its seal record.
 
     `numbers` (streams of the shard,): their numbers in the lane. What an earlier attempt has written is written again.
@@ -127,7 +127,7 @@ def _frames(
         yield header, columns, _columns(columns, of_entry[part], lows[part], length_bytes(header.flags))
 
 
-def placed(header: FrameHeader, place: Place, chain: int) -> FrameHeader:
+def placed(header: FrameHeader, place: SegmentPlace, chain: int) -> FrameHeader:
     """The header of a frame as it stands in the lane's log."""
     sequence, position = place.mark
     lane = place.header
@@ -143,7 +143,7 @@ def _columns(columns: bytes, numbers: Uint32s, lows: Uint16s, length_size: int) 
     return b"".join([numbers.tobytes(), columns[4 * count : at], lows.tobytes(), columns[at + 2 * count :]])
 
 
-def _lane_footer(index: ShardIndex, place: Place, numbers: Uint32s, counts: Int64s) -> FooterData:
+def _lane_footer(index: ShardIndex, place: SegmentPlace, numbers: Uint32s, counts: Int64s) -> FooterData:
     """The shard's footer, with the lane's numbers of its streams."""
     footer = index.footer
     entries = footer.entries
@@ -158,7 +158,7 @@ def _lane_footer(index: ShardIndex, place: Place, numbers: Uint32s, counts: Int6
 
 
 def lane_footer(
-    place: Place, there: Uint32s, counts: Int64s, entries: Uint32s,
+    place: SegmentPlace, there: Uint32s, counts: Int64s, entries: Uint32s,
     positions: Uint32s, frame_entries: Uint32s, times: Int64s,
     flags: Uint16s, dues: DueRange = NO_DUES,
 ) -> FooterData:  # fmt: skip
@@ -182,7 +182,7 @@ def lane_footer(
     )  # fmt: skip
 
 
-def finish_segment(file: LogFile, place: Place, data: FooterData, data_end: int, chain: int) -> SealRecord:
+def finish_segment(file: LogFile, place: SegmentPlace, data: FooterData, data_end: int, chain: int) -> SealRecord:
     """Write footer, header and seal record around a segment's frames; nothing is forced. Raises OSError."""
     header, position = place.header, align_up(data_end)
     parts = data.parts(header.sequence)

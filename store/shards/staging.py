@@ -20,7 +20,7 @@ from ..format.shard import (
     MANIFEST_SUFFIX,
     REFUSED_SUFFIX,
     SHARD_SUFFIX,
-    Before,
+    CommitBefore,
     Manifest,
     Shard,
     ShardIndex,
@@ -34,7 +34,7 @@ NOT_COMMITTED = "Nothing was committed; call it again."
 MAY_BE_DURABLE = "The commit may be durable: call it again, with the same name."
 
 
-class Staged:
+class StagedShard:
     """A shard that is named by a manifest. Its index, some 4 bytes a message, was found whole, and is read at each use.
 
     Attributes:
@@ -53,7 +53,7 @@ class Staged:
         return self.held or self._load()
 
 
-class Pending(NamedTuple):
+class PendingManifest(NamedTuple):
     """A manifest in the folder, by its name there."""
 
     name: str
@@ -80,7 +80,7 @@ def staged_by(disk: Disk, store: Path, transaction: str) -> set[str]:
     return {name for name in disk.list(incoming_of(store)) if its.fullmatch(name)}
 
 
-def pending_in(disk: Disk, store: Path) -> list[Pending]:
+def pending_in(disk: Disk, store: Path) -> list[PendingManifest]:
     """The commits that wait, in the order in which they came. Raises StoreCorrupt for a damaged manifest."""
     folder = incoming_of(store)
     found = []
@@ -89,7 +89,7 @@ def pending_in(disk: Disk, store: Path) -> list[Pending]:
             manifest = Manifest.unpack(read_all(disk, folder / name))
             if manifest is None:
                 raise StoreCorrupt(DAMAGED_MANIFEST, folder / name, 0)
-            found.append(Pending(name, manifest))
+            found.append(PendingManifest(name, manifest))
     return found
 
 
@@ -120,7 +120,7 @@ def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
     if pending:
         name, last = pending[-1]
         rows = sum(shard.rows for shard in last.shards)
-        manifest = manifest._replace(before=Before(name, last.name, last.batch, rows))
+        manifest = manifest._replace(before=CommitBefore(name, last.name, last.batch, rows))
     numbers = map(_number, _manifests(disk, folder, MANIFEST_SUFFIX, REFUSED_SUFFIX))
     key = zlib.crc32(f"{manifest.name}\n{manifest.batch}".encode())
     name = f"{max(numbers, default=0) + 1:012d}-{key:08x}{MANIFEST_SUFFIX}"
@@ -146,15 +146,15 @@ def is_refused(disk: Disk, store: Path, name: str) -> bool:
     return Path(name).with_suffix(REFUSED_SUFFIX).name in disk.list(incoming_of(store))
 
 
-def load_shard(disk: Disk, store: Path, shard: Shard) -> Staged:
+def load_shard(disk: Disk, store: Path, shard: Shard) -> StagedShard:
     """The index of a shard in the folder `incoming`, checked. Raises StoreCorrupt, OSError."""
     return staged_in(disk, incoming_of(store) / shard.folder, shard)
 
 
-def staged_in(disk: Disk, folder: Path, shard: Shard) -> Staged:
+def staged_in(disk: Disk, folder: Path, shard: Shard) -> StagedShard:
     """The index of a shard whose files are in a folder, checked. Raises StoreCorrupt, OSError."""
     load = partial(_index_of, disk, folder / (shard.file + INDEX_SUFFIX), shard)
-    return Staged(shard, folder / (shard.file + SHARD_SUFFIX), load(), load)
+    return StagedShard(shard, folder / (shard.file + SHARD_SUFFIX), load(), load)
 
 
 def _index_of(disk: Disk, path: Path, shard: Shard) -> ShardIndex:
@@ -183,7 +183,7 @@ def remove_staged(disk: Disk, store: Path, folders: Iterable[str]) -> None:
             disk.remove_folder(incoming / name)
 
 
-def named_folders(pending: Sequence[Pending]) -> set[str]:
+def named_folders(pending: Sequence[PendingManifest]) -> set[str]:
     """The staging folders that manifests name."""
     return {shard.folder for one in pending for shard in one.manifest.shards}
 

@@ -25,7 +25,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0
 Streams = Sequence[tuple[str, int]]
 
 
-class Rows:
+class LaneRows:
     """n messages of one lane, checked: `index` (n,) is each one's place in `streams`, which may have others as well."""
 
     __slots__ = ("index", "keys", "lengths", "payload", "properties", "streams", "times_ms")
@@ -72,7 +72,7 @@ class ShardFile:
         self._behind = WriteBehind(self._file)
         self._file.write([bytes(DATA_START)], 0)
 
-    def add(self, rows: Rows, time_ms: int) -> None:
+    def add(self, rows: LaneRows, time_ms: int) -> None:
         """Write a frame of these messages. Raises OSError; the shard is then of no use any more."""
         places = self._numbers_of(rows.streams)[rows.index]
         numbers, no_offsets = places.astype(np.uint32), np.zeros(len(places), np.int64)
@@ -119,7 +119,7 @@ class ShardFile:
         self._last = streams, np.array(given, np.int64)
         return self._last[1]
 
-    def _hash(self, rows: Rows, numbers: Uint32s, checksums: Uint32s) -> int:
+    def _hash(self, rows: LaneRows, numbers: Uint32s, checksums: Uint32s) -> int:
         """The sum of the rows' hashes: of stream, payload, delivery time, and the lengths of key and properties."""
         of_row = checksums.astype(np.uint64) << np.uint64(32) | rows.lengths.astype(np.uint64)
         of_row = (of_row ^ self._hashes[numbers]) * _MIX[0]

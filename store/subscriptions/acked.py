@@ -18,7 +18,7 @@ MOST = 1 << 63  # larger than any offset
 FEW = 8  # offsets of a stretch at least, on average, to add stretches in place of offsets
 
 
-class Acked:
+class AckedOffsets:
     """A set of offsets.
 
     Attributes:
@@ -36,9 +36,9 @@ class Acked:
         self.mark = mark
         self.above = BitMap64()
 
-    def copy(self) -> Acked:
+    def copy(self) -> AckedOffsets:
         """Another one that has the same."""
-        twin = Acked(self.mark, self.era)
+        twin = AckedOffsets(self.mark, self.era)
         if self.above:
             twin.above = self.above.copy()
         return twin
@@ -161,7 +161,7 @@ class Attempts:
     """Most were given out once: those are a bitmap, and only the others have a number each. One thread at a time.
 
     Attributes:
-        era: of the queue, see `Acked`.
+        era: of the queue, see `AckedOffsets`.
     """
 
     __slots__ = ("_more", "_once", "era")
@@ -221,7 +221,7 @@ class Attempts:
         for offset in self._more:
             self._once.discard(offset)
 
-    def forget(self, acked: Acked) -> None:
+    def forget(self, acked: AckedOffsets) -> None:
         """Acknowledged messages have no number."""
         self._once.remove_range(0, acked.mark)
         self._once -= acked.above

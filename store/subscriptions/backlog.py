@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
-from ..delayed.counting import END, DelayedSets, OfQueue
+from ..delayed.counting import END, DelayedOffsets, DelayedSets
 from ..format.arrays import Bools, Int64s
-from .acked import Acked
+from .acked import AckedOffsets
 from .cursor import Cursor
 from .in_flight import InFlight, RowState
 from .parts import Parts
@@ -54,7 +54,7 @@ class QueueBounds(NamedTuple):
         return rows, self.ids[rows] == queue_ids
 
 
-class Bounds(NamedTuple):
+class TopicBounds(NamedTuple):
     """What a topic has, read before the subscription's lock is taken: nobody waits for other locks while he holds it.
 
     Attributes:
@@ -65,10 +65,10 @@ class Bounds(NamedTuple):
     delayed: DelayedSets
 
 
-def bounds_of(parts: Parts, topic: str) -> Bounds:
+def bounds_of(parts: Parts, topic: str) -> TopicBounds:
     """What a topic has now. Raises StoreCorrupt, StoreUnreadable."""
     queues = queues_of(parts, topic)
-    return Bounds(queues, parts.delayed_sets([topic])[topic])
+    return TopicBounds(queues, parts.delayed_sets([topic])[topic])
 
 
 def queues_of(parts: Parts, topic: str) -> QueueBounds:
@@ -80,11 +80,11 @@ def queues_of(parts: Parts, topic: str) -> QueueBounds:
     return QueueBounds(ids[order], bounds[order, 0], bounds[order, 1])
 
 
-class Snapshot(NamedTuple):
+class SubscriptionSnapshot(NamedTuple):
     """What a subscription knows at one moment; the count is made of it, when its lock is free again.
 
     Attributes:
-        marks, above: what is acknowledged by queue id, see `Acked`; `above` where there is something.
+        marks, above: what is acknowledged by queue id, see `AckedOffsets`; `above` where there is something.
         queues, offsets: int64 (n), the messages that were given out.
         is_out, is_later: bool (n), a consumer has it; it was given back for later. Or neither: it comes again.
     """
@@ -96,24 +96,24 @@ class Snapshot(NamedTuple):
     is_out: Bools
     is_later: Bools
 
-    def acked(self, queue_id: int) -> Acked:
+    def acked(self, queue_id: int) -> AckedOffsets:
         """What is acknowledged of one queue."""
-        found = Acked(self.marks.get(queue_id, 0))
+        found = AckedOffsets(self.marks.get(queue_id, 0))
         found.above = self.above.get(queue_id, found.above)
         return found
 
 
-def recorded(cursor: Cursor) -> Snapshot:
+def recorded(cursor: Cursor) -> SubscriptionSnapshot:
     """Of a subscription that is not used: nothing was given out."""
-    return Snapshot(*_acked(cursor), NOTHING, NOTHING, NOTHING > 0, NOTHING > 0)
+    return SubscriptionSnapshot(*_acked(cursor), NOTHING, NOTHING, NOTHING > 0, NOTHING > 0)
 
 
-def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> Snapshot:
+def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> SubscriptionSnapshot:
     """Of a subscription, under its lock; `now_ms` by the clock of deadlines."""
     rows = table.live()
     states, places, waiting = table.states(rows), table.places(rows), table.deadlines(rows) > now_ms
     is_out, is_later = waiting & (states == RowState.OUT), waiting & (states == RowState.HELD)
-    return Snapshot(*_acked(cursor), places.queues, places.offsets, is_out, is_later)
+    return SubscriptionSnapshot(*_acked(cursor), places.queues, places.offsets, is_out, is_later)
 
 
 def _acked(cursor: Cursor) -> tuple[dict[int, int], dict[int, BitMap64]]:
@@ -121,7 +121,7 @@ def _acked(cursor: Cursor) -> tuple[dict[int, int], dict[int, BitMap64]]:
     return marks, {queue_id: acked.above.copy() for queue_id, acked in cursor.queues.items() if acked.above}
 
 
-def backlog_of(bounds: Bounds, known: Snapshot) -> Backlog:
+def backlog_of(bounds: TopicBounds, known: SubscriptionSnapshot) -> Backlog:
     """The backlog by what is acknowledged: columns of all queues and of all messages that were given out.
 
     Queues with acknowledged messages above their mark, or with delayed ones, are gone through one by one.
@@ -139,7 +139,7 @@ def backlog_of(bounds: Bounds, known: Snapshot) -> Backlog:
         for ((queue_id, delayed), first, next_offset), is_known in zip(places, are_known.tolist(), strict=True):
             if not is_known:
                 continue
-            left = _Left(first, next_offset, known.acked(queue_id), delayed)
+            left = _QueueLeft(first, next_offset, known.acked(queue_id), delayed)
             total += len(left.copies) - left.cancelled
             later += len(left.pending)
             if queue_id in of_queue:
@@ -152,7 +152,7 @@ def backlog_of(bounds: Bounds, known: Snapshot) -> Backlog:
     return Backlog(max(0, total - out - later), out, later)
 
 
-def _not_acked(queues: QueueBounds, known: Snapshot) -> int:
+def _not_acked(queues: QueueBounds, known: SubscriptionSnapshot) -> int:
     """How many messages that are in their queues are not acknowledged."""
     ids = np.fromiter(known.marks, np.int64, len(known.marks))
     marks = np.fromiter(known.marks.values(), np.int64, len(known.marks))
@@ -175,7 +175,7 @@ def _rows(queues: Int64s) -> dict[int, slice]:
     return dict(zip(known.tolist(), map(slice, cuts, cuts[1:]), strict=False))
 
 
-class _Left:
+class _QueueLeft:
     """What one queue has left for a subscription, in sets.
 
     Attributes:
@@ -184,7 +184,7 @@ class _Left:
         pending: offsets of delayed messages that are not acknowledged.
     """
 
-    def __init__(self, first: int, next_offset: int, acked: Acked | None, delayed: OfQueue) -> None:
+    def __init__(self, first: int, next_offset: int, acked: AckedOffsets | None, delayed: DelayedOffsets) -> None:
         self._first, self._next, self._acked = first, next_offset, acked
         self.copies = delayed.copies
         if self.copies:

@@ -31,7 +31,7 @@ class Sleeper:
         self.called_ms = 0
 
 
-class Calling:
+class WaitingConsumers:
     """Calls those who wait in one subscription. Any number of threads may use it, without a lock: in a forked child a
     lost thread may hold one, and what tells of news may not wait.
 

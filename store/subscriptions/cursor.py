@@ -13,8 +13,8 @@ from ..format.cursors import (
     ATTEMPTS,
     DELETE,
     STATE,
+    CursorMark,
     Group,
-    Mark,
     Record,
     State,
     pack_attempts,
@@ -22,7 +22,7 @@ from ..format.cursors import (
     unpack_acks,
     unpack_state,
 )
-from .acked import Acked, Attempts
+from .acked import AckedOffsets, Attempts
 from .settings import Settings
 
 
@@ -64,15 +64,15 @@ class Cursor:
     def __init__(self) -> None:
         self.life = 0
         self.settings: Settings | None = None
-        self.queues: dict[int, Acked] = {}
+        self.queues: dict[int, AckedOffsets] = {}
         self.attempts: dict[int, Attempts] = {}
         self._parts = StateParts()
 
-    def queue(self, queue_id: int) -> Acked:
+    def queue(self, queue_id: int) -> AckedOffsets:
         """The acknowledged offsets of a queue."""
         acked = self.queues.get(queue_id)
         if acked is None:
-            acked = self.queues[queue_id] = Acked()
+            acked = self.queues[queue_id] = AckedOffsets()
         return acked
 
     def has(self, queue_id: int, offset: int) -> bool:
@@ -104,17 +104,17 @@ class Cursor:
         for queue_id, offset, attempt in places:
             self.tried(queue_id).take_back(offset, attempt)
 
-    def forget_tried(self, but_for: Mapping[int, Acked] | None = None) -> None:
+    def forget_tried(self, but_for: Mapping[int, AckedOffsets] | None = None) -> None:
         """Acknowledged messages have no number of attempts; of the queues of `but_for` those that it has."""
         for queue_id in list(self.attempts):
             self.tried(queue_id).forget((but_for or {}).get(queue_id) or self.queue(queue_id))
 
-    def move(self, marks: Mapping[int, Mark]) -> None:
+    def move(self, marks: Mapping[int, CursorMark]) -> None:
         """Take marks: of a later era they replace what was there of their queue."""
         for queue_id, (era, offset) in marks.items():
             acked = self.queue(queue_id)
             if era > acked.era:
-                self.queues[queue_id] = Acked(offset, era)
+                self.queues[queue_id] = AckedOffsets(offset, era)
             elif era == acked.era:
                 acked.raise_mark(offset)
 
@@ -175,7 +175,7 @@ class Cursor:
             queue_id, era, ranges, bitmap, _ = group
             acked = self.queue(queue_id)
             if era > acked.era:  # the record of the seek is lost, by damage
-                acked = self.queues[queue_id] = Acked(0, era)
+                acked = self.queues[queue_id] = AckedOffsets(0, era)
             if era == acked.era:
                 if is_tried:
                     self.tried(queue_id).add(group)
@@ -202,7 +202,7 @@ class Cursor:
     def records(self, limit_bytes: int) -> list[bytes]:
         """What there is, as records. It packs and compresses: of a cursor that others use, those of a `frozen` one."""
         assert self.settings is not None, "only what exists is compacted"
-        marks = {queue_id: Mark(acked.era, acked.mark) for queue_id, acked in self.queues.items()}
+        marks = {queue_id: CursorMark(acked.era, acked.mark) for queue_id, acked in self.queues.items()}
         groups = [
             Group(queue_id, acked.era, None, acked.above) for queue_id, acked in self.queues.items() if acked.above
         ]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...index import TrackerClosed
-from ..delayed.due_list import NOTHING_DUE, Due
+from ..delayed.due_list import NOTHING_DUE, DueMessages
 from ..delayed.messages import due_copies, fetch, first_not_pending
 from ..delayed.pointer import BEHIND_S, FOREVER_S, HELD_UP_S, Pointer
 from ..delayed.topic import DelayedTopic
@@ -27,7 +27,7 @@ LOOKED_AT_S = max(BEHIND_S, HELD_UP_S)  # what is due so soon may be the next lo
 LEAST_S = 0.001  # of a sleep: what is due may be held up by others who do not take it
 
 
-class Left(NamedTuple):
+class LaterMessages(NamedTuple):
     """Which of some messages (n,) come later, and which never, as they were cancelled."""
 
     waiting: Bools
@@ -131,7 +131,7 @@ class SubscriptionDelays:
         if not self._coalesces or self._turn_after(pointer.due_in_s()) < self._wakes_ms or not self._wakes_ms:
             self._notify()  # with a precision: only if that is earlier than those who wait know
 
-    def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> Left | None:
+    def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> LaterMessages | None:
         """Which messages of a queue are not to be given out now; None if that is none of them.
 
         Not under the subscription's lock: it may read the device. Raises StoreUnreadable.
@@ -143,7 +143,7 @@ class SubscriptionDelays:
             waiting, cancelled = self._begin().waiting(queue_id, offsets[delayed], times_ms[delayed])
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
-        left = Left(np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_))
+        left = LaterMessages(np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_))
         left.waiting[delayed] = waiting
         left.cancelled[delayed] = cancelled
         return left if waiting.any() or cancelled.any() else None
@@ -159,7 +159,7 @@ class SubscriptionDelays:
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
 
-    def take(self, most: int) -> Due:
+    def take(self, most: int) -> DueMessages:
         """What became due; with a precision it is taken once in so many ms. Raises StoreUnreadable."""
         turn = self._parts.clock.wall_ms() // self._turn_ms if self._coalesces else None
         if self._pointer is None or (turn is not None and turn == self._turn):

@@ -135,7 +135,7 @@ def _concatenated(columns: Sequence[Int64s]) -> Int64s:
     return np.concatenate([*columns, np.empty(0, np.int64)])
 
 
-class Fetched(NamedTuple):
+class Fetches(NamedTuple):
     """Messages that were asked for.
 
     Attributes:
@@ -151,19 +151,19 @@ class Fetched(NamedTuple):
     looked: int
 
 
-def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetched:
+def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetches:
     """The messages at the first of some places (n,), by queue and offset, as far as they fit; the room is less then.
 
     No message that does not fit is read, but for one copy. `copied` gives a message that lives on outside of its queue,
     or None. Raises StoreCorrupt, StoreUnreadable.
     """
-    parts: list[Fetched] = []
+    parts: list[Fetches] = []
     at = 0
     while at < len(offsets) and room.is_open:
         end = at + min(FETCHED, room.messages, len(offsets) - at)
         part = _fetch(room, reads, topic, queues[at:end], offsets[at:end], copied)
         room.take(part.batches)
-        parts.append(Fetched(part.batches, part.rows + at, part.gone + at, part.looked))
+        parts.append(Fetches(part.batches, part.rows + at, part.gone + at, part.looked))
         at += part.looked
         if at < end:
             room.close()
@@ -171,13 +171,13 @@ def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: In
 
 
 def fetch_readable(
-    room: Room, fetch: Callable[[Room, Places], Fetched], places: Places, failed: list[StoreError]
-) -> tuple[Fetched, Indexes]:
+    room: Room, fetch: Callable[[Room, Places], Fetches], places: Places, failed: list[StoreError]
+) -> tuple[Fetches, Indexes]:
     """As `fetch` does, past places that cannot be read: what is found, and the places (n,) that were not.
 
     Their errors are added to `failed`.
     """
-    parts: list[Fetched] = []
+    parts: list[Fetches] = []
     bad: list[int] = []
     left = [(0, places.size)]  # halved where one cannot be read
     while left and room.is_open:
@@ -194,13 +194,13 @@ def fetch_readable(
                 bad.append(begin)
                 failed.append(error)
             continue
-        parts.append(Fetched(part.batches, part.rows + begin, part.gone + begin, part.looked))
+        parts.append(Fetches(part.batches, part.rows + begin, part.gone + begin, part.looked))
         if part.looked < end - begin:
             break  # there is no room for the next one
     return _together(parts), np.array(bad, np.intp)
 
 
-def in_turn(found: Fetched) -> Fetched:
+def in_turn(found: Fetches) -> Fetches:
     """The messages in the order of the places that asked for them."""
     if len(found.batches) <= 1 and (found.rows[1:] > found.rows[:-1]).all():
         return found
@@ -208,29 +208,33 @@ def in_turn(found: Fetched) -> Fetched:
     return found._replace(batches=[taken(joined(found.batches), order)], rows=found.rows[order])
 
 
-def _together(parts: Sequence[Fetched]) -> Fetched:
+def _together(parts: Sequence[Fetches]) -> Fetches:
     """What was fetched of some places, and of the places after each."""
     rows = np.concatenate([_NONE, *(part.rows for part in parts)])
     gone = np.concatenate([_NONE, *(part.gone for part in parts)])
-    return Fetched([batch for part in parts for batch in part.batches], rows, gone, sum(part.looked for part in parts))
+    return Fetches([batch for part in parts for batch in part.batches], rows, gone, sum(part.looked for part in parts))
 
 
-def _fetch(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetched:
+def _fetch(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetches:
     try:
         picks = reads.read_at(topic, queues, offsets, room.size_bytes, is_first=room.is_empty)
     except OffsetOutOfRange:  # retention was there meanwhile, or a queue is gone
         alone = partial(_alone, reads, topic, copied)
-        return _completed(room, Fetched([], _NONE, np.arange(len(offsets)), len(offsets)), queues, offsets, alone)
+        return _completed(room, Fetches([], _NONE, np.arange(len(offsets)), len(offsets)), queues, offsets, alone)
     missing = np.ones(picks.looked, np.bool_)
     missing[picks.rows] = False
     batches = [picks.batch] if len(picks.rows) else []
-    found = Fetched(batches, picks.rows, np.flatnonzero(missing), picks.looked)
+    found = Fetches(batches, picks.rows, np.flatnonzero(missing), picks.looked)
     return _completed(room, found, queues, offsets, partial(_copy, copied)) if len(found.gone) else found
 
 
 def _completed(
-    room: Room, found: Fetched, queues: Int64s, offsets: Int64s, find: Callable[[int, int], MessageBatch | None]
-) -> Fetched:
+    room: Room,
+    found: Fetches,
+    queues: Int64s,
+    offsets: Int64s,
+    find: Callable[[int, int], MessageBatch | None],
+) -> Fetches:
     """What is missing is looked for place by place, as long as all fits."""
     lengths, size = np.zeros(found.looked, np.int64), 0
     for batch in found.batches:
@@ -252,10 +256,10 @@ def _completed(
     count = min(end, int(lengths.cumsum().searchsorted(room.size_bytes, side="right")))
     if room.is_empty and rows:
         count = max(count, min(rows) + 1)
-    return _cut(Fetched(batches, np.array(rows, np.intp), np.array(gone, np.intp), found.looked), count)
+    return _cut(Fetches(batches, np.array(rows, np.intp), np.array(gone, np.intp), found.looked), count)
 
 
-def _cut(found: Fetched, count: int) -> Fetched:
+def _cut(found: Fetches, count: int) -> Fetches:
     """The messages of the first `count` places."""
     if count >= found.looked:
         return found
@@ -265,7 +269,7 @@ def _cut(found: Fetched, count: int) -> Fetched:
         at += len(batch)
         if len(kept):
             batches.append(batch if len(kept) == len(batch) else taken(batch, kept))
-    return Fetched(batches, found.rows[found.rows < count], found.gone[found.gone < count], count)
+    return Fetches(batches, found.rows[found.rows < count], found.gone[found.gone < count], count)
 
 
 def _copy(copied: Copied, queue_id: int, offset: int) -> MessageBatch | None:

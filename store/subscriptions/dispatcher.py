@@ -11,16 +11,16 @@ from math import ceil
 import numpy as np
 
 from ...index.turns import if_free
-from ..delayed.due_list import Due
-from ..errors import StoreError, again
+from ..delayed.due_list import DueMessages
+from ..errors import StoreError, copy_of
 from ..format.arrays import Bools, Int64s
 from ..log.request import Request
 from ..read.message import MessageBatch
 from .delays import BadCopies, PlaceList, SubscriptionDelays, are_copies, first_of_each
-from .delivery import Delivery, DeliveryBatch, Fetched, Room, fetch_into, fetch_readable, joined, queue_ids_of, taken
+from .delivery import Delivery, DeliveryBatch, Fetches, Room, fetch_into, fetch_readable, joined, queue_ids_of, taken
 from .filters import PropertyFilter
 from .giving_out import forget_removed, give_out, tried
-from .in_flight import NOBODY, Places
+from .in_flight import NO_OWNER, Places
 from .lines import Lines
 from .redelivery import Redelivery
 from .scanner import Scanner
@@ -50,7 +50,7 @@ class Dispatcher:
         self._redelivery = Redelivery(state, self._fetch_into, self._end, self._lines)
         self._has_dead = False  # the newest look has found messages that were given out too often before a restart
         self._failed: StoreError | None = None  # beside what the newest call has given out: the next one raises it
-        self._owner = NOBODY  # the consumer that takes now
+        self._owner = NO_OWNER  # the consumer that takes now
         self._removed: object = None  # what was removed when rows and lines were last looked through
         self._has_missed = False  # some message that became due, or was on its way: all has to be scanned again
         self._due = PlaceList()  # those the scanner has passed
@@ -234,7 +234,7 @@ class Dispatcher:
     def _raise_failed(self) -> None:
         failed, self._failed = self._failed, None
         if failed is not None:
-            raise again(failed)
+            raise copy_of(failed)
 
     def _recover(self) -> None:
         """What was on its way comes again, and its lines are read anew; consumers keep what they have."""
@@ -284,7 +284,7 @@ class Dispatcher:
             self.attempt_records = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
         return give_out(self.state, batch, counts, used, visibility_ms, self._owner)
 
-    def _fetch_into(self, room: Room, places: Places) -> Fetched:
+    def _fetch_into(self, room: Room, places: Places) -> Fetches:
         parts, topic = self.state.parts, self.state.topic
         return fetch_into(room, parts.reads, topic, places.queues, places.offsets, self.delays.copied)
 
@@ -366,7 +366,7 @@ class Dispatcher:
             room.close()
         return batches
 
-    def _left_out(self, due: Due) -> tuple[Int64s, Int64s]:
+    def _left_out(self, due: DueMessages) -> tuple[Int64s, Int64s]:
         """(queue ids, offsets) of what became due and the scanner has passed. What was cancelled is acknowledged."""
         passed = self._are_passed(due.queue_ids, due.offsets)
         over = np.flatnonzero(passed & due.cancelled)
@@ -380,7 +380,7 @@ class Dispatcher:
         """(n,) which messages are neither acknowledged nor given out nor in a line, each once."""
         return first_of_each(queues, offsets) & ~self.state.have(queues, offsets)
 
-    def _wanted(self, found: Fetched, places: Places) -> list[MessageBatch]:
+    def _wanted(self, found: Fetches, places: Places) -> list[MessageBatch]:
         """What the filter lets pass, in the order of the places. What is gone or left out counts as acknowledged."""
         whole = joined(found.batches)
         order = np.argsort(found.rows, kind="stable")

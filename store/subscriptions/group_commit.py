@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from math import ceil
 
-from ..errors import StoreError, again
+from ..errors import StoreError, copy_of
 from ..log.request import pass_on
 from .journal import Journal
 from .parts import Parts
@@ -27,7 +27,7 @@ LOST_S = 0.5  # a callback that has not run by then was lost to an interrupt: as
 MOST_AWAITED = 16_384  # of a record, which has to fit into the smallest ring of a lane: 384 KiB
 
 
-class Gathering:
+class AckRate:
     """Follows how many threads acknowledge, and how fast: where many do, most of them share a record.
 
     The processor is the limit then, and a frame costs as much of it as four acknowledgements. A record waits for seven
@@ -89,7 +89,7 @@ class GroupCommit:
         self._timeout_s = parts.append_timeout_s
         self._after = parts.waiting.after
         self._settle = settle
-        self._gathering = Gathering(self._monotonic_s)
+        self._gathering = AckRate(self._monotonic_s)
         self._waiting: deque[AckTicket] = deque()
         self._awaited: deque[AckTicket] = deque()
         self._looking: set[asyncio.AbstractEventLoop] = set()
@@ -116,7 +116,7 @@ class GroupCommit:
                 pass_on(ticket.chain)
             raise
         if ticket._error is not None:
-            raise again(ticket._error)
+            raise copy_of(ticket._error)
 
     def begin(self, ticket: AckTicket) -> None:
         """Begin an acknowledgement for a coroutine, which awaits `ticket.future` then. Called in its loop."""

@@ -16,7 +16,7 @@ from ..format.arrays import Indexes, Int64s
 FIRST_ROWS = 64
 BUSY_ROWS = 1024  # a table that many messages go through has so many: dropping rows lets go of the interpreter lock
 NEVER = 1 << 62
-NOBODY = 0  # as the consumer that has a message
+NO_OWNER = 0  # as the consumer that has a message
 NOTHING = np.empty(0, np.int64)
 
 
@@ -104,7 +104,7 @@ class InFlight:
         """Indexes of one state."""
         return int(np.count_nonzero(self._states[: self._rows] == state))
 
-    def add(self, places: Places, deadline_ms: int, owner: int = NOBODY) -> Int64s:
+    def add(self, places: Places, deadline_ms: int, owner: int = NO_OWNER) -> Int64s:
         """Give messages out to a consumer: their receipts (n,), which ascend by one."""
         count = places.size
         self._make_room(count)
@@ -118,7 +118,7 @@ class InFlight:
         self._rows = end  # last: until here the rows are not there
         return receipts
 
-    def add_run(self, queue_id: int, offset: int, count: int, deadline_ms: int, owner: int = NOBODY) -> int:
+    def add_run(self, queue_id: int, offset: int, count: int, deadline_ms: int, owner: int = NO_OWNER) -> int:
         """Give `count` messages of a queue out to a consumer for the first time: the first receipt."""
         self._make_room(count)
         first, begin = self._new_receipts(count), self._rows
@@ -216,7 +216,7 @@ class InFlight:
         rows = np.array([receipts, *places, np.full(count, deadline_ms)], np.int64)
         columns = np.concatenate([self._columns[:, :kept], rows], 1)
         states = np.concatenate([self._states[:kept], np.full(count, RowState.OUT, np.uint8)])
-        owners = np.concatenate([self._owners[:kept], np.full(count, NOBODY, np.uint32)])
+        owners = np.concatenate([self._owners[:kept], np.full(count, NO_OWNER, np.uint32)])
         order = columns[0].argsort(kind="stable")
         self._columns[:, : kept + count], self._states[: kept + count] = columns[:, order], states[order]
         self._owners[: kept + count] = owners[order]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from ...index.turns import if_free
-from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError, again
+from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError, copy_of
 from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.request import BlockingRequest, Request, pass_on
 from ..log.streams import Stream
@@ -152,7 +152,7 @@ def _append_one(stream: Stream, record: bytes) -> None:
         request.leave()
         raise
     if request.failure is not None:
-        raise again(request.failure)
+        raise copy_of(request.failure)
 
 
 def names_of(stream: Stream) -> tuple[str, str] | None:
@@ -161,7 +161,7 @@ def names_of(stream: Stream) -> tuple[str, str] | None:
     return (told.names[0], told.names[1]) if told and told.kind == CURSOR_KIND and len(told.names) == 2 else None
 
 
-class Unfinished:
+class UnfinishedChange:
     """The mark of the rule "give, then take" (see `index.trackers.tracker`) for changes that have a record.
 
     A seek or a deletion ends what acknowledgements belong to. Where its record went out and the call was interrupted,

@@ -17,7 +17,7 @@ from ..format.arrays import Indexes, Int64s
 from ..format.cursors import pack_acks, pack_attempts
 from ..log.request import Request
 from .cursor import Cursor
-from .in_flight import NOBODY, InFlight, Places, RowState
+from .in_flight import NO_OWNER, InFlight, Places, RowState
 from .journal import Journal
 from .ordering import Order
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 AGAIN_RECEIPTS = 1024  # of a list of those that come again
 
 
-class LeftOut(NamedTuple):
+class SkippedOffsets(NamedTuple):
     """Messages of a queue that were left out in one of its eras."""
 
     era: int
     offsets: BitMap64
 
 
-class LeftBehind:
+class SkippedMessages:
     """The part of a `State` that leaves out, gives back and lets the next ones of a line come."""
 
     lock: threading.Lock
     cursor: Cursor
     table: InFlight
     journal: Journal
-    tries: Tries
+    tries: AttemptCounts
     order: Order | None
     to_redeliver: deque[Int64s]
-    left_out: dict[int, LeftOut]
+    left_out: dict[int, SkippedOffsets]
     left_out_count: int
     limit_bytes: int
 
@@ -77,7 +77,7 @@ class LeftBehind:
         acked.add_all(ascending)
         known = self.left_out.get(queue_id)
         if known is None or known.era != acked.era:
-            known = self.left_out[queue_id] = LeftOut(acked.era, BitMap64())
+            known = self.left_out[queue_id] = SkippedOffsets(acked.era, BitMap64())
         known.offsets.update(array("Q", ascending.tobytes()))
         self.left_out_count += len(ascending)
 
@@ -128,7 +128,7 @@ class LeftBehind:
         left = [listed[~np.isin(listed, receipts)] for listed in self.to_redeliver]
         self.to_redeliver = deque([listed for listed in left if len(listed)])
 
-    def enter(self, places: Places, deadline_ms: int, owner: int = NOBODY) -> Int64s:
+    def enter(self, places: Places, deadline_ms: int, owner: int = NO_OWNER) -> Int64s:
         """Enter messages into the table, with the lines that they are out of: their receipts (n,). Under the lock."""
         receipts = self.table.add(places, deadline_ms, owner)
         self.note_given(receipts, places)
@@ -158,7 +158,7 @@ class LeftBehind:
             self.notify()
 
 
-class Tries:
+class AttemptCounts:
     """The attempts of one subscription. Any number of threads may use it.
 
     Invariant: where attempts are counted, no message is a consumer's before the log says how often it was given out.

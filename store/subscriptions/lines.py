@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..format.arrays import Int64s
 from ..format.blobs import ExtraColumns
 from ..read.message import MessageBatch
-from .delivery import Fetched, Room, in_turn, joined, queue_ids_of, taken
+from .delivery import Fetches, Room, in_turn, joined, queue_ids_of, taken
 from .in_flight import NOTHING, Places, RowState
 from .ordering import NOT_GIVEN, Line, Order
 from .state import State
@@ -21,7 +21,7 @@ class Lines:
     """The part of a dispatcher that keeps an order. One thread at a time."""
 
     def __init__(
-        self, state: State, fetch_into: Callable[[Room, Places], Fetched], end: Callable[[Places], None]
+        self, state: State, fetch_into: Callable[[Room, Places], Fetches], end: Callable[[Places], None]
     ) -> None:
         """`fetch_into` fetches messages; `end` takes those that are there no more."""
         self.state = state
@@ -69,7 +69,7 @@ class Lines:
         self.state.redeliver(turn[~np.isin(turn, receipts)])
         return turn
 
-    def before(self, found: Fetched, places: Places, bad: Int64s) -> Fetched:
+    def before(self, found: Fetches, places: Places, bad: Int64s) -> Fetches:
         """What was found of some places, but for what waits in its line for a place (n,) that could not be read."""
         if not len(bad):
             return found

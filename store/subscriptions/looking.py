@@ -13,7 +13,7 @@ from .in_flight import NEVER
 from .state import State
 
 
-class Looks:
+class Looking:
     """What a consumer of a subscription finds out before it sleeps. Any number of threads may use it."""
 
     def __init__(self, state: State, dispatcher: Dispatcher) -> None:
@@ -89,7 +89,7 @@ class ReceiveCall:
 
     __slots__ = ("_calling", "_deadline_s", "_looks", "_monotonic_s", "has_more", "left_s", "sleeper")
 
-    def __init__(self, state: State, looks: Looks, wait_s: float) -> None:
+    def __init__(self, state: State, looks: Looking, wait_s: float) -> None:
         self._looks = looks
         self._calling = state.calling
         self._monotonic_s = state.parts.clock.monotonic_s

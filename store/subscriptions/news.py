@@ -38,7 +38,7 @@ class TopicNews:
         self.newest = version
 
 
-class News:
+class NewMessages:
     """Looks at each durable message once, for all topics that somebody holds. Any number of threads may use it.
 
     Invariant: a message that became visible before `since` was called is in its answer, or in one of before. Where
@@ -123,7 +123,7 @@ class ReadyQueues:
     added when it goes on.
     """
 
-    def __init__(self, streams: StreamMap, news: News, topic: str) -> None:
+    def __init__(self, streams: StreamMap, news: NewMessages, topic: str) -> None:
         self.queues: OrderedDict[int, None] = OrderedDict()
         self._streams = streams
         self._news = news

@@ -21,7 +21,7 @@ from ..read.message import MessageBatch
 from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.waiting import WaitingReaders
-from .news import News
+from .news import NewMessages
 from .read_ahead import ReadAhead
 
 
@@ -95,7 +95,7 @@ class Parts:
     delays: Delays | None
     delayed_sets: Callable[[Collection[str]], Mapping[str, DelayedSets]]
     ahead: ReadAhead
-    news: News = field(default_factory=News)
+    news: NewMessages = field(default_factory=NewMessages)
 
     @property
     def may_write(self) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import StoreError, again
+from ..errors import StoreError, copy_of
 from ..format.arrays import Int64s
 from ..format.cursors import pack_ones
 from ..log.request import Request, call_in_loop
@@ -163,4 +163,4 @@ def _resolve(futures: Sequence[asyncio.Future[None]], error: StoreError | None) 
         if error is None:
             future.set_result(None)
         else:
-            future.set_exception(again(error))
+            future.set_exception(copy_of(error))

@@ -15,7 +15,7 @@ IDLE_S = 10.0  # after which what a subscription has read ahead is given back, a
 NOTHING = (0, 0.0)
 
 
-class Holder(Protocol):
+class ReadAheadOwner(Protocol):
     """A subscription's dispatcher."""
 
     def give_back(self) -> bool:
@@ -33,7 +33,7 @@ class ReadAhead:
         self.limit_bytes = limit_bytes
         self._now_s = now_s
         self._lock = threading.Lock()
-        self._held: OrderedDict[Holder, tuple[int, float]] = OrderedDict()  # bytes, and when it received last
+        self._held: OrderedDict[ReadAheadOwner, tuple[int, float]] = OrderedDict()  # bytes, and when it received last
         self._size_bytes: int | None = 0  # of all; None as it changes: after an interrupt it is counted anew
 
     @property
@@ -42,7 +42,7 @@ class ReadAhead:
         with self._lock:
             return self._counted()
 
-    def note(self, holder: Holder, size_bytes: int) -> None:
+    def note(self, holder: ReadAheadOwner, size_bytes: int) -> None:
         """One has received, and holds so much now. Others may have to give back."""
         now_s = self._now_s()
         with self._lock:
@@ -52,12 +52,12 @@ class ReadAhead:
             if other.give_back():
                 self.forget(other)
 
-    def forget(self, holder: Holder) -> None:
+    def forget(self, holder: ReadAheadOwner) -> None:
         """One holds nothing any more."""
         with self._lock:
             self._set(holder, 0, 0.0)
 
-    def _set(self, holder: Holder, size_bytes: int, now_s: float) -> None:
+    def _set(self, holder: ReadAheadOwner, size_bytes: int, now_s: float) -> None:
         left, self._size_bytes = self._counted(), None
         left -= self._held.pop(holder, NOTHING)[0]
         if size_bytes:
@@ -67,9 +67,9 @@ class ReadAhead:
     def _counted(self) -> int:
         return sum(size for size, _ in self._held.values()) if self._size_bytes is None else self._size_bytes
 
-    def _too_many(self, newest: Holder, idle_s: float) -> list[Holder]:
+    def _too_many(self, newest: ReadAheadOwner, idle_s: float) -> list[ReadAheadOwner]:
         """Those that are idle, or that hold what is more than all may; never the newest."""
-        found, left = list[Holder](), self._counted()
+        found, left = list[ReadAheadOwner](), self._counted()
         for holder, (size, used_s) in self._held.items():
             if holder is newest or (left <= self.limit_bytes and used_s > idle_s):
                 break
@@ -79,7 +79,7 @@ class ReadAhead:
 
 
 @dataclass(slots=True)
-class Chunk:
+class ReadChunk:
     """Messages of a queue that were read and not given out, from `begin` on."""
 
     batch: MessageBatch

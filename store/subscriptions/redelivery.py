@@ -11,7 +11,7 @@ from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.blobs import Blobs, ExtraColumns, gathered
 from ..read.message import MessageBatch
-from .delivery import Fetched, Room, fetch_readable, in_turn, joined
+from .delivery import Fetches, Room, fetch_readable, in_turn, joined
 from .in_flight import NOTHING, Places, RowState
 from .lines import Lines
 from .settings import Settings
@@ -26,7 +26,11 @@ class Redelivery:
     """The part of a dispatcher that gives out what was given out before. One thread at a time."""
 
     def __init__(
-        self, state: State, fetch_into: Callable[[Room, Places], Fetched], end: Callable[[Places], None], lines: Lines
+        self,
+        state: State,
+        fetch_into: Callable[[Room, Places], Fetches],
+        end: Callable[[Places], None],
+        lines: Lines,
     ) -> None:
         """`fetch_into` fetches messages; `end` takes those that are there no more."""
         self.state = state
@@ -126,7 +130,7 @@ def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]
     return places.attempts >= settings.max_attempts
 
 
-def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Callable[[Room, Places], Fetched]) -> None:
+def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Callable[[Room, Places], Fetches]) -> None:
     """Append messages to the dead letters' topic and acknowledge them; what a late consumer has acknowledged stays out.
 
     They get receipts that nobody knows first: so no consumer can acknowledge them beside this. Raises StoreError, and

@@ -18,11 +18,11 @@ from ..log.lane import Lane
 from ..log.streams import check_name
 from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
-from .backlog import Backlog, Bounds, backlog_of, queues_of, recorded, snapshot
+from .backlog import Backlog, TopicBounds, backlog_of, queues_of, recorded, snapshot
 from .cursor import Cursor
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
-from .in_flight import NOBODY
+from .in_flight import NO_OWNER
 from .journal import Journal, names_of
 from .names import DeadLetterChains, Names
 from .parts import Parts
@@ -58,7 +58,7 @@ class Shared:
         self.state.load(pass_damage=pass_damage)
         self.dispatcher = Dispatcher(self.state)
         self._open: set[int] = set()  # the numbers of the objects that were not closed
-        self._owners = NOBODY  # the number of the newest object
+        self._owners = NO_OWNER  # the number of the newest object
         self._is_retired = False
 
     def open(
@@ -290,7 +290,7 @@ class Subscriptions:
         sets = self._parts.delayed_sets(topics) if sets_of is None else {one: sets_of(one) for one in topics}
         found = []
         for of_topic, name in names:
-            info = self._info(of_topic, name, Bounds(queues[of_topic], sets[of_topic]))
+            info = self._info(of_topic, name, TopicBounds(queues[of_topic], sets[of_topic]))
             if info is not None:
                 found.append(info)
         return found
@@ -329,7 +329,7 @@ class Subscriptions:
                 self._forget_deleted(shared)
         return found
 
-    def _info(self, topic: str, name: str, bounds: Bounds) -> SubscriptionInfo | None:
+    def _info(self, topic: str, name: str, bounds: TopicBounds) -> SubscriptionInfo | None:
         with self._lock:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state

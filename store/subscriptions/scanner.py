@@ -12,12 +12,12 @@ from ..format.arrays import Bools, Int64s
 from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
 from ..read.message import MessageBatch
-from .acked import Acked
-from .delays import Left, SubscriptionDelays
+from .acked import AckedOffsets
+from .delays import LaterMessages, SubscriptionDelays
 from .delivery import part_of, taken
 from .filters import PropertyFilter
 from .news import FEW_QUEUES, ReadyQueues
-from .read_ahead import Chunk
+from .read_ahead import ReadChunk
 from .state import State
 
 AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the others for those that follow
@@ -55,7 +55,7 @@ class Scanner:
         self._delays = delays
         self._read_at: dict[int, int] = {}
         self.reached: dict[int, int] = {}
-        self._chunks: dict[int, Chunk] = {}
+        self._chunks: dict[int, ReadChunk] = {}
         self._lanes: tuple[int, list[Lane]] = (0, [])  # of so many queues
         self._ready = ReadyQueues(parts.streams, parts.news, topic)
         self._looks = 0  # quick ones, since the long one at this time
@@ -143,7 +143,7 @@ class Scanner:
             self._lanes = len(streams), [lanes[index] for index in sorted(lanes)]
         return self._lanes[1]
 
-    def take_few(self, count: int) -> tuple[Chunk, int] | None:
+    def take_few(self, count: int) -> tuple[ReadChunk, int] | None:
         """`count` messages of one queue that were read ahead: their chunk, and where they begin in it.
 
         None if that takes more than a look; and now and then, so that queues without a chunk have their turns.
@@ -262,7 +262,7 @@ class Scanner:
             max_bytes -= int(batch.lengths.sum())
         return found, False
 
-    def _cut(self, queue_id: int, chunk: Chunk, most: int, max_bytes: int) -> MessageBatch | None:
+    def _cut(self, queue_id: int, chunk: ReadChunk, most: int, max_bytes: int) -> MessageBatch | None:
         """The next messages of a chunk; None if not even the first fits."""
         batch, begin = chunk.batch, chunk.begin
         end = min(len(batch), begin + most)
@@ -278,7 +278,7 @@ class Scanner:
             chunk.begin = end
         return part_of(batch, begin, end)
 
-    def _chunk(self, queue_id: int, most: int, max_bytes: int) -> Chunk | None:
+    def _chunk(self, queue_id: int, most: int, max_bytes: int) -> ReadChunk | None:
         """The queue's chunk, read if need be; None if it has nothing that is wanted, as far as may be read now."""
         chunk = self._chunks.get(queue_id)
         if chunk is not None and self._is_trimmed(queue_id, chunk):
@@ -291,11 +291,11 @@ class Scanner:
                 break
             self._chunks_left -= 1
             if len(batch):
-                chunk = self._chunks[queue_id] = Chunk(batch)
+                chunk = self._chunks[queue_id] = ReadChunk(batch)
                 self._held_bytes += chunk.size_bytes
         return chunk
 
-    def _is_trimmed(self, queue_id: int, chunk: Chunk) -> bool:
+    def _is_trimmed(self, queue_id: int, chunk: ReadChunk) -> bool:
         """Whether nothing of a chunk is left, now that messages were trimmed; it begins behind them then."""
         stream = self._parts.streams.get(self._topic, queue_id)
         if stream is not None and stream.low > int(chunk.batch.offsets[chunk.begin]):
@@ -362,7 +362,13 @@ class Scanner:
         return batch if kept.all() else taken(batch, np.flatnonzero(kept))
 
     def _kept(
-        self, queue_id: int, acked: Acked, at: int, batch: MessageBatch, extras: ExtraColumns | None, left: Left | None
+        self,
+        queue_id: int,
+        acked: AckedOffsets,
+        at: int,
+        batch: MessageBatch,
+        extras: ExtraColumns | None,
+        left: LaterMessages | None,
     ) -> Bools:
         """(n,) which messages go out. The others are acknowledged, are so now, or come later."""
         offsets = batch.offsets

@@ -185,7 +185,7 @@ def check_start(start: object) -> Start:
     )
 
 
-class Wanted(NamedTuple):
+class ReceiveArguments(NamedTuple):
     """The arguments of a receive, checked."""
 
     messages: int
@@ -203,10 +203,10 @@ def is_few(max_messages: object, wait_ms: object, visibility_ms: object) -> bool
     )
 
 
-def wanted_of(max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> Wanted:
+def wanted_of(max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> ReceiveArguments:
     """The arguments of a receive. Raises InvalidMessage."""
     wait = min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS)
-    return Wanted(
+    return ReceiveArguments(
         min(check_number("max_messages", max_messages, 1, 1 << 62), MOST_MESSAGES),
         check_number("max_bytes", max_bytes, 1, 1 << 62),
         check_number("visibility_timeout_ms", visibility_ms, 1, LONGEST_MS),

@@ -16,23 +16,23 @@ import numpy.typing as npt
 from ...index.turns import if_free, let_pass
 from ..errors import StoreError
 from ..format.arrays import Indexes, Int64s
-from ..format.cursors import Mark, pack_acks, pack_delete, pack_ones, pack_state
+from ..format.cursors import CursorMark, pack_acks, pack_delete, pack_ones, pack_state
 from ..format.cursors import State as CursorState
 from ..log.ticket import Ticket
 from ..read.waiting import ANY_QUEUE
-from .calling import Calling
+from .calling import WaitingConsumers
 from .cursor import Cursor
 from .group_commit import GroupCommit
 from .in_flight import NEVER, InFlight, Places, RowState
-from .journal import Journal, Unfinished
-from .left_behind import LeftBehind, LeftOut, Tries
+from .journal import Journal, UnfinishedChange
+from .left_behind import AttemptCounts, SkippedMessages, SkippedOffsets
 from .ordering import Order
 from .parts import Parts
 from .pending_acks import AckColumns, AckRow, AckTicket
 from .settings import Settings, stale
 
 
-class State(LeftBehind):
+class State(SkippedMessages):
     """Acknowledges, gives back and seeks. Any number of threads may use it.
 
     Invariants:
@@ -57,12 +57,12 @@ class State(LeftBehind):
         self.order: Order | None = None
         self.journal = Journal(parts, topic, name)
         self.group_commit = GroupCommit(self.journal, parts, self.settle)
-        self.left_out: dict[int, LeftOut] = {}  # by queue id; no record says it yet
+        self.left_out: dict[int, SkippedOffsets] = {}  # by queue id; no record says it yet
         self.left_out_count = 0
-        self.tries = Tries(self)
-        self.unfinished = Unfinished(self.changing, self.notify)  # what the log may say, and the cursor does not
+        self.tries = AttemptCounts(self)
+        self.unfinished = UnfinishedChange(self.changing, self.notify)  # what the log may say, and the cursor does not
         self._is_compacted = False  # by one of many coroutines, which go on together
-        self.calling = Calling(parts.waiting, topic, self.now_ms, self.notify)
+        self.calling = WaitingConsumers(parts.waiting, topic, self.now_ms, self.notify)
         self.version = 0  # changes with what only a look can find out
         self._versions = count(1)  # each is given once: two threads that tell at once cannot bring an old one back
         self.limit_bytes = max(2048, parts.limit_bytes // 2)
@@ -342,7 +342,7 @@ class State(LeftBehind):
     def create(self, settings: Settings, offsets: Mapping[int, int]) -> None:
         """Make the subscription, with the first offset of each queue, durably. `changing` is held."""
         life = self.cursor.life + 1
-        marks = {queue_id: Mark(1, offset) for queue_id, offset in offsets.items()}
+        marks = {queue_id: CursorMark(1, offset) for queue_id, offset in offsets.items()}
         self.journal.append(pack_state(life, CursorState(settings.pack(), marks), self.limit_bytes))
         with self.lock:
             self.cursor.begin(life, settings)
@@ -359,10 +359,10 @@ class State(LeftBehind):
         settings = self.cursor.settings
         assert settings is not None, "only what exists is moved"
         with self.lock:
-            marks = {queue_id: Mark(self.cursor.queue(queue_id).era + 1, at) for queue_id, at in offsets.items()}
+            marks = {queue_id: CursorMark(self.cursor.queue(queue_id).era + 1, at) for queue_id, at in offsets.items()}
         self.unfinished.make(partial(self._move, settings, marks))
 
-    def _move(self, settings: Settings, offsets: Mapping[int, Mark]) -> None:
+    def _move(self, settings: Settings, offsets: Mapping[int, CursorMark]) -> None:
         if any(self.cursor.queue(queue_id).era < mark.era for queue_id, mark in offsets.items()):  # else once more
             self.journal.append(pack_state(self.cursor.life, CursorState(settings.pack(), offsets), self.limit_bytes))
             with self.lock:

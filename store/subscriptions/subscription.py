@@ -20,12 +20,12 @@ from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import Sleeper
 from .delivery import Delivery, DeliveryBatch
 from .for_coroutines import ForCoroutines, ThreadReceive
-from .looking import Looks, ReceiveCall
+from .looking import Looking, ReceiveCall
 from .settings import (
     LONGEST_MS,
+    ReceiveArguments,
     Settings,
     Start,
-    Wanted,
     check_dead_letters,
     check_number,
     check_start,
@@ -57,7 +57,7 @@ class Subscription(ForCoroutines):
         self._shared = shared
         self._state = shared.state
         self._dispatcher = shared.dispatcher
-        self._looks = Looks(shared.state, shared.dispatcher)
+        self._looks = Looking(shared.state, shared.dispatcher)
         self._life = shared.state.cursor.life
         self._owner = owner
         self._closed = False
@@ -206,7 +206,7 @@ class Subscription(ForCoroutines):
             call.failed()
             raise
 
-    def _take(self, wanted: Wanted, call: ReceiveCall) -> DeliveryBatch | None:
+    def _take(self, wanted: ReceiveArguments, call: ReceiveCall) -> DeliveryBatch | None:
         self._settings()
         if call.sleeper is not None:
             self._state.calling.begins()

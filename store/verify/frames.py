@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..format.applied import Applied, AppliedRecord
+from ..format.applied import AppliedCommit, AppliedRecord
 from ..format.arrays import Bools, Int64s
 from ..format.dues import NO_DUES
 from ..format.footer import Footer, names_in
@@ -21,10 +21,10 @@ from ..format.layout import (
     kept_messages,
     read_frame_header,
 )
-from ..format.records import RECORDS_TOPIC, Low, Record, add_low
+from ..format.records import RECORDS_TOPIC, Record, StreamLow, add_low
 from ..segment.checksums import good_messages
 from ..segment.evidence import is_end
-from ..segment.scanner import ChunkReader, FrameScanner, Scanned, records_in
+from ..segment.scanner import ChunkReader, FrameScanner, ScannedFrame, records_in
 from .marks import LaneFrames
 from .report import Findings, differ
 
@@ -53,8 +53,8 @@ class FrameWalk:
         self.numbers: list[Int64s] = []
         self.lows: list[Int64s] = []
         self.good: list[Bools] = []
-        self.trimmed: dict[int, Low] = {}  # as their records say
-        self.applied: list[Applied] = []
+        self.trimmed: dict[int, StreamLow] = {}  # as their records say
+        self.applied: list[AppliedCommit] = []
         self._records = next((at for at, name in enumerate(names or ()) if name[0] == RECORDS_TOPIC), None)
         self.next_entry = 0
         self.gaps, self.ended = False, True
@@ -126,7 +126,7 @@ class FrameWalk:
         end = max([end, *(head.end for head in self.lane.heads(self.file, position))])
         self._findings.report.torn_bytes += max(0, min(end, self.file.size_bytes) - position)
 
-    def _take(self, found: Scanned) -> bool:
+    def _take(self, found: ScannedFrame) -> bool:
         """Check a frame on the chain. False if the log ends in it."""
         frame, header, record = found.frame, found.frame.header, self.file.record
         kept = kept_messages(record, header)
@@ -158,7 +158,7 @@ class FrameWalk:
         self._findings.report.messages += int(np.count_nonzero(good[:kept])) - records
         return goes_on
 
-    def _note_records(self, found: Scanned, good: Bools) -> int:
+    def _note_records(self, found: ScannedFrame, good: Bools) -> int:
         """Take what the records in a frame say; how many there are."""
         if self._records is None:
             return 0
@@ -178,7 +178,7 @@ class FrameWalk:
                 add_low(self.trimmed, record.number, record.effect)
         return count
 
-    def _check_payloads(self, found: Scanned) -> None:
+    def _check_payloads(self, found: ScannedFrame) -> None:
         if checksum64(found.payload) != found.frame.header.payload_checksum:
             self._damage("a frame's payloads do not match their checksum", found.frame.payload_start)
 

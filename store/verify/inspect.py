@@ -22,7 +22,7 @@ from ..format.layout import (
     SegmentHeader,
     align_up,
 )
-from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Low, Record, add_low, add_trimmed
+from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Record, StreamLow, add_low, add_trimmed
 from ..format.store_files import StoreHeader
 from ..segment.evidence import LANE_IS_MISSING
 from ..segment.files import SegmentFile
@@ -44,7 +44,7 @@ class _LaneQueues:
     def __init__(self) -> None:
         self.all_names: dict[int, tuple[str, int]] = {}  # by stream number, with the lane's stream of records
         self.records: int | None = None  # its number
-        self.trimmed: dict[int, Low] = {}
+        self.trimmed: dict[int, StreamLow] = {}
         self.known = True
         self._first = np.zeros(0, np.int64)  # by number, -1 where it is not known
         self._next = np.zeros(0, np.int64)

@@ -12,7 +12,7 @@ from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.footer import Footer, names_in
 from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
-from ..format.records import Low, add_trimmed
+from ..format.records import StreamLow, add_trimmed
 from ..format.store_files import COMPACTED_FILE
 from ..recovery.placement import NO_OFFSET
 from ..segment.files import SegmentFile
@@ -46,8 +46,8 @@ class LaneCheck:
         self.chain: int | None = 0 if begins else None
         self.names: list[tuple[str, int]] | None = [] if begins else None
         self.next_offsets: Int64s | None = np.zeros(0, np.int64) if begins else None
-        self.trimmed: dict[int, Low] = {}  # of the trimmed streams, as far as they are known
-        self.since: dict[int, Low] = {}  # the same, by the records behind the newest full footer
+        self.trimmed: dict[int, StreamLow] = {}  # of the trimmed streams, as far as they are known
+        self.since: dict[int, StreamLow] = {}  # the same, by the records behind the newest full footer
 
     def run(self) -> None:
         """Check the segments in order, up to the end of the log."""

@@ -9,7 +9,7 @@ from ..device.disk import Disk
 from ..device.looking import LookingDisk
 from ..errors import StoreCorrupt
 from ..format.applied import batches_in
-from ..format.shard import MANIFEST_SUFFIX, Before, Manifest
+from ..format.shard import MANIFEST_SUFFIX, CommitBefore, Manifest
 from ..format.store_files import StoreHeader
 from ..recovery.applied import applied_tables
 from ..shards.attacher import was_before
@@ -41,7 +41,9 @@ def check_waiting(disk: Disk, store: Path, header: StoreHeader, findings: Findin
             findings.damage(f"cannot be read ({error})", folder / name, 0)
 
 
-def _check_before(store: Path, header: StoreHeader, manifest: Manifest, before: Before, findings: Findings) -> None:
+def _check_before(
+    store: Path, header: StoreHeader, manifest: Manifest, before: CommitBefore, findings: Findings
+) -> None:
     """Was a commit attached whose manifest is gone? Recovery tells which were."""
     try:
         tables = applied_tables(LookingDisk(), store, header)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stratalog.cache.batch import Batch
-from stratalog.cache.block_cache import BlockCache, Hit
+from stratalog.cache.block_cache import BlockCache, CachedMessages
 from stratalog.cache.rows import LEAF_ROWS
 from stratalog.cache.space import BlockSpace
 
@@ -35,7 +35,7 @@ def payload_of(stream: int, offset: int, size: int) -> bytes:
     return (seed * (size // len(seed) + 1))[:size]
 
 
-def consume(cache: BlockCache, stream: int, offset: int, limit: int) -> Hit:
+def consume(cache: BlockCache, stream: int, offset: int, limit: int) -> CachedMessages:
     """Read, and let go of what was passed."""
     hit = cache.read(stream, offset, limit)
     if hit.offsets:

@@ -10,8 +10,8 @@ QUIET = "tests/store/shards/test_quiet.py"
 
 MEETINGS: dict[str, Bug] = {
     "meetings: what a failed commit has left in memory counts as attached": Bug(
-        "store/shards/lane_attach.py", "        if self._lane.poison is not None:\n            raise again(",
-        "        if False:\n            raise again(",
+        "store/shards/lane_attach.py", "        if self._lane.poison is not None:\n            raise copy_of(",
+        "        if False:\n            raise copy_of(",
         (f"{FAILED}::test_a_commit_whose_write_has_failed_keeps_its_manifest_until_the_next_opening",),
     ),
     "meetings: a force that was put off and failed is made again by another flusher": Bug(

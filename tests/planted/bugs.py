@@ -183,7 +183,7 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_queue.py::test_requests_of_one_thread_keep_their_order",),
     ),
     "durability: a lane that has gone quiet leaves no mark": Bug(
-        "store/api/running.py", "self.queues[lane.index].put(Mark(), wait=False)", "pass",
+        "store/api/running.py", "self.queues[lane.index].put(NotedBarrier(), wait=False)", "pass",
         ("tests/store/test_marks.py::test_mark_without_room_does_not_fail_the_flush_beside_it",),
     ),
     "appending: an awaited append waits ten times too long": Bug(

@@ -45,8 +45,9 @@ BULK: dict[str, Bug] = {
         "store/shards/lane_build.py", "        self._disk.force_folder(folder)\n", "", CRASHES,
     ),
     "bulk: the manifest goes before its shards are in the log": Bug(
-        "store/shards/attacher.py", "        parts: list[Part] = []\n",
-        "        parts: list[Part] = []\n        self._disk.remove(incoming_of(self._folder) / one.name)\n", CRASHES,
+        "store/shards/attacher.py", "        parts: list[LanePart] = []\n",
+        "        parts: list[LanePart] = []\n        self._disk.remove(incoming_of(self._folder) / one.name)\n",
+        CRASHES,
     ),
     "bulk: a manifest is attached before its name is durable": Bug(
         "store/shards/attacher.py", "                self._disk.force_folder(incoming_of(self._folder))\n",

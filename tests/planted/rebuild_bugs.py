@@ -28,8 +28,8 @@ REBUILD: dict[str, Bug] = {
         (f"{FOOTERS}::test_footer_that_was_damaged_on_its_way_is_not_put_into_the_log",),
     ),
     "rebuild: the mark of an index lies behind what is not in it": Bug(
-        "store/api/rebuilding.py", "            place = Place(at.sequence + 1, 0)\n",
-        "            place = Place(at.sequence + 2, 0)\n", (DELAYS,),
+        "store/api/rebuilding.py", "            place = LogPlace(at.sequence + 1, 0)\n",
+        "            place = LogPlace(at.sequence + 2, 0)\n", (DELAYS,),
     ),
     "compact: its own opening appends behind the seals": Bug(
         "store/api/compacting.py", "        running.end_appends()\n", "",

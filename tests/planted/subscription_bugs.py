@@ -148,11 +148,11 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         (f"{FOLDER}/test_modes.py::test_odd_properties_are_matched_as_json_says",),
     ),
     "subscriptions: retention rests from a segment that has messages of users": Bug(
-        "store/log/laps.py", " and not _has_users(lane, at)\n", "\n",
-        (f"{FOLDER}/test_laps.py",),
+        "store/log/retention_rounds.py", " and not _has_users(lane, at)\n", "\n",
+        (f"{FOLDER}/test_retention_rounds.py",),
     ),
     "subscriptions: retention begins a lap behind each other": Bug(
-        "store/log/laps.py", "        return not has_grown and", "        return False and",
-        (f"{FOLDER}/test_laps.py::test_retention_ends_where_only_cursors_are_left",),
+        "store/log/retention_rounds.py", "        return not has_grown and", "        return False and",
+        (f"{FOLDER}/test_retention_rounds.py::test_retention_ends_where_only_cursors_are_left",),
     ),
 }  # fmt: skip

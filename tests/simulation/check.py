@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from stratalog.store import StoreError
 from stratalog.store.format.layout import lane_name
-from stratalog.store.format.records import NOT_TRIMMED, Low
+from stratalog.store.format.records import NOT_TRIMMED, StreamLow
 from stratalog.store.recovery.lane_recovery import LaneRecovery
 from stratalog.store.recovery.recovered_lane import RecoveredLane
 from stratalog.store.testing import SimulatedDisk
@@ -17,7 +17,7 @@ from .engine import home
 from .ledger import Bounds, Ledger, Queue, records_of
 from .recovered import batches_of, recoveries
 
-NONE: Mapping[Queue, Low] = MappingProxyType({})
+NONE: Mapping[Queue, StreamLow] = MappingProxyType({})
 
 
 class BrokenPromise(AssertionError):
@@ -173,7 +173,9 @@ class Checker:
                     found.append(queue)
         return found
 
-    def check_beginning(self, index: int, bounds: Bounds, lowest: int, trimmed: Mapping[Queue, Low] = NONE) -> None:
+    def check_beginning(
+        self, index: int, bounds: Bounds, lowest: int, trimmed: Mapping[Queue, StreamLow] = NONE
+    ) -> None:
         """All messages of the segments from `lowest` on are there, and retention took all that are before it.
 
         `trimmed`: where readers see the bounds, not the log.

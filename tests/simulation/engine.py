@@ -30,7 +30,7 @@ from stratalog.store.device import open_files as opened
 from stratalog.store.device.disk import Disk
 from stratalog.store.device.folder import LOCK_FILE, FolderLock, enter_folder
 from stratalog.store.format.footer import pack_names
-from stratalog.store.format.records import Low
+from stratalog.store.format.records import StreamLow
 from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.queue import RequestQueue
@@ -270,7 +270,7 @@ def changes_of_trim(store: MessageStore, queue: tuple[str, int], low: int) -> li
     """What `trim` changes."""
     stream = store._streams.get(*queue)
     assert stream is not None
-    return [(stream, Low(low))]
+    return [(stream, StreamLow(low))]
 
 
 def changes_of_topic(store: MessageStore, topic: str) -> list[Change]:

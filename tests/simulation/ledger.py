@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from stratalog.store import StoreFull
-from stratalog.store.format.records import NOT_TRIMMED, RECORDS_TOPIC, Low, Record, add_low
+from stratalog.store.format.records import NOT_TRIMMED, RECORDS_TOPIC, Record, StreamLow, add_low
 from stratalog.store.log.request import Group, Request
 from stratalog.store.log.trims import TrimRequest
 from stratalog.store.testing import History
@@ -126,23 +126,23 @@ class Ledger:
             self.streams[lane, stream.number] = stream.topic, stream.queue_id
         self.hand(lane, request, [records_of(lane)] * len(datas), datas)
 
-    def trimmed(self, lane: int, records: int) -> dict[Queue, Low]:
+    def trimmed(self, lane: int, records: int) -> dict[Queue, StreamLow]:
         """What the first so many records of a lane say."""
         return self._trimmed_by(lane, self.rows.get(records_of(lane), [])[:records])
 
-    def trimmed_by_sent(self, lane: int) -> dict[Queue, Low]:
+    def trimmed_by_sent(self, lane: int) -> dict[Queue, StreamLow]:
         """What the records say that a repair may find."""
         return self._trimmed_by(lane, self.sent(records_of(lane)))
 
-    def _trimmed_by(self, lane: int, records: Iterable[bytes]) -> dict[Queue, Low]:
-        found: dict[int, Low] = {}
+    def _trimmed_by(self, lane: int, records: Iterable[bytes]) -> dict[Queue, StreamLow]:
+        found: dict[int, StreamLow] = {}
         for data in records:
             record = Record.unpack(data)
             assert record is not None
             add_low(found, record.number, record.effect)
         return {self.streams[lane, number]: low for number, low in found.items()}
 
-    def low_of(self, queue: Queue) -> Low:
+    def low_of(self, queue: Queue) -> StreamLow:
         """Where a queue begins by all records that were built."""
         lane = self.lane_of[queue]
         return self.trimmed(lane, len(self.rows.get(records_of(lane), ()))).get(queue, NOT_TRIMMED)

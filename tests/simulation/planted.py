@@ -19,7 +19,7 @@ from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
 from stratalog.store.format.records import LentTrims, TrimmedColumns
-from stratalog.store.log.in_flight import UnderWay
+from stratalog.store.log.in_flight import WritesInFlight
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.removal import Removal
 from stratalog.store.log.request import Request
@@ -29,7 +29,7 @@ from stratalog.store.log.write import Write
 from stratalog.store.recovery.lane_streams import LaneStreams
 from stratalog.store.recovery.repair import Repair as RepairNotes
 from stratalog.store.segment.checksums import whole_messages
-from stratalog.store.segment.scanner import FrameScanner, Scanned
+from stratalog.store.segment.scanner import FrameScanner, ScannedFrame
 from stratalog.store.segment.sealed import SealedSegment
 from stratalog.store.segment.sealing import write_footer
 from stratalog.store.segment.segment import Segment
@@ -80,14 +80,14 @@ def acknowledge_before_the_force() -> Iterator[None]:
 @contextmanager
 def tell_readers_before_the_force() -> Iterator[None]:
     """The live page says durable of what the kernel has."""
-    real = UnderWay._advance
+    real = WritesInFlight._advance
 
-    def advance(under_way: UnderWay, *given: Any) -> int:
+    def advance(under_way: WritesInFlight, *given: Any) -> int:
         cost = real(under_way, *given)
         under_way.forced_mark = under_way._whole
         return cost
 
-    with mock.patch.object(UnderWay, "_advance", advance):
+    with mock.patch.object(WritesInFlight, "_advance", advance):
         yield
 
 
@@ -102,7 +102,7 @@ def skip_a_checksum() -> Iterator[None]:
 def accept_old_frames() -> Iterator[None]:
     """Recovery takes any frame that it finds in its place, also one of the file's former life."""
 
-    def next_frame(scanner: FrameScanner) -> Scanned | None:
+    def next_frame(scanner: FrameScanner) -> ScannedFrame | None:
         for position in (scanner.position, align_up(scanner.position)):
             head = scanner.reader.view(position, FRAME_HEADER_BYTES)
             header = read_frame_header(head, 0)
@@ -110,7 +110,7 @@ def accept_old_frames() -> Iterator[None]:
             if frame is not None:
                 scanner.step(frame.head)
                 payload = scanner.reader.view(frame.payload_start, frame.header.payload_bytes)
-                return Scanned(frame, payload, whole_messages(frame, payload))
+                return ScannedFrame(frame, payload, whole_messages(frame, payload))
         return None
 
     with mock.patch.object(FrameScanner, "next", next_frame):

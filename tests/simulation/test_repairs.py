@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.format.layout import BLOCK_BYTES
-from stratalog.store.format.records import Low, Record
+from stratalog.store.format.records import Record, StreamLow
 from stratalog.store.log.streams import lane_of
 from stratalog.store.log.ticket import SubmitRequest
 from stratalog.store.log.write import Write
@@ -102,7 +102,7 @@ def two_lanes_alike() -> tuple[SimulatedDisk, Ledger, Bounds]:
     abandon(store)
     path = segment_paths(left)[1]
     zero(left, path, bytes([17]) * 3 * BLOCK_BYTES, head=HEAD)
-    zero(left, path, Record.of(0, Low(1)).pack(), head=HEAD)
+    zero(left, path, Record.of(0, StreamLow(1)).pack(), head=HEAD)
     return left, ledger, bounds
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stratalog.store.format.applied import NO_BATCH, Applied, AppliedRecord, AppliedShard, pack_applied
+from stratalog.store.format.applied import NO_BATCH, AppliedCommit, AppliedRecord, AppliedShard, pack_applied
 from stratalog.store.format.dues import DueRange
 from stratalog.store.format.extras import Extras
 from stratalog.store.format.footer import FooterData, Presence
@@ -28,7 +28,7 @@ from stratalog.store.format.layout import (
     SegmentHeader,
     checksum64,
 )
-from stratalog.store.format.records import DELETE, TRIM, Low, Record
+from stratalog.store.format.records import DELETE, TRIM, Record, StreamLow
 from stratalog.store.format.shard import Manifest, Shard, pack_index
 from stratalog.store.format.store_files import LaneStart, ShardCount, StoreHeader
 
@@ -44,8 +44,8 @@ SEGMENT = SegmentHeader(3, STORE_ID, 7, 262_144, TIME_MS, 0x1122334455667788, 23
 CLOSED_RECORD = SealRecord(CLOSED, 7, 12_345, 0xCAFE, 17, 0, 0, 70_002)
 SEALED_RECORD = SealRecord(SEALED, 7, 200_000, 0xCAFE_F00D, 1_000, 200_704, 5_000, 70_002)
 
-BATCH = Applied("query", 9, 0x1122334455667788, 12, 2, True, ((8, 5), (6, 1 << 63)))
-TRANSACTION = Applied("a transaction \xe4", NO_BATCH, 7, 3, 0, False)
+BATCH = AppliedCommit("query", 9, 0x1122334455667788, 12, 2, True, ((8, 5), (6, 1 << 63)))
+TRANSACTION = AppliedCommit("a transaction \xe4", NO_BATCH, 7, 3, 0, False)
 SHARDS = (AppliedShard(0xFEDCBA9876543210, 17, 1 << 33), AppliedShard(1, 2, 3))
 MANIFEST = Manifest(STORE_ID, "query", 9, True, (Shard("q-0-1-ab", "03-000000", 3, 17, 99, 8400, 5, 1 << 63),))
 
@@ -99,7 +99,7 @@ def footer_data() -> FooterData:
         np.array([TIME_MS, TIME_MS + 1], np.int64),
         np.array([HAS_PAYLOAD_CHECKSUM, HAS_DUE | HAS_KEYS], np.uint16),
         DueRange(TIME_MS + 7, TIME_MS + 99),
-        {0: Low(11, 0), 1: Low(5_000_000_000, 4_999_999_999)},
+        {0: StreamLow(11, 0), 1: StreamLow(5_000_000_000, 4_999_999_999)},
         presence=Presence(np.array([0, 3, 3, 4, 5], np.uint32), np.array([5, 3, 1, 1023, 2], np.uint16)),
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from stratalog.store import MessageStore
 from stratalog.store.config import Alignment
-from stratalog.store.log.alignment import Tail, should_pad
+from stratalog.store.log.alignment import TailChoice, should_pad
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.write import Write
 
@@ -18,7 +18,7 @@ from .helpers import tiny, until
 pytestmark = pytest.mark.disk
 
 POLICIES: list[Alignment] = ["pad", "trim", "adaptive"]
-BUSY = Tail(held=1, answered=9, empty_bytes=100)
+BUSY = TailChoice(held=1, answered=9, empty_bytes=100)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

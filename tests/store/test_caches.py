@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.cache import ActiveCursors, BlockCache, Hit, MessageCache
+from stratalog.cache import ActiveCursors, BlockCache, CachedMessages, MessageCache
 from stratalog.store import (
     CacheConfig,
     InvalidConfig,
@@ -304,7 +304,7 @@ def test_a_row_that_leads_to_another_message_is_a_miss(
     messages, wanted = cache_of(store), key_of(store, 0)
     read = MessageCache.read
 
-    def astray(self: MessageCache, key: int, offset: int, limit: int) -> Hit:
+    def astray(self: MessageCache, key: int, offset: int, limit: int) -> CachedMessages:
         hit = read(self, key + stream if key == wanted else key, offset + step, limit)
         return hit._replace(offsets=[at - step for at in hit.offsets])
 

@@ -21,7 +21,7 @@ from stratalog.store import (
     StoreError,
     StorePoisoned,
 )
-from stratalog.store.errors import again
+from stratalog.store.errors import copy_of
 from stratalog.store.testing import TunedCacheConfig
 
 from .helpers import tiny
@@ -48,7 +48,7 @@ def pickled(protocol: int) -> Callable[[StoreError], StoreError]:
 WAYS: dict[str, Callable[[StoreError], StoreError]] = {
     "copy": copy.copy,
     "deep copy": copy.deepcopy,
-    "again": again,
+    "copy_of": copy_of,
     **{f"pickle {protocol}": pickled(protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)},
 }
 
@@ -93,7 +93,7 @@ def test_offset_out_of_range_says_what_was_asked_for(tmp_path: Path, way: str) -
 def test_error_that_is_raised_again_keeps_its_cause() -> None:
     error = StorePoisoned("a write failed")
     error.__cause__ = OSError(5, "no")
-    assert again(error).__cause__ is error.__cause__
+    assert copy_of(error).__cause__ is error.__cause__
 
 
 def read_past_the_end(path: str) -> None:

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from stratalog.store.segment.copies import KEPT_BYTES, PART, TOUCHES, WINDOW_BYTES, Copies
-from stratalog.store.segment.held import HOME_BYTES, ITEM_BYTES, PLACE_BYTES, Held, HeldMemory, Item
+from stratalog.store.segment.held import HOME_BYTES, ITEM_BYTES, PLACE_BYTES, HeldItem, HeldItems, HeldMemory
 
 from ..seeds import draw_seed
 from .interrupts import interrupt_at, places
@@ -18,7 +18,7 @@ MANY = 2000
 KEPT = 50
 
 
-def size_of(homes: list[dict[int, Item]]) -> int:
+def size_of(homes: list[dict[int, HeldItem]]) -> int:
     """The owners' dicts alone, without what is in them."""
     return sum(sys.getsizeof(home) - sys.getsizeof({}) for home in homes)
 
@@ -26,17 +26,17 @@ def size_of(homes: list[dict[int, Item]]) -> int:
 @pytest.mark.parametrize("used", [0, 1, 5])
 def test_owners_whose_items_went_keep_no_memory_for_them(used: int) -> None:
     """A reader goes from owner to owner; others use a few items of each all the time."""
-    homes: list[dict[int, Item]] = [{} for _ in range(10)]
-    held: Held[Item] = Held((MANY + 100) * Item(0).size_bytes)
+    homes: list[dict[int, HeldItem]] = [{} for _ in range(10)]
+    held: HeldItems[HeldItem] = HeldItems((MANY + 100) * HeldItem(0).size_bytes)
     for home in homes:
         for number in range(MANY):
-            held.keep(home, number, Item(0))
+            held.keep(home, number, HeldItem(0))
             for other in homes:
                 for one in range(used):
                     if one in other:
                         other[one].used = True
     assert size_of(homes) <= PLACE_BYTES * len(held.items) + HOME_BYTES * len(homes)
-    held.limit(KEPT * Item(0).size_bytes)
+    held.limit(KEPT * HeldItem(0).size_bytes)
     assert len(held.items) == sum(map(len, homes)) == KEPT
     assert size_of(homes) <= PLACE_BYTES * KEPT + HOME_BYTES * len(homes)
     for home in homes:
@@ -45,16 +45,16 @@ def test_owners_whose_items_went_keep_no_memory_for_them(used: int) -> None:
 
 def test_what_is_left_is_found_after_random_evictions() -> None:
     rng = random.Random(draw_seed())
-    homes: list[dict[int, Item]] = [{} for _ in range(3)]
-    held: Held[Item] = Held(300 * Item(0).size_bytes)
+    homes: list[dict[int, HeldItem]] = [{} for _ in range(3)]
+    held: HeldItems[HeldItem] = HeldItems(300 * HeldItem(0).size_bytes)
     for _ in range(5000):
         home, number = rng.choice(homes), rng.randrange(400)
         if number in home:
             home[number].used = rng.random() < 0.5
         else:
-            held.keep(home, number, Item(0))
+            held.keep(home, number, HeldItem(0))
         if rng.random() < 0.01:
-            held.limit(rng.choice((20, 100, 300)) * Item(0).size_bytes)
+            held.limit(rng.choice((20, 100, 300)) * HeldItem(0).size_bytes)
     assert held.used_bytes == sum(item.size_bytes for item in held.items) <= held.limit_bytes
     assert sum(map(len, homes)) == len(held.items)
     assert all(home[item.number] is item for item in held.items for home in [item.home])
@@ -63,7 +63,7 @@ def test_what_is_left_is_found_after_random_evictions() -> None:
 HELD = ("segment/held.py",)
 
 
-def is_counted(held: Held[Item], *homes: dict[int, Item]) -> bool:
+def is_counted(held: HeldItems[HeldItem], *homes: dict[int, HeldItem]) -> bool:
     """Whether what the owners have is held and counted, and nothing else is."""
     there = [item for home in homes for item in home.values()]
     return set(there) == set(held.items) and held.used_bytes == sum(item.size_bytes for item in there)
@@ -72,10 +72,10 @@ def is_counted(held: Held[Item], *homes: dict[int, Item]) -> bool:
 def test_an_interrupted_drop_leaves_nothing_that_the_next_one_does_not_take() -> None:
     """An item that nobody could drop would keep its segments, and their files would never be used again."""
     for place in places():
-        home: dict[int, Item] = {}
-        held: Held[Item] = Held(10_000)
+        home: dict[int, HeldItem] = {}
+        held: HeldItems[HeldItem] = HeldItems(10_000)
         for number in range(3):
-            held.keep(home, number, Item(100))
+            held.keep(home, number, HeldItem(100))
         came, _ = interrupt_at(place, HELD, lambda: held.drop(home, 1))  # noqa: B023  # it runs at once
         held.drop(home, 1)
         assert sorted(home) == [0, 2]
@@ -85,14 +85,14 @@ def test_an_interrupted_drop_leaves_nothing_that_the_next_one_does_not_take() ->
 
 
 def test_an_interrupted_eviction_takes_no_newer_item_from_its_owner() -> None:
-    size = Item(100).size_bytes
+    size = HeldItem(100).size_bytes
     for place in places():
-        home: dict[int, Item] = {}
-        held: Held[Item] = Held(3 * size)
+        home: dict[int, HeldItem] = {}
+        held: HeldItems[HeldItem] = HeldItems(3 * size)
         for number in range(3):
-            held.keep(home, number, Item(100))
+            held.keep(home, number, HeldItem(100))
         came, _ = interrupt_at(place, HELD, lambda: held.limit(2 * size))  # noqa: B023  # it runs at once
-        newer = Item(100)
+        newer = HeldItem(100)
         held.drop(home, 0)
         held.keep(home, 0, newer)  # it is the newest: the others go before it
         held.limit(size)
@@ -149,7 +149,7 @@ def test_windows_that_are_held_no_more_are_gone(by: str) -> None:
     left = [weakref.ref(window) for window in copies.windows.values()]
     assert len(left) == 5
     if by == "others":
-        memory.frames.keep({}, 0, Item(memory.limit_bytes))
+        memory.frames.keep({}, 0, HeldItem(memory.limit_bytes))
     else:
         memory.clear()
     assert [window() for window in left] == [None] * 5

@@ -19,7 +19,7 @@ from stratalog.store import (
     OffsetOutOfRange,
     StoreError,
 )
-from stratalog.store.log.request import NOBODY
+from stratalog.store.log.request import NO_STREAM
 from stratalog.store.log.ticket import SubmitRequest
 
 from .helpers import calls_that_read, start, tiny, until
@@ -261,7 +261,7 @@ def test_timeout_may_be_longer_than_a_lock_can_wait(timeout: Any) -> None:
 
 def waiting_ticket() -> SubmitRequest:
     """One that nobody has answered."""
-    return SubmitRequest(NOBODY, b"", 0)
+    return SubmitRequest(NO_STREAM, b"", 0)
 
 
 def test_huge_numbers_are_answered(store: MessageStore) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreClosed, StoreError
-from stratalog.store.log.queue import Place, RequestQueue
-from stratalog.store.log.request import NOBODY, Barrier, Request
+from stratalog.store.log.queue import LineTurn, RequestQueue
+from stratalog.store.log.request import NO_STREAM, Barrier, Request
 from stratalog.store.log.sizer import Sizer
 from tests.seeds import draw_seed
 
@@ -208,7 +208,7 @@ class Compared(Request):
 
 def test_leaving_the_line_costs_the_same_at_every_place() -> None:
     queue = bare_queue()
-    requests = [Compared(NOBODY, b"", CAP) for _ in range(2000)]
+    requests = [Compared(NO_STREAM, b"", CAP) for _ in range(2000)]
     for request in requests:
         queue.put(request, wait=False)
     Compared.times = 0
@@ -268,7 +268,7 @@ def test_interrupt_anywhere_in_an_append_at_the_cap(stage: Stage, way: str) -> N
 
 
 def ticket(size: int) -> Request:
-    return Request(NOBODY, bytes(size), size)
+    return Request(NO_STREAM, bytes(size), size)
 
 
 def drain(queue: RequestQueue) -> list[Request]:
@@ -368,7 +368,7 @@ def test_bell_that_was_rung_for_nothing_is_rung_again() -> None:
     queue.put(first)
     producer = start(queue.put, second)
     until(lambda: len(queue._line) == 1)
-    place: Place = queue._line[second]
+    place: LineTurn = queue._line[second]
     with queue._lock:
         place.ring()
         place.ring()

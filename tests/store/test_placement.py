@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from stratalog.store.recovery.placement import ANY, NO_OFFSET, WINDOW, Bounds, Placed, place
+from stratalog.store.recovery.placement import ANY, NO_OFFSET, WINDOW, OffsetBounds, PlacedMessages, place
 
 from ..seeds import draw_seed
 
@@ -31,14 +31,14 @@ class Story:
                 ends[stream] += 1
         self.ends, self.lost = ends, lost
 
-    def place(self, bounds: Bounds) -> Placed:
+    def place(self, bounds: OffsetBounds) -> PlacedMessages:
         rows = sorted(self.kept, key=lambda row: row[0])
         counts = np.bincount(np.array([row[0] for row in rows], np.int64), minlength=len(self.firsts))
         start = np.concatenate([[0], counts.cumsum()]).astype(np.int64)
         lows = np.array([row[1] & 0xFFFF for row in rows], np.uint16)
         return place(lows, np.array([row[2] for row in rows], np.int64), start, bounds)
 
-    def is_right(self, placed: Placed) -> bool:
+    def is_right(self, placed: PlacedMessages) -> bool:
         rows = sorted(self.kept, key=lambda row: row[0])
         streams = np.array([row[0] for row in rows], np.int64)
         return bool(((placed.first[streams] + placed.places) == np.array([row[1] for row in rows], np.int64)).all())
@@ -56,7 +56,7 @@ def test_what_is_sure_is_right(has_first: bool, ends: str) -> None:
         known = np.array(story.ends, np.int64)
         known[0] += more if ends == "later" else 0
         given = None if ends == "none" else known
-        bounds = Bounds(first, 0, given, ends == "exact", chance.choice([inside, ANY]))
+        bounds = OffsetBounds(first, 0, given, ends == "exact", chance.choice([inside, ANY]))
         placed = story.place(bounds)
         if placed.is_sure:
             sure += 1
@@ -69,7 +69,7 @@ def test_what_is_sure_is_right(has_first: bool, ends: str) -> None:
 def test_what_follows_fewer_lost_messages_than_low_bits_can_count_is_sure() -> None:
     placed = place(
         np.array([0, (WINDOW - 1 + 5) & 0xFFFF], np.uint16), np.array([0, WINDOW - 1], np.int64),
-        np.array([0, 2], np.int64), Bounds(np.zeros(1, np.int64), inside=WINDOW - 1),
+        np.array([0, 2], np.int64), OffsetBounds(np.zeros(1, np.int64), inside=WINDOW - 1),
     )  # fmt: skip
     assert placed.is_sure
     assert placed.places.tolist() == [0, 4]  # four of the lost ones are of this stream
@@ -78,7 +78,7 @@ def test_what_follows_fewer_lost_messages_than_low_bits_can_count_is_sure() -> N
 def test_bounds_that_contradict_each_other_leave_the_low_bits_their_word_and_are_not_sure() -> None:
     placed = place(
         np.array([7], np.uint16), np.zeros(1, np.int64), np.array([0, 1], np.int64),
-        Bounds(np.array([7], np.int64), ends=np.array([5], np.int64), is_exact=True, inside=0),
+        OffsetBounds(np.array([7], np.int64), ends=np.array([5], np.int64), is_exact=True, inside=0),
     )  # fmt: skip
     assert not placed.is_sure
     assert (placed.first.tolist(), placed.counts.tolist(), placed.places.tolist()) == ([7], [1], [0])
@@ -87,7 +87,7 @@ def test_bounds_that_contradict_each_other_leave_the_low_bits_their_word_and_are
 def test_queue_of_which_nothing_is_known_begins_with_the_low_bits_of_its_next_message() -> None:
     placed = place(
         np.array([], np.uint16), np.array([], np.int64), np.zeros(3, np.int64),
-        Bounds(np.full(2, NO_OFFSET, np.int64), lows=np.array([27], np.int64), inside=0),
+        OffsetBounds(np.full(2, NO_OFFSET, np.int64), lows=np.array([27], np.int64), inside=0),
     )  # fmt: skip
     assert not placed.is_sure
     assert (placed.first.tolist(), placed.counts.tolist()) == ([27, 0], [0, 0])

@@ -15,7 +15,7 @@ from stratalog.store.device.disk import OsDisk
 from stratalog.store.format.footer import FooterData, by_stream
 from stratalog.store.format.layout import LOST_ENTRY
 from stratalog.store.recovery.name_list import NameList
-from stratalog.store.recovery.placement import NO_OFFSET, Bounds
+from stratalog.store.recovery.placement import NO_OFFSET, OffsetBounds
 from stratalog.store.recovery.reindex import ScanColumns, index_by_footer, index_columns
 from stratalog.store.recovery.repair import Repair
 
@@ -122,7 +122,7 @@ def test_without_a_footer_low_bits_and_the_next_segment_place_what_is_left(
     columns, footer = stretch(numbers, firsts, lost)
     names = NameList(("t", number) for number in range(4))
     repair = Repair(OsDisk(), Path("nowhere"), 0, allowed=True)
-    known = Bounds(np.array(firsts, np.int64), ends=footer.next_offsets, is_exact=True, inside=len(lost))
+    known = OffsetBounds(np.array(firsts, np.int64), ends=footer.next_offsets, is_exact=True, inside=len(lost))
     made, is_sure = index_columns(columns, names, known, repair, Path("segment"))
     assert is_sure
     assert made.entries.tolist() == expected_of(footer, lost)

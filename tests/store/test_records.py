@@ -14,8 +14,8 @@ from stratalog.store.format.records import (
     RECORD_BYTES,
     RECORDS_TOPIC,
     TRIM,
-    Low,
     Record,
+    StreamLow,
     add_low,
     add_trimmed,
 )
@@ -59,13 +59,13 @@ def test_no_user_can_name_the_stream_of_records() -> None:
 
 
 def test_largest_numbers_of_several_records_count() -> None:
-    found: dict[int, Low] = {}
+    found: dict[int, StreamLow] = {}
     for record in (Record(TRIM, 1, 5), Record(DELETE, 1, 9), Record(TRIM, 1, 7), Record(TRIM, 2, 3)):
         add_low(found, record.number, record.effect)
-    assert found == {1: Low(9, 9), 2: Low(3, 0)}
-    add_trimmed(found, {1: Low(12, 0), 3: Low(1, 1)})
-    assert found == {1: Low(12, 9), 2: Low(3, 0), 3: Low(1, 1)}
-    assert Low(12, 9).cut(10) == Low(10, 9)
+    assert found == {1: StreamLow(9, 9), 2: StreamLow(3, 0)}
+    add_trimmed(found, {1: StreamLow(12, 0), 3: StreamLow(1, 1)})
+    assert found == {1: StreamLow(12, 9), 2: StreamLow(3, 0), 3: StreamLow(1, 1)}
+    assert StreamLow(12, 9).cut(10) == StreamLow(10, 9)
     assert NOT_TRIMMED == (0, 0)
 
 
@@ -74,27 +74,27 @@ def test_largest_numbers_of_several_records_count() -> None:
 
 def test_readers_see_a_low_when_its_record_is_answered_without_error() -> None:
     trims, mine = Trims(stream(0)), stream(1)
-    one, other = TrimRequest(trims, [(mine, Low(5, 0))]), TrimRequest(trims, [(mine, Low(9, 9))])
+    one, other = TrimRequest(trims, [(mine, StreamLow(5, 0))]), TrimRequest(trims, [(mine, StreamLow(9, 9))])
     assert trims.note([one, other]) == 2
     assert (mine.low, mine.hidden, trims.shown) == (0, 0, 0)
     one.answer()
     assert (mine.low, mine.hidden, trims.shown) == (5, 0, 1)
     other.answer(StoreCorrupt("poisoned", "x", 0))
     assert (mine.low, mine.hidden, trims.shown) == (5, 0, 1)
-    assert trims.lend().whole() == {1: Low(9, 9)}
+    assert trims.lend().whole() == {1: StreamLow(9, 9)}
 
 
 def test_what_was_lent_to_a_footer_never_changes() -> None:
-    trims, mine = Trims(stream(0), {1: Low(2, 0)}), stream(1)
+    trims, mine = Trims(stream(0), {1: StreamLow(2, 0)}), stream(1)
     lent = trims.lend().whole()
-    trims.note([TrimRequest(trims, [(mine, Low(5, 0))])])
-    assert lent == {1: Low(2, 0)}
-    assert trims.lend().whole() == {1: Low(5, 0)}
+    trims.note([TrimRequest(trims, [(mine, StreamLow(5, 0))])])
+    assert lent == {1: StreamLow(2, 0)}
+    assert trims.lend().whole() == {1: StreamLow(5, 0)}
 
 
 def test_answers_in_another_order_than_the_log_leave_the_largest() -> None:
     trims, mine = Trims(stream(0)), stream(1)
-    early, late = TrimRequest(trims, [(mine, Low(5, 5))]), TrimRequest(trims, [(mine, Low(9, 0))])
+    early, late = TrimRequest(trims, [(mine, StreamLow(5, 5))]), TrimRequest(trims, [(mine, StreamLow(9, 0))])
     late.answer()
     early.answer()
     assert (mine.low, mine.hidden) == (9, 5)
@@ -105,7 +105,7 @@ def test_column_leaves_out_records_as_soon_as_there_is_one() -> None:
     trims = Trims(records)
     assert trims.column(others) is None
     records.number = 2
-    trims.show([(others[1], Low(7, 0))])
+    trims.show([(others[1], StreamLow(7, 0))])
     column = trims.column([*others, records])
     assert column is not None
     assert column.tolist() == [0, 7, (1 << 63) - 1]
@@ -114,7 +114,7 @@ def test_column_leaves_out_records_as_soon_as_there_is_one() -> None:
 @pytest.mark.parametrize(("limit", "sizes"), [(1 << 20, [*[1638] * 6, 172]), (200, [10] * 1000), (1, [1] * 10_000)])
 def test_records_are_cut_to_parts_of_the_reserve_and_to_frames(limit: int, sizes: list[int]) -> None:
     trims = Trims(stream(0))
-    changes = [(stream(number), Low(1, 0)) for number in range(10_000)]
+    changes = [(stream(number), StreamLow(1, 0)) for number in range(10_000)]
     requests = trim_requests(trims, changes, limit)
     assert [request.count for request in requests] == sizes
     assert [change for request in requests for change in request.changes] == changes
@@ -125,14 +125,15 @@ def test_records_are_cut_to_parts_of_the_reserve_and_to_frames(limit: int, sizes
 
 def test_footer_gives_back_what_is_trimmed(tmp_path: Path) -> None:
     footer = open_footer(tmp_path, golden.fixture("footer"))
-    assert footer.trimmed == {0: Low(11, 0), 1: Low(5_000_000_000, 4_999_999_999)}
+    assert footer.trimmed == {0: StreamLow(11, 0), 1: StreamLow(5_000_000_000, 4_999_999_999)}
 
 
 @pytest.mark.parametrize(
-    "trimmed", [{3: Low(0, 0)}, {0: Low(14, 0)}, {0: Low(-1, -1)}, {0: Low(5, 6)}, {0: Low(5, -1)}],
+    "trimmed",
+    [{3: StreamLow(0, 0)}, {0: StreamLow(14, 0)}, {0: StreamLow(-1, -1)}, {0: StreamLow(5, 6)}, {0: StreamLow(5, -1)}],
     ids=["no such stream", "behind its end", "below zero", "hidden behind the low", "hidden below zero"],
 )  # fmt: skip
-def test_footer_that_nobody_could_have_written_is_damage(tmp_path: Path, trimmed: dict[int, Low]) -> None:
+def test_footer_that_nobody_could_have_written_is_damage(tmp_path: Path, trimmed: dict[int, StreamLow]) -> None:
     data = golden.footer_data()
     data.trimmed = trimmed
     with pytest.raises(StoreCorrupt, match="trimmed streams makes no sense"):
@@ -141,17 +142,17 @@ def test_footer_that_nobody_could_have_written_is_damage(tmp_path: Path, trimmed
 
 def test_trims_behind_what_was_lent_stay_when_that_is_settled() -> None:
     trims, first, second = Trims(stream(0)), stream(1), stream(2)
-    trims.note(trim_requests(trims, [(first, Low(2)), (second, Low(1))], 1 << 20))
+    trims.note(trim_requests(trims, [(first, StreamLow(2)), (second, StreamLow(1))], 1 << 20))
     lent = trims.lend()
-    trims.note(trim_requests(trims, [(second, Low(7))], 1 << 20))
+    trims.note(trim_requests(trims, [(second, StreamLow(7))], 1 << 20))
     later = trims.lend()
-    trims.note(trim_requests(trims, [(first, Low(9))], 1 << 20))
+    trims.note(trim_requests(trims, [(first, StreamLow(9))], 1 << 20))
     trims.settle(lent, [])
     newest = trims.lend()
-    assert lent.whole() == lent.since == {1: Low(2), 2: Low(1)}
-    assert later.whole() == later.since == {1: Low(2), 2: Low(7)}
-    assert newest.since == {1: Low(9), 2: Low(7)}
+    assert lent.whole() == lent.since == {1: StreamLow(2), 2: StreamLow(1)}
+    assert later.whole() == later.since == {1: StreamLow(2), 2: StreamLow(7)}
+    assert newest.since == {1: StreamLow(9), 2: StreamLow(7)}
     assert newest.before == lent.whole()
     trims.settle(later, [1])
-    assert trims.lend().since == {1: Low(9)}
-    assert trims.lend().before == {2: Low(7)}
+    assert trims.lend().since == {1: StreamLow(9)}
+    assert trims.lend().before == {2: StreamLow(7)}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.store.segment.postings import FEW_TO_SORT as FEW
-from stratalog.store.segment.postings import Numbers, Rows
+from stratalog.store.segment.postings import Numbers, OpenRows
 
 FIRSTS = np.array([100, 200], np.int64)
 
@@ -34,14 +34,14 @@ class Column:
         return np.array(self.numbers[begin:end], np.uint16)
 
 
-def plain(rows: Rows) -> dict[int, tuple[int, list[int]]]:
+def plain(rows: OpenRows) -> dict[int, tuple[int, list[int]]]:
     return {number: (first, entries.tolist()) for number, (first, entries) in rows.by_number.items()}
 
 
 @given(st.lists(st.integers(0, 4), max_size=40), st.lists(st.integers(1, 20), max_size=6), st.booleans())
 def test_rows_have_each_visible_entry_once(numbers: list[int], steps: list[int], many: bool) -> None:
     numbers = numbers * (FEW if many else 1)
-    rows, visible = Rows(FIRSTS), 0
+    rows, visible = OpenRows(FIRSTS), 0
     for step in steps:
         visible = min(visible + step * (FEW if many else 1), len(numbers))
         rows.index(visible, Column(numbers))
@@ -55,7 +55,7 @@ def test_rows_have_each_visible_entry_once(numbers: list[int], steps: list[int],
 
 def test_rows_of_a_segment_gone_on_with_keep_their_first_offset() -> None:
     given_rows = {0: (7, array("I", [0, 1])), 3: (0, array("I", [2]))}
-    rows = Rows(np.array([11, 200, 0, 1]), given_rows, 3)
+    rows = OpenRows(np.array([11, 200, 0, 1]), given_rows, 3)
     rows.index(6, Column([9, 9, 9, 0, 1, 3]))
     assert plain(rows) == {0: (7, [0, 1, 3]), 1: (200, [4]), 3: (0, [2, 5])}
 
@@ -70,17 +70,17 @@ def test_an_interrupt_in_the_middle_loses_nothing_and_doubles_nothing(
     after: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = [0, 1, 0, 2, 1, 1, 4] * many
-    rows = Rows(FIRSTS)
+    rows = OpenRows(FIRSTS)
     rows.index(2 * many, Column(numbers))
     calls = iter(range(100))
 
-    def first_of(self: Rows, number: int) -> int:
+    def first_of(self: OpenRows, number: int) -> int:
         if next(calls) == after:
             raise Interrupted
         return 50
 
     with monkeypatch.context() as patch:
-        patch.setattr(Rows, "first_of", first_of)
+        patch.setattr(OpenRows, "first_of", first_of)
         held = dict(rows.by_number)
         try:
             rows.index(len(numbers), Column(numbers))
@@ -95,7 +95,7 @@ def test_an_interrupt_in_the_middle_loses_nothing_and_doubles_nothing(
 
 def test_readers_that_come_together_index_once() -> None:
     numbers = [i % 50 for i in range(20_000)]
-    rows, gate = Rows(np.zeros(50, np.int64)), threading.Barrier(4)
+    rows, gate = OpenRows(np.zeros(50, np.int64)), threading.Barrier(4)
 
     def read() -> None:
         gate.wait()

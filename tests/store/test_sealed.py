@@ -27,7 +27,7 @@ from stratalog.store.format.footer import Footer, FooterData
 from stratalog.store.format.frame import Frame, OptionalColumns, _Optional
 from stratalog.store.format.layout import BLOCK_BYTES, LOST_ENTRY
 from stratalog.store.format.stored_column import StoredColumn
-from stratalog.store.segment.held import Held, HeldMemory, Item
+from stratalog.store.segment.held import HeldItem, HeldItems, HeldMemory
 from stratalog.store.segment.index import Index
 from stratalog.store.segment.sealed import LONG_RUN, SealedSegment
 from stratalog.store.segment.segment import Segment
@@ -242,10 +242,10 @@ def test_memory_of_a_cold_pass_by_queue_is_what_the_figures_say(tmp_path: Path) 
 
 
 def test_a_head_that_readers_use_outlives_those_that_they_pass_once() -> None:
-    held: Held[Item] = Held(10 * Item(1000).size_bytes)
-    homes: list[dict[int, Item]] = [{}, {}]
+    held: HeldItems[HeldItem] = HeldItems(10 * HeldItem(1000).size_bytes)
+    homes: list[dict[int, HeldItem]] = [{}, {}]
     for number in range(100):
-        held.keep(homes[number % 2], number, Item(1000))
+        held.keep(homes[number % 2], number, HeldItem(1000))
         homes[0][0].used = True
     kept = {**homes[0], **homes[1]}
     assert 0 in kept

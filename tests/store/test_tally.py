@@ -9,7 +9,7 @@ import pytest
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.format.layout import UNKNOWN
 from stratalog.store.recovery.repair import Repair
-from stratalog.store.recovery.tally import Tally
+from stratalog.store.recovery.tally import MessageTally
 
 
 @pytest.fixture
@@ -17,9 +17,9 @@ def repair(tmp_path: Path) -> Repair:
     return Repair(OsDisk(), tmp_path / "quarantine", 0, allowed=True)
 
 
-def tally_of(repair: Repair, kept: int, *losses: int | None, is_exact: bool = True) -> Tally:
+def tally_of(repair: Repair, kept: int, *losses: int | None, is_exact: bool = True) -> MessageTally:
     """A log that begins with segment 1, whose first segment keeps so many messages and has these losses."""
-    tally = Tally(repair)
+    tally = MessageTally(repair)
     tally.begin(1, 0)
     for number, messages in enumerate(losses):
         repair.note_missing(Path(f"file-{number}"), messages)
@@ -83,7 +83,7 @@ def test_two_footers_count_what_is_left_out_between_them(repair: Repair) -> None
 @pytest.mark.parametrize(("is_exact", "is_sure", "begins"), [(False, True, 1), (True, False, 1), (True, True, 7)])
 def test_what_is_guessed_is_not_counted(repair: Repair, is_exact: bool, is_sure: bool, begins: int) -> None:
     """More is left out than was noted: that tells of a loss, and of how many messages only between two footers."""
-    tally = Tally(repair)
+    tally = MessageTally(repair)
     tally.begin(begins, 0)
     repair.note_missing(Path("file"), 2)
     tally.place(Path("file"), 5, is_exact=is_exact, is_sure=is_sure)
@@ -97,7 +97,7 @@ def test_what_is_guessed_is_not_counted(repair: Repair, is_exact: bool, is_sure:
 def test_offsets_may_repeat_behind_the_last_whole_footer(
     repair: Repair, begins: int, has_all: bool, placed: int, is_settled: bool
 ) -> None:
-    tally = Tally(repair)
+    tally = MessageTally(repair)
     tally.begin(begins, 0)
     repair.note_missing(Path("before"), 4)
     if is_settled:
@@ -113,7 +113,7 @@ def test_offsets_may_repeat_behind_the_last_whole_footer(
 
 def test_offsets_that_may_repeat_are_told_with_the_first_loss_that_is_noted(repair: Repair) -> None:
     """Damage by which nothing is lost is noted last."""
-    tally = Tally(repair)
+    tally = MessageTally(repair)
     tally.begin(1, 0)
     tally.place(Path("file"), 0, is_exact=True, is_sure=False)
     repair.on_damage("damage", Path("file"), 7)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, verify_folder
-from stratalog.store.format.records import RECORDS_TOPIC, LentTrims, Low, Record, TrimmedColumns
+from stratalog.store.format.records import RECORDS_TOPIC, LentTrims, Record, StreamLow, TrimmedColumns
 from stratalog.store.log.trims import Trims
 
 from .helpers import (
@@ -29,7 +29,7 @@ LARGE = bytes(4000)  # some sixteen fill a segment
 QUEUES = 3
 
 
-def written(path: Path) -> dict[int, Low]:
+def written(path: Path) -> dict[int, StreamLow]:
     """A store of several segments, each with trims of its own; what is trimmed, by stream number."""
     with MessageStore.open(path, tiny()) as store:
         store.append("kept", 0, b"x")  # so that no segment goes, and with it its records
@@ -43,11 +43,13 @@ def written(path: Path) -> dict[int, Low]:
         return dict(store._lanes[0].trims.lend().whole())
 
 
-def trimmed(path: Path, *, repair: bool = False) -> dict[int, Low]:
+def trimmed(path: Path, *, repair: bool = False) -> dict[int, StreamLow]:
     """What is trimmed in the store, once it is opened."""
     with MessageStore.open(path, tiny(), repair=repair) as store:
         lane = store._lanes[0]
-        assert all(stream.low == lane.trims.lend().whole().get(stream.number, Low()).low for stream in lane.streams)
+        assert all(
+            stream.low == lane.trims.lend().whole().get(stream.number, StreamLow()).low for stream in lane.streams
+        )
         return dict(lane.trims.lend().whole())
 
 
@@ -80,7 +82,7 @@ def number_of_records(path: Path) -> int:
 
 def test_footers_carry_what_is_trimmed_to_a_second_opening(tmp_path: Path) -> None:
     known = written(tmp_path)
-    assert known == {1: Low(7, 0), 2: Low(9, 0), 3: Low(11, 0), 5: Low(1, 1)}
+    assert known == {1: StreamLow(7, 0), 2: StreamLow(9, 0), 3: StreamLow(11, 0), 5: StreamLow(1, 1)}
     assert trimmed(tmp_path) == known
     assert trimmed(tmp_path, repair=True) == known
     assert verify_folder(tmp_path).damages == []

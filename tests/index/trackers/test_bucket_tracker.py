@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.index import BadEntry, BucketTracker, TrackerDamaged
 from stratalog.index.trackers import shelf, time_buckets
-from stratalog.index.trackers.format import Left
+from stratalog.index.trackers.format import PendingRows
 from stratalog.index.trackers.places import Rows
 from stratalog.index.trackers.sealed_bucket import SealedBucket
 from tests.seeds import draw_seed
@@ -83,7 +83,7 @@ def test_merge_that_misses_rows_keeps_its_sources(monkeypatch: pytest.MonkeyPatc
     tracker.checkpoint()
     whole = SealedBucket.kept_rows
 
-    def without_a_part(bucket: SealedBucket, left: Left, part_rows: int) -> Iterator[Rows]:
+    def without_a_part(bucket: SealedBucket, left: PendingRows, part_rows: int) -> Iterator[Rows]:
         yield from list(whole(bucket, left, 100))[1:]
 
     tracker._shelf.most_buckets = 2

@@ -24,7 +24,7 @@ from stratalog.store import (
 from stratalog.store.delayed import decisions as decisions_module
 from stratalog.store.delayed.changes import ChangedDelays, ChangesReader
 from stratalog.store.errors import StoreCorrupt
-from stratalog.store.format.delays import CANCELLED, CHANGES, MOST_ROWS, Changes, Mark, Place, whole
+from stratalog.store.format.delays import CANCELLED, CHANGES, MOST_ROWS, Changes, IndexMark, LogPlace, whole
 from stratalog.store.log.request import Request
 
 from ..helpers import crash_copy, tiny, until
@@ -298,12 +298,12 @@ def test_closed_and_read_only_stores_refuse(tmp_path: Path) -> None:
 def test_bytes_of_changes_and_marks_are_kept() -> None:
     changes = Changes(CHANGES, 0, column(3), column(258), column(CANCELLED)).pack()
     assert changes.hex() == "534c4443010100000100000003000000" + "0201000000000000" + "ff" * 8
-    mark = Mark("t", 7, [Place(2, 5)]).pack()
+    mark = IndexMark("t", 7, [LogPlace(2, 5)]).pack()
     assert (
         mark.hex()
         == "534c444d01000000" + "0700000000000000" + "01000000" + "0200000000000000" + "0500000000000000" + "74"
     )
-    assert Mark.unpack(mark) == Mark("t", 7, [Place(2, 5)])
+    assert IndexMark.unpack(mark) == IndexMark("t", 7, [LogPlace(2, 5)])
 
 
 @pytest.mark.parametrize(

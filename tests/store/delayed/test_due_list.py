@@ -6,16 +6,16 @@ import random
 
 import numpy as np
 
-from stratalog.store.delayed.due_list import Due, DueList
+from stratalog.store.delayed.due_list import DueList, DueMessages
 
 from ...seeds import draw_seed
 
 JOINED_ROWS = 1024
 
 
-def rows(begin: int, count: int) -> Due:
+def rows(begin: int, count: int) -> DueMessages:
     offsets = np.arange(begin, begin + count)
-    return Due(offsets % 7, offsets, offsets % 3 == 0)
+    return DueMessages(offsets % 7, offsets, offsets % 3 == 0)
 
 
 def test_rows_that_are_added_one_by_one_share_chunks() -> None:

@@ -280,7 +280,7 @@ def test_filter_holds_for_copies(tmp_path: Path, hand: Hand) -> None:
 def test_disk_in_use_is_bounded_by_what_is_retained_and_what_is_pending(
     tmp_path: Path, hand: Hand, every: int, lanes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stratalog.store.log.laps.REST_S", 0.5)
+    monkeypatch.setattr("stratalog.store.log.retention_rounds.REST_S", 0.5)
     retained = 512 << 10
     with hand.open(tmp_path / "s", tiny(retention_bytes=retained, lanes=lanes)) as store:
         sub = store.subscribe("t", "a")

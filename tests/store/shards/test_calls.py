@@ -9,7 +9,7 @@ import pytest
 
 from stratalog.store import MessageStore, commit_shards
 from stratalog.store.device.disk import OsDisk
-from stratalog.store.live.calls import Calls, call
+from stratalog.store.live.calls import WriterCalls, call
 from stratalog.store.log import upkeep
 
 from ..helpers import tiny, until
@@ -38,7 +38,7 @@ def test_a_commit_beside_a_writer_is_attached_although_the_writer_looks_by_itsel
 def test_a_call_that_comes_before_the_first_sleep_is_answered(tmp_path: Path) -> None:
     MessageStore.open(tmp_path, tiny()).close()
     called = threading.Event()
-    calls = Calls(OsDisk(), tmp_path, called.set)
+    calls = WriterCalls(OsDisk(), tmp_path, called.set)
     calls.start()
     call(OsDisk(), tmp_path)
     assert called.wait(CALL_S)
@@ -49,7 +49,7 @@ def test_a_call_of_a_store_without_a_page_does_no_harm(tmp_path: Path) -> None:
     MessageStore.open(tmp_path, tiny()).close()
     (tmp_path / "LIVE").unlink()
     call(OsDisk(), tmp_path)
-    calls = Calls(OsDisk(), tmp_path, lambda: None)
+    calls = WriterCalls(OsDisk(), tmp_path, lambda: None)
     calls.start()
     calls.close()
     assert not (tmp_path / "LIVE").exists()
@@ -66,7 +66,7 @@ def test_whatever_a_call_raises_the_next_one_is_answered(tmp_path: Path) -> None
             second.set()
         raise MemoryError("a hook")
 
-    calls = Calls(OsDisk(), tmp_path, fail)
+    calls = WriterCalls(OsDisk(), tmp_path, fail)
     calls.start()
     call(OsDisk(), tmp_path)
     until(lambda: len(times) == 1)

@@ -10,27 +10,27 @@ import pytest
 from stratalog.store import MessageStore, commit_shards
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.format import applied, commit_names
-from stratalog.store.format.applied import Applied, pack_applied, unpack_applied
+from stratalog.store.format.applied import AppliedCommit, pack_applied, unpack_applied
 from stratalog.store.format.commit_names import CommitNames
 from stratalog.store.format.layout import DATA_START, FRAME_HEADER_BYTES
 from stratalog.store.shards import attacher, lane_attach, parts, rewriting
 from stratalog.store.shards.lane_build import write_columns_ahead
-from stratalog.store.shards.staging import Staged
+from stratalog.store.shards.staging import StagedShard
 
 from ..helpers import tiny
 from ..test_steps import noted
 from .helpers import content, queues_of, rows_of, staged
 
 
-def entry(number: int, **more: Any) -> Applied:
-    return Applied(f"load {number:06d}", -1, 1 + number, 0, 0, **more)
+def entry(number: int, **more: Any) -> AppliedCommit:
+    return AppliedCommit(f"load {number:06d}", -1, 1 + number, 0, 0, **more)
 
 
 def packs_of(names: CommitNames, patch: pytest.MonkeyPatch) -> int:
     """How many entries are packed for one more commit, and how many for the next one."""
     packed: list[Any] = []
     with patch.context() as patched:
-        noted(patched, Applied, "pack", packed)
+        noted(patched, AppliedCommit, "pack", packed)
         names.add(entry(1_000_000))
         names.add(entry(1_000_001))
     return len(packed)
@@ -46,7 +46,13 @@ def test_a_commit_packs_its_own_name_alone_however_many_there_are(monkeypatch: p
 
 def test_names_that_are_kept_one_by_one_are_packed_as_all_of_them_are() -> None:
     names = CommitNames(pack_applied({one.key: one for one in map(entry, range(20))}))
-    for one in (entry(30), entry(31, is_kept=False), Applied("q", 4, 5, 0, 0), entry(32, is_kept=False), entry(3)):
+    for one in (
+        entry(30),
+        entry(31, is_kept=False),
+        AppliedCommit("q", 4, 5, 0, 0),
+        entry(32, is_kept=False),
+        entry(3),
+    ):
         names.add(one)
         assert names.packed == pack_applied(names.table) and len(names.packed) == names.size_bytes
         assert CommitNames(names.packed).table == names.table
@@ -77,12 +83,12 @@ def test_a_copy_of_the_names_is_changed_apart() -> None:
 
 
 def test_a_large_commit_holds_the_indexes_of_few_of_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_lanes: list[list[Staged]] = []
+    of_lanes: list[list[StagedShard]] = []
     monkeypatch.setattr(attacher, "KEPT_INDEX_BYTES", 1000)
     monkeypatch.setattr(lane_attach, "SMALL_BYTES", 0)
     real = lane_attach.LaneAttach.part
 
-    def part(lane: Any, manifest: Any, shards: list[Staged], waiting: Any) -> Any:
+    def part(lane: Any, manifest: Any, shards: list[StagedShard], waiting: Any) -> Any:
         of_lanes.append(shards)
         return real(lane, manifest, shards, waiting)
 

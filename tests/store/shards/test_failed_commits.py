@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.store import MessageStore, StoreError, StoreFull, StorePoisoned, commit_shards
 from stratalog.store.live import publisher
-from stratalog.store.log.in_flight import UnderWay
+from stratalog.store.log.in_flight import WritesInFlight
 from stratalog.store.log.reserve import Reserve
 from stratalog.store.testing import Fault, SimulatedDisk
 
@@ -80,10 +80,10 @@ def test_a_commit_that_has_begun_with_its_frames_asks_for_no_larger_reserve(
     with MessageStore.open(tmp_path, tiny(lanes=1), disk=SimulatedDisk()) as store, held(store):
         store.append_batch(OLD)
         waiting(tmp_path, ROWS, disk=store._disk)
-        reserve, hold = store._lanes[0].for_records, UnderWay.hold
+        reserve, hold = store._lanes[0].for_records, WritesInFlight.hold
         assert reserve is not None
 
-        def hold_on_a_full_disk(self: UnderWay, position: int) -> None:
+        def hold_on_a_full_disk(self: WritesInFlight, position: int) -> None:
             hold(self, position)
             reserve.is_ready = False
             monkeypatch.setattr(Reserve, "secure", raises)
@@ -91,7 +91,7 @@ def test_a_commit_that_has_begun_with_its_frames_asks_for_no_larger_reserve(
         def raises(*_: object) -> None:
             raise StoreFull("no space")
 
-        monkeypatch.setattr(UnderWay, "hold", hold_on_a_full_disk)
+        monkeypatch.setattr(WritesInFlight, "hold", hold_on_a_full_disk)
         assert store.attach_pending() == 1
         with pytest.raises(StoreFull):
             store.append(*OLD[0])

@@ -13,7 +13,7 @@ from stratalog.store.format.applied import (
     HISTORY,
     IN_PART,
     NO_BATCH,
-    Applied,
+    AppliedCommit,
     AppliedRecord,
     add_applied,
     batches_in,
@@ -23,7 +23,7 @@ from stratalog.store.format.applied import (
 )
 from stratalog.store.format.layout import SUM, checksum64
 from stratalog.store.format.records import Record
-from stratalog.store.format.shard import Before, Manifest, ShardIndex
+from stratalog.store.format.shard import CommitBefore, Manifest, ShardIndex
 
 from ...seeds import draw_seed
 from .. import golden
@@ -56,7 +56,7 @@ def test_a_check_without_a_table_refuses_what_the_table_is_refused_for() -> None
     """Of bytes with the right checksum that nobody could have written, too."""
     chance = random.Random(draw_seed())
     entries = [
-        Applied(f"n\u00e4me-{number}", chance.choice((NO_BATCH, number)), number, 1, chance.randrange(2),
+        AppliedCommit(f"n\u00e4me-{number}", chance.choice((NO_BATCH, number)), number, 1, chance.randrange(2),
                 older=((1, 2),) * chance.randrange(3), in_frames=False)
         for number in range(12)
     ]  # fmt: skip
@@ -85,7 +85,7 @@ def _refused(read: Callable[[bytes], object], section: bytes) -> bool:
 
 def test_nothing_is_held_of_a_section_that_was_looked_at() -> None:
     """Sections grow with the commits: what is kept of them belongs to a lane, which goes with its store."""
-    entries = [Applied(f"transaction-{number}", NO_BATCH, number, 0, 0) for number in range(5000)]
+    entries = [AppliedCommit(f"transaction-{number}", NO_BATCH, number, 0, 0) for number in range(5000)]
     section = pack_applied({one.key: one for one in entries})
     its = [tracemalloc.Filter(True, applied.__file__)]
     tracemalloc.start()
@@ -104,14 +104,14 @@ def test_a_store_without_commits_has_the_footers_that_it_always_had() -> None:
 
 
 def test_a_query_remembers_its_newest_batches() -> None:
-    known: Applied | None = None
+    known: AppliedCommit | None = None
     for batch in range(HISTORY + 10):
-        known = Applied("q", batch, 100 + batch, 1, 1).behind(known)
+        known = AppliedCommit("q", batch, 100 + batch, 1, 1).behind(known)
     assert known is not None
     table = unpack_applied(pack_applied({known.key: known}))
     assert batches_in([table], "q", 0) == {at: 100 + at for at in range(9, HISTORY + 10)}
     assert batches_in([table], "q", NO_BATCH) == {}
-    add_applied(table, [Applied("q", 3, 0, 1, 1)])
+    add_applied(table, [AppliedCommit("q", 3, 0, 1, 1)])
     assert table == {known.key: known}
 
 
@@ -137,15 +137,15 @@ def test_an_index_is_read_back() -> None:
 
 def test_lanes_that_remember_other_rows_of_a_batch_have_it_in_part() -> None:
     """As a repair leaves it that has given up what one of them should have."""
-    whole, part = Applied("q", 5, 77, 1, 1), Applied("q", 5, IN_PART, 0, 0, in_frames=True)
+    whole, part = AppliedCommit("q", 5, 77, 1, 1), AppliedCommit("q", 5, IN_PART, 0, 0, in_frames=True)
     tables = [{whole.key: whole}, {part.key: part}, {}]
     assert batches_in(tables, "q", 5) == batches_in(tables[::-1], "q", 5) == {5: IN_PART}
-    later = Applied("q", 6, 78, 1, 1).behind(part)
+    later = AppliedCommit("q", 6, 78, 1, 1).behind(part)
     assert batches_in([*tables, {later.key: later}], "q", 7) == {5: IN_PART, 6: 78}
 
 
 def test_a_manifest_names_the_one_before_it() -> None:
-    before = Before("000000000001-00000000.manifest", "q", 3, 12)
+    before = CommitBefore("000000000001-00000000.manifest", "q", 3, 12)
     manifest = Manifest(bytes(16), "r", NO_BATCH, True, (), before)
     assert Manifest.unpack(manifest.pack()) == manifest
     assert b"before" not in manifest._replace(before=None).pack()

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from stratalog.store import MessageStore, ReplayDiffers, StoreCorrupt, StoreFull, commit_shards
-from stratalog.store.format.applied import Applied, AppliedRecord, pack_applied, unpack_applied
+from stratalog.store.format.applied import AppliedCommit, AppliedRecord, pack_applied, unpack_applied
 from stratalog.store.shards import parts
 from stratalog.store.testing import SimulatedDisk, TunedConfig
 from stratalog.store.testing.faults import Operation
@@ -186,7 +186,7 @@ def test_a_shard_that_an_attempt_has_begun_to_make_a_segment_of_is_appended(
 
 
 def test_an_entry_in_frames_is_read_back_and_one_with_shards_is_refused() -> None:
-    entry = Applied("q", 7, 11, 1234, 0, True, ((6, 5),), True)
+    entry = AppliedCommit("q", 7, 11, 1234, 0, True, ((6, 5),), True)
     assert unpack_applied(pack_applied({entry.key: entry})) == {entry.key: entry}
     assert AppliedRecord.unpack(AppliedRecord(entry, ()).pack()) == AppliedRecord(entry, ())
     wrong = entry._replace(shards=1)
@@ -195,5 +195,5 @@ def test_an_entry_in_frames_is_read_back_and_one_with_shards_is_refused() -> Non
 
 
 def test_the_record_with_the_longest_history_has_room() -> None:
-    entry = Applied("n" * 255, 1 << 61, 1, 1, 0, True, tuple((at, at) for at in range(64)), True)
+    entry = AppliedCommit("n" * 255, 1 << 61, 1, 1, 0, True, tuple((at, at) for at in range(64)), True)
     assert len(AppliedRecord(entry, ()).pack()) + 500 < parts.RECORD_BYTES

@@ -23,7 +23,7 @@ from stratalog.store import (
 from stratalog.store.api import commits
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.folder import FolderLock
-from stratalog.store.format.applied import Applied, pack_applied, unpack_applied
+from stratalog.store.format.applied import AppliedCommit, pack_applied, unpack_applied
 from stratalog.store.format.commit_names import CommitNames
 from stratalog.store.format.shard import ANSWER, QUESTION, pack_line, unpack_line
 from stratalog.store.shards import question
@@ -341,13 +341,13 @@ def test_a_commit_that_is_cleared_while_the_answer_is_on_its_way_is_known(
 # -- the names of a lane, looked up by another thread -----------------------------------------------------
 
 
-def entry(batch: int) -> Applied:
-    return Applied("q", batch, batch, 0, 0)
+def entry(batch: int) -> AppliedCommit:
+    return AppliedCommit("q", batch, batch, 0, 0)
 
 
-def found_by_another_thread(names: CommitNames, began: Callable[[threading.Thread], object]) -> Applied | None:
+def found_by_another_thread(names: CommitNames, began: Callable[[threading.Thread], object]) -> AppliedCommit | None:
     """What a thread finds that has begun to look while this one does something."""
-    found: list[Applied | None] = []
+    found: list[AppliedCommit | None] = []
     thread = threading.Thread(target=lambda: found.append(names.find(("q", False))))
     began(thread)
     thread.join(PATIENCE_S)

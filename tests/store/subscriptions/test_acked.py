@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.store.format.cursors import (
+    CursorMark,
     Group,
-    Mark,
     Record,
     State,
     bitmap_of,
@@ -19,7 +19,7 @@ from stratalog.store.format.cursors import (
     unpack_acks,
     unpack_state,
 )
-from stratalog.store.subscriptions.acked import Acked
+from stratalog.store.subscriptions.acked import AckedOffsets
 from stratalog.store.subscriptions.cursor import Cursor
 from stratalog.store.subscriptions.settings import Settings
 
@@ -36,7 +36,7 @@ def array_of(places: set[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 @given(steps)
 def test_it_is_a_set(taken: list[tuple[str, set[int]]]) -> None:
-    acked, model = Acked(), set[int]()
+    acked, model = AckedOffsets(), set[int]()
     for what, places in taken:
         lowest = min(places, default=0)
         if what == "add":
@@ -87,12 +87,12 @@ def ranges(group: Group) -> set[int]:
 
 
 @given(
-    st.dictionaries(st.integers(0, 2**31 - 1), st.builds(Mark, st.integers(0, 2**32 - 1), st.integers(0, 2**62))),
+    st.dictionaries(st.integers(0, 2**31 - 1), st.builds(CursorMark, st.integers(0, 2**32 - 1), st.integers(0, 2**62))),
     st.binary(max_size=3000),
     st.integers(17, 500),
 )
 def test_a_state_is_read_as_it_was_written_in_however_many_records(
-    marks: dict[int, Mark], settings: bytes, limit_bytes: int
+    marks: dict[int, CursorMark], settings: bytes, limit_bytes: int
 ) -> None:
     group = Group(5, 1, None, bitmap_of(np.arange(0, 3000, 3)))
     records = [Record.unpack(data) for data in pack_state(1, State(settings, marks, [group]), limit_bytes)]
@@ -104,7 +104,7 @@ def test_a_state_is_read_as_it_was_written_in_however_many_records(
 
 
 def test_a_state_counts_only_when_all_its_records_are_there() -> None:
-    marks = {queue: Mark(1, queue * 1_000_003 % 977) for queue in range(300)}
+    marks = {queue: CursorMark(1, queue * 1_000_003 % 977) for queue in range(300)}
     cursor = Cursor()
     for data in pack_state(1, State(Settings().pack(), {}), 4096):
         cursor.read(memoryview(data))
@@ -123,8 +123,10 @@ def test_what_belongs_to_an_earlier_era_or_life_counts_for_nothing() -> None:
     cursor = Cursor()
     settings = Settings().pack()
     for record in (
-        *pack_state(2, State(settings, {0: Mark(1, 10)}), 4096), pack_ones(1, [(0, 1, 10)]), pack_ones(2, [(0, 0, 10)]),
-        *pack_state(2, State(settings, {0: Mark(2, 4)}), 4096), pack_ones(2, [(0, 1, 4)]), pack_ones(2, [(0, 2, 6)]),
+        *pack_state(2, State(settings, {0: CursorMark(1, 10)}), 4096),
+        pack_ones(1, [(0, 1, 10)]), pack_ones(2, [(0, 0, 10)]),
+        *pack_state(2, State(settings, {0: CursorMark(2, 4)}), 4096),
+        pack_ones(2, [(0, 1, 4)]), pack_ones(2, [(0, 2, 6)]),
         pack_ones(1, [(0, 2, 7)]), pack_delete(1),
     ):  # fmt: skip
         cursor.read(memoryview(record))
@@ -134,7 +136,7 @@ def test_what_belongs_to_an_earlier_era_or_life_counts_for_nothing() -> None:
 
 def test_a_million_holes_take_less_than_ten_bytes_each() -> None:
     order = np.random.default_rng(1).permutation(2_000_000)[:1_000_000]
-    acked = Acked()
+    acked = AckedOffsets()
     for begin in range(0, len(order), 4096):
         acked.add_all(np.sort(order[begin : begin + 4096]))
     cursor = Cursor()

@@ -14,7 +14,7 @@ import pytest
 from stratalog.store import MessageStore, StoreFull
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import journal
-from stratalog.store.subscriptions.acked import Acked, Attempts
+from stratalog.store.subscriptions.acked import AckedOffsets, Attempts
 
 from ...clocks import SteppedClock
 from ..helpers import crash_copy, tiny
@@ -146,7 +146,7 @@ def test_without_max_attempts_nothing_is_written_to_receive(store: MessageStore,
 
 def test_attempts_of_a_queue_are_those_of_a_dict() -> None:
     chance = np.random.default_rng(5)
-    attempts, acked, known = Attempts(0), Acked(), dict[int, int]()
+    attempts, acked, known = Attempts(0), AckedOffsets(), dict[int, int]()
     for _ in range(300):
         offsets = np.unique(chance.integers(0, 200, chance.integers(1, 40)))
         what = chance.integers(0, 4)

@@ -17,7 +17,7 @@ import pytest
 
 from stratalog.store import Delivery, MessageStore, Subscription, SubscriptionClosed
 from stratalog.store.subscriptions.calling import Sleeper
-from stratalog.store.subscriptions.looking import Looks
+from stratalog.store.subscriptions.looking import Looking
 
 from ...seeds import draw_seed
 from ..helpers import tiny, until
@@ -87,13 +87,13 @@ def test_a_message_is_looked_for_once_however_many_wait(store: MessageStore, cou
 @pytest.mark.parametrize("count", [WAITING, 4 * WAITING])
 def test_one_of_those_who_wait_is_asked_whether_a_message_is_news(store: MessageStore, count: int) -> None:
     sub, asked = store.subscribe(TOPIC, "a"), [0]
-    real = Looks.has_changed
+    real = Looking.has_changed
 
-    def has_changed(looks: Looks, sleeper: Sleeper) -> bool:
+    def has_changed(looks: Looking, sleeper: Sleeper) -> bool:
         asked[0] += 1
         return real(looks, sleeper)
 
-    with mock.patch.object(Looks, "has_changed", has_changed), waiting(sub, count, one(sub)) as got:
+    with mock.patch.object(Looking, "has_changed", has_changed), waiting(sub, count, one(sub)) as got:
         for sent in range(1, 6):
             at_rest(lambda: asked[0])  # all have looked, and wait
             asked[0] = 0

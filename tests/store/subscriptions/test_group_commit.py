@@ -24,7 +24,7 @@ from stratalog.store import (
 )
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import group_commit
-from stratalog.store.subscriptions.group_commit import FEWEST_THREADS, LOOK_S, Gathering
+from stratalog.store.subscriptions.group_commit import FEWEST_THREADS, LOOK_S, AckRate
 from stratalog.store.subscriptions.pending_acks import AckTicket
 
 from ...clocks import SteppedClock
@@ -400,7 +400,7 @@ def test_many_fast_threads_share_records_and_few_or_slow_ones_do_not_wait() -> N
     now = [0.0]
 
     def wanted(threads: int, acknowledgements: int) -> int:
-        gathering = Gathering(lambda: now[0])
+        gathering = AckRate(lambda: now[0])
         for at in range(acknowledgements):
             gathering.note([at % threads])
         now[0] += LOOK_S

@@ -15,7 +15,7 @@ from stratalog.store import MessageStore
 from stratalog.store.log.streams import Stream
 from stratalog.store.read.finder import Finder
 from stratalog.store.subscriptions import backlog, journal
-from stratalog.store.subscriptions.acked import Acked
+from stratalog.store.subscriptions.acked import AckedOffsets
 from stratalog.store.subscriptions.cursor import Cursor
 from stratalog.store.subscriptions.in_flight import InFlight, Places
 
@@ -96,13 +96,13 @@ def test_counting_looks_at_each_message_in_flight_once(tmp_path: Path, monkeypat
 
 
 def test_counting_asks_for_nothing_queue_by_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, real, copied = [0], Finder.bounds, Acked.copy
+    asked, real, copied = [0], Finder.bounds, AckedOffsets.copy
 
     def bounds(finder: Finder, stream: Stream) -> tuple[int, int]:
         asked[0] += 1
         return real(finder, stream)
 
-    def copy(acked: Acked) -> Acked:
+    def copy(acked: AckedOffsets) -> AckedOffsets:
         asked[0] += 1
         return copied(acked)
 
@@ -112,7 +112,7 @@ def test_counting_asks_for_nothing_queue_by_queue(tmp_path: Path, monkeypatch: p
         while sub.receive_batch().receipts.size:
             pass
         monkeypatch.setattr(Finder, "bounds", bounds)
-        monkeypatch.setattr(Acked, "copy", copy)
+        monkeypatch.setattr(AckedOffsets, "copy", copy)
         assert sub.backlog() == (0, 100, 0)
         assert [one.backlog for one in store.subscriptions(TOPIC)] == [(0, 100, 0)]
         assert asked[0] <= 3, "the topic's own queues are counted together"
@@ -143,7 +143,7 @@ def test_no_consumer_waits_while_a_backlog_is_counted(tmp_path: Path, monkeypatc
         sub.ack_batch(sub.receive_batch().receipts[:2])
         state, real, locked = sub._state, backlog._not_acked, list[bool]()
 
-        def not_acked(queues: backlog.QueueBounds, known: backlog.Snapshot) -> int:
+        def not_acked(queues: backlog.QueueBounds, known: backlog.SubscriptionSnapshot) -> int:
             locked.append(state.lock.locked())
             return real(queues, known)
 

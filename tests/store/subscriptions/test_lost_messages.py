@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, StoreConfig, Subscription
-from stratalog.store.format.cursors import Mark, State, pack_acks, pack_attempts, pack_state
+from stratalog.store.format.cursors import CursorMark, State, pack_acks, pack_attempts, pack_state
 from stratalog.store.format.hidden import CURSOR_KIND, hidden_topic
 from stratalog.store.format.layout import lane_name
 from stratalog.store.log.streams import lane_of
@@ -144,7 +144,7 @@ def test_records_of_before_count_no_more_also_if_they_are_still_there() -> None:
     """A crash may come before the older records are trimmed."""
     offsets, counts = np.arange(12), np.array([1, 2] * 6)
     records = [
-        *pack_state(1, State(Settings(max_attempts=9, dead_letter_topic="dead").pack(), {0: Mark(0, 3)}), 4096),
+        *pack_state(1, State(Settings(max_attempts=9, dead_letter_topic="dead").pack(), {0: CursorMark(0, 3)}), 4096),
         *pack_acks(1, [(0, 0, offsets[5:9])], 4096), *pack_attempts(1, [(0, 0, offsets, counts)], 4096),
     ]  # fmt: skip
     cursor, again = Cursor(), Cursor()

@@ -204,7 +204,7 @@ def test_behind_a_message_that_cannot_be_read_nothing_of_its_line_comes_again(
     sub.nack_batch(sub.receive(3))
     real = delivery._fetch
 
-    def without_1(*call: object) -> delivery.Fetched:
+    def without_1(*call: object) -> delivery.Fetches:
         wanted = cast("np.ndarray[tuple[int], np.dtype[np.int64]]", call[4])
         if 1 in wanted.tolist():
             raise StoreUnreadable("this message cannot be read just now")

@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreFull
 from stratalog.store.subscriptions import left_behind, redelivery
-from stratalog.store.subscriptions.delivery import Fetched, Room
+from stratalog.store.subscriptions.delivery import Fetches, Room
 from stratalog.store.subscriptions.in_flight import Places
 
 from ...clocks import SteppedClock
@@ -50,7 +50,7 @@ def test_what_is_acknowledged_while_it_is_fetched_holds_up_its_line(
     clock.now += 31
     fetch = taking._fetch_into
 
-    def acknowledged_meanwhile(room: Room, places: Places) -> Fetched:
+    def acknowledged_meanwhile(room: Room, places: Places) -> Fetches:
         found = fetch(room, places)
         if not answers:
             answers.append(begin_to_ack(sub, first))

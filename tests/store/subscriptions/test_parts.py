@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import Delivery, MessageStore, Subscription
-from stratalog.store.format.cursors import STATE, Mark, Record, State, pack_delete, pack_ones, pack_state
+from stratalog.store.format.cursors import STATE, CursorMark, Record, State, pack_delete, pack_ones, pack_state
 from stratalog.store.log.hidden_streams import HiddenStreams
 from stratalog.store.log.request import RowGroup
 from stratalog.store.log.streams import Stream
@@ -29,7 +29,7 @@ QUEUES = 40
 def state(era: int, seed: int) -> tuple[dict[int, int], list[bytes]]:
     """A STATE of many queues that takes several records: its marks, and these."""
     chance = random.Random(seed)
-    marks = {queue_id: Mark(era, chance.randrange(1 << 40)) for queue_id in range(QUEUES)}
+    marks = {queue_id: CursorMark(era, chance.randrange(1 << 40)) for queue_id in range(QUEUES)}
     records = pack_state(1, State(SETTINGS, marks), PART_BYTES)
     assert len(records) > 3
     return {queue_id: mark.offset for queue_id, mark in marks.items()}, records

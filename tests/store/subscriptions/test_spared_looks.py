@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, StaleReceipt, StoreUnreadable, Subscription
-from stratalog.store.subscriptions.calling import Calling
+from stratalog.store.subscriptions.calling import WaitingConsumers
 
 from ...seeds import draw_seed
 from ..helpers import memory_folder, tiny
@@ -89,8 +89,10 @@ def sides(mode: dict[str, str], *, are_waited_for: bool) -> Iterator[list[Side]]
     """The one that may be spared, and the one that always looks."""
     clocks = [BothClocks(), BothClocks()]
     with (
-        mock.patch.object(Calling, "is_waited_for", are_waited_for),
-        mock.patch.object(Calling, "_after"),  # nobody really waits, and real timers would wait for the tests' clocks
+        mock.patch.object(WaitingConsumers, "is_waited_for", are_waited_for),
+        mock.patch.object(
+            WaitingConsumers, "_after"
+        ),  # nobody really waits, and real timers would wait for the tests' clocks
         memory_folder() as folder,
         MessageStore.open(folder / "spared", tiny(), clock=clocks[0]) as spared,
         MessageStore.open(folder / "looks", tiny(), clock=clocks[1]) as looks,

@@ -1,4 +1,4 @@
-"""Laps of retention: when all that was said again behind the log's end comes up for removal itself.
+"""Rounds of retention: when all that was said again behind the log's end comes up for removal itself.
 
 Before a segment goes, what must outlive it is written to the log's end: cursors, changes of delays, copies of delayed
 messages. Where that takes as much space as the segment had, removing more and more of them would go round for ever, and
@@ -16,36 +16,36 @@ REST_S = 60.0  # what is said again may have become less meanwhile, without a si
 LEAST_GROWTH = 8  # an eighth
 
 
-class _Lap(NamedTuple):
-    end: int  # the number of the first segment that was not full when the lap began
+class _Round(NamedTuple):
+    end: int  # the number of the first segment that was not full when the round began
     began_s: float
     held_bytes: int  # then
 
 
-class Laps:
-    """The laps of all lanes.
+class RetentionRounds:
+    """The rounds of all lanes.
 
-    Invariant: a segment that has nothing of users, and was begun in a lane's lap, outlives that lap until the log has
-    grown by an eighth, or a minute has passed. So what retention writes for itself is bounded, by a lap a minute.
+    Invariant: a segment that has nothing of users, and was begun in a lane's round, outlives that round until the log
+    has grown by an eighth, or a minute has passed. So what retention writes for itself is bounded, by a round a minute.
     """
 
     def __init__(self) -> None:
-        self._laps: dict[int, _Lap] = {}  # by lane
+        self._rounds: dict[int, _Round] = {}  # by lane
 
     def rests(self, lane: Lane, at: int, now_s: float, held_bytes: Callable[[], int]) -> bool:
         """Whether the lane's segment, `at` from the oldest on, is left for now. Another sealed one follows it."""
-        lap = self._laps.get(lane.index)
-        if lap is None or lane.view.sealed[at].segment.sequence < lap.end:
+        known = self._rounds.get(lane.index)
+        if known is None or lane.view.sealed[at].segment.sequence < known.end:
             return False
-        has_grown = held_bytes() > lap.held_bytes + lap.held_bytes // LEAST_GROWTH
-        return not has_grown and now_s < lap.began_s + REST_S and not _has_users(lane, at)
+        has_grown = held_bytes() > known.held_bytes + known.held_bytes // LEAST_GROWTH
+        return not has_grown and now_s < known.began_s + REST_S and not _has_users(lane, at)
 
     def goes_on(self, lane: Lane, at: int, now_s: float, held_bytes: int) -> None:
         """Note that the lane's segment, `at` from the oldest on, is about to be removed."""
         sealed = lane.view.sealed
-        lap = self._laps.get(lane.index)
-        if lap is None or sealed[at].segment.sequence >= lap.end:
-            self._laps[lane.index] = _Lap(sealed[-1].segment.sequence + 1, now_s, held_bytes)
+        known = self._rounds.get(lane.index)
+        if known is None or sealed[at].segment.sequence >= known.end:
+            self._rounds[lane.index] = _Round(sealed[-1].segment.sequence + 1, now_s, held_bytes)
 
 
 def _has_users(lane: Lane, at: int) -> bool:
