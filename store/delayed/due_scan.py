@@ -70,6 +70,7 @@ class _Sealed(NamedTuple):
     """
 
     sequence: int
+    footer: Footer  # another one, made of the frames, may have other numbers of frames
     frames: Indexes
     offsets: Int64s
 
@@ -165,17 +166,17 @@ class DueScan:
                 if wanted is not None and not any([sealed.first_of(number)[1] for number in wanted]):
                     return DuePart(NO_ROWS, next_segment)
                 self._sealed = _sealed_of(sealed, checked_footer(sealed), wanted)
-            return self._rows_of_sealed(sealed, footer, first, self._sealed)
+            return self._rows_of_sealed(sealed, first, self._sealed)
         except StoreCorrupt:  # its messages cannot be told apart
             return DuePart(NO_ROWS, next_segment, damaged=1)
 
-    def _rows_of_sealed(self, sealed: SealedSegment, footer: Footer, first: int, known: _Sealed) -> DuePart:
-        begins = footer.frame_entry
+    def _rows_of_sealed(self, sealed: SealedSegment, first: int, known: _Sealed) -> DuePart:
+        begins = known.footer.frame_entry
         low = int(begins.searchsorted(first, side="right")) - 1
         high = int(begins.searchsorted(first + STEP_MESSAGES))
         frames = known.frames[slice(*known.frames.searchsorted((low, high)))]
         damaged: list[StoreCorrupt] = []
-        rows = sealed_rows(sealed.segment, self.lane.ring, footer, frames, first, known.offsets, damaged)
+        rows = sealed_rows(sealed.segment, self.lane.ring, known.footer, frames, first, known.offsets, damaged)
         sequence = sealed.segment.sequence
         end = LogPlace(sequence, int(begins[high])) if high < len(begins) else LogPlace(sequence + 1, 0)
         return DuePart(rows, end, len(damaged))
@@ -238,7 +239,7 @@ def _due_frames(table: OpenTable, low: int, high: int, wanted: list[int] | None,
 def _sealed_of(sealed: SealedSegment, footer: Footer, wanted: Sequence[int] | None) -> _Sealed:
     """`footer` was checked. Raises StoreCorrupt."""
     if wanted is None:
-        return _Sealed(sealed.segment.sequence, due_frames(footer), sealed_offsets(sealed, footer))
+        return _Sealed(sealed.segment.sequence, footer, due_frames(footer), sealed_offsets(sealed, footer))
     offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
     rows = footer.rows_of(np.array(wanted, np.int64))
     for row in rows[rows < footer.stream_count].tolist():
@@ -246,7 +247,7 @@ def _sealed_of(sealed: SealedSegment, footer: Footer, wanted: Sequence[int] | No
         values, kept = int(footer.first[row]) + np.arange(len(entries)), entries != LOST_ENTRY
         offsets[entries[kept]] = values[kept]
     theirs = footer.frame_entry.searchsorted(np.flatnonzero(offsets != NO_OFFSET), side="right") - 1
-    return _Sealed(sealed.segment.sequence, np.intersect1d(due_frames(footer), theirs), offsets)
+    return _Sealed(sealed.segment.sequence, footer, np.intersect1d(due_frames(footer), theirs), offsets)
 
 
 def reached(lane: Lane, place: LogPlace, number: int) -> int:
