@@ -33,18 +33,21 @@ class ReadCounters:
         self.device_bytes = 0  # with the gaps between those that were read together
         self.device_reads = 0
 
-    def count_memory(self, lengths: list[int], mapped: int, recent_bytes: int) -> None:
+    def count_memory(self, lengths: list[int], mapped: int) -> None:
         """Messages of these lengths came without a system call: the first `mapped` from a mapping, others the ring."""
         count, size = len(lengths), sum(lengths)
         self.messages += count
         self.bytes += size
+        if not mapped:
+            self.recent_messages += count
+            self.recent_bytes += size
+            return
         if mapped < count:
+            recent = sum(lengths[mapped:])
             self.recent_messages += count - mapped
-            self.recent_bytes += recent_bytes
-        if mapped:
-            if mapped < count:
-                lengths = lengths[:mapped]
-            self.count_device(lengths, min(lengths), size - recent_bytes, 0)
+            self.recent_bytes += recent
+            lengths, size = lengths[:mapped], size - recent
+        self.count_device(lengths, min(lengths), size, 0)
 
     def count_recent(self, count: int, size: int) -> None:
         """So many messages of the ring, and their bytes."""

@@ -77,19 +77,18 @@ class Straight:
 
     def _in_memory(self, ring: Ring, parts: list[Part], found: dict[int, bytes]) -> bool:
         """Add the messages, if all of them are in the ring or in mapped pages, as most of what is read twice is."""
-        mapped = recent = 0  # messages of the mapping, which come first; bytes of the ring
+        mapped, is_recent = 0, False  # those of the mapping come first
         for segment, flat, entries, _ in parts:
             base = segment.base
             if base is not None and base + flat[3 * entries[0]] >= ring.low:
-                size = _copied(ring, base, flat, entries, found)
-                if size < 0 or base + flat[3 * entries[0]] < ring.low:
+                if not _copied(ring, base, flat, entries, found) or base + flat[3 * entries[0]] < ring.low:
                     return False
-                recent += size
-            elif not recent and segment.copied(flat, entries, found) == len(entries):
+                is_recent = True
+            elif not is_recent and segment.copied(flat, entries, found) == len(entries):
                 mapped += len(entries)
             else:
                 return False
-        self._counters.count_memory(list(map(len, found.values())), mapped, recent)
+        self._counters.count_memory(list(map(len, found.values())), mapped)
         return True
 
     def _count(self, found: dict[int, bytes], spans: Spans) -> None:
@@ -174,15 +173,15 @@ class Straight:
         self, ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]
     ) -> bool | None:
         """Add messages that the ring had a moment ago; False if it has lost them, None if one has a wrong checksum."""
-        begin, size = len(found), _copied(ring, base, flat, entries, found)
+        begin, is_right = len(found), _copied(ring, base, flat, entries, found)
         if base + flat[3 * entries[0]] < ring.low:  # overtaken while it was copied
             for index in range(begin, len(found)):
                 del found[index]
             return False
-        if size < 0:
+        if not is_right:
             return None
         self._counters.recent_messages += len(entries)
-        self._counters.recent_bytes += size
+        self._counters.recent_bytes += sum(map(len, islice(found.values(), begin, None)))
         return True
 
     def _copied_mapped(
@@ -215,25 +214,22 @@ class Straight:
         return _taken(datas, flat, entries, found)
 
 
-def _copied(ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
-    """Add copies of messages that the ring has: how many bytes, -1 if one has a wrong checksum."""
+def _copied(ring: Ring, base: int, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> bool:
+    """Add copies of messages that the ring has; False if one has a wrong checksum."""
     first, last = flat[3 * entries[0]], 3 * entries[-1]
     origin, size, memory = ring.shape
     shift = (base + first - origin) % size - first
     if flat[last] + flat[last + 1] + shift > size:  # the end of the ring lies between them
         lengths = column(flat, entries, LENGTH)
         datas = ring.copies(base, column(flat, entries, POSITION), lengths)
-        return sum(lengths) if _taken(datas, flat, entries, found) else -1
-    index, size = len(found), 0
-    for entry in entries:
+        return _taken(datas, flat, entries, found)
+    for index, entry in enumerate(entries, len(found)):
         place = 3 * entry
-        at, length = flat[place] + shift, flat[place + 1]
-        found[index] = data = memory[at : at + length]
+        at = flat[place] + shift
+        found[index] = data = memory[at : at + flat[place + 1]]
         if checksum64(data) & LOW_32 != flat[place + 2]:
-            return -1
-        index += 1
-        size += length
-    return size
+            return False
+    return True
 
 
 def _taken(datas: Sequence[bytes], flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> bool:

@@ -118,7 +118,7 @@ READING: dict[str, Bug] = {
         ("tests/store/test_direct_reads.py::test_damage_that_is_read_past_the_page_cache_is_told",),
     ),
     "reading: messages that the ring has lost are believed": Bug(
-        "store/read/straight.py", "if size < 0 or base + flat[3 * entries[0]] < ring.low:", "if size < 0:",
+        "store/read/straight.py", "found) or base + flat[3 * entries[0]] < ring.low:", "found):",
         ("tests/store/test_direct_reads.py::test_what_the_ring_loses_during_a_copy_comes_from_the_device",),
     ),
     "ring: what is behind the end is given another place before it counts as lost": Bug(
