@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,13 +118,13 @@ def crash_copy(store: Path, to: Path) -> Path:
     return put_snapshot(take_snapshot(store), to)
 
 
-def calls_that_read(store: StoreReader) -> list[Callable[..., Sized]]:
+def calls_that_read(store: StoreReader) -> dict[str, Callable[..., Any]]:
     """`read`, `read_batch` and `get_range`, with the arguments of `read`."""
 
-    def get_range(topic: str, queue_id: int, offset: int, *, max_messages: int) -> Sized:
+    def get_range(topic: str, queue_id: int, offset: int, *, max_messages: int) -> dict[int, bytes]:
         return store.get_range(topic, queue_id, offset, max_messages)
 
-    return [store.read, store.read_batch, get_range]
+    return {"read": store.read, "read_batch": store.read_batch, "get_range": get_range}
 
 
 def flip_bit(path: Path, position: int, bit: int = 0) -> None:

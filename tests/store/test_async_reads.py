@@ -114,7 +114,7 @@ def test_it_raises_what_read_raises(store: MessageStore, disk: SlowToRead) -> No
     count = make_cold(store)
     calls: list[tuple[tuple[Any, ...], type[Exception]]] = [
         (("t", 0, count + 1), OffsetOutOfRange), (("never", 0, 1), OffsetOutOfRange), (("t", -1), InvalidTopic),
-        ((b"t", 0), InvalidTopic), (("t", 0, -1), InvalidMessage), (("t", 0, 0, 1.5), InvalidMessage),
+        ((b"t", 0), InvalidTopic), (("t", 0, -1), InvalidMessage), (("t", 0, 0.5), InvalidMessage),
     ]  # fmt: skip
 
     read: Any = store.read_async

@@ -336,7 +336,7 @@ def test_a_message_with_a_damaged_neighbour_stays_readable(tmp_path: Path, name:
                 assert [bytes(data) for data in store.read_batch("t", 0, at, max_messages=limit).payloads()] == rows[
                     at:end
                 ]
-            for read in calls_that_read(store):
+            for read in calls_that_read(store).values():
                 with pytest.raises(StoreCorrupt) as caught:
                     read("t", 0, 40, max_messages=limit)
                 assert caught.value.position == path.read_bytes().index(rows[39]) + 400
@@ -397,7 +397,7 @@ def test_a_cache_that_fails_a_reader_is_turned_off_and_the_log_is_read(
         monkeypatch.setattr(owner, call, broken)
         for (topic, queue), mine in rows.items():
             for at in (0, 1):
-                found = getattr(store, way)(topic, queue, at, 10)
+                found = calls_that_read(store)[way](topic, queue, at, max_messages=10)
                 assert (len(found), store.get_range(topic, queue, at, 1)) == (10, {0: mine[at]})
         assert "broken for the test" in str(store.stats()["cache"]["error"])
         assert contents(store, list(rows)) == rows

@@ -225,7 +225,7 @@ def test_bounds_begin_behind_an_oldest_segment_that_nothing_tells_of(
             assert store.get_range(*queue, first, 10_000) == {at - first: rows[at] for at in range(first, end)}
             assert [message.data for message in store.read(*queue, first, max_messages=1)] == [rows[first]]
             assert store.read(*queue, end, wait_ms=1) == []
-            for read in calls_that_read(store):
+            for read in calls_that_read(store).values():
                 with pytest.raises(StoreCorrupt, match="footer") as caught:
                     read(*queue, first - 1, max_messages=10)
                 assert caught.value.file == str(segment_path(path, oldest))

@@ -13,14 +13,16 @@ from stratalog.store import CacheConfig, MessageStore, OffsetOutOfRange
 
 from .helpers import has_settled, memory_folder, start, tiny, until
 
-Read = Callable[[MessageStore, str, int, int, int], int]
+Read = Callable[..., int]
 READS: dict[str, Read] = {
-    "read": lambda store, *given: len(store.read(*given)),
-    "read that waits": lambda store, *given: len(store.read(*given, wait_ms=1)),
-    "read_batch": lambda store, *given: len(store.read_batch(*given)),
-    "get_range": lambda store, *given: len(store.get_range(*given)),
-    "read_async": lambda store, *given: len(asyncio.run(awaited(store, *given))),
-    "read_async that waits": lambda store, *given: len(asyncio.run(awaited(store, *given, wait_ms=1))),
+    "read": lambda store, *place, most: len(store.read(*place, max_messages=most)),
+    "read that waits": lambda store, *place, most: len(store.read(*place, max_messages=most, wait_ms=1)),
+    "read_batch": lambda store, *place, most: len(store.read_batch(*place, max_messages=most)),
+    "get_range": lambda store, *place, most: len(store.get_range(*place, most)),
+    "read_async": lambda store, *place, most: len(asyncio.run(awaited(store, *place, max_messages=most))),
+    "read_async that waits": lambda store, *place, most: len(
+        asyncio.run(awaited(store, *place, max_messages=most, wait_ms=1))
+    ),
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -53,13 +55,13 @@ def test_outside_the_bounds_is_an_error_and_the_next_offset_is_empty(store: Mess
     read = READS[way]
     for queue in range(4):
         first, end = store.queue_bounds("t", queue)
-        assert read(store, "t", queue, end, 10) == 0
+        assert read(store, "t", queue, end, most=10) == 0
         if end > first:
-            assert read(store, "t", queue, first, 10) == min(10, end - first)
-            assert read(store, "t", queue, end - 1, 10) == 1
+            assert read(store, "t", queue, first, most=10) == min(10, end - first)
+            assert read(store, "t", queue, end - 1, most=10) == 1
         for offset in (end + 1, end + 1000, 1 << 70, *range(first)):
             with pytest.raises(OffsetOutOfRange) as caught:
-                read(store, "t", queue, offset, 10)
+                read(store, "t", queue, offset, most=10)
             assert (caught.value.first, caught.value.next_offset) == (first, end)
 
 

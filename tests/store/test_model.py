@@ -277,7 +277,7 @@ class StoreMachine(ConsumerRules, RuleBasedStateMachine):
     def read_beyond_the_end(self, name: Queue, beyond: int) -> None:
         self.settle()
         end = len(self.model[name])
-        for read in calls_that_read(self.store):
+        for read in calls_that_read(self.store).values():
             assert len(read(*name, end, max_messages=10)) == 0
             with pytest.raises(OffsetOutOfRange):
                 read(*name, end + beyond, max_messages=10)

@@ -26,7 +26,7 @@ from stratalog.store.live.mirror import LaneMirror
 from stratalog.store.live.publisher import Publisher
 
 from ..seeds import draw_seed
-from .helpers import memory_folder, small, until
+from .helpers import calls_that_read, memory_folder, small, until
 
 MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
 FRAME_BYTES = (64 << 10, 4 << 10, 52 << 10)  # of one writer after the other: their rings have other sizes
@@ -344,6 +344,6 @@ def test_frame_is_taken_for_a_message_only_if_it_is_its_own(
             assert store.read("t", 0, 1, max_messages=1)[0].key == b"key 1"
             return
         with pytest.raises(StoreCorrupt, match="header is damaged") as raised:
-            getattr(store, way)("t", 0, 1, 1)
+            calls_that_read(store)[way]("t", 0, 1, max_messages=1)
         assert raised.value.position == position
         assert store.read("t", 0, 2, max_messages=1)[0].key == b"key 2"

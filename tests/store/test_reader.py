@@ -81,7 +81,7 @@ def test_damage_in_the_ring_is_never_returned(store: MessageStore) -> None:
     at = ring._map.find(b"1/7-", 0)
     ring._map[at + 10 : at + 11] = b"!"
     assert len(store.get_range("t", 0, 0, 100)) == 20
-    for read in calls_that_read(store):
+    for read in calls_that_read(store).values():
         assert len(read("t", 1, 0, max_messages=100)) == 7
         with pytest.raises(StoreCorrupt) as raised:
             read("t", 1, 7, max_messages=100)

@@ -24,6 +24,7 @@ from ..seeds import draw_seed
 from .helpers import (
     Queue,
     Snapshot,
+    calls_that_read,
     contents,
     crash_copy,
     flip_bit,
@@ -571,7 +572,7 @@ def test_damage_found_while_reading_is_reported(long_closed: Case, way: str) -> 
                     continue
                 at, end = store.queue_bounds(topic, queue)
                 while at < end:
-                    found = getattr(store, way)(topic, queue, at, 1000)
+                    found = calls_that_read(store)[way](topic, queue, at, max_messages=1000)
                     assert len(found)
                     at += len(found)
         assert caught.value.file == str(path)
