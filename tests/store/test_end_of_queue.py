@@ -67,9 +67,9 @@ def test_outside_the_bounds_is_an_error_and_the_next_offset_is_empty(store: Mess
 
 @pytest.mark.parametrize("way", READS)
 def test_queue_that_was_never_used_ends_at_0(store: MessageStore, way: str) -> None:
-    assert READS[way](store, "never", 0, 0, 10) == 0
+    assert READS[way](store, "never", 0, 0, most=10) == 0
     with pytest.raises(OffsetOutOfRange):
-        READS[way](store, "never", 0, 1, 10)
+        READS[way](store, "never", 0, 1, most=10)
 
 
 @pytest.mark.parametrize("way", READS)
@@ -78,9 +78,9 @@ def test_number_of_0_messages_is_empty_within_the_bounds_and_an_error_behind_the
 ) -> None:
     first, end = store.queue_bounds("t", 0)
     for offset in (first, end):
-        assert READS[way](store, "t", 0, offset, 0) == 0
+        assert READS[way](store, "t", 0, offset, most=0) == 0
     with pytest.raises(OffsetOutOfRange):
-        READS[way](store, "t", 0, end + 1, 0)
+        READS[way](store, "t", 0, end + 1, most=0)
 
 
 @pytest.mark.parametrize("way", READS)
@@ -93,6 +93,6 @@ def test_reader_at_the_end_beside_a_producer_sees_no_error(tmp_path: Path, way: 
 
         producer, at = start(produce), 0
         while at < 120:
-            at += READS[way](store, "t", 0, at, 10)
+            at += READS[way](store, "t", 0, at, most=10)
         producer.join()
         assert at == 120
