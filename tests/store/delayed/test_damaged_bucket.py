@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from stratalog.store import MessageStore
 
 from ..helpers import flip_bit, tiny
 from .consumer import Hand
@@ -11,7 +16,18 @@ from .consumer import Hand
 EVERY_BYTES = 24
 
 
-def test_backlog_is_counted_wherever_a_bucket_is_damaged(tmp_path: Path, hand: Hand) -> None:
+@pytest.mark.parametrize(
+    ("call", "answer", "left"),
+    [
+        (lambda store, now_ms: None, None, 20),
+        (lambda store, now_ms: store.cancel_delayed("t", 1, 2), True, 19),
+        (lambda store, now_ms: store.reschedule_delayed("t", 1, 2, now_ms + 7), True, 20),
+    ],
+    ids=["backlog", "cancel", "reschedule"],
+)
+def test_calls_answer_wherever_a_bucket_is_damaged(
+    tmp_path: Path, hand: Hand, call: Callable[[MessageStore, int], bool | None], answer: bool | None, left: int
+) -> None:
     whole, at = tmp_path / "whole", tmp_path / "at"
     with hand.open(whole, tiny()) as store, store.subscribe("t", "s") as sub:
         for number in range(20):
@@ -23,7 +39,8 @@ def test_backlog_is_counted_wherever_a_bucket_is_damaged(tmp_path: Path, hand: H
         shutil.copytree(whole, at)
         flip_bit(at / bucket.relative_to(whole), position)
         with hand.open(at, tiny()) as store, store.subscribe("t", "s") as sub:
-            assert sub.backlog() == (0, 0, 20)
+            assert call(store, hand.now_ms) == answer
+            assert sub.backlog() == (0, 0, left)
             rebuilt.add(store.stats()["delayed"]["t"]["rebuilds"])
         shutil.rmtree(at)
     assert 1 in rebuilt  # some damage is found by the question itself
