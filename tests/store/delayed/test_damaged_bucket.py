@@ -16,14 +16,21 @@ from .consumer import Hand
 EVERY_BYTES = 24
 
 
+def _trim_and_append(store: MessageStore, now_ms: int) -> bool:
+    """Three of queue 0 go, and one comes."""
+    store.trim("t", 0, 3)
+    return store.append("t", 0, b"y", deliver_at_ms=now_ms + 5) == 7
+
+
 @pytest.mark.parametrize(
     ("call", "answer", "left"),
     [
         (lambda store, now_ms: None, None, 20),
         (lambda store, now_ms: store.cancel_delayed("t", 1, 2), True, 19),
         (lambda store, now_ms: store.reschedule_delayed("t", 1, 2, now_ms + 7), True, 20),
+        (_trim_and_append, True, 18),
     ],
-    ids=["backlog", "cancel", "reschedule"],
+    ids=["backlog", "cancel", "reschedule", "trim, append"],
 )
 def test_calls_answer_wherever_a_bucket_is_damaged(
     tmp_path: Path, hand: Hand, call: Callable[[MessageStore, int], bool | None], answer: bool | None, left: int
