@@ -70,9 +70,9 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
     """
     with topic.lock:
         topic.advance()
-        if topic.is_behind:
+        pending = topic.ask(lambda tracker: tracker.pending_places())
+        if topic.is_behind:  # also where the question has found a damaged file, and so the index was made anew
             return None
-        pending = topic.tracker.pending_places()
         for place in topic.decisions.open:
             pending.add(place)
         cancelled = topic.changes.cancelled.copy()

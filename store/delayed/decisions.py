@@ -178,8 +178,8 @@ class Decisions:
         Its time decides, also where the tracker has it still: it was not taken out yet, but it is too late.
         """
         topic = self._topic
-        tracker = topic.tracker  # made anew, the topic may be behind
-        is_known = bool(tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0])
+        # Made anew, the topic may be behind.
+        is_known = topic.ask(lambda tracker: bool(tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]))
         due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.now_ms()
         if due_ms <= max(now_ms, topic.given.told_ms) or not self._may_be_pending(queue_id, offset, place):
             return None

@@ -242,9 +242,10 @@ def _sealed_of(sealed: SealedSegment, footer: Footer, wanted: Sequence[int] | No
         return _Sealed(sealed.segment.sequence, footer, due_frames(footer), sealed_offsets(sealed, footer))
     offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
     rows = footer.rows_of(np.array(wanted, np.int64))
+    firsts, start, all_entries = footer.first, footer.start, footer.entries  # each use may read all of a column
     for row in rows[rows < footer.stream_count].tolist():
-        entries = footer.entries[int(footer.start[row]) : int(footer.start[row + 1])]
-        values, kept = int(footer.first[row]) + np.arange(len(entries)), entries != LOST_ENTRY
+        entries = all_entries[int(start[row]) : int(start[row + 1])]
+        values, kept = int(firsts[row]) + np.arange(len(entries)), entries != LOST_ENTRY
         offsets[entries[kept]] = values[kept]
     theirs = footer.frame_entry.searchsorted(np.flatnonzero(offsets != NO_OFFSET), side="right") - 1
     return _Sealed(sealed.segment.sequence, footer, np.intersect1d(due_frames(footer), theirs), offsets)

@@ -138,10 +138,10 @@ def first_not_pending(topic: DelayedTopic, queue_ids: Int64s, begins: Int64s, en
 def figures_of(topic: DelayedTopic) -> dict[str, Any]:
     """Counts, plain and JSON-ready; bytes and times have their unit in the name."""
     with topic.lock:
-        tracker = topic.tracker.stats()  # first: it may have to be made anew
+        tracker = topic.ask(lambda one: one.stats())  # first: it may have to be made anew
         return {
             "pending": tracker["pending"],
-            "next_due_ms": topic.tracker.next_deadline_ms,
+            "next_due_ms": topic.ask(lambda tracker: tracker.next_deadline_ms),
             "cancelled": len(topic.changes.cancelled),
             "moved": len(topic.changes.moved),
             "moved_and_come": len(topic.changes.come),

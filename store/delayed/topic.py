@@ -141,11 +141,9 @@ class DelayedTopic:
 
         Raises OSError, when some may have been added.
         """
-        with self.lock:
-            tracker = self.tracker
-            with suppress(TrackerDamaged):  # it is made anew by the next one, from a place before these messages
-                self._add_to(tracker, queue_ids, offsets, times_ms)
-                self.memory.is_reached(self._count)  # so it goes to disk now, and not with the next part
+        with self.lock, suppress(TrackerDamaged):  # made anew by the next one, from a place before these messages
+            self._add_to(self.tracker, queue_ids, offsets, times_ms)
+            self.memory.is_reached(self._count)  # so it goes to disk now, and not with the next part
 
     def _add_to(self, tracker: BucketTracker, queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> None:
         places = places_of(queue_ids, offsets)

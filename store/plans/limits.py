@@ -153,6 +153,8 @@ class _Walk:
         except StoreCorrupt:  # reading it tells
             return _WalkEnd(position_of(source, entries[1]), 0, 0)
         total = len(entry_numbers)
+        if not total:  # there may be no frame either: a repair gave all of them up
+            return _WalkEnd(position_of(source, entries[1]), 0, 0)
         low = int(positions[max(0, int(begins.searchsorted(entries[0], side="right")) - 1)])
         share = total / (entries[1] - entries[0])
         end = entries[1]

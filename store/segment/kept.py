@@ -84,6 +84,8 @@ def joined_heads(index: Index, count: int) -> KeptPlaces | None:
         if head is None or head.first_entry != begin or head.end_entry < end:
             return None
         parts.append(np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))[: end - begin])
+    if not parts:
+        return None
     rows, entries = np.concatenate(parts), footer.entries.copy()
     if not len(rows) == len(entries) == count or (entries == LOST_ENTRY).any() or (entries >= count).any():
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from stratalog.store import MessageStore
 from stratalog.store.delayed import due_scan
 from stratalog.store.delayed.due_scan import DueScan
+from stratalog.store.format.footer import Footer
 from stratalog.store.log.streams import Stream
+from stratalog.store.read.scan import NO_OFFSET, checked_footer
 
 from ...seeds import draw_seed
 from ..helpers import tiny, until
@@ -118,3 +121,32 @@ def test_segment_that_has_one_of_a_topics_queues_is_read(tmp_path: Path, hand: H
                 store.append("other", 0, bytes(20_000))
         found = rows_of(DueScan(lane, streams=lambda: _streams(store, "t")))
         assert [offset for _, offset, _ in found] == [0, 0, 0]
+
+
+def test_columns_of_a_footer_are_read_as_often_for_many_queues_as_for_one(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column that is not held in memory is read whole at each use."""
+    uses, real = [0], Footer.taken
+
+    def taken(*given: Any) -> object:
+        uses[0] += 1
+        return real(*given)
+
+    with hand.open(tmp_path / "s", tiny()) as store:
+        (lane,) = store._lanes
+        for queue in range(40):
+            store.append("t", queue, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
+        while not lane.view.sealed:
+            store.append("other", 0, bytes(20_000))
+        sealed = max(lane.view.sealed, key=lambda one: int(one.footer.counts.size))
+        footer, numbers = checked_footer(sealed), [stream.number for stream in _streams(store, "t")]
+        there = [number for number in numbers if sealed.first_of(number)[1]]
+        assert len(there) > 5
+        monkeypatch.setattr(Footer, "taken", taken)
+        found = []
+        for wanted in (there[:1], there):
+            uses[0] = 0
+            offsets = due_scan._sealed_of(sealed, footer, wanted).offsets
+            found.append((uses[0], int((offsets != NO_OFFSET).sum())))
+        assert found[0][0] == found[1][0] and (found[0][1], found[1][1]) == (1, len(there))
