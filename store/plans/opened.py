@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,10 +51,13 @@ def opened(disk: Disk, one: FrameRange, wanted: ScanFilter) -> tuple[FollowedSeg
     if file.record is None or not file.is_sealed:
         raise StoreCorrupt("the segment's seal record is damaged", file.path, BLOCK_BYTES)
     sealed = SealedSegment(segment, file.record)
-    try:
-        footer = checked_footer(sealed)
-    except StoreCorrupt as error:
-        segment.close()
-        raise FooterDamaged(error) from error
-    streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
-    return segment, SealedRange(sealed, footer, streams, bounds_of(wanted, streams, rows_of(one.trimmed, footer)))
+    with ExitStack() as unless_it_is_given:
+        unless_it_is_given.callback(segment.close)
+        try:
+            footer = checked_footer(sealed)
+        except StoreCorrupt as error:
+            raise FooterDamaged(error) from error
+        streams = StreamTable(tuple(footer.topics()), footer.stream_topic, footer.stream_queue)
+        found = SealedRange(sealed, footer, streams, bounds_of(wanted, streams, rows_of(one.trimmed, footer)))
+        unless_it_is_given.pop_all()
+        return segment, found
