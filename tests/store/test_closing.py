@@ -203,7 +203,7 @@ def test_flush_that_an_interrupted_close_has_told_is_not_told_twice(
 FORK_WHILE = """
 import os, signal, sys, threading
 from stratalog import MessageStore
-from stratalog.store.api.running import Running
+from stratalog.store.api.running import OpenStore
 path, where = sys.argv[1:]
 inside, go = threading.Event(), threading.Event()
 def held_up(*given):
@@ -212,7 +212,7 @@ def held_up(*given):
 if where == "close":
     opened = MessageStore.open(path)
     opened.append("t", 0, b"x")
-    owner, name, step = Running, "_finish_lane", opened.close
+    owner, name, step = OpenStore, "_finish_lane", opened.close
 else:
     opened = None
     owner, name, step = MessageStore, "_open", lambda: MessageStore.open(path).close()
@@ -256,7 +256,7 @@ inside, go = threading.Event(), threading.Event()
 if where == "taken":
     owner, name = flusher.Flusher, "_build"
 else:
-    owner, name = in_flight.UnderWay, "add_frame"
+    owner, name = in_flight.WritesInFlight, "add_frame"
 work = getattr(owner, name)
 def held_up(*given):
     if where == "in the lane":
