@@ -36,18 +36,13 @@ class ReadCounters:
     def count_memory(self, lengths: list[int], mapped: int) -> None:
         """Messages of these lengths came without a system call: the first `mapped` from a mapping, others the ring."""
         count, size = len(lengths), sum(lengths)
-        self.messages += count
-        self.bytes += size
         if not mapped:
-            self.recent_messages += count
-            self.recent_bytes += size
-            return
-        if mapped < count:
+            self.count_recent(count, size)
+        elif mapped == count:
+            self.count_mapped(count, size, min(lengths))
+        else:
             recent = sum(lengths[mapped:])
-            self.recent_messages += count - mapped
-            self.recent_bytes += recent
-            lengths, size = lengths[:mapped], size - recent
-        self.count_device(lengths, min(lengths), size, 0)
+            self.count_both(mapped, size - recent, min(lengths[:mapped]), count - mapped, recent)
 
     def count_recent(self, count: int, size: int) -> None:
         """So many messages of the ring, and their bytes."""
