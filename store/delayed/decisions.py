@@ -110,6 +110,7 @@ class Decisions:
                 if due_ms is None:
                     return False
                 decision = Decision(queue_id, offset, time_ms, due_ms)
+                topic.ask_for_visit()  # before it is open: an interrupt leaves it to the thread
                 self.open[place] = decision  # before it leaves the tracker: an interrupt gives it back
                 topic.ask(lambda tracker: tracker.cancel(queue_id, offset & MOST_ENTRY))
                 topic.count(1)

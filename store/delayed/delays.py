@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...cache import MemoryPlan
-from ..device.background import Background, Bell
 from ..device.steps import take_all
-from ..errors import StoreCorrupt, StoreError
+from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.delays import DELAYS
 from ..format.hidden import hidden_parts
 from ..format.layout import NO_TIME
 from ..log.lane import Lane
 from ..log.streams import Stream
+from ..log.trims import Change
 from ..log.write import VisibleEntries
 from .due_scan import DueRows, DueScan
 from .memory import SharedMemory
@@ -29,11 +28,11 @@ from .opening import end_of, forget_deleted
 from .parts import StoreParts, Subscribers
 from .precision import set_precision
 from .topic import DelayedTopic
+from .visits import Visits
+from .worker import Worker
 
 MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, at the most where nobody says more
 LONGEST_S = 0.5  # between two looks at a clock that may jump
-PAUSE_S = 0.02  # after a look: what comes meanwhile is added together, unless somebody asks before
-RETRY_S = 0.1  # after an error
 CHECKPOINT_ROWS = 500_000
 CHECKPOINT_S = 60.0
 DROP_S = 1.0  # between two looks at copies that nobody wants any more ..
@@ -60,6 +59,7 @@ class Delays:
         is_open: all indexes are; until then nothing may be removed from the log, as they are to read it.
         damaged: the topics whose changes cannot be read, and why. Nobody knows what of them is wanted, so retention
             keeps the segments with delayed messages of theirs until the store is opened with `repair=True`.
+        with_copies: the topics that may have copies of messages whose segments are gone.
         subscribers: set by the subscriptions; without it, what is pending counts as not acknowledged.
 
     Invariant: what is durable before `catch_up` is called is in the trackers when it returns, or in a part of the log
@@ -69,6 +69,7 @@ class Delays:
     def __init__(self, parts: StoreParts, poisoned: Callable[[], bool], memory_bytes: int) -> None:
         self.topics: dict[str, DelayedTopic] = {}
         self.damaged: dict[str, str] = {}
+        self.with_copies: set[DelayedTopic] = set()
         self.last_error: str | None = None
         self.is_open = False
         self.subscribers: Subscribers | None = None
@@ -80,13 +81,11 @@ class Delays:
         self._found: list[dict[int, _Found]] = []  # by lane: the streams whose topic was looked up ..
         self._found_of = -1  # .. when there were so many topics
         self._feeding = threading.RLock()
-        self._bell = Bell()
-        self._closing = False
-        self._threads: list[Background] = []  # one, or more where an interrupt may have kept one from starting
-        self._working = threading.Lock()  # held by the one that works
-        self._is_started = False
+        self._worker = Worker(self.work, self._note_error)
         self._checkpointed_s = parts.clock.monotonic_s()
         self._drop_copies_s = 0.0  # when copies are looked at next
+        self._visits = Visits()
+        self._unsaved: set[DelayedTopic] = set()  # changed since their checkpoints, as the thread has seen
 
     # -- topics ---------------------------------------------------------------------------------------
 
@@ -98,6 +97,8 @@ class Delays:
 
         A topic with a damaged record of changes has no index: its calls raise StoreCorrupt, all others work.
         """
+        for lane in self.parts.lanes:
+            lane.trims.on_shown = self._trimmed
         forgotten = forget_deleted(self.parts)
         for stream in self.parts.hidden.of_kind(DELAYS):
             found = hidden_parts(stream.topic)
@@ -116,23 +117,25 @@ class Delays:
 
     def topic(self, name: str) -> DelayedTopic:
         """The index of a topic, made at the first call: it then costs a durable append. Raises StoreError, OSError."""
-        if (found := self.topics.get(name)) is not None and self._is_started:
+        if (found := self.topics.get(name)) is not None and self._worker.is_started:
             return found
         with self._feeding:
             if (found := self.topics.get(name)) is not None:
-                self._start()
+                self._worker.start()
             else:
                 if not self._scans:
                     self._scans = [DueScan(lane, end_of(lane)) for lane in self.parts.lanes]
-                found = DelayedTopic(name, self.parts, self.catch_up, self._bell.set, self._memory)
+                found = DelayedTopic(name, self.parts, self.catch_up, self._worker.ring, self._visits, self._memory)
+                if len(found.copies):
+                    self.with_copies.add(found)
                 set_precision(found, self._precision_ms(name))
                 self.topics[name] = found  # from here on it is fed; what went by before, it reads by scans of its own
                 self._memory.topics = len(self.topics)
-                self._start()
+                self._worker.start()
                 for _ in range(STEPS):
                     if not self._catch_up_topic(found):
                         break
-        self._bell.set()
+        self._worker.ring()
         return found
 
     def accepts(self, name: str, subscription: str, precision_ms: int | None) -> None:
@@ -191,13 +194,19 @@ class Delays:
         """Messages became durable. On the way of the appends: nothing is looked at but a number a frame."""
         for table, _, _ in shown:
             if table.dues.least != NO_TIME:
-                self._bell.set()
+                self._worker.ring()
                 return
+
+    def _trimmed(self, changes: Sequence[Change]) -> None:
+        """The lows of some streams have moved. In the thread of a lane."""
+        for stream, _ in changes if self.topics else ():
+            if (topic := self.topics.get(stream.topic)) is not None:
+                topic.see_trim()
 
     def attached(self) -> None:
         """Segments were attached, and some of their messages may be delayed."""
         if self.topics:
-            self._bell.set()
+            self._worker.ring()
 
     def catch_up(self) -> None:
         """Add what is durable now to all topics that are not behind. Raises OSError."""
@@ -287,63 +296,61 @@ class Delays:
 
     # -- the thread -----------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        if not self._is_started and not self._closing:
-            self._threads.append(Background(self._run))
-            self._threads[-1].start()
-            self._is_started = True
-
-    def _run(self) -> None:
-        if self._working.acquire(blocking=False):
-            self._work_on()
-
-    def _work_on(self) -> None:
-        while not self._closing:
-            self._bell.clear()
-            try:
-                wait_s = self.work()
-            except (OSError, StoreError) as error:
-                self.last_error = str(error)
-                wait_s = RETRY_S
-            except Exception as error:  # also a bug, or no memory: without this thread nobody would be woken
-                self.last_error = f"delayed delivery failed, and is tried again: {str(error) or type(error).__name__}"
-                wait_s = RETRY_S
-            self._bell.wait(wait_s)
-            if wait_s and not self._closing:
-                time.sleep(PAUSE_S)  # each append rings
+    def _note_error(self, why: str) -> None:
+        self.last_error = why
 
     def work(self) -> float:
         """Do what there is to do, once; how long to sleep then, in seconds."""
         self.catch_up()
-        is_behind = False
-        for topic in list(self.topics.values()):
-            for _ in range(STEPS):
-                if not self._catch_up_topic(topic):
-                    break
-            else:
-                is_behind = True
-            topic.look()
-            if topic.decisions.wants_compaction and not self._poisoned():
-                topic.decisions.compact()
+        is_behind, failed = False, None
+        for topic in self._visits.take(self.parts.clock.wall_ms()):
+            try:
+                is_behind |= self._visit(topic)
+            except BaseException as error:
+                self._visits.ask(topic)
+                if not isinstance(error, Exception):
+                    raise
+                failed = failed or error  # the others have their turn
         self._drop_copies_in_time()
         self._checkpoint_in_time()
+        if failed is not None:
+            raise failed
         return 0.0 if is_behind else LONGEST_S
+
+    def _visit(self, topic: DelayedTopic) -> bool:
+        """Do what there is to do for a topic; whether it has still to catch up. Raises StoreError, OSError."""
+        is_behind = all(self._catch_up_topic(topic) for _ in range(STEPS))
+        topic.look()
+        if topic.decisions.wants_compaction and not self._poisoned():
+            topic.decisions.compact()
+        if topic.unsaved:
+            self._unsaved.add(topic)
+            if topic.unsaved >= CHECKPOINT_ROWS:
+                self.checkpoint(topic)
+        due_ms, is_soon = topic.next_visit()
+        self._visits.list_at(topic, due_ms)
+        if is_soon:
+            self._visits.ask(topic)
+        return is_behind
 
     def _drop_copies_in_time(self) -> None:
         began_s = self.parts.clock.monotonic_s()
-        with_copies = [topic for topic in list(self.topics.values()) if len(topic.copies)]
-        if with_copies and began_s >= self._drop_copies_s and not self._poisoned():
-            for topic in with_copies:
+        if self.with_copies and began_s >= self._drop_copies_s and not self._poisoned():
+            for topic in list(self.with_copies):
                 self.drop_copies(topic)
+                with topic.lock:
+                    if not len(topic.copies):
+                        self.with_copies.discard(topic)
             now_s = self.parts.clock.monotonic_s()
             self._drop_copies_s = now_s + max(DROP_S, DROP_TIMES * (now_s - began_s))
 
     def _checkpoint_in_time(self) -> None:
         now_s = self.parts.clock.monotonic_s()
-        for topic in list(self.topics.values()):
-            if topic.unsaved >= CHECKPOINT_ROWS or (topic.unsaved and now_s - self._checkpointed_s >= CHECKPOINT_S):
-                self.checkpoint(topic)
         if now_s - self._checkpointed_s >= CHECKPOINT_S:
+            for topic in list(self._unsaved):
+                if topic.unsaved:
+                    self.checkpoint(topic)
+                self._unsaved.discard(topic)
             self._checkpointed_s = now_s
 
     def checkpoint(self, topic: DelayedTopic) -> None:
@@ -355,10 +362,7 @@ class Delays:
 
     def stop(self) -> None:
         """End the thread. Again is fine."""
-        self._closing = True
-        self._bell.set()
-        for thread in self._threads:
-            thread.join()
+        self._worker.stop()
 
     def close(self, *, save: bool) -> None:
         """Let go of all files; with `save`, bring them up to date before. The lanes must have ended. Again is fine.
@@ -382,7 +386,7 @@ class Delays:
     def after_fork(self) -> None:
         """In a child process."""
         self._feeding = threading.RLock()
-        self._closing = True
+        self._worker.is_closing = True
         for topic in list(self.topics.values()):
             topic.after_fork()
 

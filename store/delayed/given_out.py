@@ -89,12 +89,17 @@ class ReportedDue:
 
 
 class Trimmed:
-    """How far the trims of a topic were looked at. Used under the topic's lock."""
+    """How far the trims of a topic were looked at. Used under the topic's lock, but for `moved`.
+
+    Attributes:
+        moved: how often a low of the topic has moved since this was made. It is counted after the low has moved.
+    """
 
     def __init__(self, topic: str, parts: StoreParts) -> None:
         self._topic = topic
         self._parts = parts
-        self._seen: list[int] = []  # of each lane, how many trims were looked at
+        self.moved = 0
+        self._seen = -1  # of `moved`
         self._lows: dict[int, int] = {}  # by queue id: no message before it is in the tracker
 
     def are_before(self, queue_ids: Int64s, offsets: Int64s) -> Bools:
@@ -107,17 +112,17 @@ class Trimmed:
     def discard(self, tracker: BucketTracker) -> Iterator[DueMessages]:
         """Take what was trimmed out of the tracker: a part a queue, maybe empty, for each that was trimmed since.
 
-        One pass over the topic's queues, after a trim in its lanes; otherwise a look at one number a lane.
+        One pass over the topic's queues, after a trim of one of them; otherwise a look at a number.
         """
-        shown = [lane.trims.shown for lane in self._parts.lanes]
-        if shown == self._seen:
+        moved = self.moved
+        if moved == self._seen:
             return
         for queue_id, stream in list(self._parts.streams.topics.get(self._topic, {}).items()):
             low = stream.low
             if low > self._lows.get(queue_id, 0):
                 yield from self._discard_before(tracker, queue_id, low)
                 self._lows[queue_id] = low
-        self._seen = shown
+        self._seen = moved  # last: behind an interrupt it is done again
 
     def _discard_before(self, tracker: BucketTracker, queue_id: int, low: int) -> Iterator[DueMessages]:
         first = max(self._lows.get(queue_id, 0), self._parts.next_offset(self._topic, queue_id) - MOST_ENTRY - 1)

@@ -118,7 +118,7 @@ class Keeping:
         return self._copies_bytes() + sum(look.all_bytes for look in looks if look.is_kept and now_s < look.until_s)
 
     def _copies_bytes(self) -> int:
-        return sum(topic.copies.size_bytes for topic in list(self._delays.topics.values()))
+        return sum(topic.copies.size_bytes for topic in list(self._delays.with_copies))
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
         """Whether a lane's oldest segment may be removed now. Raises StoreError, OSError: then it may not.
@@ -264,6 +264,7 @@ class Keeping:
             with topic.lock:
                 if topic.is_behind:  # its scan comes too late for them; if this fails, they are copied once more
                     topic.add(*np.array([(one.queue_id, one.offset, one.deliver_at_ms) for one in messages]).T)
+                self._delays.with_copies.add(topic)
                 topic.copies.take_in(rows)
             self.copied_messages += len(messages)
 

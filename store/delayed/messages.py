@@ -42,6 +42,30 @@ def fetch(topic: DelayedTopic, queue_id: int, offset: int) -> Message | None:
         before = at  # once more, if there is a newer one meanwhile
 
 
+def waiting(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s) -> tuple[Bools, Bools]:
+    """For messages found in the log, with these times of delivery: (n,) which are pending, which are cancelled.
+
+    Pending ones are to be left out: they come through a pointer. What is neither is delivered as any message. What
+    retention has removed since it was read counts as cancelled: nobody may know any more that it was.
+    """
+    topic.catch_up()
+    with topic.lock:
+        topic.decisions.settle()
+        places = places_of(np.full(len(offsets), queue_id), offsets)
+        pending = topic.are_pending(queue_id, offsets)
+        cancelled = topic.changes.are_cancelled(places)
+        absent = ~pending & ~cancelled
+        if topic.scans is not None:
+            now_ms = topic.now_ms()
+            due_ms = topic.changes.times_of(places, times_ms)
+            unread = offsets >= read_up_to(topic, queue_id)
+            pending |= topic.reported.are_later(places, unread, due_ms, now_ms)
+            absent &= ~unread
+        cancelled |= are_gone(topic, queue_id, offsets)
+        pending |= mended(topic, queue_id, offsets, times_ms, absent & ~cancelled)
+        return pending, cancelled & ~pending
+
+
 def due_copies(topic: DelayedTopic) -> tuple[Int64s, Int64s]:
     """(queue ids, offsets) of messages that live on as copies, and are neither pending nor cancelled."""
     with topic.lock:

@@ -29,5 +29,6 @@ def set_precision(topic: DelayedTopic, precision_ms: int) -> None:
             return  # made anew, it has this precision
         if tracker.latest_ms > topic.tick_ms:
             topic.why_anew = f"a subscription wants its messages within {precision_ms} ms"
+            topic.ask_for_visit()
         else:
             tracker.reset_tick_time(topic.tick_ms)

@@ -20,10 +20,10 @@ from .due_list import DueList, DueMessages, due_of
 from .due_scan import DueScan
 from .given_out import DeliveredTimes, ReportedDue, Trimmed
 from .memory import MemoryLimit, SharedMemory
-from .messages import are_gone, mended, read_up_to
 from .opening import open_again, open_index
 from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, places_of
 from .pointer import Pointer, pass_over_idle
+from .visits import Visits
 
 DUE_ROWS = 1 << 20  # that wait for the slowest pointer: 17 MB
 DRAINED_ROWS = 1 << 16  # at a time
@@ -34,9 +34,9 @@ T = TypeVar("T")
 class DelayedTopic:
     """The index of a topic, and what becomes due of it. Any number of threads may use it.
 
-    A message is *pending* from its append until its time has come or it is cancelled. `waiting` says which of the
-    messages that a subscription finds in the log are pending; it leaves these out. What becomes due comes through a
-    `Pointer` of its own to each subscription, in the order of (time, queue, offset).
+    A message is *pending* from its append until its time has come or it is cancelled. `messages.waiting` says which
+    of the messages that a subscription finds in the log are pending; it leaves these out. What becomes due comes
+    through a `Pointer` of its own to each subscription, in the order of (time, queue, offset).
 
     Invariants, under `lock`:
         * a message that `waiting` reported as pending is in the tracker, or is still to be added, or has an open
@@ -59,11 +59,12 @@ class DelayedTopic:
         why_anew: the index is to be made anew from the log; "" if it is not.
         is_cut: its opening has found, and left out, changes of lost messages.
         is_closed: after `close`.
+        is_asked_for: see `Visits`: the thread is to visit it.
     """
 
     def __init__(
         self, name: str, parts: StoreParts, catch_up: Callable[[], None], wake: Callable[[], None],
-        shared_memory: SharedMemory,
+        visits: Visits, shared_memory: SharedMemory,
     ) -> None:  # fmt: skip
         """`catch_up` adds to all topics what is durable now; not called with the lock. `wake`: there is work to do."""
         self.name = name
@@ -71,6 +72,8 @@ class DelayedTopic:
         self.lock = threading.RLock()
         self.settled = threading.Condition(self.lock)
         self.last_error: str | None = None
+        self.is_asked_for = False
+        self._visits = visits
         self.catch_up = catch_up
         self._wake = wake
         self.memory = MemoryLimit(self, shared_memory)
@@ -105,7 +108,7 @@ class DelayedTopic:
         trimmed = list(self.trimmed.discard(self._tracker))
         for of_queue in trimmed:
             self.add_due(of_queue)
-            self._count += len(of_queue.offsets)
+            self.count(len(of_queue.offsets))
         if trimmed:
             self.copies.drop_trimmed()
         return self._tracker
@@ -129,6 +132,7 @@ class DelayedTopic:
             for lane, place in zip(self.parts.lanes, places, strict=True)
         ]
         self.given.behind(self._tracker.latest_ms)
+        self.ask_for_visit()
 
     @property
     def should_pause_all_deliveries(self) -> bool:
@@ -141,6 +145,7 @@ class DelayedTopic:
 
         Raises OSError, when some may have been added.
         """
+        self.ask_for_visit()  # also for what is not added, or only in part: the clock is looked at after it
         with self.lock, suppress(TrackerDamaged):  # made anew by the next one, from a place before these messages
             self._add_to(self.tracker, queue_ids, offsets, times_ms)
             self.memory.is_reached(self._count)  # so it goes to disk now, and not with the next part
@@ -156,7 +161,7 @@ class DelayedTopic:
             self.add_due(DueMessages(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
             kept &= ~told
         if kept.any():
-            self._count += tracker.add_messages(queue_ids[kept], offsets[kept] & MOST_ENTRY, times[kept])
+            self.count(tracker.add_messages(queue_ids[kept], offsets[kept] & MOST_ENTRY, times[kept]))
         self.changes.came(places[~is_later])
 
     def _add_copies(self, tracker: BucketTracker) -> None:
@@ -179,29 +184,6 @@ class DelayedTopic:
     def is_behind(self) -> bool:
         """Whether messages of the log are still to be added: after a crash, or at the limit of memory."""
         return self.scans is not None
-
-    def waiting(self, queue_id: int, offsets: Int64s, times_ms: Int64s) -> tuple[Bools, Bools]:
-        """For messages found in the log, with these times of delivery: (n,) which are pending, which are cancelled.
-
-        Pending ones are to be left out: they come through a pointer. What is neither is delivered as any message. What
-        retention has removed since it was read counts as cancelled: nobody may know any more that it was.
-        """
-        self.catch_up()
-        with self.lock:
-            self.decisions.settle()
-            places = places_of(np.full(len(offsets), queue_id), offsets)
-            pending = self.are_pending(queue_id, offsets)
-            cancelled = self.changes.are_cancelled(places)
-            absent = ~pending & ~cancelled
-            if self.scans is not None:
-                now_ms = self.now_ms()
-                due_ms = self.changes.times_of(places, times_ms)
-                unread = offsets >= read_up_to(self, queue_id)
-                pending |= self.reported.are_later(places, unread, due_ms, now_ms)
-                absent &= ~unread
-            cancelled |= are_gone(self, queue_id, offsets)
-            pending |= mended(self, queue_id, offsets, times_ms, absent & ~cancelled)
-            return pending, cancelled & ~pending
 
     # -- what becomes due -----------------------------------------------------------------------------
 
@@ -259,7 +241,7 @@ class DelayedTopic:
         if self._pointers:
             self._due.add(due_of(self.parts, self.name, queue_ids, entries))
         self.changes.came(places_of(queue_ids, entries))
-        self._count += len(entries)
+        self.count(len(entries))
 
     @property
     def is_held_up(self) -> bool:
@@ -332,13 +314,12 @@ class DelayedTopic:
 
         Raises OSError; then the files are as they were, and the log says the rest.
         """
-        with self.quiet():
+        with self.quiet(), suppress(TrackerDamaged):  # the next one makes it anew
             tracker = self.tracker  # it may be behind then
             at = places if self.scans is None else [scan.place for scan in self.scans]
-            with suppress(TrackerDamaged):  # the next one makes it anew
-                tracker.checkpoint(IndexMark(self.name, self.decisions.next_offset, at).pack())
-                self._checkpointed = self._count
-                self.decisions.changed.clear()
+            tracker.checkpoint(IndexMark(self.name, self.decisions.next_offset, at).pack())
+            self._checkpointed = self._count
+            self.decisions.changed.clear()
 
     @property
     def unsaved(self) -> int:
@@ -366,7 +347,8 @@ class DelayedTopic:
         self._behind(places)
         self.trimmed = Trimmed(self.name, self.parts)  # its files may have what was trimmed since
         self._add_copies(tracker)
-        self.rebuilds, self._count, self.last_rebuild = self.rebuilds + 1, self._count + 1, why
+        self.rebuilds, self.last_rebuild = self.rebuilds + 1, why
+        self.count(1)
         if self.mended_messages:  # the log does not give them again: those that left them out are to meet them again
             for pointer in self._pointers:
                 pointer.miss(self._due.end)
@@ -375,8 +357,26 @@ class DelayedTopic:
         self._wake()
 
     def count(self, by: int) -> None:
-        """Note departures. Under the lock."""
+        """Note additions or departures. Under the lock."""
         self._count += by
+        self.ask_for_visit()
+
+    def ask_for_visit(self) -> None:
+        """Have the thread look at the topic: something of it has changed."""
+        self._visits.ask(self)
+
+    def see_trim(self) -> None:
+        """A queue of the topic was trimmed, and its low has moved."""
+        self.trimmed.moved += 1
+        self.ask_for_visit()
+
+    def next_visit(self) -> tuple[int | None, bool]:
+        """When the thread is to visit the topic again, in ms since 1970; and whether as soon as it comes by.
+
+        Not by a time if nothing is pending. Raises OSError.
+        """
+        with self.lock:
+            return self.ask(lambda tracker: tracker.next_deadline_ms), self.is_behind or bool(self.decisions.open)
 
     def close(self) -> None:
         """Let go of the files. Again is fine."""

@@ -31,6 +31,7 @@ class RetentionRounds:
 
     def __init__(self) -> None:
         self._rounds: dict[int, _Round] = {}  # by lane
+        self._users: dict[int, tuple[int, bool]] = {}  # by lane: the segment that was asked about, and the answer
 
     def rests(self, lane: Lane, at: int, now_s: float, held_bytes: Callable[[], int]) -> bool:
         """Whether the lane's segment, `at` from the oldest on, is left for now. Another sealed one follows it."""
@@ -38,7 +39,15 @@ class RetentionRounds:
         if known is None or lane.view.sealed[at].segment.sequence < known.end:
             return False
         has_grown = held_bytes() > known.held_bytes + known.held_bytes // LEAST_GROWTH
-        return not has_grown and now_s < known.began_s + REST_S and not _has_users(lane, at)
+        return not has_grown and now_s < known.began_s + REST_S and not self._has_users(lane, at)
+
+    def _has_users(self, lane: Lane, at: int) -> bool:
+        """As `_has_users`, once for each segment: it asks of all of the store's own streams."""
+        sequence = lane.view.sealed[at].segment.sequence
+        known = self._users.get(lane.index)
+        if known is None or known[0] != sequence:
+            known = self._users[lane.index] = sequence, _has_users(lane, at)
+        return known[1]
 
     def goes_on(self, lane: Lane, at: int, now_s: float, held_bytes: int) -> None:
         """Note that the lane's segment, `at` from the oldest on, is about to be removed."""

@@ -59,6 +59,7 @@ class Trims:
         self._readers = _Columns(trimmed)
         self._showing = threading.Lock()
         self._settled: deque[tuple[LentTrims, Sequence[int]]] = deque()
+        self.on_shown: Callable[[Sequence[Change]], None] | None = None  # lows of readers have moved
 
     def note(self, requests: Sequence[Request]) -> int:
         """A frame of these requests was built. Returns how many records it has. Under the build lock."""
@@ -93,6 +94,8 @@ class Trims:
                 stream.hidden = max(stream.hidden, low.hidden)
                 self._readers.add(stream.number, low)
             self.shown += len(changes)
+        if self.on_shown is not None:
+            self.on_shown(changes)
 
     def column(self, streams: Sequence[Stream]) -> npt.NDArray[np.int64] | None:
         """(streams,) the first offset of each that stays, and none of the records does. None: there is no record.

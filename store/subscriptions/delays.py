@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...index import TrackerClosed
 from ..delayed.due_list import NOTHING_DUE, DueMessages
-from ..delayed.messages import due_copies, fetch, first_not_pending
+from ..delayed.messages import due_copies, fetch, first_not_pending, waiting
 from ..delayed.pointer import BEHIND_S, FOREVER_S, HELD_UP_S, Pointer
 from ..delayed.topic import DelayedTopic
 from ..errors import StoreUnreadable
@@ -140,13 +140,13 @@ class SubscriptionDelays:
         if times_ms is None or not len(delayed):
             return None
         try:
-            waiting, cancelled = self._begin().waiting(queue_id, offsets[delayed], times_ms[delayed])
+            later, cancelled = waiting(self._begin(), queue_id, offsets[delayed], times_ms[delayed])
         except (OSError, TrackerClosed) as error:
             raise self._failed(error) from error
         left = LaterMessages(np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_))
-        left.waiting[delayed] = waiting
+        left.waiting[delayed] = later
         left.cancelled[delayed] = cancelled
-        return left if waiting.any() or cancelled.any() else None
+        return left if later.any() or cancelled.any() else None
 
     def first_not_pending(self, queue_ids: Int64s, begins: Int64s, ends: Int64s) -> Int64s:
         """(n,) of each queue the first of the offsets begin .. end - 1 that does not come later; its end if all do.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stratalog.store import MessageStore, StoreConfig
+from stratalog.store.delayed.messages import waiting
 from stratalog.store.delayed.topic import DelayedTopic
 from tests.clocks import WallClock
 
@@ -85,8 +86,8 @@ class Consumer:
         delayed = [message for message in messages if message.deliver_at_ms is not None]
         offsets = np.array([message.offset for message in delayed], np.int64)
         times = np.array([message.deliver_at_ms for message in delayed], np.int64)
-        waiting, cancelled = self.topic.waiting(queue_id, offsets, times)
-        left_out = dict(zip(offsets.tolist(), (waiting | cancelled).tolist(), strict=True))
+        later, cancelled = waiting(self.topic, queue_id, offsets, times)
+        left_out = dict(zip(offsets.tolist(), (later | cancelled).tolist(), strict=True))
         dropped = dict(zip(offsets.tolist(), cancelled.tolist(), strict=True))
         for message in messages:
             if dropped.get(message.offset) or not left_out.get(message.offset):

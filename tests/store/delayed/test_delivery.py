@@ -12,7 +12,7 @@ from stratalog.store import MessageStore
 from stratalog.store.delayed import pointer as pointer_module
 from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.due_list import due_of
-from stratalog.store.delayed.messages import figures_of
+from stratalog.store.delayed.messages import figures_of, waiting
 from tests.clocks import SteppedClock
 
 from ..helpers import tiny, until
@@ -25,7 +25,7 @@ def test_a_look_counts_all_that_is_durable(tmp_path: Path, hand: Hand) -> None:
         topic = topic_of(store)
         quiet(store)  # nobody else has the index catch up
         store.append("t", 0, b"later", deliver_at_ms=START_MS + 100)
-        pending, cancelled = topic.waiting(0, np.zeros(1, np.int64), np.full(1, START_MS + 100))
+        pending, cancelled = waiting(topic, 0, np.zeros(1, np.int64), np.full(1, START_MS + 100))
         assert (pending.tolist(), cancelled.tolist()) == ([True], [False])
         assert topic.mended_messages == 0  # the index had it, and nobody took it for missed
 
@@ -133,8 +133,8 @@ def test_message_is_pending_from_the_moment_at_which_it_can_be_read(tmp_path: Pa
         store._running.delays.stop()  # so that nobody else looks
         for offset in range(3):
             store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
-            waiting, cancelled = topic.waiting(0, np.array([offset]), np.array([START_MS + 5]))
-            assert (waiting.tolist(), cancelled.tolist()) == ([True], [False])
+            later, cancelled = waiting(topic, 0, np.array([offset]), np.array([START_MS + 5]))
+            assert (later.tolist(), cancelled.tolist()) == ([True], [False])
 
 
 def test_consumer_is_told_when_another_one_took_what_became_due(tmp_path: Path, hand: Hand) -> None:
@@ -180,6 +180,6 @@ def test_store_without_subscriptions_has_no_thread_and_no_files(tmp_path: Path, 
     with hand.open(tmp_path / "s") as store:
         store.append("t", 0, b"x", deliver_at_ms=START_MS + 1)
         assert store._running.delays is not None
-        assert (store._running.delays.topics, store._running.delays._threads) == ({}, [])
+        assert (store._running.delays.topics, store._running.delays._worker.is_started) == ({}, False)
         assert store.stats()["delayed"] == {}
     assert not (tmp_path / "s" / "delayed").exists()

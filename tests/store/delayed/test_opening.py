@@ -295,4 +295,5 @@ def test_the_thread_goes_on_at_once_while_any_topic_is_behind(
         assert set(delays.topics) == {"a", "b"}
         with monkeypatch.context() as patch:
             patch.setattr(Delays, "_catch_up_topic", lambda _delays, topic: topic.name == behind)
+            delays.topics[behind].ask_for_visit()
             assert delays.work() == 0

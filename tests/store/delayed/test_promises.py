@@ -18,7 +18,7 @@ from stratalog.store.delayed import pointer as pointer_module
 from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.delays import Delays
 from stratalog.store.delayed.disk_files import DiskFiles
-from stratalog.store.delayed.messages import figures_of
+from stratalog.store.delayed.messages import figures_of, waiting
 from stratalog.store.delayed.parts import places_of
 from stratalog.store.delayed.topic import DelayedTopic
 from stratalog.store.subscriptions.dispatcher import Dispatcher
@@ -166,9 +166,9 @@ def test_damaged_frame_hides_its_own_messages_alone(tmp_path: Path, hand: Hand) 
         whole = [number for number in range(30) if number != 3]
         at_ms = np.array([START_MS + HOUR_MS])
         for number in whole:
-            assert topic.waiting(number, np.array([0]), at_ms)[0].tolist() == [True]
+            assert waiting(topic, number, np.array([0]), at_ms)[0].tolist() == [True]
         assert figures_of(topic)["mended_messages"] == 0
-        assert topic.waiting(3, np.array([0]), at_ms)[0].tolist() == [True], "its own time decides"
+        assert waiting(topic, 3, np.array([0]), at_ms)[0].tolist() == [True], "its own time decides"
         assert figures_of(topic)["mended_messages"] == 1
 
 

@@ -1,0 +1,67 @@
+"""Which topics the thread of the delayed messages visits: one that is quiet costs nothing, however many there are."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .topic import DelayedTopic
+
+SPARE_TIMES = 64  # that count no more, before the list of times is made anew
+
+
+class Visits:
+    """Topics in which something has changed, and topics whose next message is due by now, by the wall clock.
+
+    Any number of threads may `ask`, and do so after the change. One thread at a time visits.
+
+    Invariant: a topic with work to do is asked for, or listed with a time that is not after that of its next message.
+    """
+
+    def __init__(self) -> None:
+        self._asked: deque[DelayedTopic] = deque()
+        self._listed: dict[DelayedTopic, int] = {}
+        self._times: list[tuple[int, int, DelayedTopic]] = []  # a heap: (ms, number, topic); some count no more
+        self._numbers = count()  # of equal times the one that was listed first
+        self._lock = threading.Lock()
+
+    def ask(self, topic: DelayedTopic) -> None:
+        """Have a topic visited. The thread is not woken for it: it comes by twice a second, or when the log grows."""
+        if not topic.is_asked_for:
+            topic.is_asked_for = True
+            self._asked.append(topic)
+
+    def take(self, now_ms: int) -> Iterator[DelayedTopic]:
+        """The topics to visit now, each once. One that is asked for meanwhile has its turn the next time.
+
+        They are taken one by one: after an error the others are there still.
+        """
+        with self._lock:
+            while self._times and self._times[0][0] <= now_ms:
+                time_ms, _, topic = heappop(self._times)
+                if self._listed.get(topic) == time_ms:
+                    del self._listed[topic]
+                    self.ask(topic)
+        for _ in range(len(self._asked)):
+            topic = self._asked.popleft()
+            topic.is_asked_for = False  # before it is looked at: what changes from here on asks again
+            yield topic
+
+    def list_at(self, topic: DelayedTopic, time_ms: int | None) -> None:
+        """The next message of a topic that was visited is due then; None: it has none."""
+        with self._lock:
+            if time_ms == self._listed.get(topic):
+                return
+            if time_ms is None:
+                del self._listed[topic]
+                return
+            self._listed[topic] = time_ms
+            heappush(self._times, (time_ms, next(self._numbers), topic))
+            if len(self._times) > 2 * len(self._listed) + SPARE_TIMES:
+                self._times = [(listed_ms, next(self._numbers), one) for one, listed_ms in self._listed.items()]
+                heapify(self._times)
