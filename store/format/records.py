@@ -151,3 +151,10 @@ def add_trimmed(trimmed: dict[int, StreamLow], more: Trimmed) -> None:
     """Note what is said of several streams."""
     for number, low in more.items():
         add_low(trimmed, number, low)
+
+
+def beyond(known: Trimmed, more: Trimmed) -> Trimmed:
+    """What is said of several streams, without what is known."""
+    return {
+        number: low for number, low in more.items() if known.get(number, NOT_TRIMMED).joined(low) != known.get(number)
+    }

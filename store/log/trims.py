@@ -45,7 +45,8 @@ class Trims:
     frame with the record is built: a segment's footer has what its own frames and all before them say.
 
     Invariants:
-        * a record in a segment is in that segment's footer, and in each later one up to a full one, which has all;
+        * a record in a segment is in that segment's footer, and in each later one up to a full one, which has all. What
+          the full one before says already may be left out of small ones;
         * both only grow;
         * the readers' are never ahead of the log's.
     """

@@ -56,7 +56,8 @@ def disagreements(
 
     Args:
         named: the streams' names by the footer and those before it; `names` by all before it.
-        trimmed: by the records up to the segment's end; for a small one, by those behind the full one before it.
+        trimmed: by the records up to the segment's end; for a small one, what those after the full one before it
+            say beyond that.
     """
     columns = (footer.frame_position, footer.frame_entry, footer.frame_time, footer.frame_flags)
     listed = {*zip(*(column.tolist() for column in columns), strict=True)}

@@ -12,7 +12,7 @@ from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.footer import Footer, names_in
 from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
-from ..format.records import StreamLow, add_trimmed
+from ..format.records import StreamLow, Trimmed, add_trimmed, beyond
 from ..format.store_files import COMPACTED_FILE
 from ..recovery.placement import NO_OFFSET
 from ..segment.files import SegmentFile
@@ -47,7 +47,8 @@ class LaneCheck:
         self.names: list[tuple[str, int]] | None = [] if begins else None
         self.next_offsets: Int64s | None = np.zeros(0, np.int64) if begins else None
         self.trimmed: dict[int, StreamLow] = {}  # of the trimmed streams, as far as they are known
-        self.since: dict[int, StreamLow] = {}  # the same, by the records behind the newest full footer
+        self.since: dict[int, StreamLow] = {}  # what the records after the newest full footer say beyond it
+        self.settled: Trimmed = {}  # what that says
 
     def run(self) -> None:
         """Check the segments in order, up to the end of the log."""
@@ -107,7 +108,7 @@ class LaneCheck:
     def _forget(self) -> None:
         """What the next segment must go on from is not known any more."""
         self.chain = self.names = self.next_offsets = None
-        self.trimmed, self.since = {}, {}
+        self.trimmed, self.since, self.settled = {}, {}, {}
 
     def _check(self, index: int, file: SegmentFile) -> None:
         findings, record = self._findings, file.record
@@ -129,7 +130,7 @@ class LaneCheck:
         if footer is not None and record is not None and record.newest_ms != footer.time_max_ms:
             findings.damage("the seal record's newest time is not the footer's", file.path, BLOCK_BYTES)
         add_trimmed(self.trimmed, walk.trimmed)
-        add_trimmed(self.since, walk.trimmed)
+        add_trimmed(self.since, beyond(self.settled, walk.trimmed))
         if footer is not None and record is not None:
             named = self._lane_names.of(footer)
             trimmed = self.trimmed if footer.is_full else self.since
@@ -140,7 +141,7 @@ class LaneCheck:
                 findings.remark(f"{given_up} messages that a repair gave up", file.path, record.footer_position)
             self._go_on(footer, record, named)
             if footer.is_full:
-                self.trimmed, self.since = dict(footer.trimmed), {}
+                self.trimmed, self.since, self.settled = dict(footer.trimmed), {}, footer.trimmed
             add_trimmed(self.trimmed, footer.trimmed)
         elif walk.gaps:
             self.next_offsets = None

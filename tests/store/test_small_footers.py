@@ -29,7 +29,9 @@ from stratalog.store import (
 )
 from stratalog.store.format.footer import Footer, FooterData
 from stratalog.store.format.layout import SEALED, SealRecord
+from stratalog.store.format.records import StreamLow
 from stratalog.store.log.sealer import Sealer
+from stratalog.store.log.trims import trim_requests
 from stratalog.store.read.finder import first_offset
 from stratalog.store.segment import sealing
 from stratalog.store.segment.groups import Groups
@@ -601,6 +603,26 @@ def test_trims_are_in_the_small_footers_since_the_full_one_and_last(tmp_path: Pa
         if step % 5 == 0:
             with MessageStore.open(tmp_path / str(step + 1), read_only=True) as reader:
                 assert lows(reader, 40) == wanted
+
+
+def test_a_trim_that_the_full_footer_says_already_is_no_damage_where_small_ones_leave_it_out(tmp_path: Path) -> None:
+    rows: Rows = {}
+    with MessageStore.open(tmp_path / "s", config()) as store:
+        fill(store, rows, 8)
+        store.trim("busy-1", 1, 9)
+        while not (newest := sealed_of(store)[-1]).record.full or not newest.footer.trimmed:
+            fill(store, rows, 1)
+        lane, stream = store._lanes[0], store._streams.get("busy-1", 1)
+        assert stream is not None
+        (late,) = trim_requests(lane.trims, [(stream, StreamLow(5))], 4096)  # of a thread that was slow
+        lane.queue.put(late)
+        late.result()
+        fill(store, rows, 1)
+    with MessageStore.open(tmp_path / "s", config()) as store:
+        fill(store, rows, 1)
+        assert not sealed_of(store)[-1].record.full
+        assert store.queue_bounds("busy-1", 1)[0] == 9
+    assert verify_folder(tmp_path / "s").damages == []
 
 
 def test_a_reader_has_the_trims_of_a_full_footer_that_is_not_the_newest(tmp_path: Path) -> None:
