@@ -1,10 +1,11 @@
 """Delayed delivery in the store: an index a topic, shared by its subscriptions (R31 to R35).
 
-Begin with `topic`: the delayed messages of one topic. `delays` has all topics, and the thread.
+Begin with `topic`: the delayed messages of one topic. `delays` has all topics, and what the thread does.
 
     from the log        due_scan, opening, given_out
     to consumers        due_list, pointer, messages
     changes             decisions, changes
+    the thread          worker, visits
     retention           keeping, copies
     counting            counting
     its sizes           memory, precision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ class Visits:
             topic.is_asked_for = True
             self._asked.append(topic)
 
-    def take(self, now_ms: int) -> Iterator[DelayedTopic]:
+    def take(self, now_ms: int) -> Generator[DelayedTopic, None, None]:
         """The topics to visit now, each once. One that is asked for meanwhile has its turn the next time.
 
         They are taken one by one: after an error the others are there still.

@@ -23,6 +23,7 @@ from .rebuild_bugs import REBUILD
 from .sim_bugs import LOSSES
 from .spark_bugs import SPARK
 from .subscription_bugs import SUBSCRIPTIONS
+from .visit_bugs import VISITING
 
 CACHE: dict[str, Bug] = {
     "cache: a reader does not look whether rows were taken away": Bug(
@@ -419,7 +420,7 @@ TRACKERS: dict[str, Bug] = {
 
 BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
-    **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **REBUILD, **READERS, **CORE, **CONSUMERS, **FULL, **SPARK,
-    **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
+    **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
+    **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS,
 }  # fmt: skip

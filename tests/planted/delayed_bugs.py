@@ -14,13 +14,13 @@ TURNS = ("tests/store/subscriptions/test_delayed.py",)
 
 DELAYED: dict[str, Bug] = {
     "delayed: a subscription that asks is not told of what is durable": Bug(
-        "store/delayed/topic.py",
-        "        self.catch_up()\n        with self.lock:\n            self.decisions.settle()\n",
-        "        with self.lock:\n            self.decisions.settle()\n", DELIVERY,
+        "store/delayed/messages.py",
+        "    topic.catch_up()\n    with topic.lock:\n        topic.decisions.settle()\n        places",
+        "    with topic.lock:\n        topic.decisions.settle()\n        places", DELIVERY,
     ),
     "delayed: what a topic behind has not read is taken for delivered": Bug(
-        "store/delayed/topic.py",
-        "                pending |= self.reported.are_later(places, unread, due_ms, now_ms)\n", "", OPENING,
+        "store/delayed/messages.py",
+        "            pending |= topic.reported.are_later(places, unread, due_ms, now_ms)\n", "", OPENING,
     ),
     "delayed: what a topic behind has called due is pending again by another clock": Bug(
         "store/delayed/decisions.py", "return None if place in topic.reported else due_ms", "return due_ms",

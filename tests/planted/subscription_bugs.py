@@ -148,7 +148,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         (f"{FOLDER}/test_modes.py::test_odd_properties_are_matched_as_json_says",),
     ),
     "subscriptions: retention rests from a segment that has messages of users": Bug(
-        "store/log/retention_rounds.py", " and not _has_users(lane, at)\n", "\n",
+        "store/log/retention_rounds.py", " and not self._has_users(lane, at)\n", "\n",
         (f"{FOLDER}/test_retention_rounds.py",),
     ),
     "subscriptions: retention begins a lap behind each other": Bug(

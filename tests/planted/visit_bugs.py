@@ -1,0 +1,46 @@
+"""Bugs of what the thread of the delayed messages visits, and of what verify asks of small footers."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+VISITS = ("tests/store/delayed/test_visits.py",)
+
+VISITING: dict[str, Bug] = {
+    "delayed visits: a topic whose next message is due is not visited": Bug(
+        "store/delayed/visits.py", "if self._listed.get(topic) == time_ms:", "if False:", VISITS,
+    ),
+    "delayed visits: a topic that was visited is not asked for any more": Bug(
+        "store/delayed/visits.py", "            topic.is_asked_for = False", "            #", VISITS,
+    ),
+    "delayed visits: times that count no more stay in the list": Bug(
+        "store/delayed/visits.py", "if len(self._times) > 2 *", "if False and len(self._times) > 2 *", VISITS,
+    ),
+    "delayed visits: all topics are visited each time": Bug(
+        "store/delayed/delays.py", "self._visits.take(self.parts.clock.wall_ms())", "list(self.topics.values())",
+        VISITS,
+    ),
+    "delayed visits: a topic that has failed is forgotten": Bug(
+        "store/delayed/delays.py", "                self._visits.ask(topic)\n                if not isinstance",
+        "                if not isinstance", VISITS,
+    ),
+    "delayed visits: a topic that fails holds the others up": Bug(
+        "store/delayed/delays.py", "                failed = failed or error", "                raise", VISITS,
+    ),
+    "delayed visits: changes that are open are left to others": Bug(
+        "store/delayed/delays.py", "        if is_soon:", "        if False:", VISITS,
+    ),
+    "delayed visits: a trim is not told to the index of its topic": Bug(
+        "store/delayed/delays.py", "                topic.see_trim()", "                pass", VISITS,
+    ),
+    "delayed visits: an index with changes is not saved in time": Bug(
+        "store/delayed/delays.py", "            self._unsaved.add(topic)", "            pass", VISITS,
+    ),
+    "delayed visits: copies of a topic that had none are never looked at": Bug(
+        "store/delayed/keeping.py", "                self._delays.with_copies.add(topic)\n", "", VISITS,
+    ),
+    "verify: a small footer that leaves out what the full one says is called damaged": Bug(
+        "store/verify/lane.py", "beyond(self.settled, walk.trimmed)", "walk.trimmed",
+        ("tests/store/test_small_footers.py",),
+    ),
+}  # fmt: skip
