@@ -51,9 +51,8 @@ class Delays:
     """The topics of one store that have an index.
 
     A topic gets one when a receive meets a delayed message or a count knows of one, or with the first change of a
-    delay, and keeps it. All topics follow the log together, one scan a lane; a topic that is behind, after an opening
-    or at its limit of memory, has scans of its own until it has caught up. A store without such a topic has no thread,
-    and looks at nothing.
+    delay, and keeps it. All follow the log together, one scan a lane; a topic that is behind, after an opening or at
+    its limit of memory, has scans of its own until it has caught up. A store without one has no thread.
 
     Attributes:
         is_open: all indexes are; until then nothing may be removed from the log, as they are to read it.
@@ -81,7 +80,7 @@ class Delays:
         self._found: list[dict[int, _Found]] = []  # by lane: the streams whose topic was looked up ..
         self._found_of = -1  # .. when there were so many topics
         self._feeding = threading.RLock()
-        self._worker = Worker(self.work, self._note_error)
+        self._worker = Worker(self.work, partial(setattr, self, "last_error"))
         self._checkpointed_s = parts.clock.monotonic_s()
         self._drop_copies_s = 0.0  # when copies are looked at next
         self._visits = Visits()
@@ -117,26 +116,28 @@ class Delays:
 
     def topic(self, name: str) -> DelayedTopic:
         """The index of a topic, made at the first call: it then costs a durable append. Raises StoreError, OSError."""
-        if (found := self.topics.get(name)) is not None and self._worker.is_started:
+        if (found := self.topics.get(name)) is not None and found.is_ready and self._worker.is_started:
             return found
         with self._feeding:
             if (found := self.topics.get(name)) is not None:
-                self._worker.start()
+                self._begin(found)  # behind an interrupt
             else:
                 if not self._scans:
                     self._scans = [DueScan(lane, end_of(lane)) for lane in self.parts.lanes]
                 found = DelayedTopic(name, self.parts, self.catch_up, self._worker.ring, self._visits, self._memory)
-                if len(found.copies):
-                    self.with_copies.add(found)
                 set_precision(found, self._precision_ms(name))
                 self.topics[name] = found  # from here on it is fed; what went by before, it reads by scans of its own
                 self._memory.topics = len(self.topics)
-                self._worker.start()
-                for _ in range(STEPS):
-                    if not self._catch_up_topic(found):
-                        break
+                self._begin(found)
+                self._catch_up_steps(found)
         self._worker.ring()
         return found
+
+    def _begin(self, topic: DelayedTopic) -> None:
+        if len(topic.copies):
+            self.with_copies.add(topic)
+        self._visits.begin(topic)
+        self._worker.start()
 
     def accepts(self, name: str, subscription: str, precision_ms: int | None) -> None:
         """A subscription of a topic takes messages so much later than their times; None: it is gone."""
@@ -261,6 +262,10 @@ class Delays:
             known[number] = None if topic is None else (topic, stream.queue_id)
         return known[number]
 
+    def _catch_up_steps(self, topic: DelayedTopic) -> bool:
+        """Some steps of a topic that is behind; whether there may be more."""
+        return all(self._catch_up_topic(topic) for _ in range(STEPS))
+
     def _catch_up_topic(self, topic: DelayedTopic) -> bool:
         """A step of a topic that is behind; False if there is none, for now or for good."""
         with self._feeding:
@@ -296,9 +301,6 @@ class Delays:
 
     # -- the thread -----------------------------------------------------------------------------------
 
-    def _note_error(self, why: str) -> None:
-        self.last_error = why
-
     def work(self) -> float:
         """Do what there is to do, once; how long to sleep then, in seconds."""
         self.catch_up()
@@ -319,7 +321,7 @@ class Delays:
 
     def _visit(self, topic: DelayedTopic) -> bool:
         """Do what there is to do for a topic; whether it has still to catch up. Raises StoreError, OSError."""
-        is_behind = all(self._catch_up_topic(topic) for _ in range(STEPS))
+        is_behind = self._catch_up_steps(topic)
         topic.look()
         if topic.decisions.wants_compaction and not self._poisoned():
             topic.decisions.compact()

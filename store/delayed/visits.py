@@ -36,6 +36,11 @@ class Visits:
             topic.is_asked_for = True
             self._asked.append(topic)
 
+    def begin(self, topic: DelayedTopic) -> None:
+        """A new topic is whole: it is visited from here on. Again is fine, as after an interrupt."""
+        self._asked.append(topic)
+        topic.is_ready = True
+
     def take(self, now_ms: int) -> Generator[DelayedTopic, None, None]:
         """The topics to visit now, each once. One that is asked for meanwhile has its turn the next time.
 

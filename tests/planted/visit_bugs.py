@@ -13,6 +13,13 @@ VISITING: dict[str, Bug] = {
     "delayed visits: a topic that was visited is not asked for any more": Bug(
         "store/delayed/visits.py", "            topic.is_asked_for = False", "            #", VISITS,
     ),
+    "delayed visits: a topic is visited before it is whole": Bug(
+        "store/delayed/topic.py", "self.is_ready, self.is_asked_for = False, True",
+        "self.is_ready = self.is_asked_for = False", VISITS,
+    ),
+    "delayed visits: a new topic is forgotten where it was cut short": Bug(
+        "store/delayed/delays.py", "is not None and found.is_ready and", "is not None and", VISITS,
+    ),
     "delayed visits: times that count no more stay in the list": Bug(
         "store/delayed/visits.py", "if len(self._times) > 2 *", "if False and len(self._times) > 2 *", VISITS,
     ),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stratalog.store import MessageStore
 from stratalog.store.delayed import delays as delays_module
+from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.decisions import Decisions
 from stratalog.store.delayed.delays import Delays
 from stratalog.store.delayed.topic import DelayedTopic
@@ -187,6 +189,45 @@ def test_copies_are_looked_at_until_there_are_none(tmp_path: Path, hand: Hand) -
         delays._drop_copies_s = 0.0
         delays.work()  # no subscription wants it
         assert not delays.with_copies
+
+
+def test_a_topic_that_is_not_whole_yet_is_not_visited(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, visited: list[str]
+) -> None:
+    with hand.open(tmp_path / "s") as store:
+        delays = with_topics(store, 1)
+        visited.clear()
+        store.append("new", 0, b"later", deliver_at_ms=START_MS + HOUR_MS)
+
+        class Meanwhile(Decisions):
+            def __init__(self, *given: Any) -> None:
+                delays.work()  # the thread comes by
+                super().__init__(*given)
+
+        monkeypatch.setattr(topic_module, "Decisions", Meanwhile)
+        topic_of(store, "new")
+        assert visited == []
+        delays.work()
+        assert visited == ["new"]
+
+
+def test_a_new_topic_is_visited_behind_an_interrupt(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, visited: list[str]
+) -> None:
+    with hand.open(tmp_path / "s") as store:
+        delays = with_topics(store, 1)
+        store.append("new", 0, b"later", deliver_at_ms=START_MS + HOUR_MS)
+
+        def interrupted(visits: Visits, topic: DelayedTopic) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Visits, "begin", interrupted)
+            topic_of(store, "new")
+        topic_of(store, "new")
+        visited.clear()
+        delays.work()
+        assert visited == ["new"]
 
 
 def topics(count: int) -> list[DelayedTopic]:
