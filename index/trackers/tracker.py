@@ -4,11 +4,10 @@ A tracker knows positions and times and nothing of messages. An entry is added o
 that time has come, `hand_out` gives it out, and the tracker forgets it.
 
 **Give, then take.** An exception may come at any step: a signal's handler raises, memory ends, a file cannot be read.
-So whatever moves an entry from one place to another puts it into the new place first, and removes it from the old one
-then. In between it is in both, which is harmless: to add it again, or to deliver it again to one who has it, does
-nothing. It is never in neither. `hand_out` is this rule for a tracker, and `Walk` for the log. Where a step cannot have
-this order, it is marked while it goes on: a tracker that an exception has met in the middle of a change *is damaged*.
-All its calls raise TrackerDamaged then, and the owner makes it anew.
+So whatever moves an entry puts it into the new place first, and removes it from the old one then. In between it is in
+both, which is harmless: to add or to deliver it again does nothing. `hand_out` is this rule for a tracker, and `Walk`
+for the log. Where a step cannot have this order, it is marked while it goes on: a tracker that an exception has met in
+the middle of a change *is damaged*. All its calls raise TrackerDamaged then, and the owner makes it anew.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ from .places import (
     rounded_up,
 )
 
-SLICE_ROWS = 1 << 18  # the limit of memory is looked at once for so many rows ..
-UNCHECKED_ADDS = 256  # .. or single entries
+SLICE_ROWS, UNCHECKED_ADDS = 1 << 18, 256  # rows, or single entries, between two looks at the limit of memory
 PORTION_ROWS = 1 << 17  # that are handed out together
 CUT_SHORT = "an exception has ended a change of the index in the middle"
 AS_BEFORE = (OSError, BadEntry, TrackerFull)  # errors after which a tracker is as it was before the call
@@ -79,6 +77,7 @@ class Tracker(ABC):
         self._why_closed = ""
         self._is_changing = False
         self._file_damage = ""  # what TrackerDamaged has said of a file
+        self.on_damage: Callable[[], object] = lambda: None  # with the lock: a call has found damage, or left some
         tell_after_fork(self)
 
     # adding
@@ -329,6 +328,7 @@ class Tracker(ABC):
                 return step(*given, **named)
             except TrackerDamaged as error:
                 self._file_damage, self._is_changing = str(error), True
+                self.on_damage()
                 raise
 
     def _change(self, step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
@@ -341,8 +341,10 @@ class Tracker(ABC):
             except AS_BEFORE:
                 self._is_changing = False
                 raise
-            except TrackerDamaged as error:
-                self._file_damage = str(error)
+            except BaseException as error:
+                if isinstance(error, TrackerDamaged):
+                    self._file_damage = str(error)
+                self.on_damage()
                 raise
             self._is_changing = False
             return found

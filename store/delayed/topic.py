@@ -79,6 +79,7 @@ class DelayedTopic:
         self.memory = MemoryLimit(self, shared_memory)
         opened = open_index(name, parts)
         self._tracker = opened.tracker
+        self._tracker.on_damage = self.ask_for_visit
         self.changes = opened.changes
         self.copies = Copies(name, parts)
         self.mended_messages = self.damaged_frames = 0
@@ -352,6 +353,7 @@ class DelayedTopic:
         if self.mended_messages:  # the log does not give them again: those that left them out are to meet them again
             for pointer in self._pointers:
                 pointer.miss(self._due.end)
+        tracker.on_damage = self.ask_for_visit  # first: behind an interrupt it may be damaged again
         self._tracker, self.why_anew = tracker, ""
         self.given.made_anew(until_ms)
         self._wake()

@@ -20,6 +20,13 @@ VISITING: dict[str, Bug] = {
     "delayed visits: a new topic is forgotten where it was cut short": Bug(
         "store/delayed/delays.py", "is not None and found.is_ready and", "is not None and", VISITS,
     ),
+    "delayed visits: an index that is left damaged waits for the next call": Bug(
+        "index/trackers/tracker.py", "str(error)\n                self.on_damage()\n",
+        "str(error)\n", VISITS,
+    ),
+    "delayed visits: an index that was made anew tells of no damage": Bug(
+        "store/delayed/topic.py", "        tracker.on_damage = self.ask_for_visit  # first", "        #", VISITS,
+    ),
     "delayed visits: times that count no more stay in the list": Bug(
         "store/delayed/visits.py", "if len(self._times) > 2 *", "if False and len(self._times) > 2 *", VISITS,
     ),

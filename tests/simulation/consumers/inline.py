@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from unittest import mock
 from weakref import WeakKeyDictionary
 
@@ -20,7 +20,7 @@ from stratalog.store.delayed.disk_files import DiskFiles
 from stratalog.store.device.clock import SystemClock
 from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.queue import RequestQueue
-from stratalog.store.log.request import Request
+from stratalog.store.log.request import Barrier, Request
 from stratalog.store.log.ticket import SubmitRequest
 from stratalog.store.testing import SimulatedDisk
 
@@ -203,10 +203,10 @@ def compact_cursor(subscription: Subscription) -> None:
 
 
 def force(store: MessageStore, lane: int) -> None:
-    """Force what a lane has written."""
-    segment = store._lanes[lane].segment
-    if segment is not None:
-        segment.log.force()
+    """Have a lane force what it has written, as `OpenStore.force_lazily` does: a force that fails poisons the store."""
+    if store._lanes[lane].segment is not None:
+        with suppress(StoreError):
+            store._running.queues[lane].put(Barrier(), wait=False)
 
 
 def is_poisoned(store: MessageStore) -> bool:

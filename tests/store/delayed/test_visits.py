@@ -179,6 +179,31 @@ def test_a_damaged_index_is_made_anew_without_a_call(tmp_path: Path, hand: Hand)
         assert topic.pending == 2
 
 
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_an_index_that_an_interrupt_has_left_damaged_is_made_anew_at_the_next_round(
+    tmp_path: Path, hand: Hand, visited: list[str], is_rebuilt: bool
+) -> None:
+    with hand.open(tmp_path / "s") as store:
+        delays, consumer = with_topics(store, 3), Consumer(store, "t1")
+        topic = consumer.topic
+        if is_rebuilt:
+            topic.why_anew = "so that it has another tracker"
+            topic.ask_for_visit()
+        for _ in range(3):
+            delays.work()
+        rebuilds = topic.rebuilds
+        assert rebuilds == is_rebuilt
+
+        def interrupted(*given: Any) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt), topic.lock:
+            topic.tracker._change(interrupted)
+        visited.clear()
+        delays.work()
+        assert (visited, topic.rebuilds) == (["t1"], rebuilds + 1)
+
+
 def test_copies_are_looked_at_until_there_are_none(tmp_path: Path, hand: Hand) -> None:
     with hand.open(tmp_path / "s") as store:
         delays = with_topics(store, 2)
