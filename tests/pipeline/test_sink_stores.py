@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
+from stratalog.pipeline import sink_stores
 from stratalog.pipeline.errors import BadOption, PipelineError
 from stratalog.pipeline.sink import BatchSink, StreamSink, abort_rows, commit_rows, write_rows
 from stratalog.pipeline.sink_columns import columns_of
-from stratalog.pipeline.sink_stores import existing, sink_options, stores_at, stores_in_place_of
+from stratalog.pipeline.sink_stores import SinkOptions, existing, sink_options, stores_at, stores_in_place_of
 from stratalog.pipeline.stream import stream_options
 from stratalog.store import (
     InvalidMessage,
@@ -33,6 +34,7 @@ from stratalog.store import (
     commit_shards,
     note_shards,
     noted_shards,
+    put_store,
     replace_store,
 )
 from tests.faults.mounts import tmpfs
@@ -92,14 +94,31 @@ def test_the_check_before_an_overwrite_makes_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_two_drivers_that_make_the_same_store_at_once_share_it(tmp_path: Path) -> None:
+def test_two_drivers_that_make_the_same_store_at_once_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the store of the first would be replaced, with what was committed to it meanwhile."""
     options = sink_options({"path": str(tmp_path / "s")})
     found: list[list[Path]] = []
+    all_have_made, make = threading.Barrier(6), sink_stores.make_stores
+    first_has_committed = threading.Event()
+
+    def make_with_others(options: SinkOptions) -> Path:
+        fresh = make(options)
+        all_have_made.wait(60)
+        return fresh
+
+    def put_one_after_the_other(path: Path, fresh: Path) -> None:
+        if not is_first.acquire(blocking=False):
+            assert first_has_committed.wait(60)
+        put_store(path, fresh)
+
+    is_first = threading.Lock()
+    monkeypatch.setattr(sink_stores, "make_stores", make_with_others)
+    monkeypatch.setattr(sink_stores, "put_store", put_one_after_the_other)
 
     def drive(number: int) -> None:
         stores = stores_at(options)
         commit_rows([write_rows(iter([batch()]), stores, "x")], stores, f"n{number}", None, keep=True, wait_ms=60_000)
+        first_has_committed.set()
         found.append(stores)
 
     drivers = [threading.Thread(target=drive, args=(number,)) for number in range(6)]

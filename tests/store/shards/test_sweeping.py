@@ -59,6 +59,7 @@ def test_leftovers_are_swept_by_a_clock_of_their_own(tmp_path: Path, monkeypatch
     monkeypatch.setattr(attacher_module, "sweep", lambda *_, **__: swept.append(1))
     with MessageStore.open(tmp_path, tiny()) as store, held(store):
         attacher = attacher_of(store)
+        store._upkeep.lookers.clear()  # the background would sweep before this test does
         swept.clear()
         attacher._sweep_at = 0.0
         for name in "abc":
