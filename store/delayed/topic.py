@@ -59,7 +59,7 @@ class DelayedTopic:
         why_anew: the index is to be made anew from the log; "" if it is not.
         is_cut: its opening has found, and left out, changes of lost messages.
         is_closed: after `close`.
-        is_ready, is_asked_for: it is whole, and the thread is to visit it; of `Visits`.
+        is_ready: it is whole, and the thread may visit it (`Visits`).
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class DelayedTopic:
         self.lock = threading.RLock()
         self.settled = threading.Condition(self.lock)
         self.last_error: str | None = None
-        self.is_ready, self.is_asked_for = False, True  # nobody visits what is not whole yet
+        self.is_ready = False
         self._visits = visits
         self.catch_up = catch_up
         self._wake = wake

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Generator
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -24,7 +23,7 @@ class Visits:
     """
 
     def __init__(self) -> None:
-        self._asked: deque[DelayedTopic] = deque()
+        self._asked: dict[DelayedTopic, None] = {}  # in order; each step is one of the interpreter's
         self._listed: dict[DelayedTopic, int] = {}
         self._times: list[tuple[int, int, DelayedTopic]] = []  # a heap: (ms, number, topic); some count no more
         self._numbers = count()  # of equal times the one that was listed first
@@ -32,13 +31,12 @@ class Visits:
 
     def ask(self, topic: DelayedTopic) -> None:
         """Have a topic visited. The thread is not woken for it: it comes by twice a second, or when the log grows."""
-        if not topic.is_asked_for:
-            topic.is_asked_for = True
-            self._asked.append(topic)
+        if topic.is_ready:
+            self._asked[topic] = None
 
     def begin(self, topic: DelayedTopic) -> None:
         """A new topic is whole: it is visited from here on. Again is fine, as after an interrupt."""
-        self._asked.append(topic)
+        self._asked[topic] = None  # first: behind an interrupt it is not ready, and begins again
         topic.is_ready = True
 
     def take(self, now_ms: int) -> Generator[DelayedTopic, None, None]:
@@ -52,9 +50,8 @@ class Visits:
                 if self._listed.get(topic) == time_ms:
                     del self._listed[topic]
                     self.ask(topic)
-        for _ in range(len(self._asked)):
-            topic = self._asked.popleft()
-            topic.is_asked_for = False  # before it is looked at: what changes from here on asks again
+        for topic in list(self._asked):
+            self._asked.pop(topic, None)  # before it is looked at: what changes from here on asks again
             yield topic
 
     def list_at(self, topic: DelayedTopic, time_ms: int | None) -> None:

@@ -10,12 +10,15 @@ VISITING: dict[str, Bug] = {
     "delayed visits: a topic whose next message is due is not visited": Bug(
         "store/delayed/visits.py", "if self._listed.get(topic) == time_ms:", "if False:", VISITS,
     ),
-    "delayed visits: a topic that was visited is not asked for any more": Bug(
-        "store/delayed/visits.py", "            topic.is_asked_for = False", "            #", VISITS,
+    "delayed visits: a topic that was visited is visited again and again": Bug(
+        "store/delayed/visits.py", "            self._asked.pop(topic, None)  #", "            #", VISITS,
+    ),
+    "delayed visits: what changes while a topic is visited is forgotten": Bug(
+        "store/delayed/visits.py", "            yield topic\n",
+        "            yield topic\n            self._asked.pop(topic, None)\n", VISITS,
     ),
     "delayed visits: a topic is visited before it is whole": Bug(
-        "store/delayed/topic.py", "self.is_ready, self.is_asked_for = False, True",
-        "self.is_ready = self.is_asked_for = False", VISITS,
+        "store/delayed/visits.py", "        if topic.is_ready:\n", "        if True:\n", VISITS,
     ),
     "delayed visits: a new topic is forgotten where it was cut short": Bug(
         "store/delayed/delays.py", "is not None and found.is_ready and", "is not None and", VISITS,

@@ -259,7 +259,7 @@ def topics(count: int) -> list[DelayedTopic]:
     """Something to be visited."""
     made = [DelayedTopic.__new__(DelayedTopic) for _ in range(count)]
     for one in made:
-        one.is_asked_for = False
+        one.is_ready = True
     return made
 
 
