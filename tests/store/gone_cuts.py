@@ -18,6 +18,7 @@ from stratalog.store.testing import SimulatedDisk, TunedConfig
 FOLDER = Path("/store")
 TOPICS = ("a", "b", "c", "d")
 SEGMENT = 1 << 16
+MORE_LIVES = 8  # times as many at the most
 
 
 class Model:
@@ -56,7 +57,10 @@ class Model:
 
 
 def run(seed: int, lives: int = 14) -> tuple[int, int]:
-    """Some lives of a store, and power cuts at random: (how many cuts were opened, how many streams were forgotten)."""
+    """Some lives of a store, and power cuts at random: (how many cuts were opened, how many streams were forgotten).
+
+    How soon something is forgotten goes by the background's pace. So there are more lives until something was.
+    """
     chance = random.Random(seed)
     small = {"FEW_STREAMS": 0, "SMALL_SHARE": 0, "GROUP_SEGMENTS": 4} if seed % 2 else {}
     with ExitStack() as patched:
@@ -65,7 +69,9 @@ def run(seed: int, lives: int = 14) -> tuple[int, int]:
         lanes = 1 + seed // 2 % 2
         config = TunedConfig(lanes=lanes, segment_bytes=SEGMENT, prewrite_bytes=0, retention_bytes=lanes * 5 * SEGMENT)
         disk, model, opened, forgotten = SimulatedDisk(), Model(), 0, 0
-        for _ in range(lives):
+        for life in range(MORE_LIVES * lives):
+            if life >= lives and forgotten:
+                break
             cuts: list[tuple[SimulatedDisk, Model]] = []
             with MessageStore.open(FOLDER, config, disk=disk) as store:
                 model.check(store)

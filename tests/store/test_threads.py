@@ -32,7 +32,7 @@ STARTED = {
     "index/timer_thread.py": "is logged; the thread goes on",
     "pipeline/progress.py": "ends the display of progress alone",
     "store/api/running.py": "of the end of a dropped store: is logged; the next opening of the folder ends it",
-    "store/delayed/delays.py": "is told by `last_error`, and tried again",
+    "store/delayed/worker.py": "is told by `last_error`, and tried again",
     "store/device/background.py": "is logged, whatever the owner has let out",
     "store/live/calls.py": "is logged; the next call is answered",  # tests/store/shards/test_calls.py
     "store/live/follower.py": "wakes those who wait, to find out; the thread goes on",
