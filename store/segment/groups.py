@@ -36,7 +36,7 @@ class Groups:
     Invariants:
         * `_known` is replaced as a whole: the sequences of the full footers, ascending, up to a segment, and the
           streams of the segments after the last of them. It has all from `_since` on; an older view is looked at by
-          itself;
+          itself. The list grows in place, so that a seal does not copy it: whoever searches ends with his view;
         * it grows by whole views alone, in which no segment after those of `_known` is missing.
 
     Attributes:
@@ -131,7 +131,8 @@ class Groups:
                     high = middle
             return max(at - 1, 0)  # it may end before the offset: a reader looks at its messages in any case
         fulls, present = self.look(sealed)
-        low, high = bisect_left(fulls, sealed[0].segment.sequence), len(fulls)
+        low = bisect_left(fulls, sealed[0].segment.sequence)
+        high = bisect_right(fulls, sealed[-1].segment.sequence, low)  # others may add later ones
         if high - low == len(sealed):
             self._all_full = view
             return self.where(sealed, number, offset)
@@ -160,8 +161,9 @@ class Groups:
         """
         if not sealed:
             return -1
+        view = sealed[0].segment.sequence, sealed[-1].segment.sequence
         fulls, present = self.look(sealed)
-        fulls = fulls[bisect_left(fulls, sealed[0].segment.sequence) :]
+        fulls = fulls[bisect_left(fulls, view[0]) : bisect_right(fulls, view[1])]
         at = last_at_most(len(fulls), offset, lambda nth: _first_of(sealed[index_of(sealed, fulls[nth])], number))
         last = begin = index_of(sealed, fulls[at]) if at >= 0 else -1
         for sequence in [*fulls[at + 1 :], None]:  # more than one where full ones are lost
@@ -235,11 +237,13 @@ class _Indexes(Sequence[int]):
 
 
 def _with(known: Known, sealed: Sequence[SealedSegment]) -> Known:
-    """`known`, with the later segments of a view added."""
+    """`known`, with the later segments of a view added. The list of full footers grows in place, behind an interrupt
+    by what it has not got yet."""
     fulls, present = known
     begin = bisect_right(sealed, present.end, key=lambda one: one.segment.sequence)
     fresh = sealed[begin:]
-    fulls = [*fulls, *(one.segment.sequence for one in fresh if one.record.full)]
+    last = fulls[-1] if fulls else 0
+    fulls.extend([one.segment.sequence for one in fresh if one.record.full and one.segment.sequence > last])
     last = fulls[-1] if fulls else 0
     if last > present.end:
         present = Present.since(last)

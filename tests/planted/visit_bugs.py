@@ -56,6 +56,10 @@ VISITING: dict[str, Bug] = {
     "delayed visits: copies of a topic that had none are never looked at": Bug(
         "store/delayed/keeping.py", "                self._delays.with_copies.add(topic)\n", "", VISITS,
     ),
+    "search: a look that an interrupt has ended adds its full footers twice": Bug(
+        "store/segment/groups.py", "one.record.full and one.segment.sequence > last])", "one.record.full])",
+        ("tests/store/test_small_footers.py::test_a_seal_adds_to_the_list_of_full_footers_and_does_not_copy_it",),
+    ),
     "verify: a small footer that leaves out what the full one says is called damaged": Bug(
         "store/verify/lane.py", "beyond(self.settled, walk.trimmed)", "walk.trimmed",
         ("tests/store/test_small_footers.py",),

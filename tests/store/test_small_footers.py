@@ -33,6 +33,7 @@ from stratalog.store.format.records import StreamLow
 from stratalog.store.log.sealer import Sealer
 from stratalog.store.log.trims import trim_requests
 from stratalog.store.read.finder import first_offset
+from stratalog.store.segment import groups as groups_module
 from stratalog.store.segment import sealing
 from stratalog.store.segment.groups import Groups
 from stratalog.store.segment.present import LEVEL_RATIO, MOST_STEPS, Present
@@ -623,6 +624,23 @@ def test_a_trim_that_the_full_footer_says_already_is_no_damage_where_small_ones_
         assert not sealed_of(store)[-1].record.full
         assert store.queue_bounds("busy-1", 1)[0] == 9
     assert verify_folder(tmp_path / "s").damages == []
+
+
+def test_a_seal_adds_to_the_list_of_full_footers_and_does_not_copy_it(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", config()) as store:
+        rows: Rows = {}
+        fill(store, rows, 9)
+        groups, old = store._lanes[0].groups, sealed_of(store)
+        before = groups.look(old)
+        fulls, many = before[0], len(before[0])
+        fill(store, rows, 9)
+        new = sealed_of(store)
+        groups_module._with(before, new)  # as a look that an interrupt has ended: nobody has its answer
+        known = groups.look(new)
+        assert known[0] is fulls and fulls == [one.segment.sequence for one in new if one.record.full]
+        assert len(fulls) > many
+        assert groups.look(old)[0] == fulls[:many], "an older view has its own"
+        check(store, rows)
 
 
 def test_a_reader_has_the_trims_of_a_full_footer_that_is_not_the_newest(tmp_path: Path) -> None:
