@@ -12,6 +12,7 @@ import pytest
 from stratalog.store import MessageBatch, MessageStore, StoreCorrupt
 from stratalog.store.read.bulk import LEAST_MESSAGES
 from stratalog.store.read.frame_times import times_of
+from stratalog.store.segment.sealed_segments import SealedSegments
 from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, flip_bit, segment_path, small, until
 
@@ -96,7 +97,7 @@ def test_read_batch_of_few_messages_asks_for_no_run(tmp_path: Path, monkeypatch:
 def test_message_without_bytes_at_the_end_of_a_frame_has_that_frames_time() -> None:
     segment: Any = SimpleNamespace(sequence=1)
     table = SimpleNamespace(frame_position=[0, 100, 200], frame_time=[1, 2, 3], frame_flags=[0, 0, 0])
-    view: Any = SimpleNamespace(open=[(segment, table)], sealed=())
+    view: Any = SimpleNamespace(open=[(segment, table)], sealed=SealedSegments())
     assert times_of(view, [(segment, at) for at in (40, 100, 140, 240)]) == [1, 1, 2, 3]
 
 
@@ -106,7 +107,7 @@ def test_times_are_the_right_segments_also_where_segments_were_given_up_between_
         return SimpleNamespace(segment=SimpleNamespace(sequence=sequence), index=SimpleNamespace(frames=frames))
 
     each = [sealed(sequence) for sequence in (3, 4, 7, 8, 9)]
-    view: Any = SimpleNamespace(open=[], sealed=each)
+    view: Any = SimpleNamespace(open=[], sealed=SealedSegments().with_newest(each))
     places = [(one.segment, at) for one in each for at in (20, 60)]
     assert times_of(view, places) == [3, 300, 4, 400, 7, 700, 8, 800, 9, 900]
     for gone in (2, 5, 6, 10):
