@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def have_columns(requests: Sequence[Request]) -> bool:
-    """Is one of them to be built of arrays?"""
+    """Whether a request has columns: then the frame is built of arrays."""
     return ColumnGroup in set(map(type, requests))
 
 
 def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
-    """`Lane.build` in arrays."""
+    """What `Lane.build` does, in arrays."""
     parts = parts_of(requests)
     lane.make_room(
         sum([part.bytes_bound() for part in parts]), lambda: share_of(parts) + TRIM_BYTES * count_trims(requests)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 FREE_PARTS = 4  # so many times what a ring may still take must be available
 MOST_GROWN_BYTES = 448 * MIB  # of the rings of a process, beyond their first sizes
-REST = 19  # times as long as it has worked, the thread rests
-LEAST_REST_S = 0.05  # to wake up is dear where all threads have one processor
+REST = 19  # the thread rests so many times as long as it has worked
+LEAST_REST_S = 0.05  # waking up is expensive where all threads share one processor
 LOOK_S = 0.25
 
 # The rings that may have grown; one list for the process, as its memory is one. Only single operations of the deque are
@@ -36,7 +36,7 @@ def grown_bytes() -> int:
 
 
 def _drop_closed() -> None:
-    """Forget the rings that are there no more. Another thread may count one that is here too few meanwhile."""
+    """Forget the rings that are closed. Meanwhile another thread may count one ring too few."""
     for _ in range(len(GROWING)):
         try:
             reference = GROWING.popleft()
@@ -76,7 +76,7 @@ class RingGrowth:
         _drop_closed()
 
     def look(self) -> None:
-        """The lanes have got on. One thread calls it."""
+        """Look whether the rings want more pages: the lanes have got on. One thread calls it."""
         if self._thread is not None:
             self._wake.set()
         elif any(map(wants_more, self._lanes)):

@@ -91,9 +91,10 @@ class Spares:
         return segment
 
     def take_reserve(self, lane: Lane, at_least_bytes: int, store_id: bytes) -> Segment:
-        """The lane's reserve as its next segment, for records. Raises StoreFull, FileNotFoundError.
+        """Make the lane's reserve its next segment, for records. Raises StoreFull, FileNotFoundError.
 
-        A spare goes first, as its number does: it was a reserve before a crash, or too small for what came then.
+        If there is a spare, it goes first, since numbers follow each other. It was too small for `take`, or was a
+        reserve before a crash.
         """
         with self.making:
             if self._ready:
@@ -126,7 +127,7 @@ class Spares:
         kept = len(self._ready)
         missing = size_bytes - sum(size for _, size in self._ready)
         free = self._disk.free_bytes(self._folder)
-        if missing > free:  # else the disk is filled before it is known
+        if missing > free:  # else the disk would be filled before the error is known
             raise StoreFull(
                 f"prewrite_bytes wants {missing} more bytes for a lane, and its file system has {free}. Ask for less, "
                 "or free some space. Nothing was written."

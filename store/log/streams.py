@@ -42,7 +42,7 @@ class Stream:
         self.low = 0
         self.hidden = 0
 
-    # In the process that writes; those of a reader in another process lag behind.
+    # These are exact in the process that writes; in a reader of another process they may be out of date.
 
     @property
     def next_offset(self) -> int:
@@ -60,7 +60,7 @@ class Stream:
         return self.hidden >= self.next_offset
 
 
-# The streams of names that were checked, those that are new made.
+# Gives the streams of checked names, and makes those that are new.
 FindOrMake: TypeAlias = Callable[[Sequence[tuple[str, int]]], list[Stream]]
 
 
@@ -88,7 +88,7 @@ class StreamMap:
             queues[stream.queue_id] = stream
 
     def add_all(self, streams: Iterable[Stream]) -> list[Stream]:
-        """Add streams; their names are checked. Those that are left out: a later one has their name.
+        """Add streams; their names are checked. Returns those that are left out: a later one has their name.
 
         The topic of several in a row is looked up once.
         """
@@ -120,9 +120,10 @@ class StreamMap:
                 del self.topics[stream.topic]
 
     def replace(self, lane: int, fresh: StreamMap) -> None:
-        """Have the streams of another map in place of those of a lane. Again is fine.
+        """Put the streams of another map in the place of those of a lane. Again is fine.
 
-        A pass over all streams, as an opening is: a reader of which nothing is left in the log begins the lane anew.
+        It is for a reader that begins a lane anew because retention has removed all that it knew. It passes over all
+        streams, as an opening does.
         """
         known = list(self.hidden.values())
         for queues in list(self.topics.values()):

@@ -1,9 +1,9 @@
 """The work in the background: segments made ahead (R7), full ones sealed, old ones removed, "os" forces.
 
-Three threads for the whole store, woken by what there is to do and otherwise twice a second. One makes spares, which
-may take seconds. One calls the lookers: among them is the one that attaches bulk commits, which may take as long. Other
-processes wake it, and no lane that has got on. And one does all the rest. None waits for another, but that a large
-commit waits for a spare that is being made in its lane.
+Three threads for the whole store, woken when there is work, and otherwise twice a second. The first makes spares, which
+may take seconds. The second calls the lookers, among them the one that attaches bulk commits, which may take as long;
+other processes wake it, and lanes do not. The third does the rest. None waits for another, except that a large commit
+waits for a spare that is being made in its lane.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Upkeep:
     Attributes:
         sealer: gives full segments their footers.
         removal: retention.
-        early: makes the full footers that it waits for.
+        early: makes the full footers that retention waits for.
         lookers: calls that are made twice a second, and at `call_lookers`.
         reads_alone: of new segments, see `Segment`.
         last_error: why the last work that failed did so.
@@ -276,7 +276,7 @@ class Upkeep:
             self.removal.close()
 
     def _mark_quiet(self) -> None:
-        """Have lanes that have gone quiet note that all they acknowledged is durable."""
+        """Have lanes without new appends note that all they acknowledged is durable."""
         for lane in self._lanes:
             if lane.wants_mark():
                 self._mark(lane)
@@ -288,7 +288,9 @@ class Upkeep:
                 segment.give_way()
 
     def _keep_ahead(self) -> None:
-        """The reserve of each lane, and one spare once its segment is half full. Raises the first error at the end."""
+        """Make the reserve of each lane, and one spare once its segment is half full. Raises the first error at the
+        end.
+        """
         take_all([partial(self._keep_lane_ahead, lane) for lane in self._lanes])
 
     def _keep_lane_ahead(self, lane: Lane) -> None:
