@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from .open_table import OpenTable
 
 MOST_SHARE = 3  # times its own bytes, a frame adds to the footer at the most: a definition has a name and 10 bytes more
-NAMES_SHARE = 64  # packed names may be so much (a 64th) larger than they are
+NAMES_SHARE = 64  # packed names may be larger than the names by a 64th
 
 
 class FooterRoom:
     """Upper bounds for one lane; its builder alone asks.
 
-    Streams only join: each is counted once. Of queues of one topic that join one after the other, the first counts for
+    Streams only join: each is counted once. Of queues of one topic that join one after the other, only the first counts
     the name.
 
     Attributes:
@@ -40,7 +40,7 @@ class FooterRoom:
         self._streams, self._names = streams, names_bytes
 
     def look(self, streams: Sequence[Stream], trimmed: int, applied_bytes: int) -> int:
-        """`fixed_bytes`, of a lane with these streams."""
+        """Bring `fixed_bytes` up to date for a lane with these streams, and return it."""
         for stream in streams[self._streams :] if len(streams) > self._streams else ():
             if stream.topic != self._last:
                 self._last = stream.topic
@@ -64,5 +64,5 @@ def table_bytes(table: OpenTable) -> int:
 
 
 def _summed(size: int) -> int:
-    """With the checksums of so many bytes."""
+    """So many bytes, and their checksums."""
     return size + size // SUMS_SHARE + 1

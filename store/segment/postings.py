@@ -30,10 +30,10 @@ class EntryNumbers(Protocol):
         """The stream of the entry `begin` and of all after it; None if they differ, or one look does not tell."""
 
     def few_numbers(self, begin: int, end: int) -> Sequence[int]:
-        """Those of begin .. end - 1, of which there is one."""
+        """The stream numbers of the entries begin .. end - 1, at least one."""
 
     def numbers_between(self, begin: int, end: int) -> Numbers:
-        """Those of begin .. end - 1, as an array."""
+        """What `few_numbers` gives, as an array."""
 
 
 class OpenRows:
@@ -122,7 +122,7 @@ class OpenRows:
             row[1].frombytes(data[low:high])
 
     def _take_back(self) -> None:
-        """Without what was added before an interrupt. In new rows: others may be looking at these."""
+        """Take back what was added before an interrupt. In new rows: others may be looking at the old ones."""
         rows: dict[int, Row] = {}
         for number, (first, entries) in self.by_number.items():
             count = bisect_left(entries, self.indexed)

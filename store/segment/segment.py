@@ -318,8 +318,9 @@ class Segment:
         self._may_be_sealed = record is not None
 
     def take_back_seal(self) -> None:
-        """Before another attempt to seal it, where one has failed or was interrupted. Else the record of that one would
-        be of no footer, if a crash came while the next one is written. Raises OSError.
+        """Take the seal record back before sealing is tried again. Raises OSError.
+
+        Otherwise a crash in the middle of the next attempt would leave a record without its footer.
         """
         if self._may_be_sealed:
             self.write_seal(None)
@@ -338,7 +339,7 @@ class Segment:
         self.unmap()
 
     def after_fork(self) -> None:
-        """In a forked child: have nothing of the file. A lease of the parent's would outlive him with it."""
+        """In a forked child: have nothing of the file. With it, a lease would outlive the parent that took it."""
         self._opening = threading.Lock()  # a lost thread may hold it
         self._closed = True
         self._data = self._past_cache = self.leased = None
