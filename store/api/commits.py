@@ -59,16 +59,17 @@ def commit_shards(
 ) -> Commit:  # fmt: skip
     """Make shards a part of a store: all of their messages, exactly once, whatever crashes.
 
-    The commit is durable when this returns. If it raises, nothing was committed, but for an error of the last step,
-    whose text says that the commit may be durable: then call it again, with the same name. If no process has the store
-    open, it is opened, and the messages have offsets when this returns, unless something hinders it: a full device, or
-    an earlier commit whose shards are damaged. Else the process that has it open is called, and attaches them at once.
+    The commit is durable when this returns. If it raises, nothing was committed, except after an error of the last
+    step, whose text says that the commit may be durable: then call it again, with the same name. If no process has the
+    store open, it is opened, and the messages have offsets when this returns, unless something hinders it: a full
+    device, or an earlier commit whose shards are damaged. Else the process that has it open is called, and attaches
+    them at once.
 
     Args:
         path: the store's folder.
         shards: what `ShardWriter.finish` returned, in the order in which offsets are to be given.
         name: whose commit it is: a query, or a transaction; up to 255 bytes of UTF-8.
-        batch: its number in the query. Of a query the newest 65 batches are remembered, and a batch must come behind
+        batch: its number in the query. Of a query the newest 65 batches are remembered, and a batch must come after
             those before it. None: `name` is a transaction, and is remembered for good.
         keep: False forgets a transaction once it is attached: for names that never come again. Without shards and with
             False nothing is written: it is only compared with the commit that it replays, if there is one.
@@ -79,8 +80,8 @@ def commit_shards(
     Raises:
         ReplayDiffers: a commit of this name and batch had other messages, or it is too old to tell, or a repair has
             given up a part of it. Nothing has changed.
-        StoreLocked: the process that has the store open does not say for 30 s what it has: it hangs, or compacts. Or
-            it was poisoned. Nothing was committed.
+        StoreLocked: the process that has the store open has not answered for 30 s (it hangs, or compacts), or it was
+            poisoned. Nothing was committed.
         StoreCorrupt: a shard, a manifest or the store is damaged.
         StoreUnusable: the folder is no store, or the shards are another store's.
         InvalidMessage: an argument is wrong, or another commit that waits has some of the shards.
@@ -112,10 +113,10 @@ def commit_shards(
 def abort_shards(
     path: str | Path, shards: Sequence[Shard], *, transaction: str | None = None, disk: Disk | None = None
 ) -> int:  # fmt: skip
-    """Remove shards that are not to be committed; what a manifest names stays. How many folders were removed.
+    """Remove shards that are not to be committed; return how many folders were removed. What a manifest names stays.
 
-    With a `transaction`, all that its tasks have staged goes, also what nobody has the shards of. So give one that no
-    other run has.
+    With a `transaction`, all that its tasks have staged is removed, also shards that no caller has. So pass a name that
+    no other run has.
 
     Raises StoreCorrupt, StoreUnreadable.
     """
@@ -132,7 +133,7 @@ def abort_shards(
 
 
 def sweep_shards(path: str | Path, *, older_than_s: float = 24 * 3600.0) -> list[str]:
-    """Remove staged shards that were never committed and that nobody has written to for so long; their folders' names.
+    """Remove staged shards that were never committed nor written to for so long; return their folders' names.
 
     A store that is open does it by itself, for those older than a day.
 
@@ -258,7 +259,7 @@ def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:
 
 
 def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Clock | None, nap_s: float) -> bool:
-    """Have it attached by whoever has the store open and was called, or do it; False if it waits.
+    """Have the process that was called attach it, or attach it here; False if it still waits.
 
     It is durable, whatever hinders it; so no StoreError comes out. `stats` and the next opening tell of it.
     """

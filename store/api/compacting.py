@@ -40,7 +40,7 @@ class Compacted:
     Attributes:
         store: the folder.
         segments, size_bytes: sealed segments and the bytes of their files, of all lanes.
-        segments_before, size_before_bytes: the same before it.
+        segments_before, size_before_bytes: these two before the compaction.
         removed: messages that no reader could get any more, and that were left out.
     """
 
@@ -121,7 +121,7 @@ def _seal_all(store: Path) -> None:
     """Give each segment its footer. Raises StoreError, OSError.
 
     An opening tidies up in the background: it notes which copies of delayed messages nobody wants any more. So appends
-    end before the segments are sealed: else there would be an open segment again behind nearly each opening.
+    end before the segments are sealed: else nearly each opening would leave an open segment again.
     """
     with MessageStore.open(store) as opened:
         running = opened._running

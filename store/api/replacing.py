@@ -32,7 +32,7 @@ _OURS = re.compile(
 def replace_store(path: str | Path, fresh: str | Path) -> None:
     """Put a store that nobody has open, or a folder of such stores, in the place of what is at `path`; remove that.
 
-    It is one step: whoever opens `path` at any moment finds the one or the other, also after a power cut. Readers of
+    It is one step: an opening of `path` at any moment finds the one or the other, also after a power cut. Readers of
     the old store keep what they have open.
 
     Args:
@@ -64,7 +64,7 @@ def replace_store(path: str | Path, fresh: str | Path) -> None:
 
 
 def check_replaceable(path: str | Path) -> None:
-    """Raises what `replace_store` would raise now of what is at `path`, so that no work is done in vain."""
+    """Raises now what `replace_store` would raise for what is at `path`, so that no work is done in vain."""
     with system_errors(path), ExitStack() as held:
         _hold(OsDisk(), held, fixed_path(path))
 

@@ -48,7 +48,7 @@ class Live(Protocol):
     """What a store has to do with other processes: it publishes, or it follows."""
 
     def telling(self) -> AbstractContextManager[object]:
-        """What lanes tell inside is told to other processes all at once, at its end."""
+        """A context: what lanes tell inside it reaches other processes all at once, at its end."""
 
     def close(self) -> None:
         """End. Again is fine."""
@@ -127,17 +127,17 @@ class OpenStore:
             report("the message cache could not be told of new messages", error)
 
     def attached(self, names: Sequence[tuple[str, int]]) -> None:
-        """These queues have more messages by segments that were attached."""
+        """Tell of queues that got more messages by attached segments."""
         if self.delays is not None:
             self.delays.attached()
         self.waiting.look_at([*names, *{(topic, ANY_QUEUE) for topic, _ in names}])
 
     def telling(self) -> AbstractContextManager[object]:
-        """What lanes tell inside is told to other processes all at once, at its end."""
+        """See `Live.telling`."""
         return contextlib.nullcontext() if self.live is None else self.live.telling()
 
     def poisoned(self, error: StoreError) -> None:
-        """One lane failed: none takes anything any more."""
+        """Called when one lane has failed: no lane takes anything any more."""
         self.poison = error
         try:
             self.waiting.look_at_all()  # for what the step that failed has shown before
@@ -229,7 +229,7 @@ class OpenStore:
         answer_all([one for one in queue.close(closed) if not one.done()], closed)
 
     def _join(self, flusher: Flusher, closed: StoreClosed) -> None:
-        if not flusher.queue.is_closed:  # memory has ended in that: its threads would never end
+        if not flusher.queue.is_closed:  # `close` found no memory: its threads would never end
             self._close_queue(flusher.queue, closed)
         flusher.join()
 
@@ -308,7 +308,7 @@ class OpenStore:
         return self.holder() is None and not self.is_over
 
     def goes_on(self) -> bool:
-        """What the background asks now and then; False if there is nothing left to look after."""
+        """False if there is nothing left to look after; the background asks now and then."""
         if self.is_dropped:
             self.drop()
         elif not self.lock.is_in_place():

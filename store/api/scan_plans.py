@@ -72,7 +72,7 @@ class ScanPlanner:
         on all the same, so that retention does not overtake a read that waits.
 
         Raises LogOvertaken unless `skip_lost`, and with it, too, where the log was compacted; InvalidMessage for a
-        limit of nothing, with which no read would go on.
+        limit of 0, with which no read would go on.
         """
         _check_wanted(wanted)
         _check_limit(limit)
@@ -160,13 +160,13 @@ def plan_scan(
         part_bytes: about how many bytes of the log a part has, at least 4,096.
         start: by lane, where to begin; None, or a lane that is left out, is the log's beginning.
         end: by lane, where to end, at most where the log is durable; None is that place. The plan's own `end` is the
-            `start` of a read that goes on behind it.
-        skip_lost: True goes on behind what retention removed behind `start`.
+            `start` of a read that continues there.
+        skip_lost: True passes over messages that retention removed after `start`.
         payload: False if the parts are to be read without payloads: these do not count in `part_bytes` then.
         disk: another file system, for tests.
 
     Raises:
-        LogOvertaken: retention removed messages behind `start`, or the store was compacted since it was taken.
+        LogOvertaken: retention removed messages after `start`, or the store was compacted since it was taken.
         StoreCorrupt: damage hides where the log goes on.
         StoreUnusable: the folder is not a store.
         InvalidMessage: an argument has a wrong type or value.
@@ -189,9 +189,9 @@ def read_part(
         optional: False leaves keys, properties and delivery times out.
         lengths: False leaves the lengths of payloads out. Without all three, what footers tell is enough: no frame of a
             sealed segment is read, unless `on_damage` wants to hear of damaged ones.
-        on_damage: is called with each StoreCorrupt, and the read goes on behind it: what is damaged is left out. None
+        on_damage: is called with each StoreCorrupt, and the read goes on after it: what is damaged is left out. None
             raises it.
-        on_rebuilt: is called with what is wrong with a segment's footer whose frames told what it said; once a range.
+        on_rebuilt: is called with the damage of a segment's footer that was made again of the frames; once a range.
         disk: another file system, for tests.
 
     Raises:
