@@ -38,9 +38,7 @@ class EarlySeals:
         self.sealed = 0
 
     def seal(self) -> None:
-        """End the open segments that retention waits for; the sealer makes their footers. Raises OSError,
-        StorePoisoned.
-        """
+        """End the segments that retention waits for; the sealer makes footers. Raises OSError, StorePoisoned."""
         for flusher in self.flushers:
             if self._is_due(flusher):
                 self._end(flusher)

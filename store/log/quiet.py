@@ -61,8 +61,7 @@ def _roll(lane: Lane) -> None:
 
 
 def _wait_for_seals(lane: Lane, sealer: Sealer) -> None:
-    """Seal in this thread: the one that does it otherwise may wait for this lane, to append what retention must keep.
-    """
+    """Seal in this thread: the one that usually does it may wait for this lane, to append what retention must keep."""
     deadline = time.monotonic() + PATIENCE_S
     while lane.view.open:
         with suppress(Exception):  # as that thread does: any error is tried again

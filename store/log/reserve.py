@@ -114,8 +114,7 @@ class Reserve:
                     size = left if left < size else align_up(size // 2)  # `free_bytes` knows no quota
 
     def fill_at_opening(self, footer_bytes: int) -> None:
-        """If there is little space, fill it at once: the space that this lane's recovery gave back stays this lane's.
-        """
+        """If there is little space, fill it at once: the space that this lane's recovery freed stays this lane's."""
         if self._disk.free_bytes(self.path.parent) < SCARCE * self.nominal_bytes:
             with contextlib.suppress(OSError):  # the background tries it again
                 self.fill(footer_bytes)

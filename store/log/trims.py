@@ -84,8 +84,7 @@ class Trims:
         return self._log.lend()
 
     def settle(self, lent: LentTrims, gone: Sequence[int]) -> None:
-        """Note that a full footer has what was lent, so later ones need not. The streams that are `gone` are dropped.
-        """
+        """Note that a full footer has what was lent, so later ones need not. Streams that are `gone` are dropped."""
         self._settled.append((lent, gone))
 
     def show(self, changes: Sequence[Change]) -> None:

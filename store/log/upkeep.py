@@ -288,9 +288,7 @@ class Upkeep:
                 segment.give_way()
 
     def _keep_ahead(self) -> None:
-        """Make the reserve of each lane, and one spare once its segment is half full. Raises the first error at the
-        end.
-        """
+        """Make each lane's reserve, and a spare once its segment is half full. Raises the first error at the end."""
         take_all([partial(self._keep_lane_ahead, lane) for lane in self._lanes])
 
     def _keep_lane_ahead(self, lane: Lane) -> None:
