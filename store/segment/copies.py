@@ -42,8 +42,7 @@ class Copies:
         self._touches: dict[int, int] = {}
 
     def is_worth_it(self, memory: HeldMemory, at: int, length: int) -> bool:
-        """Note that a message was read from the file. True if its window should be kept now; a race may lose a touch.
-        """
+        """Note that a message was read from the file. True if its window should be kept now. Races may lose touches."""
         if (at & (WINDOW_BYTES - 1)) + length > KEPT_BYTES:
             return False
         window = at >> WINDOW_SHIFT

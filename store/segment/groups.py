@@ -52,8 +52,7 @@ class Groups:
         self.wants_full = False
 
     def begin(self, sealed: Sequence[SealedSegment], present: Present | None) -> None:
-        """Start with an opening's segments; `present`: of those after the newest full footer, if the opening knows it.
-        """
+        """Start with an opening's segments; `present`: of those after the newest full footer, or None."""
         fulls = [one.segment.sequence for one in sealed if one.record.full]
         if present is not None and fulls[-1:] == [present.begin] and present.end == sealed[-1].segment.sequence:
             self._known = fulls, present

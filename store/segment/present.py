@@ -47,9 +47,7 @@ class Present(NamedTuple):
         return cls(sequence, sequence)
 
     def behind(self, sequence: int, numbers: Numbers | None) -> Present:
-        """This and one more segment, which has messages of the streams `numbers`, ascending; None: it may have some of
-        any.
-        """
+        """This and one more segment, with messages of the streams `numbers`, ascending; None: perhaps of any."""
         if numbers is None:
             return self._replace(end=sequence, unknown=(*self.unknown, sequence))
         if not len(numbers):
@@ -76,8 +74,7 @@ class Present(NamedTuple):
         return sorted({*found, *self.unknown}) if self.unknown else found
 
     def columns(self, streams: int, sequence: int) -> Presence | None:
-        """Its columns in the full footer of the segment `sequence`, for so many streams; None if they cannot hold it.
-        """
+        """Its columns in the full footer of the segment `sequence`, of so many streams; None if it does not fit."""
         if sequence - min([self.begin + 1, *self.unknown]) > MOST_STEPS:
             return None
         rows = np.sort(np.concatenate([*map(np.asarray, self.levels), np.empty(0, np.uint64)]), kind="stable")

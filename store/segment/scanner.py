@@ -125,8 +125,7 @@ class ChunkReader:
         return memoryview(b"".join(parts))[:size]
 
     def _ask(self, index: int) -> Future[memoryview] | None:
-        """Have a chunk and the next ones read ahead. None if the file does not have that chunk, or no thread is free.
-        """
+        """Have a chunk and the next ones read ahead. None if the file has no such chunk, or there is no thread."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="stratalog-read-ahead")
