@@ -22,7 +22,7 @@ class BufferPool:
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        """`kept_bytes`: so much is kept for the next ones, in all."""
+        """`kept_bytes`: of all buffers that are kept for later use."""
         self._most_bytes = kept_bytes
         self._kept: deque[BytesIO] = deque()
         self._lock = threading.Lock()

@@ -235,6 +235,6 @@ class OsFile:
         return OsFile(Path(f"/proc/self/fd/{self._fd}"), create=False, direct=True, write=False)
 
     def close(self) -> None:
-        # Where it is not called, the owner does it: when the last reader who is inside a call lets go of the file.
+        # If this is not called, the owner closes it when the last reader inside a call lets go of the file.
         self._fd = -1
         self._owner.close()
