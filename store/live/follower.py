@@ -1,4 +1,4 @@
-"""A store of another process, followed: all its lanes, and the thread that watches for those who wait."""
+"""A store of another process, followed: all its lanes, and the thread that watches for reads that wait."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from .publisher import RING_EVERY_S
 Seen = TypeVar("Seen")
 
 NO_MOVES = b""
-LOOK_S = 0.5  # how often it is looked whether the folder has another page
-OLD_LOOK_S = 0.02  # where no page tells that something is new, the files are looked at so often
+LOOK_S = 0.5  # between two looks whether the folder has another page
+OLD_LOOK_S = 0.02  # between two looks at the files where no page tells that something is new
 NAP_S = 0.0005  # between two looks while the writer is busy: what comes meanwhile is taken together
-AWAKE_S = 1.5 * RING_EVERY_S  # no sleep for so long behind a move of the bell: the writer counts on it
+AWAKE_S = 1.5 * RING_EVERY_S  # no sleep for so long after a move of the bell: the writer counts on it
 PATIENCE_S = 1.0  # of a sleep: then it is looked whether there is another page
 LOOKS_OF_FOLLOWERS = 2  # a reader with fewer looks at what is new reads the files
 
@@ -59,11 +59,11 @@ class Follower:
     Invariants:
         * when `follow` returns, its readers see at least what was published before the call;
         * then they see all lanes as the page had them at one moment, so a bulk commit in all of its lanes or in none;
-        * whoever brings in what is new tells those who wait for it, so none of them is forgotten;
+        * a thread that brings in news wakes the reads that wait for it, so none of them is forgotten;
         * the mirror that is used is the one of the writer whose states are followed: this is compared after each state
           is read, and before anything is taken that it covers;
-        * there is a thread only from the first reader who waits, and it sleeps while nobody does. It goes on until
-          `close`, whatever it meets: those who wait are woken by `follow`, and meet it in calls of their own.
+        * there is a thread only from the first read that waits, and it sleeps while none does. It goes on until
+          `close`, whatever error it meets: it wakes the reads that wait, and they meet the error in their own calls.
 
     Attributes:
         error: the damage that keeps it from going on, while there is any.
@@ -159,7 +159,8 @@ class Follower:
     def _find_page(self) -> None:
         if self._page is None or not self._page.is_in_place():
             self._check_store()
-            # Without a page of its own the folder's frames tell: one that was taken away may not be written any more.
+            # If the folder has no page of its own, its frames tell: one that was taken away may not be written any
+            # more.
             self._page, self._seen = LivePage.of(self._disk, self._folder, self._header), NO_MOVES
 
     def _check_store(self) -> None:
@@ -204,7 +205,7 @@ class Follower:
         self._mirror_of = page.header
 
     def _state_of(self, moment: _LaneStates, lane: int) -> LaneState | None:
-        """What the page says of a lane. The mirror of another writer than the one who says it is let go of."""
+        """What the page says of a lane. A mirror of another writer is let go of."""
         state, page = moment.state_of(lane), self._page
         if self._mirror is not None and (page is None or not page.is_of(self._mirror_of)):
             self._let_go_of_mirror()
@@ -218,7 +219,7 @@ class Follower:
             mirror.close()
 
     def at_one_moment(self, call: Callable[[], Seen]) -> Seen:
-        """What a call sees of several lanes while none is brought up."""
+        """The result of a call that looks at several lanes; none is brought up meanwhile."""
         with self._lock:
             return call()
 
@@ -232,7 +233,7 @@ class Follower:
             return has_moved
 
     def let_go(self) -> None:
-        """Behind `close`: the page and the files of the growing segments are closed with their last reader."""
+        """Called after `close`: the page and the files of the growing segments are closed with their last reader."""
         with self._lock:
             self._page = None
             for followed in self._lanes:
@@ -241,7 +242,7 @@ class Follower:
     # -- watching -------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Somebody waits for a message."""
+        """A read waits for a message: start the thread if there is none, and have it look. Raises NoThread."""
         if self._watching is None:
             with self._lock:
                 if self._watching is None and not self._closing:
@@ -300,7 +301,7 @@ class Follower:
             self._page.wake()  # it may sleep there; others who do look, and go on sleeping
 
     def telling(self) -> AbstractContextManager[object]:
-        """It tells nobody."""
+        """Does nothing: a reader tells no other process."""
         return nullcontext()
 
     def after_fork(self) -> None:

@@ -16,8 +16,8 @@ from ..log.write import View
 
 MOST_BYTES = 32 << 20  # of all lanes
 LEAST_RING_BYTES = 64 << 10
-LOOK_S = 0.05  # whether there are readers
-KEPT_S = 5.0  # so long the memory is kept for readers to come; where there was no room, the next try is so much later
+LOOK_S = 0.05  # between two looks whether there are readers
+KEPT_S = 5.0  # memory without readers is kept so long; after a refusal the next try is so much later
 
 
 class LaneMirror:
@@ -117,7 +117,7 @@ class Mirror:
     def of(
         cls, disk: Disk, opening: LiveHeader, lanes: Sequence[Lane], on_wanted: Callable[[], object]
     ) -> Mirror | None:
-        """A mirror of these lanes, and whose it is; None where the system does not have what it takes.
+        """A mirror of these lanes, with the name of their opening; None where the system does not have what it takes.
 
         Readers then read the files.
         """

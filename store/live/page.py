@@ -62,7 +62,7 @@ class LivePage:
         return self._mapped.load(BELL_AT, mark_at(self.header.lanes) - BELL_AT)
 
     def read_again(self) -> None:
-        """Another writer may have opened the page. One that has just begun may still be writing who it is."""
+        """Another writer may have opened the page. One that has just begun may still be writing its identity."""
         header = LiveHeader.unpack(self._mapped.load(0, BELL_AT))
         if header is not None and header[:3] == self.header[:3]:
             self.header, self.is_current = header, header.boot_id == boot_id()

@@ -28,7 +28,8 @@ class WholeFrames:
         * the bytes of a span were intact in the ring after they were copied, and were compared with the checksums of
           their frames in the copy;
         * between the frames of a span there is nothing but padding;
-        * a span's bytes stay as they are: a buffer is filled behind its spans only, and used again when nobody sees it.
+        * a span's bytes stay as they are: a buffer is filled after its spans only, and used again when nothing refers
+          to it.
     """
 
     def __init__(self, lanes: int = 1) -> None:
@@ -42,7 +43,7 @@ class WholeFrames:
         self.span: Span | None = None
 
     def note_read(self, messages: int) -> None:
-        """So many messages were read."""
+        """Note that so many messages were read."""
         self._read += messages
 
     def add(self, ring: Ring, base: int, heads: Sequence[FrameHead], end: int) -> None:
