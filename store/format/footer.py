@@ -65,7 +65,7 @@ Column = memoryview | StoredColumn  # for single look-ups: a view's items cost a
 
 
 class _Content(NamedTuple):
-    """A footer's bytes in memory, as if it were read."""
+    """The bytes of a footer in memory, to be read like a file."""
 
     content: bytes
     position: int
@@ -92,8 +92,7 @@ class _Whole:
 class Footer:
     """A footer that was read. Its header and stream and frame tables are checked when they are read.
 
-    Not only their checksums: of tables that are held also that the numbers in them can be relied on as indexes,
-    positions and offsets.
+    Besides their checksums, of tables that are held: that their numbers can be used as indexes, positions and offsets.
 
     `entries` is not checked as a whole, since that would load it: each entry that is looked up leads to a frame
     that must name the same stream and offset, which finds a wrong one. Call `check_entries` before all of it is used.
@@ -239,7 +238,7 @@ class Footer:
             raise StoreCorrupt(f"the footer's applied commits: {error}", self.path, self.position) from None
 
     def _trimmed_make_sense(self) -> bool:
-        """Are they in order, each once, of streams that there are, and is none behind its stream's end?"""
+        """Are they in order, each once, of streams that there are, and is none past its stream's end?"""
         numbers, low, hidden = self.trimmed_stream, self.trimmed_low, self.trimmed_hidden
         if not len(numbers):
             return True
@@ -316,7 +315,7 @@ class Footer:
             self.stored, self._held = stored, b""
 
     def check_entries_once(self) -> None:
-        """`check_entries` for a reader who comes again and again: what was found whole is not read another time."""
+        """As `check_entries`, but what was found whole is not read another time."""
         if not self._is_checked:
             self.check_entries()
 

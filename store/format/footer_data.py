@@ -14,7 +14,7 @@ Every section begins at a multiple of 8, counted from the end of the checksums
     frame_time     f x i64   its time, ms since the epoch
     frame_flags    f x u16   its flags
     trimmed_stream t x u32   } of each stream that was ever trimmed, by the records (see `records`) of this segment
-    trimmed_low    t x i64   } and, in a full footer, of all before it; in a small one, of those behind the full one:
+    trimmed_low    t x i64   } and, in a full footer, of all before it; in a small one, of those after the full one:
     trimmed_hidden t x i64   } its number, ascending; the first offset that stays; and the offset up to which its queue
                              is not listed, 0 if its topic was never deleted
     stream         s x u32   of a small footer: the number of each row's stream, ascending; those without messages here
@@ -155,7 +155,7 @@ class FooterData:
         return [head, struct.pack("<Q", checksum64(head)), sums, tables, entries, padding]
 
     def _without_gone(self) -> TrimmedColumns:
-        """The trimmed streams: a full footer says nothing of those that are gone, which nobody can find any more."""
+        """The trimmed streams, in a full footer without those that are gone: no reader can find these any more."""
         columns = TrimmedColumns.of(self.trimmed)
         if self.stream is not None or GONE_TOPIC not in self.topics or not len(columns):
             return columns

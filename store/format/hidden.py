@@ -1,7 +1,7 @@
 """Hidden streams: what the store must remember of users' topics, as messages that users never see.
 
 The topic of a hidden stream begins with HIDDEN_MARK, a control character, and so no user can name it. Then come its
-kind and the names that it is about, each behind a mark of its own:
+kind and the names that it is about, each after a mark of its own:
 
     \\x01records                          the lane's records, see `records`; its queue id is the lane
     \\x01KIND\\x01TOPIC                    of a topic

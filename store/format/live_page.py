@@ -9,7 +9,7 @@ along their chain, messages have checksums). It is never forced.
                          older than the log), the writer's process, how often the page was opened
 2048         u64         the bell: it moves with each slot. Readers sleep on its low half (a futex), when they have
                          looked for 7.5 ms and nothing has moved: a writer wakes them every 5 ms at the most
-2056         u64         a word a lane, written behind each force: the mark (24 bits of the segment's number, then
+2056         u64         a word a lane, written after each force: the mark (24 bits of the segment's number, then
                          40 of the position). It has no checksum, so it counts under the same boot id only
 2568         u64         the turn: odd while the states of several lanes change at once. Until it is even again, readers
                          go by what follows; so they do if the writer died meanwhile

@@ -72,7 +72,7 @@ class MirrorHeader(NamedTuple):
         return BLOCK_BYTES + self.lanes * (WORDS_BYTES + self.ring_bytes)
 
     def words_at(self, lane: int) -> int:
-        """Where a lane's words begin; its ring is behind them."""
+        """Where a lane's words begin; its ring is after them."""
         return BLOCK_BYTES + lane * (WORDS_BYTES + self.ring_bytes)
 
 

@@ -34,7 +34,7 @@ class CheckedSource:
 
     @property
     def end(self) -> int:
-        """Behind it."""
+        """The position after its last byte."""
         return self.position + self._size
 
     def size(self) -> int:
