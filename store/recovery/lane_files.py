@@ -52,8 +52,8 @@ class LaneFiles:
 
     A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: somebody has put it there.
 
-    `start` is where the log begins. `spares` are the (sequence, bytes) of pre-written files behind the last one in
-    use; they follow each other without a gap.
+    `start` is where the log begins. `spares` are the (sequence, bytes) of pre-written files after the last one in use;
+    they follow each other without a gap.
     """
 
     def __init__(self, disk: Disk, folder: Path, lane: int, store_id: bytes, repair: Repair) -> None:
@@ -66,7 +66,7 @@ class LaneFiles:
         self._first_spare: int | None = None
         self._mark: Mark = (0, 0)  # the highest in frames of files without a header
         self._ends_at: int | None = None  # the log ends before this segment
-        self._unfit: list[Path] = []  # files behind the log that cannot be spares
+        self._unfit: list[Path] = []  # files after the log that cannot be spares
         self._begun: set[int] = set()  # files without a header that hold frames of their own sequence all the same
         self.foreign: list[int] = []  # numbers of files that are another segment's
         self.spares: list[tuple[int, int]] = []
@@ -171,7 +171,7 @@ class LaneFiles:
 
     @property
     def ends_before(self) -> int:
-        """The first number behind the segments that are or were in use, as far as the files tell."""
+        """The first number after the segments that are or were in use, as far as the files tell."""
         first = self.start.sequence
         known = self._first_spare or max(self.foreign, default=0) + 1
         return max(known, first + (first > 1))  # retention leaves the newest sealed segment
@@ -226,7 +226,7 @@ class LaneFiles:
     # -- changing files -------------------------------------------------------------------------------
 
     def _keep_spares(self, unused: list[SegmentFile]) -> None:
-        """Keep what can be used; from the first one on that cannot be, none is: there may be no gap."""
+        """Keep the spares that can be used. From the first unfit one on none is kept: there may be no gap."""
         for index, one in enumerate(unused):
             if not self._keep_spare(one.sequence, one.path):
                 self._unfit = [file.path for file in unused[index:]]
@@ -242,14 +242,14 @@ class LaneFiles:
         finally:
             file.close()
         contiguous = not self.spares or sequence == self.spares[-1][0] + 1
-        # Frames of a lost first write would fit behind a new header that happens to be the same: if the clock stands.
+        # Frames of a lost first write would fit a new header that is equal by chance, as when the clock stands still.
         kept = size >= DATA_START + BLOCK_BYTES and contiguous and sequence not in self._begun
         if kept:
             self.spares.append((sequence, size))
         return kept
 
     def settle(self) -> None:
-        """Remove what the log does not have. Not earlier: its frames tell how far segments before it were durable."""
+        """Remove what the log does not have. Called last: its frames tell how far segments before it were durable."""
         if self._ends_at is not None:
             self.discard(self._ends_at)
         there = self._disk.list(self._folder)

@@ -1,8 +1,8 @@
 """The place of a scanned segment's messages in their queues, in a repair.
 
-A frame has the low 16 bits of each offset. They place a message among the 65,536 offsets behind the one before it, and
-so only where no more than that can be missing in between: the log's own numbers tell how many are. What they leave open
-is taken from the exact offsets that a neighbour's footer has. What stays open then is not sure, and is told of.
+A frame has the low 16 bits of each offset. They place a message among the 65,536 offsets after the one before it. That
+is certain only if fewer messages can be missing in between; counts in the log tell how many are. The exact offsets in a
+neighbour's footer decide what is open then. What stays open is not sure, and is reported.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class OffsetBounds:
     first (streams,): where each stream goes on from, or NO_OFFSET.
     before: lost messages before the segment, of any stream, that `first` does not count; ANY if that is unknown.
     ends (some streams,): where each ends: exactly at the segment's end, if `is_exact`, else there or later, by as much
-        as is lost in between. None if no footer behind it tells.
-    inside: lost messages from the segment's begin to `ends`, or to its own end; ANY if that is unknown.
-    lows (some streams,): low bits of each one's next message behind the segment, or NO_OFFSET.
-    is_partial: `ends` are of some streams alone.
+        as is lost in between. None if no later footer tells.
+    inside: lost messages from the segment's begin to `ends`, or to its own end; ANY if that is unknown. lows (some
+    streams,): low bits of each one's next message after the segment, or NO_OFFSET. is_partial: `ends` are of some
+    streams alone.
     """
 
     first: Int64s
@@ -74,7 +74,7 @@ class _Rows:
         self.jumps[self.heads] = np.where(self.known, (self.lows[self.heads] - self.first) % WINDOW, 0)
         gaps[1:] = missing[1:] - missing[:-1]
         gaps[self.heads] = np.where(self.known, missing[self.heads] + bounds.before, 0)
-        self.behind = bounds.inside - missing[self.tails]  # lost messages behind each stream's last one
+        self.behind = bounds.inside - missing[self.tails]  # lost messages after each stream's last one
         self.open = self.jumps + WINDOW <= gaps  # there may be whole windows more in these
         self.wrong = self.jumps > gaps  # what is not lost is missing
         self.ends = _of_each(bounds.ends, len(bounds.first))

@@ -27,7 +27,7 @@ class RecoveredLane:
     spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
     last_chain: int = 0
     messages: int = 0  # of the log, lost ones included, or UNKNOWN
-    present: Present | None = None  # behind the newest full footer, if that is known
+    present: Present | None = None  # after the newest full footer, if that is known
     scanned_bytes: int = 0
     scan_ms: float = 0.0
     losses: list[Loss] = field(default_factory=list)

@@ -156,7 +156,7 @@ def _frame_columns(frames: list[Frame]) -> _FrameColumns:
 
 
 def _place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: OffsetBounds) -> PlacedMessages:
-    """Place a segment's messages. Ends that leave out more than a footer can say are not kept to."""
+    """Place a segment's messages. Ends are ignored if they leave out more than a footer can say."""
     placed = place(lows, missing, start, bounds)
     if placed.counts.sum() <= MOST_ENTRIES:
         return placed
@@ -168,7 +168,7 @@ def _place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: OffsetBounds) 
 
 
 def _spread(entries: Uint32s, start: Int64s, placed: PlacedMessages) -> tuple[Uint32s, Int64s]:
-    """Put entries into their places, and LOST_ENTRY into the others; they, and where each stream's begin."""
+    """Put entries into their places, and LOST_ENTRY into the others. Returns them, and where each stream's begin."""
     begins = np.zeros(len(start), np.int64)
     placed.counts.cumsum(out=begins[1:])
     result = np.full(begins[-1], LOST_ENTRY, np.uint32)
@@ -221,7 +221,7 @@ def index_by_footer(columns: ScanColumns, footer: FooterData, begins: list[int])
 
 
 def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
-    """The table of a segment that is gone on with: its frames, indexed by `data`. Nothing was lost of it."""
+    """The table of a segment that is appended to again: its frames, indexed by `data`. It has lost nothing."""
     assert not (data.entries == LOST_ENTRY).any()
     given: dict[int, Row] = {}
     for number in np.flatnonzero(data.counts).tolist():

@@ -2,7 +2,7 @@
 
 What is *proved* and what is *guessed* are kept apart. Every segment's header counts the messages of the log before it,
 and every frame those of its segment: so a gap is counted by what stands on both sides of it. A whole footer has every
-queue's offsets. What neither tells is not counted, and the offsets behind it are not sure until the next whole footer.
+queue's offsets. What neither tells is not counted, and the offsets after it are not sure until the next whole footer.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class MessageTally:
     """The messages of a lane's log up to the place that recovery has reached.
 
     Invariants:
-        * `_proved` is a header's number of messages before a place, None while nothing tells it. Behind that place
-          `_kept` messages are still there, if `_is_counted`, and the losses from `_counted` on lie behind it. So the
+        * `_proved` is a header's number of messages before a place, None while nothing tells it. After that place
+          `_kept` messages are still there, if `_is_counted`, and the losses from `_counted` on lie after it. So the
           next header's number proves the sum of these losses.
         * the losses from `_settled` on may have taken offsets of any queue: before them, a whole footer has said how
           far each queue had got, or the log began there with segment 1. `_placed` of their messages have a place.
@@ -56,9 +56,9 @@ class MessageTally:
 
     @property
     def end_total(self) -> int | None:
-        """What headers behind the log's end count on from; None if that may be any number.
+        """The count of messages in headers after the log's end; None if that may be any number.
 
-        Losses that nobody can count are left out, so what lies between two headers is what is lost there later.
+        Losses that nothing can count are left out, so the difference of two headers is what is lost there later.
         """
         if self._proved is None:
             return None

@@ -24,7 +24,7 @@ class UsedFile(NamedTuple):
 
     @classmethod
     def of(cls, file: SegmentFile, header: SegmentHeader) -> UsedFile:
-        """Of a file with this header of its own."""
+        """The used file of a segment file that has this header."""
         return cls(file.sequence, file.path, header, file.record, file.trace)
 
     @property
