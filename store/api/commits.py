@@ -39,7 +39,7 @@ FIRST_PATIENCE_S, ANSWER_S = 0.125, 30.0
 
 
 class Commit(NamedTuple):
-    """What became of a commit.
+    """The outcome of a commit.
 
     Attributes:
         is_new: False if it had been committed before: then nothing has changed, and its shards were removed.

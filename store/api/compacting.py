@@ -35,7 +35,7 @@ TRIES = 10  # to find the store as it was left: another program may open it in b
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction has done.
+    """The outcome of a compaction.
 
     Attributes:
         store: the folder.
@@ -160,7 +160,7 @@ def _exchange(lane: Path, fresh: Path) -> None:
 
 
 def _sizes(lane: Lane, store_id: bytes) -> tuple[int, int]:
-    """How many sealed segments a lane's folder has, and the bytes of their files."""
+    """The number of sealed segments in a lane's folder, and the bytes of their files."""
     found = sealed_segments(ReadingDisk(), lane.folder, lane.index, store_id).sealed
     return len(found), sum((lane.folder / segment_name(one.sequence)).stat().st_size for one in found)
 

@@ -82,9 +82,9 @@ class DelayChanges:
         return self._decide(topic, queue_id, offset, time_ms)
 
     def stats(self) -> dict[str, Any]:
-        """By topic; `kept_bytes` are those of delayed messages in segments that retention would have removed.
+        """Figures by topic; `kept_bytes` are those of delayed messages in segments that retention would have removed.
 
-        Of a store that is closed, nothing.
+        Empty for a store that is closed.
         """
         kept = self.keeping.kept
         try:
@@ -94,7 +94,7 @@ class DelayChanges:
         return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in by_topic.items()}
 
     def pending(self) -> PendingDelays:
-        """What is pending by the log. Raises StoreCorrupt, StoreUnreadable."""
+        """The pending delays, by the log. Raises StoreCorrupt, StoreUnreadable."""
         with self._counted():
             return self._counting.by_log()
 

@@ -150,7 +150,7 @@ class FollowedStore(Fetcher):
                     return found
 
     def fresh(self, read: Callable[[], Given]) -> Given:
-        """What a read gives that looks at segments by itself. Raises StoreUnreadable for what the system refuses."""
+        """The result of a read that looks at segments by itself. Raises StoreUnreadable if the system refuses it."""
 
         def guarded() -> Given:
             try:

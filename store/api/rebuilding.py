@@ -39,7 +39,7 @@ class InParts(Protocol):
 
 
 class Rebuilt(NamedTuple):
-    """What a rebuild has done.
+    """The outcome of a rebuild.
 
     Attributes:
         footers: how many were made again and put into their segments.
@@ -54,7 +54,7 @@ class Rebuilt(NamedTuple):
 
 
 def here(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """One part after the other, in this process."""
+    """Do one part after the other, in this process."""
     return [work(part) for part in parts]
 
 

@@ -111,7 +111,7 @@ def note_shards(path: str | Path, count: int) -> None:
 
 
 def noted_shards(path: str | Path) -> int | None:
-    """How many stores a folder has had since it was made; None if that was not noted.
+    """The number of stores that a folder has had since it was made; None if that was not noted.
 
     Raises StoreCorrupt, StoreUnreadable.
     """

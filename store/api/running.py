@@ -45,7 +45,7 @@ RESUME_BELOW_BYTES = 16 << 20
 
 
 class Live(Protocol):
-    """What a store has to do with other processes: it publishes, or it follows."""
+    """A store's link with other processes: it publishes, or it follows."""
 
     def telling(self) -> AbstractContextManager[object]:
         """A context: what lanes tell inside it reaches other processes all at once, at its end."""

@@ -37,11 +37,11 @@ class ScanPlanner:
 
     @property
     def store_id(self) -> str:
-        """What the store is called for good, wherever its folder is."""
+        """The store's identity, wherever its folder is."""
         return self._store._store_id.hex()
 
     def _made(self, make: Callable[[dict[int, LaneLook]], Given], *, payload: bool = True) -> Given:
-        """What is made of the log as it is now. It is made again if retention removes a segment meanwhile."""
+        """The result of `make` on the log as it is now, made again if retention removes a segment meanwhile."""
         fetcher = self._store._fetcher
         assert isinstance(fetcher, FollowedStore), "the store is only read"
         return fetcher.fresh(lambda: make(self._looks(payload=payload)))
@@ -56,11 +56,11 @@ class ScanPlanner:
         return looks
 
     def begin(self) -> Positions:
-        """By lane, where the log begins now."""
+        """The beginning of the log now, by lane."""
         return self._made(lambda looks: {lane: look.begin for lane, look in looks.items()})
 
     def end(self) -> Positions:
-        """By lane, how far the log is durable now."""
+        """The durable end of the log now, by lane."""
         return self._made(lambda looks: {lane: look.end for lane, look in looks.items()})
 
     def limited(

@@ -91,7 +91,7 @@ def begin_attaching(
 
 
 def answering(running: OpenStore, upkeep: Upkeep) -> Callable[[], None]:
-    """What is done when a committer calls: it asks something, or it has left a commit."""
+    """The answer to a committer's call: it asks something, or it has left a commit."""
     attacher = running.attacher
     assert attacher is not None, "it was begun before"
     return lambda: take_all([attacher.answer, upkeep.call_lookers])

@@ -105,7 +105,7 @@ def table_of(streams: object) -> StreamTable:
 
 
 def check_table(streams: object) -> Sequence[object]:
-    """What was given, if it can be a table of streams. Raises InvalidMessage."""
+    """The argument, if it can be a table of streams. Raises InvalidMessage."""
     if isinstance(streams, str | bytes | bytearray | memoryview | Mapping) or not isinstance(streams, Sequence):
         raise InvalidMessage(f"streams are (topic, queue id) pairs, not {shown(streams)}")
     return streams

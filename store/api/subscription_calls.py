@@ -39,10 +39,10 @@ class SubscriptionCalls(SubscriptionList):
             name: of the subscription within the topic; what may be a topic's name may be this one's.
             start: where a new one begins: "earliest"; "latest", after what is durable now; a time in ms since the
                 epoch; or a dict of offsets by queue id. One that exists goes on where it was.
-            mode: "shared" gives out whatever is next. "ordered" gives a batch of a line to one consumer, in order,
-                and the next one only when all of it was acknowledged.
-            precision_ms: how much later than its time a delayed message may come to those who wait, for fewer wake-ups.
-                It never comes early. 0 for a new one.
+            mode: "shared" gives any consumer the next messages. "ordered" gives a batch of a line to one consumer, in
+                order, and the next one only when all of it was acknowledged.
+            precision_ms: how much later than its time a delayed message may come to waiting consumers, for fewer
+                wake-ups. It never comes early. 0 for a new one.
             order_by: the lines of "ordered": each "queue", or each "key" in a queue; then messages without a key are
                 in no line.
             filter: for each property named the values that are wanted, as {"tag": {"a", "b"}}. Other messages count as

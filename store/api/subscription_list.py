@@ -18,7 +18,7 @@ from .shared import Shared
 
 
 class WritingParts(NamedTuple):
-    """What subscriptions need of a store that writes; see `Parts`."""
+    """The parts of a writing store that subscriptions need; see `Parts`."""
 
     append_again: Callable[..., Any]
     trim_stream: Callable[[Stream, int], None]

@@ -16,9 +16,9 @@ KEPT_BYTES = 32 << 20
 class BufferPool:
     """Lends buffers to readers. Any number of threads may use one.
 
-    A BytesIO refuses every write while somebody holds a view of it, or an array or a slice made of a view:
-    so a buffer that can be written to is one that nobody can see, and there is nothing to give back. A lent
-    buffer just stays in the pool, and is passed over until its last view is gone.
+    A BytesIO refuses every write while there is a view of it, or an array or a slice made of a view: so a buffer that
+    can be written to is one that nobody can see, and there is nothing to give back. A lent buffer just stays in the
+    pool, and is passed over until its last view is gone.
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:

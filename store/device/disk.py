@@ -46,7 +46,7 @@ class Disk(Protocol):
         """Another process's memory; None if there is none. Raises BlockingIOError if it cannot be had right now."""
 
     def age_s(self, path: Path) -> float:
-        """Seconds since a file, or a folder with its files, was written to; 0 where it is gone, or that is not told."""
+        """Seconds since a file, or a folder with its files, was written to; 0 where it is gone, or if unknown."""
 
     def list(self, folder: Path) -> list[str]:
         """Names in a folder, sorted; none if there is no such folder."""

@@ -120,8 +120,8 @@ class FolderLock:
 def enter_folder(disk: Disk, folder: Path, lock: FolderLock, *, create: bool = True) -> None:
     """Make the folder if need be, and take its lock. Without `create`, the folder is only looked at.
 
-    Raises StoreUnusable if it cannot be a store's folder, StoreLocked if it is open. The lock may be taken all the
-    same: the caller releases it.
+    Raises StoreUnusable if it cannot be a store's folder, StoreLocked if it is open. The lock may be taken even then:
+    the caller releases it.
     """
     check_system()
     try:

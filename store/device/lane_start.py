@@ -30,7 +30,7 @@ class FoundStart(NamedTuple):
 
 
 def read_start(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> FoundStart:
-    """The start of a lane's log as its folder tells. `store_id` None takes that of any store.
+    """The start of a lane's log, by its folder. `store_id` None takes that of any store.
 
     The log's start only ever moves forward, so the larger of two copies is the newer one.
     """

@@ -59,7 +59,7 @@ class OsLease:
     """
 
     def __init__(self, owner: Descriptor) -> None:
-        """Of an open file; the lease goes with its descriptor. Raises OSError."""
+        """Take a lease on an open file; it goes with the file's descriptor. Raises OSError."""
         if _MMAP is None:
             raise OSError("this system does not say which pages are in memory")
         if int(PATIENCE.read_text()) < LEAST_PATIENCE_S:

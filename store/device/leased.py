@@ -16,17 +16,17 @@ buckets, shards, notes. What is mapped besides:
 Two things stand against the signal here:
 
 * A lease (`F_SETLEASE`). As long as we have it, the kernel holds up a program that opens the file for writing or cuts
-  it, for `/proc/sys/fs/lease-break-time` (45 s). Readers look every LOOK_S whether somebody waits, and copy nothing
+  it, for `/proc/sys/fs/lease-break-time` (45 s). Readers look every LOOK_S whether a program waits, and copy nothing
   from the mapping any more if so. The store's background looks as well and gives the lease back: the other one goes on.
 * Only windows are copied from whose pages were all in memory TRUST_S ago or later (`mincore`). A page that is there was
   read without an error. So for a signal, a page must be evicted within that time, and the device must fail to read what
   it has read before.
 
-Where there is no lease to be had (a file system without leases, another owner, somebody who has the file open for
+Where there is no lease to be had (a file system without leases, another owner, a program that has the file open for
 writing), there is no mapping, and reads are system calls.
 
-Not covered: a process that is stopped in the middle of a copy for longer than the kernel waits, while somebody cuts the
-file; and a file system that other machines write to, where it grants leases without asking them.
+Not covered: a process that is stopped in the middle of a copy for longer than the kernel waits, while a program cuts
+the file; and a file system that other machines write to, where it grants leases without asking them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LeasedMap:
 
     Attributes:
         near: of each window, when all of its pages and all of the next one's were in memory; 0 without a mapping.
-        used: see `was_used`; those who go by `near` set it every TRUST_S.
+        used: see `was_used`; readers that go by `near` set it every TRUST_S.
     """
 
     def __init__(self, file: LogFile) -> None:

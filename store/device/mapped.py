@@ -63,7 +63,7 @@ class Mapped(Protocol):
         """Write some bytes, and then the word at a multiple of 8, at once."""
 
     def wake(self) -> None:
-        """Wake all who sleep on the bell."""
+        """Wake all that sleep on the bell."""
 
     def sleep(self, seen: int, patience_s: float) -> None:
         """Sleep while the bell is `seen`, no longer than `patience_s`. It may return for no reason."""

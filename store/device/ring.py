@@ -48,7 +48,7 @@ class Ring:
     Attributes:
         low: bytes at or above this position are intact.
         shape: (origin, size, memory); position p lies at (p - origin) % size of this memory. Replaced as a whole, so a
-            reader who takes it once never has a place of one memory and the bytes of another.
+            reader that takes it once never mixes a place of one memory with the bytes of another.
         size_bytes, limit_bytes: the size now, and at the most.
         warm: bytes, from the memory's beginning, whose pages are there.
 

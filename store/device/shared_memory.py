@@ -79,7 +79,7 @@ class SharedMemory:
         return mmap.mmap(self._owner.fileno(), size_bytes, prot=protection, offset=at)
 
     def is_wanted(self) -> bool:
-        """Whether anybody else has found it. Some 0.3 us; keeps the interpreter lock."""
+        """Whether another process has found it. Some 0.3 us; keeps the interpreter lock."""
         if _FLOCK is None or self._owner.closed:
             return False
         number = self._owner.fileno()
@@ -114,6 +114,6 @@ def _leads_to(entry: Path) -> str:
 
 
 def give_back(mapping: mmap.mmap) -> None:
-    """Free the memory of a shared mapping, for all who have it: they find zeros. A hint."""
+    """Free the memory of a shared mapping, for all processes that have it: they find zeros. A hint."""
     with suppress(OSError, AttributeError):  # a system that does not know it
         mapping.madvise(mmap.MADV_REMOVE)

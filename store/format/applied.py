@@ -59,7 +59,7 @@ MAX_ENTRY_BYTES: Final = _ENTRY.size + MAX_NAME_BYTES + HISTORY * _BATCH.size
 
 
 class AppliedCommit(NamedTuple):
-    """What a lane remembers of a commit; see the module's text."""
+    """A lane's memory of a commit; see the module's text."""
 
     name: str
     batch: int

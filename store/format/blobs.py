@@ -121,7 +121,7 @@ class ExtraColumns(Sequence[Extras]):
         return self._blob(0, at)
 
     def take(self, rows: npt.NDArray[np.intp]) -> ExtraColumns:
-        """Those of the messages of these numbers."""
+        """The columns of the messages of these numbers."""
         times = None if self.times_ms is None else self.times_ms[rows]
         keys, properties = (None if one is None else one.take(rows) for one in (self.keys, self.properties))
         return ExtraColumns(len(rows), times, keys, properties)

@@ -89,14 +89,14 @@ class Group(NamedTuple):
 
 
 class CursorMark(NamedTuple):
-    """Where a queue's acknowledged messages end, in one era of the queue."""
+    """The end of a queue's acknowledged messages, in one era of the queue."""
 
     era: int
     offset: int
 
 
 class State(NamedTuple):
-    """What a STATE says: the settings as JSON, marks by queue id, and what is acknowledged above the marks."""
+    """The content of a STATE: the settings as JSON, marks by queue id, and what is acknowledged above the marks."""
 
     settings: bytes
     marks: Mapping[int, CursorMark]
@@ -122,7 +122,7 @@ def pack_state(life: int, state: State, limit_bytes: int) -> list[bytes]:
 
 
 def unpack_state(parts: Sequence[memoryview]) -> State:
-    """What the bodies of a STATE's records say, all of them in order. Raises ValueError for what is none."""
+    """The content of the bodies of a STATE's records, all of them in order. Raises ValueError if they make none."""
     try:
         whole = zlib.decompress(b"".join(parts))
         size, count = _COUNTS.unpack_from(whole)

@@ -71,7 +71,7 @@ class _Content(NamedTuple):
     position: int
 
     def read(self, position: int, size: int) -> bytes:
-        """Some of them."""
+        """Up to `size` bytes from `position`."""
         return self.content[position - self.position : position - self.position + size]
 
     def size(self) -> int:
@@ -111,7 +111,7 @@ class Footer:
     def __init__(
         self, source: Source | None, path: str, record: SealRecord, content: bytes = b"", room_bytes: int | None = None
     ) -> None:
-        """Of a file; without one, of its `content` in memory.
+        """Read it from a file; without one, from its `content` in memory.
 
         `room_bytes`: a footer that is larger than a part of this leaves its entries in the file, and its tables as well
         if they are larger than all of it. None: all of it is held, and so are its names once they were decoded.
@@ -214,7 +214,7 @@ class Footer:
         return column if rows is None else np.asarray(column[rows])
 
     def _check_tables(self) -> None:
-        """What nobody could have written is damage, whatever the checksums say."""
+        """Take for damage what no writer could have written, also if the checksums hold."""
         start, position, entry, numbers = self.start, self.frame_position, self.frame_entry, self.stream
         streams = (self.stream_topic < self.topic_count).all() and _all_within(self.first, 0, MAX_OFFSET)
         rows = _never_falls(start) and (start[0], start[-1]) == (0, self.entry_count)
@@ -250,12 +250,12 @@ class Footer:
 
     @property
     def presence(self) -> Presence | None:
-        """Where in its group each stream has messages; None if that is not told."""
+        """Where in its group each stream has messages; None if the footer does not say."""
         return Presence(self.taken(PRESENT_START), self.taken(PRESENT)) if self.tells_presence else None
 
     @property
     def stream_count(self) -> int:
-        """How many rows it has: one a stream."""
+        """The number of rows: one a stream."""
         return self._counts[0]
 
     @property
@@ -288,7 +288,7 @@ class Footer:
 
     @property
     def entry_count(self) -> int:
-        """How many entries it has: the segment's messages, but for those that a repair gave up for good."""
+        """The number of entries: the segment's messages, but for those that a repair gave up for good."""
         return self._counts[ENTRIES]
 
     def check_entries(self) -> None:
@@ -354,7 +354,7 @@ class Footer:
 
     @property
     def trimmed(self) -> Trimmed:
-        """Where the streams that were trimmed begin, by stream number."""
+        """The lows of the streams that were trimmed, by stream number."""
         columns = self.trimmed_stream.tolist(), self.trimmed_low.tolist(), self.trimmed_hidden.tolist()
         return {number: StreamLow(low, hidden) for number, low, hidden in zip(*columns, strict=True)}
 

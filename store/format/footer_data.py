@@ -172,7 +172,7 @@ def begins_at(numbers: Uint32s, first: Int64s, ends: Int64s, *, is_full: bool) -
 
     Args:
         numbers, first (rows,): of the footer, which has all streams of the lane if it `is_full`.
-        ends (streams,): where the segment before has ended them; below 0 where nothing tells.
+        ends (streams,): where the segment before has ended them; below 0 where that is unknown.
     """
     if is_full and len(ends) > len(numbers):
         return False

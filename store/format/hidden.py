@@ -59,7 +59,7 @@ def is_said_again(topic: str) -> bool:
 
 
 def hidden_parts(topic: str) -> HiddenTopic | None:
-    """What a hidden topic is made of; None for a topic of users."""
+    """The parts of a hidden topic; None for a topic of users."""
     if not is_hidden(topic):
         return None
     _, kind, *names = topic.split(HIDDEN_MARK)

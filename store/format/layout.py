@@ -234,7 +234,7 @@ class SegmentHeader(NamedTuple):
 
     @property
     def chain(self) -> int:
-        """What the first frame's `chain` must be."""
+        """The `chain` that the first frame must have."""
         return int(SUM.unpack_from(self.pack(), _SEGMENT.size)[0])
 
     @classmethod
@@ -342,7 +342,7 @@ class FrameHeader(NamedTuple):
 
 
 def kept_messages(record: SealRecord | None, header: FrameHeader) -> int:
-    """How many messages of a frame belong to the log: recovery may have cut a torn one, the segment's last."""
+    """The number of a frame's messages that belong to the log: recovery may have cut a torn one, the segment's last."""
     if record is None or header.end <= record.data_end:
         return header.count
     return min(header.count, max(0, record.entries - header.first_entry))

@@ -36,7 +36,7 @@ RECORD_BYTES: Final = _RECORD.size
 
 
 class StreamLow(NamedTuple):
-    """Where a stream begins for its readers.
+    """The beginning of a stream for its readers.
 
     Attributes:
         low: the first offset that stays.
@@ -47,11 +47,11 @@ class StreamLow(NamedTuple):
     hidden: int = 0
 
     def joined(self, other: StreamLow) -> StreamLow:
-        """What holds after both."""
+        """The larger low and the larger `hidden` of both."""
         return StreamLow(max(self.low, other.low), max(self.hidden, other.hidden))
 
     def cut(self, next_offset: int) -> StreamLow:
-        """What holds of a stream that ends at `next_offset`."""
+        """The low of a stream that ends at `next_offset`."""
         return StreamLow(min(self.low, next_offset), min(self.hidden, next_offset))
 
 
@@ -103,7 +103,7 @@ class LentTrims(NamedTuple):
     turn: int = 0
 
     def whole(self, gone: Sequence[int] = ()) -> TrimmedColumns:
-        """All of them, but for those of streams that are gone."""
+        """All lows, but for those of streams that are gone."""
         numbers = np.concatenate([self.since.numbers, self.before.numbers])
         numbers, at = np.unique(numbers, return_index=True)  # of a number in both, the first one: it is newer
         stays = ~np.isin(numbers, gone) if len(gone) else slice(None)
@@ -137,7 +137,7 @@ class Record(NamedTuple):
 
     @property
     def effect(self) -> StreamLow:
-        """What the record says of its stream."""
+        """The low that the record gives its stream."""
         return StreamLow(self.low, self.low if self.kind == DELETE else 0)
 
 
@@ -153,7 +153,7 @@ def add_trimmed(trimmed: dict[int, StreamLow], more: Trimmed) -> None:
 
 
 def beyond(known: Trimmed, more: Trimmed) -> Trimmed:
-    """What is said of several streams, without what is known."""
+    """The lows of `more` that are higher than those of `known`."""
     return {
         number: low for number, low in more.items() if known.get(number, NOT_TRIMMED).joined(low) != known.get(number)
     }

@@ -189,7 +189,7 @@ def rows_digest(shards: Sequence[Shard]) -> int:
 
 
 class ShardIndex(NamedTuple):
-    """What a shard is. `head_bytes` and `sums` (frames,); see the module's text."""
+    """The index of a shard. `head_bytes` and `sums` (frames,); see the module's text."""
 
     store_id: bytes
     lane: int

@@ -52,7 +52,7 @@ class FollowedSegment(Segment):
         return data
 
     def _map(self) -> None:
-        """Nothing is mapped: a lease of ours would hold up the writer."""
+        """Map nothing: a lease of ours would hold up the writer."""
 
     def open_sequential(self) -> LogFile:
         """The file for reading from front to back, locked as well."""
@@ -107,7 +107,7 @@ def sealed_in(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: in
 
 
 def log_start(disk: Disk, folder: Path, lane: int, store_id: bytes) -> int:
-    """The number of the first segment of a lane's log, as its folder tells."""
+    """The number of the first segment of a lane's log, by its folder."""
     return first_number(read_start(disk, folder, lane, store_id), segment_numbers(disk, folder))
 
 

@@ -180,7 +180,7 @@ class Follower:
 
     @property
     def has_mirror(self) -> bool:
-        """Whether a writer's mirror was found. It may be the one of a writer who is gone."""
+        """Whether a writer's mirror was found. That writer may be gone."""
         return self._mirror is not None
 
     def _find_mirror(self) -> None:
@@ -205,7 +205,7 @@ class Follower:
         self._mirror_of = page.header
 
     def _state_of(self, moment: _LaneStates, lane: int) -> LaneState | None:
-        """What the page says of a lane. A mirror of another writer is let go of."""
+        """The page's state of a lane. A mirror of another writer is let go of."""
         state, page = moment.state_of(lane), self._page
         if self._mirror is not None and (page is None or not page.is_of(self._mirror_of)):
             self._let_go_of_mirror()
@@ -298,7 +298,7 @@ class Follower:
 
     def _wake_sleeper(self) -> None:
         if self._page is not None:
-            self._page.wake()  # it may sleep there; others who do look, and go on sleeping
+            self._page.wake()  # it may sleep there; other sleepers look, and sleep again
 
     def telling(self) -> AbstractContextManager[object]:
         """Does nothing: a reader tells no other process."""
@@ -309,7 +309,7 @@ class Follower:
         self._lock, self._watching, self._closing = threading.Lock(), None, True
         self._mirror = None
         for followed in self._lanes:
-            followed.ring.close()  # its mappings would keep the lock that says that somebody reads
+            followed.ring.close()  # its mappings would keep the lock that marks a reader
 
 
 class _LaneStates:
@@ -338,7 +338,7 @@ class _LaneStates:
         self._states = [] if self._page is None else self._page.states()
 
     def state_of(self, lane: int) -> LaneState | None:
-        """What the page says of a lane; read again where it is asked for again."""
+        """The page's state of a lane, read again where it is asked for again."""
         if lane in self._taken:
             self._read()
             self._is_new = len(self._states) > 1

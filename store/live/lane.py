@@ -203,7 +203,7 @@ class FollowedLane:
         """Take the segments up to this number as sealed ones, in place of the growing ones that they were.
 
         `all_are`: they have their records for certain. After a power cut one may be missing, if its force had failed
-        and the writer read it all the same: its frames then tell what is durable.
+        and the writer could still read it: then its frames say what is durable.
         """
         fresh: list[SealedSegment] = []
         sequence = self._sealed + 1
@@ -361,7 +361,7 @@ class FollowedLane:
     # -- where no page tells, or an old one ------------------------------------------------------------
 
     def _proved(self) -> Mark:
-        """How far the frames and records after the view say that the log is durable."""
+        """The highest place up to which frames and records after the view say that the log is durable."""
         mark, tail, chain = NOTHING, self._tails[-1] if self._tails else None, None
         sequence = self._sealed + 1 if tail is None else tail.sequence
         listed = set(segment_numbers(self._disk, self._folder))

@@ -24,7 +24,7 @@ class LaneMirror:
     """The mirror of one lane. One thread at a time.
 
     Invariants:
-        * only what was forced is copied: what a reader finds below `END` is durable, whoever writes later;
+        * only what was forced is copied: what a reader finds below `END` is durable, also after another writer;
         * `LOW` is raised before a byte is overwritten, `END` after it was copied;
         * what the lane's ring has lost while it was copied is given up: no reader finds it.
     """

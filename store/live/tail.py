@@ -46,7 +46,7 @@ class Tail:
 
         Args:
             ring: what is in memory of the lane's newest bytes.
-            firsts (streams,): the offset with which each stream goes on here.
+            firsts (streams,): each stream's next offset at the segment's beginning.
             learn: is called with the streams that a frame defines, the highest stream number of its messages, if it has
                 any, and its header; or with the same of some frames that define none.
             records: the lane's stream of records.
@@ -85,7 +85,7 @@ class Tail:
         return self._scanner.chain
 
     def next_offsets(self, streams: int) -> Int64s:
-        """(streams,) where each stream goes on after all that was taken here."""
+        """(streams,) the next offset of each stream after all that was taken here."""
         following = np.zeros(streams, np.int64)
         following[: len(self.firsts)] = self.firsts
         following += np.bincount(self.table.numbers(), minlength=streams)

@@ -1,4 +1,4 @@
-"""The newest frames of a followed lane, copied and compared as wholes, for a reader who wants most of their messages.
+"""The newest frames of a followed lane, copied and compared as wholes, for a reader that wants most of their messages.
 
 To copy a message of 100 bytes and to compare its checksum takes the interpreter 0.2 us. To do both with all of a frame
 takes 0.02 us a message. So a reader that wants much of what it follows gets its messages out of such copies, and
@@ -106,7 +106,7 @@ class WholeFrames:
         self._buffer = view
 
     def close(self) -> None:
-        """Let go of the copies; readers who have one keep it."""
+        """Let go of the copies; readers that have one keep it."""
         self.span = None
         self._buffer = memoryview(b"")
         self._used = 0

@@ -1,4 +1,4 @@
-"""What to do with the last, partly filled block of a write: fill it, or hold it back (R4 to R6).
+"""The last, partly filled block of a write: it is filled, or held back (R4 to R6).
 
 *Pad*: fill the block with zeros. It costs the empty bytes on the device, and no producer waits longer.
 *Trim*: write the whole blocks, and keep the rest as the head of the next write. It costs no byte, but the
@@ -21,11 +21,11 @@ MOST_LOST_BY_HOLDING = 1 / 12
 
 
 class TailChoice(NamedTuple):
-    """What `should_pad` compares.
+    """The figures that `should_pad` compares.
 
     Attributes:
         held: requests that would stay waiting if the rest were held back.
-        answered: requests that the write would answer all the same.
+        answered: requests that the write would answer in any case.
         empty_bytes: zeros that padding would add.
         active: requests that are under way at once, as the sizer sees them.
     """

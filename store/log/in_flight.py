@@ -143,7 +143,7 @@ class WritesInFlight:
         return WriteOutcome(len(answered), cost, shown, writes, full)
 
     def _settle(self, write: Write) -> None:
-        """All writes before this one have ended, and are accounted for. `_completing` is held."""
+        """Settle a write; all writes before it have ended, and are accounted for. `_completing` is held."""
         try:
             write.settle()
         except BaseException as error:

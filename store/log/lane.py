@@ -105,7 +105,7 @@ class Lane:
         self.held = HeldMemory()  # of readers; a store has one for all of its lanes
         self.newest = NewestTimes()  # of the sealed ones
         self.mapped: set[Segment] = set()  # its segments that readers copy from a mapping
-        self.viewing = threading.Lock()  # held by whoever replaces the view
+        self.viewing = threading.Lock()  # held to replace the view
         self.counters = Counters()
         self._lazy = config.durability == "os"  # answers do not wait for forces
         self._clock_ms, self._alignment = clock_ms, TunedConfig.of(config).alignment
@@ -240,7 +240,7 @@ class Lane:
             answer_all(requests)  # nothing was ever written: nothing to wait for
             return len(requests)
         if any(type(request) is NotedBarrier for request in requests) and self.wants_mark():
-            with contextlib.suppress(StoreFull):  # no room for it: what the others wait for is durable all the same
+            with contextlib.suppress(StoreFull):  # no room for it: the others do not need it
                 self.build_mark()
         self.under_way.add_frame(PendingFrame(requests, [], self.tail, self.table.entries, self.table, 0, None))
         return 0

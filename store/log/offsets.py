@@ -29,7 +29,7 @@ class NextOffsets:
         self._known = self._column.copy()
 
     def at_opening(self, number: int) -> int:
-        """Where a stream went on when the store was opened."""
+        """The next offset of a stream when the store was opened."""
         return int(self._known[number]) if 0 <= number < len(self._known) else 0
 
     def grow(self, streams: int) -> None:

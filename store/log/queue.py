@@ -266,7 +266,7 @@ class RequestQueue:
 
     @property
     def requests(self) -> list[Request]:
-        """All that are not in the log yet: with the builder, queued, and in line."""
+        """All requests that are not in the log yet: with the builder, queued, and in line."""
         with self._lock:
             return [*self.taken, *self._items, *self._line]
 

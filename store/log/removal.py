@@ -104,7 +104,7 @@ class Removal:
         return True
 
     def _limit_bytes(self) -> int | None:
-        """What the lanes may hold by `retention_bytes` and the store's parts; None without a limit."""
+        """The bytes that the lanes may hold by `retention_bytes` and the store's parts; None without a limit."""
         limit = self._config.retention_bytes
         return None if limit is None else limit + self.allowance()
 
@@ -129,7 +129,7 @@ class Removal:
         """Remove a lane's oldest segments while they are `wanted`, at most `MOST_AT_ONCE`; False if none went.
 
         The segment of the newest full footer stays: the next footer is then a full one. If a guard raises, those before
-        its segment go all the same.
+        its segment are removed first.
         """
         count = 0
         try:
@@ -185,7 +185,7 @@ class Removal:
         self._removed(lane, gone)
 
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
-        """Nothing reads a removed segment any more. Runs in the thread of its last reader."""
+        """Note that nothing reads a removed segment any more. Runs in the thread of its last reader."""
         self._retired.append((lane, path, capacity_bytes))
 
     def clear_away(self) -> None:

@@ -39,8 +39,8 @@ class Request:
         offset: -1 until the message is in a frame (`Lane.build`); it counts once there is an answer without an error.
 
     Invariant: `_done` is set before waiters are looked at, and a waiter is listed before `_done` is read again; so no
-    wake-up is missed without a lock. A waiter is the lock of a sleeping thread, or a call in a list of one: whoever
-    takes it out of that list makes it, so it is made once.
+    wake-up is missed without a lock. A waiter is the lock of a sleeping thread, or a call in a list of one: the thread
+    that takes it out of that list makes it, so it is made once.
 
     This relies on the interpreter lock: two threads see each other's assignments in the order in which they were
     made; the list of waiters is made by one thread alone, as no other runs between the look at `_waiters` and the
@@ -303,7 +303,7 @@ def cost_bytes(request: Request) -> int:
 def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> None:
     """Answer a batch: one wake-up for all its blocked producers, one call for each event loop.
 
-    If an answer raises, the others are given all the same, and the error is raised at the end.
+    If an answer raises, the others are still given, and the error is raised at the end.
     """
     kinds = set(map(type, requests))
     if kinds == {BlockingRequest}:
@@ -323,7 +323,7 @@ def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> 
 
 
 def _answer_each(requests: Sequence[Request], error: StoreError | None) -> None:
-    """Answer all but blocked producers and coroutines. If one raises, the others are answered all the same.
+    """Answer all but blocked producers and coroutines. If one raises, the others are still answered.
 
     This is `for_each` written out, because each submitted message comes this way.
     """

@@ -195,7 +195,7 @@ class Reserve:
 
 
 def records_bytes(size_bytes: int) -> int:
-    """What a reserve has for records; the rest is for the segment's head and a small footer."""
+    """The bytes of a reserve for records; the rest is for the segment's head and a small footer."""
     return size_bytes * 3 // 4
 
 

@@ -69,7 +69,7 @@ class RingGrowth:
         self._ends: list[int] = []
 
     def start(self, lanes: Sequence[Lane]) -> None:
-        """These are the lanes; nothing is provided yet."""
+        """Take on the lanes; nothing is provided yet."""
         self._lanes = [lane for lane in lanes if lane.ring.limit_bytes > lane.ring.size_bytes]
         for lane in self._lanes:
             GROWING.append(weakref.ref(lane.ring))

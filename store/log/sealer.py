@@ -52,7 +52,7 @@ class Sealer:
         self.names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
 
     def add(self, lane: Lane, full: FullSegment) -> None:
-        """All of a segment's frames are forced: it can be sealed."""
+        """Note that a segment can be sealed: all of its frames are forced."""
         self._full.append((lane, full))
 
     def waiting(self, lane: Lane) -> int:

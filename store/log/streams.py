@@ -142,7 +142,7 @@ class StreamMap:
         return None if queues is None else queues.get(queue_id)
 
     def end_at_opening(self, topic: str, queue_id: int) -> int:
-        """Where a queue ended when the store was opened: later messages that earlier records tell of are lost."""
+        """The end of a queue when the store was opened: messages after it that records tell of are lost."""
         stream = self.get(topic, queue_id)
         return 0 if stream is None else stream.lane.offsets.at_opening(stream.number)
 

@@ -152,7 +152,7 @@ class _LogTrims:
 
     @property
     def count(self) -> int:
-        """How many there are, or a few more."""
+        """The number of lows, or a little more."""
         return len(self._before) + len(self._since)
 
     def add(self, number: int, low: StreamLow) -> None:

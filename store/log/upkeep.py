@@ -158,7 +158,7 @@ class Upkeep:
             raise gone(lane.segment.path)
 
     def segment_full(self, lane: Lane, full: FullSegment) -> None:
-        """All of a segment's frames are forced: seal it soon."""
+        """Have a segment sealed soon: all of its frames are forced."""
         self.sealer.add(lane, full)
         self._wake.set()
 
@@ -244,7 +244,7 @@ class Upkeep:
         self._growth.look()
 
     def _drop_pages(self) -> None:
-        """Where frames go through the page cache, they leave it once they are forced (R24): the ring has them."""
+        """Have the page cache drop frames that are forced and went through it (R24): the ring has them."""
         for lane in self._lanes:
             sequence, position = lane.under_way.forced_mark
             segment = lane.segment

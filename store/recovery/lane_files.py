@@ -1,8 +1,8 @@
 """A lane's files as a crash left them: which segments are in use, which are spares, and what is missing.
 
-A file whose first block is not its own header is a spare, unless something says that it held durable frames:
-then its header is damaged. Whether anything was durable beyond a place is told by seal records and by the
-marks in frames; that question, `vouched`, is what every decision about damage comes down to.
+A file whose first block is not its own header is a spare, unless something says that it held durable frames: then its
+header is damaged. Seal records and the marks in frames say whether anything was durable beyond a place. Every decision
+about damage asks this question, `vouched`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from .used_file import UsedFile, is_closed
 class LaneFiles:
     """The segment files of one lane.
 
-    A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: somebody has put it there.
+    A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: another program has put it
+    there.
 
     `start` is where the log begins. `spares` are the (sequence, bytes) of pre-written files after the last one in use;
     they follow each other without a gap.
@@ -184,7 +185,7 @@ class LaneFiles:
 
     @property
     def mark(self) -> Mark:
-        """How far the log was durable by the frames in files without a header."""
+        """The mark in the frames of files without a header: how far the log was durable by them."""
         return self._mark
 
     def vouched(self, files: Sequence[UsedFile], place: Mark) -> bool:

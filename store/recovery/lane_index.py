@@ -1,4 +1,4 @@
-"""The footers of a lane's segments that have no whole one: made of their frames, and of what the neighbours tell."""
+"""The footers of a lane's segments that have no whole one: made of their frames and of facts from the neighbours."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LaneIndex:
     ) -> FooterData:  # fmt: skip
         """The footer of a scanned segment: its own once more, if it was found, else one made of the frames.
 
-        `is_oldest`: it is the first one that retention has left. Then nothing but its footer tells of what was before.
+        `is_oldest`: it is the first one that retention has left. Then only its footer says what was before.
         """
         columns, footer, streams = scan.columns, scan.footer, self._streams
         if footer is not None and is_oldest:
@@ -99,7 +99,7 @@ class LaneIndex:
         return bool((following.first[known] > ends[numbers[known]]).any())
 
     def _bounds(self, later: Sequence[UsedFile], scan: SegmentScan | None = None) -> OffsetBounds:
-        """What is known of the offsets of the segment at hand, beside what its frames say.
+        """The known bounds of the offsets of the segment at hand, beside what its frames say.
 
         `scan` has its frames; None for an empty one.
         """

@@ -213,7 +213,8 @@ class LaneRecovery:
 
     def _knows_before(self, sealed: SealedSegment, files: Sequence[UsedFile]) -> bool:
         """Are the streams known as they are before the first of these segments, but for those that its small footer
-        names? If not, a full footer may tell."""
+        names? If not, a full footer may have them.
+        """
         if not self._streams.names:
             before = whole_before(self._disk, self._folder, files)
             if before is not None:
@@ -362,7 +363,7 @@ class LaneRecovery:
             repair.set_aside(file.path, BLOCK_BYTES, BLOCK_BYTES, 0)
 
     def _log_end(self, segment: Segment, file: UsedFile) -> int:
-        """Where the segment's log ends at the latest."""
+        """The last position at which the segment's log can end."""
         size = segment.data.size()
         if file.record is None:
             return size

@@ -102,7 +102,8 @@ class LaneStreams:
     def widened(self, footer: FooterData, told: Int64s) -> FooterData | None:
         """A small footer as a full one, of the streams as they are before its segment; None if some are not known.
 
-        `told` (some streams,): where those go on after the segment, or NO_OFFSET: it counts where nothing else tells.
+        `told` (some streams,): where those go on after the segment, or NO_OFFSET: it counts where nothing else is
+        known.
         """
         if footer.stream is None:
             return footer
@@ -126,7 +127,7 @@ class LaneStreams:
         )  # fmt: skip
 
     def begin_anywhere(self) -> None:
-        """The log begins after segments of which nothing tells."""
+        """The log begins after segments of which nothing is known."""
         self.new_from = WIDEST
 
     def are_before(self, streams: int) -> None:
@@ -194,7 +195,7 @@ class LaneStreams:
                 self.names[number] = name
 
     def begins(self, footer: FooterData) -> list[int]:
-        """Where each of a footer's streams goes on from, those included that nothing before has named."""
+        """The offset with which each of a footer's streams goes on, also of those that nothing before has named."""
         return self.next_offsets + [self._begin(number) for number in range(len(self.names), len(footer.first))]
 
     def _begin(self, number: int) -> int:
@@ -288,8 +289,9 @@ class LaterNames:
 
 
 def whole_before(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> FooterData | None:
-    """The lane's streams as they are before the first of some segments, told by the next full footer and those up to
-    it; without a message. None if one of these is damaged."""
+    """The lane's streams as they are before the first of some segments, by the next full footer and those up to it;
+    without a message. None if one of these is damaged.
+    """
     small: list[FooterData] = []
     for file in files:
         footer = footer_of(disk, folder, file)

@@ -56,7 +56,7 @@ class _MessagesAhead:
         self.lows[streams[is_new]] = lows[begins[is_new]]
 
     def ends_before(self, first: Int64s) -> Int64s:
-        """Where streams ended before these messages, if they go on with `first` after them."""
+        """The ends of streams before these messages, if they go on with `first` after them."""
         ends, unknown = first.copy(), first == NO_OFFSET
         known = min(len(ends), len(self.counts))
         ends[:known] -= self.counts[:known]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..format.arrays import Bools, Int64s, Uint16s
 
-NO_OFFSET = -1  # as where a stream goes on: nothing tells
+NO_OFFSET = -1  # as a stream's next offset: it is not known
 ANY = 1 << 62  # as a number of lost messages
 WINDOW = 1 << 16
 
@@ -41,7 +41,7 @@ class OffsetBounds:
     is_partial: bool = False
 
     def share(self, segments: int) -> OffsetBounds:
-        """Those of the first of so many empty segments, each of which leaves out its share of what is lost."""
+        """The bounds of the first of so many empty segments, each of which leaves out its share of what is lost."""
         if self.ends is None or not self.is_exact or segments == 1:
             return self
         first = _of_each(self.first, len(self.ends))
@@ -142,7 +142,7 @@ def _fit(rows: _Rows, ends: Int64s) -> bool:
 
 
 def _count_back(rows: _Rows, ends: Int64s, reach: Int64s, blind: Bools) -> bool:
-    """Where streams begin of which nothing before the segment is known: back from their ends. Is that sure?"""
+    """Count back from their ends where streams begin of which nothing before the segment is known. Is that sure?"""
     if not blind.any():
         return True
     last_low = rows.lows[rows.tails]

@@ -14,7 +14,7 @@ from .repair import Loss
 
 @dataclass
 class RecoveredLane:
-    """What a lane has after its recovery."""
+    """The result of a lane's recovery."""
 
     sealed: list[SealedSegment] = field(default_factory=list)
     resumable: tuple[OpenSegment, int, int] | None = None  # with its data end and chain

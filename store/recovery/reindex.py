@@ -61,7 +61,7 @@ class ScanColumns:
         self.next_entry += count
 
     def streams(self) -> int:
-        """How many streams the messages take part in, at least: the highest number is one less."""
+        """The number of streams that the messages take part in, at least: the highest number is one less."""
         numbers = self.all_numbers()
         return int(numbers.max()) + 1 if len(numbers) else 0
 
@@ -79,7 +79,7 @@ class ScanColumns:
         return sum(map(len, self.numbers))
 
     def missing(self) -> Int64s:
-        """How many messages of the segment before each one were left out."""
+        """The number of messages of the segment before each one that were left out."""
         counts = np.array([len(part) for part in self.numbers], np.int64)
         return np.repeat(np.array(self._begins, np.int64) - counts.cumsum() + counts, counts)
 
@@ -244,5 +244,5 @@ def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
 
 
 def lost_count(data: FooterData) -> int:
-    """How many messages a footer has given up."""
+    """The number of messages that a footer has given up."""
     return int(np.count_nonzero(data.entries == LOST_ENTRY))

@@ -1,4 +1,4 @@
-"""What to do about damage: raise `StoreCorrupt`, or, in a repair, set it aside and go on without it.
+"""The treatment of damage: raise `StoreCorrupt`, or, in a repair, set it aside and go on without it.
 
 A repair copies each damaged range to the quarantine folder and reports it as a `Loss`.
 """
@@ -130,8 +130,8 @@ class Repair:
         """Note that the losses from `since` on have so many messages together. What was not noted is missing from
         `path`.
 
-        Of those that had no count, the first one tells of all. If the counts make more than the sum, some of these
-        messages were counted twice or were never durable: nothing tells which.
+        Of those that had no count, the first one has the sum. If the counts make more than the sum, some of these
+        messages were counted twice or were never durable: it is not known which.
         """
         losses = self.losses[since:]
         rest = messages - sum(loss.messages or 0 for loss in losses)
@@ -145,9 +145,9 @@ class Repair:
             self.note_missing(path, rest)
 
     def may_repeat(self, since: int) -> None:
-        """Note that nothing tells how far the queues had got after the losses from `since` on.
+        """Note that it is unknown how far the queues had got after the losses from `since` on.
 
-        The losses of messages say so. If there are none, all do: what told of the queues is lost.
+        The losses of messages say so. If there are none, all do: what was known of the queues is lost.
         """
         since = min(since, len(self.losses) - 1)
         is_any = not any(loss.messages != 0 for loss in self.losses[since:])
@@ -232,7 +232,7 @@ def is_healthy(sealed: SealedSegment) -> bool:
 
 
 def whole_footer(segment: Segment, record: SealRecord | None) -> FooterData | None:
-    """The footer of a segment, if it has one and all of it is whole, whatever became of the frames."""
+    """The footer of a segment, if it has one and all of it is whole, even if its frames are damaged."""
     if record is None or record.state != SEALED:
         return None
     try:

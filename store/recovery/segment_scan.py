@@ -120,7 +120,7 @@ class SegmentScan:
             self._scanner.position = position
             self._add(found, found.whole)
             return False
-        # A torn tail counts as well in a repair: the segment is sealed then, and not gone on with.
+        # A torn tail counts as well in a repair: the segment is sealed then, and not appended to again.
         self.has_gaps = self.has_gaps or self._repair.allowed
         if not self._durable_beyond(position):
             self._scanner.position = position
@@ -146,7 +146,7 @@ class SegmentScan:
         return lost
 
     def _not_given_up(self, entries: Int64s) -> Int64s:
-        """Those of the messages that the segment's footer still has."""
+        """The messages among these that the segment's footer still has."""
         return entries if self.footer is None else entries[np.isin(entries, self.footer.entries)]
 
     @property
@@ -172,7 +172,7 @@ class SegmentScan:
 
     @property
     def end_entry(self) -> int | None:
-        """How many messages the segment had, and those of missing ones after it, as far as anything tells."""
+        """How many messages the segment had, and those of missing ones after it, as far as that is known."""
         record, following = self._file.record, self._following
         if record is not None and (record.state == SEALED or following is None):
             return record.entries

@@ -18,9 +18,9 @@ class MessageTally:
     """The messages of a lane's log up to the place that recovery has reached.
 
     Invariants:
-        * `_proved` is a header's number of messages before a place, None while nothing tells it. After that place
-          `_kept` messages are still there, if `_is_counted`, and the losses from `_counted` on lie after it. So the
-          next header's number proves the sum of these losses.
+        * `_proved` is a header's number of messages before a place, None while it is unknown. After that place `_kept`
+          messages are still there, if `_is_counted`, and the losses from `_counted` on lie after it. So the next
+          header's number proves the sum of these losses.
         * the losses from `_settled` on may have taken offsets of any queue: before them, a whole footer has said how
           far each queue had got, or the log began there with segment 1. `_placed` of their messages have a place.
         * `_is_anchored`: there was such a footer or beginning. Without one no offset is more than a guess.
@@ -43,7 +43,7 @@ class MessageTally:
 
     @property
     def total(self) -> int | None:
-        """All messages up to here, lost ones included; None while nothing tells."""
+        """All messages up to here, lost ones included; None while that is unknown."""
         lost = _sum(self._repair.losses[self._counted :])
         if self._proved is None or lost is None or not self._is_counted:
             return None
@@ -51,7 +51,7 @@ class MessageTally:
 
     @property
     def next_total(self) -> int:
-        """What the next segment's header says of the messages before it."""
+        """The number of messages before it that the next segment's header has."""
         return UNKNOWN if self.total is None else self.total
 
     @property
@@ -93,7 +93,7 @@ class MessageTally:
 
     @property
     def unplaced(self) -> int | None:
-        """Lost messages of any queue, which later offsets may leave out; None if nothing tells how many."""
+        """Lost messages of any queue, which later offsets may leave out; None if the number is unknown."""
         lost = _sum(self._repair.losses[self._settled :])
         return None if lost is None else max(0, lost - self._placed)
 
@@ -121,7 +121,7 @@ class MessageTally:
         self._is_sure = self._is_anchored = True
 
     def is_left_out(self) -> None:
-        """So many offsets are left out in every queue that none of the lost messages' is given again."""
+        """Note that so many offsets are left out in every queue that none of the lost messages' is given again."""
         self._placed += self.unplaced or 0
 
     def finish(self, *, has_all_streams: bool) -> None:
@@ -138,6 +138,6 @@ class MessageTally:
 
 
 def _sum(losses: Sequence[Loss]) -> int | None:
-    """How many messages these losses have together; None if one of them does not tell."""
+    """The sum of the messages of these losses; None if one of them has no count."""
     counts = [loss.messages for loss in losses]
     return None if None in counts else sum(count for count in counts if count is not None)

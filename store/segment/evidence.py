@@ -55,7 +55,7 @@ START_IS_LOST = f"the {START_FILE} file, which says where the lane's log begins,
 
 
 def mark_of(frame: FrameHeader) -> Mark:
-    """What a frame says was durable when it was written."""
+    """The mark that a frame has: how far the lane was durable when it was built."""
     return frame.durable_sequence, frame.durable_position
 
 
@@ -65,7 +65,7 @@ def trace_of(block: bytes) -> bytes:
 
 
 def is_durable_beyond(place: Mark, ended: Iterable[bool], frames: Iterable[FrameHeader]) -> bool:
-    """Was the lane durable beyond `place`? Segments from there on tell: their records, and all of their frames.
+    """Was the lane durable beyond `place`? It was if a record or a frame of the segments from there on says so.
 
     A segment is sealed or closed after all before it was forced. The frames are only asked for if no record tells.
 

@@ -61,12 +61,12 @@ class SegmentFile(NamedTuple):
 
     @property
     def why_unknown(self) -> str:
-        """What to say of a file in use that has no header of its own."""
+        """The text for a file in use that has no header of its own."""
         return "the file is another segment's" if self.is_foreign else "the segment's header is damaged"
 
     @property
     def log_bytes(self) -> int:
-        """Where the frames may end: at the end of the log, if it is known, and never past the file's."""
+        """The end of the frames: that of the log, if it is known, and never past the file's."""
         return min(self.size_bytes, self.record.data_end) if self.record is not None else self.size_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""Where many streams begin in a lane's sealed segments, by columns of the footers."""
+"""The first offsets of many streams in a lane's sealed segments, by columns of the footers."""
 
 from __future__ import annotations
 

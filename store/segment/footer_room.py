@@ -53,13 +53,13 @@ class FooterRoom:
 
 
 def share_of_frame(messages: int, new_topics: Iterable[str] = (), trims: int = 0) -> int:
-    """What one frame adds to its segment's footer at the most; a topic for each new stream, a trim for each record."""
+    """The most that one frame adds to its segment's footer; a topic for each new stream, a trim for each record."""
     named = sum([STREAM_BYTES + len(topic.encode()) + 1 for topic in new_topics])
     return _summed(FRAME_BYTES + ENTRY_BYTES * messages + named + named // NAMES_SHARE + TRIM_BYTES * trims)
 
 
 def table_bytes(table: OpenTable) -> int:
-    """What the frames of an open segment take in its footer."""
+    """The bytes that the frames of an open segment take in its footer."""
     return _summed(FRAME_BYTES * len(table.frame_position) + ENTRY_BYTES * table.entries)
 
 

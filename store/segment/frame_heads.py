@@ -33,7 +33,7 @@ def head_at(segment: Segment, ring: Ring | None, position: int, guess_bytes: int
 
 
 def _sources(ring: Ring | None) -> tuple[Ring | None, ...]:
-    """Where a frame is looked for. If another process's ring is wrong, the file tells: it is the log."""
+    """The places to look for a frame. If another process's ring is wrong, the file decides: it is the log."""
     return (ring,) if ring is None or ring.is_own else (ring, None)
 
 

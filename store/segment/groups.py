@@ -47,7 +47,7 @@ class Groups:
         self._lock = threading.Lock()
         self._known: Known = [], Present.since(0)
         self._since = 0
-        self._older: dict[int, Present] = {}  # groups that no footer tells of, by the full one they begin with
+        self._older: dict[int, Present] = {}  # groups that are in no footer, by the full one they begin with
         self._all_full = 0, 0, 0  # the first, last and number of segments that had full footers alone, when last looked
         self.wants_full = False
 
@@ -283,8 +283,10 @@ def briefly(one: SealedSegment) -> Iterator[None]:
 
 
 def _told_by(full: SealedSegment, number: int) -> Sequence[int] | None:
-    """The segments of the group before a full footer that may have messages of a stream, ascending; None if it does not
-    tell. Raises StoreCorrupt, OSError."""
+    """The segments of the group before a full footer that may have a stream's messages, ascending; None if unknown.
+
+    Raises StoreCorrupt, OSError.
+    """
     told = full.segments_before(number)
     if told is None:
         return None

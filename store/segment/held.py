@@ -144,7 +144,7 @@ class HeldMemory:
         self.frames.limit(max(self.limit_bytes - self.footers.used_bytes, self.limit_bytes // 2))
 
     def footer_room(self) -> int:
-        """How many bytes of a footer may be held. None is driven out for it: what is not held is read from the file."""
+        """The bytes of a footer that may be held. None is driven out for it: what is not held is read from the file."""
         return max(0, self.footers.limit_bytes - self.footers.used_bytes)
 
     def keep_places(self, lane: int, item: HeldItem) -> None:

@@ -200,7 +200,7 @@ class OpenTable:
         return self._columns[low:high]
 
     def whole_frames(self) -> tuple[int, int]:
-        """How many frames, from the first, readers may see the whole of, and their entries; as of one moment.
+        """The frames, from the first, that readers may see as a whole: how many, and their entries, as of one moment.
 
         Empty frames after them are left out.
         """

@@ -27,7 +27,7 @@ class EntryNumbers(Protocol):
     """The source of rows: the stream numbers of entries in log order. `OpenTable` is it."""
 
     def only_stream(self, begin: int) -> int | None:
-        """The stream of the entry `begin` and of all after it; None if they differ, or one look does not tell."""
+        """The stream of the entry `begin` and of all after it; None if they differ, or if one look is not enough."""
 
     def few_numbers(self, begin: int, end: int) -> Sequence[int]:
         """The stream numbers of the entries begin .. end - 1, at least one."""
@@ -63,7 +63,7 @@ class OpenRows:
                 self._take_back()
             begin = self.indexed
             if begin >= visible:
-                return  # somebody else did it meanwhile
+                return  # another thread did it meanwhile
             self._halfway = True
             only = source.only_stream(begin)
             if only is not None:

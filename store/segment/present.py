@@ -29,7 +29,7 @@ class Present(NamedTuple):
 
     Attributes:
         begin: the segment of the full footer.
-        end: the newest segment of which it tells.
+        end: the newest segment that it covers.
         levels: the rows.
         unknown: segments that may have messages of any stream, ascending.
         rows: how many the footers of all have.
@@ -43,7 +43,7 @@ class Present(NamedTuple):
 
     @classmethod
     def since(cls, sequence: int) -> Present:
-        """Of no segment yet: what follows is after the full footer of the segment `sequence`."""
+        """Of no segment yet, after the full footer of the segment `sequence`."""
         return cls(sequence, sequence)
 
     def behind(self, sequence: int, numbers: Numbers | None) -> Present:

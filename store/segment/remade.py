@@ -70,7 +70,7 @@ class FooterRemaker:
         self._record = record
 
     def footer(self, streams: Sequence[Stream], begins: Offsets | None, ends: Offsets | None) -> Footer | None:
-        """The footer, if the frames and the neighbours tell it without doubt. Raises OSError."""
+        """The footer, if the frames and the neighbours prove it. Raises OSError."""
         frames, is_whole = self._walk()
         numbers: Numbers = np.frombuffer(frames.numbers, np.uint32)
         lows = np.frombuffer(frames.lows, np.uint16)
@@ -148,7 +148,7 @@ def _grown(column: Offsets | None, count: int) -> Offsets | None:
 def _place(
     numbers: Numbers, lows: npt.NDArray[np.uint16], begins: Offsets | None, ends: Offsets | None, *, is_whole: bool
 ) -> tuple[Offsets, Offsets, npt.NDArray[np.int64]] | None:
-    """Sort messages by stream and offset; None if the offsets cannot be told without doubt.
+    """Sort messages by stream and offset; None if the offsets are not certain.
 
     Returns the first offset of each stream, where its messages begin (streams + 1,), and which message is at each
     place, -1 for a missing one.

@@ -233,7 +233,7 @@ class ScannedFrame(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """All of its messages are there."""
+        """True if all of its messages are there."""
         return self.whole == self.frame.header.count
 
 

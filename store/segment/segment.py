@@ -126,7 +126,7 @@ class Segment:
         return self.data.sequential()
 
     def range_reads(self) -> RangeReads:
-        """What reads `past_cache` files of this segment's disk."""
+        """The reads for `past_cache` files of this segment's disk."""
         return self._disk.range_reads()
 
     def past_cache(self) -> LogFile | None:
@@ -282,7 +282,7 @@ class Segment:
         return leased
 
     def give_way(self) -> None:
-        """If somebody waits to write to the file, read it without a mapping for now: it may be cut."""
+        """If a program waits to write to the file, read it without a mapping for now: it may be cut."""
         leased = self.leased
         if leased is not None and leased.is_wanted():
             self.unmap()

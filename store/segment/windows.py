@@ -48,7 +48,7 @@ class Windows:
         self.look_at = 0.0
 
     def forget(self) -> None:
-        """Nothing counts as asked for: the pages are gone, or zeros that are written to now."""
+        """Take nothing for asked for any more: the pages are gone, or zeros that are written to now."""
         self._asked = bytearray()
         self._alone = array("I")
         self._touches = 0

@@ -122,7 +122,7 @@ def _names_now(store: StoreReader, topic: str | None, queue_id: int | None) -> l
 def _new_messages(
     store: StoreReader, name: tuple[str, int], at: dict[tuple[str, int], int], most: int | None
 ) -> Iterator[Message]:
-    """What a queue has from `at` on, `most` at most; `at` moves past it."""
+    """The messages of a queue from `at` on, `most` at most; `at` moves past them."""
     left = most
     while left != 0 and at[name] < store.queue_bounds(*name)[1]:
         try:
