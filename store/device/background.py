@@ -90,7 +90,7 @@ class Background:
     def join(self, nudge: Callable[[], object] | None = None) -> None:
         """Wait for the end of the work; its own thread does not wait. The work must have been told to end.
 
-        `nudge` is called again and again meanwhile, for work that sleeps until then.
+        `nudge` is called again and again meanwhile, for work that only this can wake.
         """
         if self._came_first("join") == "join":
             self._work = None

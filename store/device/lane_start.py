@@ -60,9 +60,9 @@ def _block(file: LogFile, position: int) -> bytes:
 def write_start(disk: Disk, folder: Path, start: LaneStart) -> None:
     """Note durably where a lane's log begins.
 
-    Invariant: one copy is forced before the other is written, so one of the two is whole whenever a crash comes. It is
-    called before a segment is removed. So after a crash, segments that START calls removed may still be there, and none
-    that it calls present was removed.
+    Invariant: one copy is forced before the other is written, so one of the two is whole whenever a crash comes. A
+    removal calls this before it removes a segment. So after a crash, segments that START calls removed may still be
+    there, and none that it calls present was removed.
     """
     is_new = START_FILE not in disk.list(folder)
     file = disk.open(folder / START_FILE, create=True)

@@ -23,7 +23,7 @@ class EarlySeals:
 
     Invariant: retention asks for a full footer if the oldest segment has the newest one, and more segments follow it.
     With another full footer all of these can go but the newest sealed one, so it asks again only when more segments
-    have become full. No two early seals are made for one segment.
+    have become full. At most one early seal is made for the segments that it frees.
 
     Attributes:
         flushers: of all lanes.

@@ -64,5 +64,5 @@ def table_bytes(table: OpenTable) -> int:
 
 
 def _summed(size: int) -> int:
-    """So many bytes, and their checksums."""
+    """A size, with that of the checksums of so many bytes."""
     return size + size // SUMS_SHARE + 1
