@@ -213,8 +213,7 @@ class Publisher:
         page.store_and_set(told.slot, body + SUM.pack(checksum64(body)), BELL_AT, count)
 
     def provide(self) -> None:
-        """Provide memory for readers that have come, and give it back when they have gone. One thread calls it now and
-        then.
+        """Provide memory for readers that have come, and give it back when they have gone. One thread calls it.
 
         News of a lane that could not be published before is published now.
         """

@@ -64,8 +64,7 @@ class Index(HeldItem):
         return self._frames
 
     def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
-        """How many segments back a stream has messages; and how many back the segments lie that may have messages of
-        any.
+        """How many segments back a stream has messages; and how many back those lie that may have some of any.
 
         Farthest first. None if the footer does not say, as one that was made of frames.
         """
