@@ -177,7 +177,7 @@ def _utf8_bytes(name: str) -> int:
 def _look_up(
     disk: Disk, store: Path, manifest: Manifest, clock: Clock | None, opened: ExitStack
 ) -> tuple[MessageStore | None, dict[int, int]]:
-    """The store, if nobody has it open, and the digests of the commits of this name, those that wait among them.
+    """The store, if no process has it open, and the digests of the commits of this name, also of those that wait.
 
     The store is opened to attach the commit as well, and `opened` closes it. If a process has it open, that one is
     asked. Raises StoreLocked if it does not answer.
@@ -238,7 +238,7 @@ def _in_closed(disk: Disk, store: Path, key: tuple[str, int], _: float) -> dict[
 
 
 def _remove(disk: Disk, store: Path, staged: set[str]) -> int:
-    """Remove these staging folders, but for those that a manifest names; how many. `committing` is held."""
+    """Remove these staging folders, except those that a manifest names; return how many. `committing` is held."""
     folders = staged - named_folders(pending_in(disk, store))
     remove_staged(disk, store, folders)
     return len(folders)

@@ -120,8 +120,8 @@ def _compact(store: Path, in_parts: InParts, segment_bytes: int) -> Compacted:
 def _seal_all(store: Path) -> None:
     """Give each segment its footer. Raises StoreError, OSError.
 
-    An opening tidies up in the background: it notes which copies of delayed messages nobody wants any more. So appends
-    end before the segments are sealed: else nearly each opening would leave an open segment again.
+    An opening tidies up in the background: it notes which copies of delayed messages are not needed any more. So
+    appends end before the segments are sealed: else nearly each opening would leave an open segment again.
     """
     with MessageStore.open(store) as opened:
         running = opened._running

@@ -34,7 +34,7 @@ class DelayedCalls:
         """Cancel a delayed message: no subscription gets it any more. The message itself stays in its queue.
 
         True exactly if the message was still pending: it has a time of delivery, which had not come, and it was not
-        cancelled. The answer is exact beside deliveries in other threads, and durable when the call returns: a message
+        cancelled. The answer is exact, also while other threads deliver, and durable when the call returns: a message
         that was cancelled is not delivered after a crash either. False changes nothing.
 
         The first change of a delay in a topic, like its first subscription, makes the topic's index.

@@ -1,9 +1,9 @@
 """The running parts of an open store, and their end: by `close`, by a failed opening, or with the last reference.
 
-The threads of a store know this object and never the store itself, but for a weak reference. So a store that its
+The threads of a store know this object and never the store itself, except by a weak reference. So a store that its
 program lets go of without `close` is noticed at once, and so is one whose `open` was interrupted just before the
-program had it. Its finalizer has this object end; should an interrupt hit the finalizer, the background does it at
-its next look, or the next opening of the folder.
+program had it. Its finalizer has this object end; should an interrupt hit the finalizer, the background does it at its
+next look, or the next opening of the folder.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Live(Protocol):
         """A context: what lanes tell inside it reaches other processes all at once, at its end."""
 
     def close(self) -> None:
-        """End. Again is fine."""
+        """End. It may be called again."""
 
     def after_fork(self) -> None:
         """In a child process."""
@@ -215,7 +215,7 @@ class OpenStore:
                 self.ended = True
 
     def end_appends(self) -> None:
-        """Write what was handed over, save what follows the log, and append nothing more. Again is fine."""
+        """Write what was handed over, save what follows the log, and append nothing more. It may be called again."""
         closed = StoreClosed(self.why_closed)
         steps: list[Callable[[], object]] = [] if self.attacher is None else [self.attacher.stop]
         steps += [partial(self._close_queue, queue, closed) for queue in self.queues]
@@ -293,7 +293,7 @@ class OpenStore:
             for sealed in lane.view.sealed:
                 sealed.after_fork()
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
-            # Of the others nobody is here: their threads and loops stayed with the parent.
+            # The other requests belong to threads and loops that stayed with the parent.
             tickets = [one for one in waiting.values() if isinstance(one, SubmitRequest) and not one.done()]
             for ticket in tickets:
                 ticket.forget_waiters()

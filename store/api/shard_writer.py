@@ -128,7 +128,7 @@ class ShardWriter:
     def _names_of(self, table: Sequence[object], index: Int64s) -> tuple[Streams, Int64s]:
         """The names of the streams that have rows, checked, and the place of each row's among them.
 
-        Those of a tuple that comes again and again are checked once, but for pairs that may change.
+        Those of a tuple that comes again and again are checked once, except pairs that may change.
         """
         if table is not self._table:
             self._table, self._names = (table if type(table) is tuple else None), {}
@@ -165,7 +165,7 @@ class ShardWriter:
         return file
 
     def finish(self) -> tuple[Shard, ...]:
-        """Force all that was written; return the shards, in order, for `commit_shards`. Again is fine.
+        """Force all that was written; return the shards, in order, for `commit_shards`. It may be called again.
 
         They can be pickled, so a task hands them to the process that commits. Without a commit they are removed after a
         day by the process that has the store open.
@@ -189,7 +189,7 @@ class ShardWriter:
         return self._done
 
     def abort(self) -> None:
-        """Remove what was written and not finished. Again is fine."""
+        """Remove what was written and not finished. It may be called again."""
         if self._done is None and not self._is_over:
             self._is_over = True
             for file in self._files:

@@ -57,7 +57,7 @@ class SubscriptionList:
         return self._subscribed
 
     def _end_subscriptions(self) -> None:
-        """The store is about to close. Again is fine."""
+        """The store is about to close. It may be called again."""
         if self._subscribed is not None and not self._shared.closed:
             self._subscribed.closing()
 

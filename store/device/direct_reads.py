@@ -1,4 +1,4 @@
-"""Ranges of files that the device reads into memory of ours, many at once and past the page cache.
+"""Ranges of files that the device reads into the process's memory, many at once and past the page cache.
 
 A message that is read once, far from any other that is wanted, is not worth pages of the page cache. They are more than
 the message, and on a virtual machine the first touch of a fresh page costs more than the copy of a message does.

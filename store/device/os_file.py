@@ -155,7 +155,7 @@ class OsFile:
             return os.preadv(self._fd, views, position)
 
     def will_need(self, position: int, size: int) -> None:
-        """Ask the kernel to bring a range into the page cache; it does so beside us."""
+        """Ask the kernel to bring a range into the page cache; it does so in the background."""
         with contextlib.suppress(OSError):  # a hint
             os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
 

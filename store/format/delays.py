@@ -1,4 +1,4 @@
-"""The store's memory of a topic's delayed messages, beside the messages themselves: changes, and marks.
+"""The store's memory of a topic's delayed messages, besides the messages themselves: changes, and marks.
 
 Changes are the messages of a hidden stream of the topic, `hidden_topic(DELAYS, topic)`. Each is
 

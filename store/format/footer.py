@@ -288,7 +288,7 @@ class Footer:
 
     @property
     def entry_count(self) -> int:
-        """The number of entries: the segment's messages, but for those that a repair gave up for good."""
+        """The number of entries: the segment's messages, without those that a repair gave up for good."""
         return self._counts[ENTRIES]
 
     def check_entries(self) -> None:

@@ -95,7 +95,7 @@ frame 88 + 18, per stream in a segment 24 and its name, in each full footer 28 a
 for one that was trimmed.
 
 Records
-    A lane has a stream whose topic no user can name. Its messages are records: what the store has to remember beside
+    A lane has a stream whose topic no user can name. Its messages are records: what the store has to remember besides
     messages. `records` describes them, and `hidden` the topics that no user can name.
 """
 

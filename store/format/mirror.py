@@ -1,4 +1,4 @@
-"""The mirror: memory in which the writer keeps a copy of the newest durable bytes of each lane, for readers beside it.
+"""The mirror: memory in which the writer keeps a copy of the newest durable bytes of each lane, for other processes.
 
 It is never on a disk, and goes with the last process that maps it. All numbers are little-endian:
 

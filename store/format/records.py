@@ -1,4 +1,4 @@
-"""Records: what the store must remember beside messages, as messages of an internal stream of each lane.
+"""Records: what the store must remember besides messages, as messages of an internal stream of each lane.
 
 A record is the data of a message of the stream (RECORDS_TOPIC, lane). No user can name this topic: a topic has no
 control characters. So a record has the checksums, the chain and the recovery of every other message.
@@ -103,7 +103,7 @@ class LentTrims(NamedTuple):
     turn: int = 0
 
     def whole(self, gone: Sequence[int] = ()) -> TrimmedColumns:
-        """All lows, but for those of streams that are gone."""
+        """All lows, without those of streams that are gone."""
         numbers = np.concatenate([self.since.numbers, self.before.numbers])
         numbers, at = np.unique(numbers, return_index=True)  # of a number in both, the first one: it is newer
         stays = ~np.isin(numbers, gone) if len(gone) else slice(None)

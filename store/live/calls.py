@@ -61,7 +61,7 @@ class WriterCalls:
                 report("upkeep could not be told of a commit", error)
 
     def close(self) -> None:
-        """End the thread. Again is fine."""
+        """End the thread. It may be called again."""
         self._closing = True
         thread, page = self._thread, self._page
         if page is not None:

@@ -288,7 +288,7 @@ class Follower:
         self._awake_until = time.monotonic() + AWAKE_S
 
     def close(self) -> None:
-        """End the thread. Again is fine."""
+        """End the thread. It may be called again."""
         self._closing = True
         self._wanted.set()
         if self._watching is not None:

@@ -100,7 +100,7 @@ class FollowedLane:
         self._streams, self._tails, self.lane = streams, [], lane  # no call in between, so no interrupt
 
     def _show_lane(self) -> None:
-        """Let readers look at this lane and at its streams from now on. Again is fine."""
+        """Let readers look at this lane and at its streams from now on. It may be called again."""
         lane, fresh = self.lane, self._streams
         if fresh is self._shown or not lane.view.sealed:
             return
@@ -202,8 +202,8 @@ class FollowedLane:
     def _seal(self, newest: int, *, all_are: bool) -> None:
         """Take the segments up to this number as sealed ones, in place of the growing ones that they were.
 
-        `all_are`: they have their records for certain. After a power cut one may be missing, if its force had failed
-        and the writer could still read it: then its frames say what is durable.
+        `all_are`: it is certain that they have their records. After a power cut one may be missing, if its force had
+        failed and the writer could still read it: then its frames say what is durable.
         """
         fresh: list[SealedSegment] = []
         sequence = self._sealed + 1

@@ -145,7 +145,7 @@ class Mirror:
                 self._on_wanted()
 
     def provide(self) -> None:
-        """Provide the memory if there are readers. One thread calls it, beside the others."""
+        """Provide the memory if there are readers. One thread calls it while the others go on."""
         if self._memory.is_wanted():
             self._wanted_at = now = monotonic()
             if not self._is_provided and now >= self._try_at:

@@ -52,7 +52,7 @@ class Flusher:
             thread.start()
 
     def join(self) -> None:
-        """Wait for the threads; the queue must be closed. Again is fine."""
+        """Wait for the threads; the queue must be closed. It may be called again."""
         for thread in self._threads:
             thread.join()
 

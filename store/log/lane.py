@@ -95,7 +95,7 @@ class Lane:
         self.config = config
         self.ring = ring
         self.streams: list[Stream] = []  # by number
-        self.hidden: list[Stream] = []  # those that users never see, but for the records
+        self.hidden: list[Stream] = []  # those that users never see, without that of the records
         self.nobody = Stream(GONE_TOPIC, 0, self)  # in the place of those that are gone: see `gone`
         self.gone: list[int] = []  # their numbers, until a full footer has none of them
         self.queue: RequestQueue  # its requests; set by the opening, as its trims are

@@ -48,7 +48,7 @@ class Listeners:
             del callback  # or the thread would keep the last one's store while it waits
 
     def close(self) -> None:
-        """Let the thread end. Again is fine."""
+        """Let the thread end. It may be called again."""
         with self._lock:
             self._closed = True
             self._due.put(None)

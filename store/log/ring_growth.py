@@ -49,9 +49,9 @@ def _drop_closed() -> None:
 class RingGrowth:
     """Has the kernel provide pages past the ends of a store's rings, in a thread of its own.
 
-    The thread begins when a ring first wants more. It works while nothing is appended: beside appends it cost them a
-    tenth of their rate and more. It takes a twentieth of one processor and 40 MiB a second at the most, and no lock:
-    the kernel's call runs without the interpreter's.
+    The thread begins when a ring first wants more. It works while nothing is appended: while there are appends, it cost
+    them a tenth of their rate and more. It takes a twentieth of one processor and 40 MiB a second at the most, and no
+    lock: the kernel's call runs without the interpreter's.
 
     Invariants:
         * a ring never has more than its limit, and all rings of the process never more than `MOST_GROWN_BYTES` and a
@@ -76,7 +76,7 @@ class RingGrowth:
         _drop_closed()
 
     def look(self) -> None:
-        """Look whether the rings want more pages: the lanes have got on. One thread calls it."""
+        """Look whether the rings want more pages, after lanes have gone on. One thread calls it."""
         if self._thread is not None:
             self._wake.set()
         elif any(map(wants_more, self._lanes)):
@@ -85,7 +85,7 @@ class RingGrowth:
             self._thread = thread
 
     def stop(self) -> None:
-        """End the thread. Again is fine; nobody calls `look` afterwards."""
+        """End the thread. It may be called again; `look` is not called afterwards."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:

@@ -120,7 +120,7 @@ class StreamMap:
                 del self.topics[stream.topic]
 
     def replace(self, lane: int, fresh: StreamMap) -> None:
-        """Put the streams of another map in the place of those of a lane. Again is fine.
+        """Put the streams of another map in the place of those of a lane. It may be called again.
 
         It is for a reader that begins a lane anew because retention has removed all that it knew. It passes over all
         streams, as an opening does.

@@ -257,7 +257,7 @@ class Upkeep:
                 self._dropped[lane.index] = (sequence, position)
 
     def stop(self) -> None:
-        """End the threads, whatever is left to do. Again is fine."""
+        """End the threads, whatever is left to do. It may be called again."""
         self._closing = True
         self.look()
         self.call_lookers()
@@ -306,7 +306,7 @@ class Upkeep:
         self._wake_lookers.set()
 
     def look(self) -> None:
-        """A lane has got on: wake the two threads that work for lanes."""
+        """Wake the two threads that work for lanes: one has gone on."""
         self._wake.set()
         self._wake_ahead.set()
 

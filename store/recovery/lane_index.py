@@ -99,7 +99,7 @@ class LaneIndex:
         return bool((following.first[known] > ends[numbers[known]]).any())
 
     def _bounds(self, later: Sequence[UsedFile], scan: SegmentScan | None = None) -> OffsetBounds:
-        """The known bounds of the offsets of the segment at hand, beside what its frames say.
+        """The known bounds of the offsets of the segment at hand, besides what its frames say.
 
         `scan` has its frames; None for an empty one.
         """

@@ -212,9 +212,7 @@ class LaneRecovery:
             file.close()
 
     def _knows_before(self, sealed: SealedSegment, files: Sequence[UsedFile]) -> bool:
-        """Are the streams known as they are before the first of these segments, but for those that its small footer
-        names? If not, a full footer may have them.
-        """
+        """Are the streams known before the first of these segments, except those that its small footer names?"""
         if not self._streams.names:
             before = whole_before(self._disk, self._folder, files)
             if before is not None:

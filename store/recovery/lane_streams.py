@@ -34,7 +34,7 @@ MOST_UNNAMED = 1 << 20  # streams in a row whose names were lost: more are no st
 class LaneStreams:
     """Names and next offsets of a lane's streams; both lists have one element a stream, by number.
 
-    `unnamed` is how many streams got a name of ours, `told` how many the lane had by here, as far as headers and
+    `unnamed` is how many streams got a made-up name, `told` how many the lane had by here, as far as headers and
     records tell. `is_complete` is False after lost frames: they may have named streams of which nothing is left.
     `new_from`: streams with this number and higher ones begin with offset 0, whichever frame names them. Others may
     have had messages in segments that retention removed; while nothing tells of these, their next offset is NO_OFFSET.
@@ -171,7 +171,7 @@ class LaneStreams:
             number = len(self.names)
             name = behind.name(number) if behind is not None else None
             self.unnamed += name is None
-            # What nothing names is kept under a name of ours: its messages can still be read.
+            # A stream that nothing names is kept under a made-up name: its messages can still be read.
             self._add(name or (f"lost-name-{self._lane}", number), self._begin(number))
 
     def continues_with(self, footer: FooterData) -> bool:
@@ -260,7 +260,7 @@ class LaterNames:
     """Names by the first of some segments that know them, of its whole footer or else of its frames.
 
     A footer counts, and may be the only one to name, the streams that came while it was made: their first frames are in
-    segments after it. So a stream has a name of ours only if no frame that is left gives it another one. What is read
+    segments after it. So a stream has a made-up name only if no frame that is left gives it another one. What is read
     is read when a name is asked for.
     """
 

@@ -21,7 +21,7 @@ WINDOW = 1 << 16
 
 @dataclass
 class OffsetBounds:
-    """The known bounds of a segment's offsets, beside their low bits.
+    """The known bounds of a segment's offsets, besides their low bits.
 
     first (streams,): where each stream goes on from, or NO_OFFSET.
     before: lost messages before the segment, of any stream, that `first` does not count; ANY if that is unknown.

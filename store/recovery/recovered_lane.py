@@ -34,7 +34,7 @@ class RecoveredLane:
     was_closed: bool = False  # cleanly: nothing of it is lost
 
     def close(self) -> None:
-        """Let go of the files, where nobody takes it over."""
+        """Let go of the files, if nothing takes it over."""
         for sealed in self.sealed:
             sealed.close()
         if self.resumable is not None:

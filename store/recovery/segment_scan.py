@@ -58,7 +58,7 @@ class SegmentScan:
         self.columns = ScanColumns()
         self.has_gaps = False
         self.is_torn = False
-        self._lost = 0  # messages noted as lost, but for those after the last one
+        self._lost = 0  # messages noted as lost, without those after the last one
         self.end_is_lost = False
         self.footer = footer
         self._before = messages_before

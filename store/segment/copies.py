@@ -1,4 +1,4 @@
-"""Copies of a segment's windows in memory of ours, for reads of what is still written to.
+"""Copies of a segment's windows in memory, for reads of a file that is still written to.
 
 Such a file has no lease and so no mapping (`device/leased.py`), and a system call a message costs twice as much as its
 copy. So a window of which message after message is read is kept, as part of the memory for segments.

@@ -158,7 +158,7 @@ def is_of_another_store(
 
 
 def is_flipped(trace: bytes, sequence: int) -> bool:
-    """Is a damaged seal record this segment's, whole but for flipped bits? Then its `chain` is evidence.
+    """Is a damaged seal record this segment's, whole except some flipped bits? Then its `chain` is evidence.
 
     If a power cut has torn its writing, the beginning or the end is zeros.
     """
@@ -168,12 +168,12 @@ def is_flipped(trace: bytes, sequence: int) -> bool:
 
 
 def is_nearly(one: bytes, other: bytes) -> bool:
-    """Are two rows of bytes the same but for some flipped bits?"""
+    """Are two rows of bytes the same except some flipped bits?"""
     return len(one) == len(other) and _distance(one, other) <= FEW_BITS
 
 
 def is_nearly_ours(block: bytes, lane: int, store_id: bytes | None, sequence: int) -> bool:
-    """Is a damaged block 0 the header of this segment, but for some flipped bits?"""
+    """Is a damaged block 0 the header of this segment, except some flipped bits?"""
     start, found, _ = SegmentHeader.guess(block)
     ours = found._replace(lane=lane, store_id=found.store_id if store_id is None else store_id, sequence=sequence)
     size = len(start) + 4 + 16 + 8  # up to the sequence

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .index import Index
 
 HELD_BYTES = 32 << 20  # where no plan says how much
-ITEM_BYTES = 400  # what an item costs beside its columns: objects, and its place here
+ITEM_BYTES = 400  # what an item costs besides its columns: objects, and its place here
 PLACE_BYTES = 256  # of an owner's dict for an item: more than a dict takes that has only grown
 HOME_BYTES = 1024  # of an owner's dict: not worth giving back
 

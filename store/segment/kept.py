@@ -21,7 +21,7 @@ class KeptPlaces(HeldItem):
     """Where the messages of a segment lie: 16 bytes a message and 12 a stream, part of the memory for sealed segments.
 
     It is made in memory by the lane and the sealing, or of the heads of all frames, which were compared with the footer
-    then. So a look-up has nothing to check, but for the messages' checksums.
+    then. So a look-up checks nothing but the messages' checksums.
 
     Attributes:
         streams: how many rows the footer has.

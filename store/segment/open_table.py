@@ -28,7 +28,7 @@ GROWTH = 4
 MOST_ROOM = 4 << 20  # entries
 OWN_PAGES_BYTES = 1 << 20
 FEW = 4  # messages
-BYTES_OBJECT = 41  # what a `bytes` object costs beside its content
+BYTES_OBJECT = 41  # what a `bytes` object costs besides its content
 POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
 ENTRY_BYTES = 12
 

@@ -1,8 +1,8 @@
 """Sealing: a segment that takes no more frames gets its footer.
 
-Sealing runs beside the producers, and every step of it that holds the interpreter lock stalls them all. So what
-does not change from segment to segment is kept, what is new is added in short steps with a pause in between, and
-the rest is done by numpy in operations that release the lock.
+Sealing runs while producers append, and every step of it that holds the interpreter lock stalls them all. So what does
+not change from segment to segment is kept, what is new is added in short steps with a pause in between, and the rest is
+done by numpy in operations that release the lock.
 """
 
 from __future__ import annotations
