@@ -153,7 +153,7 @@ def _describe_closed(path: str | Path) -> Row:
     try:
         with look_into_folder(path) as store:
             return {**found, **_deliveries(store)}
-    except StoreCorrupt:  # it does not open; what the folder shows is said all the same
+    except StoreCorrupt:  # it does not open; the folder is described in any case
         return {**found, **_HIDDEN}
 
 

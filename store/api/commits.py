@@ -210,7 +210,7 @@ def _look_up(
 
 
 def _asked(disk: Disk, store: Path, key: tuple[str, int], patience_s: float) -> dict[int, int] | None:
-    """The commits of a name, by the process that has the store open; None if it does not answer for so long.
+    """The commits of a name, by the process that has the store open; None if it does not answer in `patience_s`.
 
     It may have ended then, or another one have come. Raises StoreLocked if it cannot tell.
     """

@@ -305,7 +305,7 @@ class Fetcher:
         return sorted(stream.queue_id for stream in streams if self._was_used(stream))
 
     def _was_used(self, stream: Stream) -> bool:
-        """False for a queue of which nothing was durable yet: its first message is on its way, or failed."""
+        """False for a queue without a durable message yet: its first message is on its way, or failed."""
         try:
             return self.reader.bounds(stream)[1] > stream.hidden
         except OSError as error:

@@ -51,7 +51,7 @@ class StreamTable:
         return all(map(is_, streams, self.given))
 
     def resolve(self, index: Int64s, find_or_make: FindOrMake) -> ResolvedStreams:
-        """The streams of the messages, the numbers in the table of which are `index`.
+        """The streams of n messages; `index` (n,) has the place of each one's stream in the table.
 
         Raises InvalidTopic, which names the first row of a wrong name; then no stream is made.
         """

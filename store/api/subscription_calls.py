@@ -47,9 +47,9 @@ class SubscriptionCalls(SubscriptionList):
                 in no line.
             filter: for each property named the values that are wanted, as {"tag": {"a", "b"}}. Other messages count as
                 acknowledged.
-            max_attempts, dead_letter_topic: a message that was given out so often, and neither acknowledged nor in
-                flight, is appended to this topic, in a queue of the same id, and acknowledged. It is another topic than
-                `topic`, and its own dead letters do not lead back. Give both, or none.
+            max_attempts, dead_letter_topic: a message that was given out `max_attempts` times, and is neither
+                acknowledged nor in flight, is appended to this topic, in a queue of the same id, and acknowledged. It
+                is another topic than `topic`, and its own dead letters do not lead back. Give both, or none.
 
         A subscription keeps the settings that it was made with. To open it again, give the same `mode`, `order_by` and
         `filter`; give the same `precision_ms`, `max_attempts` and `dead_letter_topic`, or leave them out. See
@@ -66,7 +66,7 @@ class SubscriptionCalls(SubscriptionList):
         )
 
     def delete_subscription(self, topic: str, name: str) -> bool:
-        """Remove a subscription, durably; False if there is none. Its open objects are closed by that.
+        """Remove a subscription, durably; False if there is none. This closes its open objects.
 
         Raises:
             InvalidTopic, InvalidMessage: a name is not valid.

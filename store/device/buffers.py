@@ -42,7 +42,7 @@ class BufferPool:
         return BytesIO(bytes(max(LEAST_BYTES, 1 << (size_bytes - 1).bit_length())))
 
     def joined(self, datas: Sequence[bytes], size_bytes: int) -> memoryview:
-        """A view, to read only, of so many bytes back to back."""
+        """A read-only view of all `datas`, back to back, `size_bytes` in all."""
         if size_bytes < POOLED_BYTES:
             return memoryview(b"".join(datas))
         buffer = self.take(size_bytes)

@@ -158,7 +158,7 @@ class _RequestSlot:
         return done
 
     def _answered(self, count: int, requests: list[list[int]]) -> bool:
-        """Wait for so many answers; True if each read has got all of its bytes."""
+        """Wait for `count` answers; True if each read has got all of its bytes."""
         is_whole, missing = True, count
         number, wanted = ctypes.c_long(self._calls.getevents), ctypes.c_long(count)
         while missing:

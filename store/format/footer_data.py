@@ -61,7 +61,7 @@ HELD_PART = 8  # of the room: a footer up to this is held with its entries; the 
 NOT_TOLD = (1 << 32) - 1  # in place of the number of elements of `present`
 FIXED_BYTES = HEADER_BYTES + 8 * (len(KINDS) + 2) + 1024
 STREAM_BYTES, TRIM_BYTES, FRAME_BYTES, ENTRY_BYTES = 28, 20, 18, 4
-SUMS_SHARE = CHUNK_BYTES // 8  # the checksums are so much (a 2,048th) of what they are of
+SUMS_SHARE = CHUNK_BYTES // 8  # the checksums take a 2,048th of what they cover
 
 
 class Presence(NamedTuple):

@@ -54,7 +54,10 @@ def is_hidden(topic: str) -> bool:
 
 
 def is_said_again(topic: str) -> bool:
-    """Whether a topic is one of records that can be written anew elsewhere: see `cursors` and `delays`."""
+    """Whether a topic's records can be written again at the log's end, so that retention may remove them.
+
+    See `cursors` and `delays`.
+    """
     return topic.startswith(_SAID_AGAIN)
 
 

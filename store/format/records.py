@@ -142,12 +142,12 @@ class Record(NamedTuple):
 
 
 def add_low(trimmed: dict[int, StreamLow], number: int, low: StreamLow) -> None:
-    """Note what a record, or a footer, says of a stream."""
+    """Add the low of a stream, as a record or a footer has it."""
     trimmed[number] = trimmed.get(number, NOT_TRIMMED).joined(low)
 
 
 def add_trimmed(trimmed: dict[int, StreamLow], more: Trimmed) -> None:
-    """Note what is said of several streams."""
+    """Add the lows of several streams."""
     for number, low in more.items():
         add_low(trimmed, number, low)
 

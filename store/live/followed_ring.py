@@ -36,7 +36,7 @@ class FollowedRing(Ring):
     is_own = False
 
     def __init__(self, lanes: int = 1) -> None:
-        """`lanes`: so many the store has."""
+        """`lanes`: how many lanes the store has."""
         self._mirror = memoryview(bytes(WORDS_BYTES)).cast("Q"), 0  # the writer's words, and our position for its 0
         self.shown = NOWHERE
         self._highest = 0
@@ -73,7 +73,7 @@ class FollowedRing(Ring):
             self.shown = self._highest = max(self._highest, position)
 
     def note_read(self, messages: int) -> None:
-        """Note that so many messages were read in columns."""
+        """Count messages that were read in columns."""
         self._whole.note_read(messages)
 
     def take_whole(self, base: int, heads: Sequence[FrameHead]) -> None:

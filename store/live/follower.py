@@ -32,7 +32,7 @@ LOOK_S = 0.5  # between two looks whether the folder has another page
 OLD_LOOK_S = 0.02  # between two looks at the files where no page tells that something is new
 NAP_S = 0.0005  # between two looks while the writer is busy: what comes meanwhile is taken together
 AWAKE_S = 1.5 * RING_EVERY_S  # no sleep for so long after a move of the bell: the writer counts on it
-PATIENCE_S = 1.0  # of a sleep: then it is looked whether there is another page
+PATIENCE_S = 1.0  # of a sleep: then look whether there is another page
 LOOKS_OF_FOLLOWERS = 2  # a reader with fewer looks at what is new reads the files
 
 
@@ -82,8 +82,8 @@ class Follower:
         self._clock = clock
         self._page: LivePage | None = None
         self._seen = NO_MOVES  # of the page
-        self._look_at = float("-inf")  # of the monotonic time: then it is looked for another page, or at the files
-        self._check_at = float("-inf")  # then it is looked whether the folder has another store
+        self._look_at = float("-inf")  # monotonic time of the next look for another page, or at the files
+        self._check_at = float("-inf")  # and of the next look whether the folder has another store
         self._lock = threading.Lock()
         self._wanted = Bell()
         self._mirror: SharedMemory | None = None

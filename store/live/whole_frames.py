@@ -33,7 +33,7 @@ class WholeFrames:
     """
 
     def __init__(self, lanes: int = 1) -> None:
-        """`lanes`: so many have such copies."""
+        """`lanes`: how many lanes have such copies."""
         self._kept_bytes = max(LEAST_KEPT_BYTES, KEPT_BYTES // lanes)
         self._pool = BufferPool(self._kept_bytes)
         self._buffer = memoryview(b"")
@@ -43,7 +43,7 @@ class WholeFrames:
         self.span: Span | None = None
 
     def note_read(self, messages: int) -> None:
-        """Note that so many messages were read."""
+        """Count messages that were read."""
         self._read += messages
 
     def add(self, ring: Ring, base: int, heads: Sequence[FrameHead], end: int) -> None:

@@ -330,7 +330,7 @@ class RequestQueue:
         if self._refuses:
             return True  # for the builder to see it, and end
         if self._in_flight >= WRITES_IN_FLIGHT:
-            return False  # the ring has room for so many: one slow write must not be overtaken for ever
+            return False  # the ring has room for no more: one slow write must not be overtaken for ever
         if self._barriers or self._closing:
             return True
         return self.sizer.ready(len(self._items), self.used_bytes - self._taken_bytes, self._in_flight)

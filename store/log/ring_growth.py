@@ -127,6 +127,6 @@ class RingGrowth:
 
 
 def wants_more(lane: Lane) -> bool:
-    """Whether so much went through a lane's ring that it may have more pages."""
+    """Whether enough went through a lane's ring for it to get more pages."""
     ring = lane.ring
     return ring.can_grow and ring.warm <= ring.written(lane.tail)

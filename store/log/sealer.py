@@ -36,7 +36,7 @@ class Sealer:
           begins with the offsets that the one before ends with;
         * a lane begins no segment while `MOST_WAITING` of it wait for their footers. Its builder seals them first, so
           appends wait in its queue, as they wait for a device that is slow; where that fails, they get StoreFull;
-        * a lane of which it fails rests before the next attempt, twice as long each time.
+        * a lane whose sealing fails rests before the next attempt, twice as long each time.
 
     Attributes:
         names: the names of each lane's streams as footers have them.

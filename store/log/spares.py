@@ -123,7 +123,7 @@ class Spares:
                 self.make(self._next_capacity())
 
     def fill_up(self, size_bytes: int) -> None:
-        """Have spares of so many bytes in all. Raises StoreFull; then none that was made is kept."""
+        """Have spares of `size_bytes` in all. Raises StoreFull; then none that was made is kept."""
         kept = len(self._ready)
         missing = size_bytes - sum(size for _, size in self._ready)
         free = self._disk.free_bytes(self._folder)

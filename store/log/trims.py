@@ -232,7 +232,7 @@ def count_trims(requests: Sequence[Request]) -> int:
 
 
 class TrimmedSegments:
-    """Finds segments of which nothing can be read any more. Each is looked at when something has changed."""
+    """Finds segments without a readable message. Each is checked again when something has changed."""
 
     def __init__(self) -> None:
         self._looked: dict[int, tuple[int, int]] = {}  # by lane: (sequence, `shown`) of the newest look

@@ -127,16 +127,16 @@ class LaneStreams:
         )  # fmt: skip
 
     def begin_anywhere(self) -> None:
-        """The log begins after segments of which nothing is known."""
+        """Note that the log begins after segments of which nothing is known."""
         self.new_from = WIDEST
 
     def are_before(self, streams: int) -> None:
-        """The lane had so many streams where the next segment begins, by its first header."""
+        """Note that the lane had `streams` streams where the next segment begins, by its header."""
         self.new_from = min(self.new_from, streams)
         self.are_told(streams)
 
     def are_told(self, streams: int) -> None:
-        """The lane had so many streams by here."""
+        """Note that the lane had `streams` streams by here."""
         self.told = max(self.told, streams)
         self.is_complete = True
 
@@ -163,7 +163,7 @@ class LaneStreams:
     def know(self, count: int, behind: LaterNames | None, path: Path) -> None:
         """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`.
 
-        Raises StoreCorrupt if so many cannot be.
+        Raises StoreCorrupt if there cannot be `count` streams.
         """
         if count > max(len(self.names), self.told) + MOST_UNNAMED:
             raise StoreCorrupt("a stream's number makes no sense", path, DATA_START)
@@ -260,8 +260,8 @@ class LaterNames:
     """Names by the first of some segments that know them, of its whole footer or else of its frames.
 
     A footer counts, and may be the only one to name, the streams that came while it was made: their first frames are in
-    segments after it. So a stream has a made-up name only if no frame that is left gives it another one. What is read
-    is read when a name is asked for.
+    segments after it. So a stream has a made-up name only if no frame that is left gives it another one. Files are read
+    only when a name is asked for.
     """
 
     def __init__(self, disk: Disk, folder: Path, files: Sequence[UsedFile]) -> None:

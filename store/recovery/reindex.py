@@ -177,7 +177,7 @@ def _spread(entries: Uint32s, start: Int64s, placed: PlacedMessages) -> tuple[Ui
 
 
 def leave_out(data: FooterData, offsets: int) -> FooterData | None:
-    """The footer with so many more offsets left out at the end of each stream; None if they are too many for that."""
+    """The footer with `offsets` more offsets left out at the end of each stream; None if they are too many for that."""
     if offsets * len(data.first) > MOST_LEFT_OUT:
         return None
     before = data.start.astype(np.int64)

@@ -127,7 +127,7 @@ class Repair:
         self.losses.append(Loss(str(path), 0, 0, messages, None))
 
     def sum_up(self, since: int, messages: int, path: Path | None = None) -> None:
-        """Note that the losses from `since` on have so many messages together. What was not noted is missing from
+        """Note that the losses from `since` on have `messages` messages together. What was not noted is missing from
         `path`.
 
         Of those that had no count, the first one has the sum. If the counts make more than the sum, some of these

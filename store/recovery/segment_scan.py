@@ -179,7 +179,7 @@ class SegmentScan:
         return self.entry_before(following.messages_before) if following is not None else None
 
     def entry_before(self, messages: int) -> int | None:
-        """The entry number after so many messages of the log, as if all were in this segment. None if unknown."""
+        """The entry number after `messages` messages of the log, as if all were in this segment. None if unknown."""
         return None if UNKNOWN in (self._before, messages) else max(self.columns.next_entry, messages - self._before)
 
     def note_lost_end(self) -> None:

@@ -70,7 +70,7 @@ class MessageTally:
         return None if total is None or messages_before == UNKNOWN else max(0, messages_before - total)
 
     def reach(self, messages_before: int) -> None:
-        """A segment whose header says this follows: the losses before it are so many together."""
+        """The header of the next segment has this count: it proves the sum of the losses before it."""
         if messages_before != UNKNOWN and self._proved is not None and self._is_counted:
             noted = self._repair.losses[self._counted :]
             path = Path(noted[-1].file) if noted else None
@@ -82,9 +82,9 @@ class MessageTally:
         self._kept, self._is_counted, self._counted = 0, True, len(self._repair.losses)
 
     def keep(self, messages: int, *, is_exact: bool) -> None:
-        """The segment at hand has so many messages, those apart that were noted as lost.
+        """Add the messages of the segment at hand, without those that were noted as lost.
 
-        Not exactly so many, if an earlier repair has given up some that it could not number.
+        `is_exact` is False if an earlier repair has given up some that it could not number.
         """
         self._kept += messages
         self._is_counted = self._is_counted and is_exact
@@ -98,7 +98,7 @@ class MessageTally:
         return None if lost is None else max(0, lost - self._placed)
 
     def place(self, path: Path, messages: int, *, is_exact: bool, is_sure: bool) -> None:
-        """A footer that was made again, of the segment in `path`, leaves out so many messages of known queues.
+        """A footer that was made again, of the segment in `path`, leaves out `messages` messages of known queues.
 
         With `is_exact` it ends where the next one begins: then what is left out between two such footers is all that
         was lost between them. Else more may be left out than was counted only where nothing is sure.

@@ -1,7 +1,7 @@
 """Copies of a segment's windows in memory, for reads of a file that is still written to.
 
 Such a file has no lease and so no mapping (`device/leased.py`), and a system call a message costs twice as much as its
-copy. So a window of which message after message is read is kept, as part of the memory for segments.
+copy. So a window from which many messages are read is kept, as part of the memory for segments.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class FooterRoom:
         self._last = ""
 
     def begin(self, streams: int, names_bytes: int) -> None:
-        """The newest footer has so many streams, and so many bytes of names."""
+        """Begin with the newest footer: its number of streams, and its bytes of names."""
         self._streams, self._names = streams, names_bytes
 
     def look(self, streams: Sequence[Stream], trimmed: int, applied_bytes: int) -> int:

@@ -385,7 +385,7 @@ def offsets_before(
 
 
 def grown(offsets: npt.NDArray[np.int64], streams: int) -> npt.NDArray[np.int64]:
-    """A copy for so many streams at least: later ones begin at 0."""
+    """A copy for at least `streams` streams: later ones begin at 0."""
     column = np.zeros(max(streams, len(offsets)), np.int64)
     column[: len(offsets)] = offsets
     return column

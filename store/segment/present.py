@@ -108,7 +108,7 @@ class _Joined(Sequence[int]):
 
 
 class Backwards(Sequence[int]):
-    """The numbers of segments that are so many steps before one."""
+    """The numbers of segments, by how many steps each lies before `end`."""
 
     def __init__(self, end: int, steps: Sequence[int]) -> None:
         self._end = end

@@ -61,7 +61,7 @@ class ChunkBuffers:
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> memoryview:
-        """A chunk's memory, of so many bytes at least: one that has no view any more, or a new one.
+        """A chunk's memory, of `size_bytes` at least: one that has no view any more, or a new one.
 
         New pages are expensive. Nothing has to be given back: a mapping knows whether there are views of it.
         """

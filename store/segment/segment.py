@@ -272,7 +272,7 @@ class Segment:
                 return self.leased
             self._map_at = monotonic() + MAP_AGAIN_S
             try:
-                self._mapped.add(self)  # first: whoever waits for a file is seen
+                self._mapped.add(self)  # first: `give_way` then finds it
                 leased = self.leased = LeasedMap(data)
             except OSError:
                 return None
