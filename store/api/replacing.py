@@ -72,7 +72,7 @@ def check_replaceable(path: str | Path) -> None:
 def put_store(path: str | Path, fresh: str | Path) -> bool:
     """Put a store that nobody has open, or a folder of such stores, where nothing is, or an empty folder.
 
-    Returns: False if something is there by now: of several who do this at once, one is the first.
+    Returns: False if something is there by now: of several calls at once, one is the first.
 
     Raises StoreUnusable: the file system refuses it; `fresh` is where it was.
     """

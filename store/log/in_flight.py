@@ -162,7 +162,7 @@ class WritesInFlight:
         if self.on_forced is not None:
             try:
                 self.on_forced()
-            except Exception as error:  # what is durable is durable, whoever cannot be told
+            except Exception as error:  # what is durable is durable, even if others cannot be told
                 report("readers in other processes could not be told of new messages", error)
 
     def _advance(self, write: Write, answered: list[Request], shown: list[VisibleEntries]) -> int:
