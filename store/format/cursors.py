@@ -11,9 +11,10 @@
     STATE    zlib of: u32 settings bytes, u32 n, settings (JSON), n x u32 queue ids, n x u32 eras, n x i64 marks, groups
              as in ACKS. All messages of a queue below its mark are acknowledged. A queue that was never named has the
              mark 0 in the era 0.
-    ACKS     groups, one after the other: u32 queue id, u32 era, u8 form, 3 zeros, u32 bytes of what follows: ONE
-        i64 an offset RANGES   pairs of i64: begin, end (exclusive) BITMAP   a 64-bit Roaring bitmap in its portable
-        form
+    ACKS     groups, one after the other: u32 queue id, u32 era, u8 form, 3 zeros, u32 bytes of what follows:
+             ONE      i64 an offset
+             RANGES   pairs of i64: begin, end (exclusive)
+             BITMAP   a 64-bit Roaring bitmap in its portable form
     DELETE   nothing; its life is the one after the subscription's
     ATTEMPTS groups with the same head; messages that were given out, once if the form is ONE, RANGES or BITMAP:
              COUNTS   pairs of i64: an offset, how often it was given out

@@ -92,7 +92,8 @@ class _Whole:
 class Footer:
     """A footer that was read. Its header and stream and frame tables are checked when they are read.
 
-    Besides their checksums, of tables that are held: that their numbers can be used as indexes, positions and offsets.
+    Their checksums are compared. In tables that are held the numbers are checked, too: whether they can be indexes,
+    positions and offsets.
 
     `entries` is not checked as a whole, since that would load it: each entry that is looked up leads to a frame
     that must name the same stream and offset, which finds a wrong one. Call `check_entries` before all of it is used.

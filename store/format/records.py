@@ -5,8 +5,9 @@ control characters. So a record has the checksums, the chain and the recovery of
 
     magic    4 bytes  RECORD_MAGIC
     version  u8       RECORD_VERSION
-    kind     u8       TRIM: the queue begins at `low` for good DELETE: the same, and `topics()` and `queues()` leave the
-        queue out until it has a message at `low` or after it
+    kind     u8       TRIM: the queue begins at `low` for good
+                      DELETE: the same, and `topics()` and `queues()` leave the queue out until it has a message at
+                      `low` or after it
     zeros    u16
     number   u32      of the stream in its lane
     low      i64      the first offset that stays; at most the stream's next offset where the record lies in the log

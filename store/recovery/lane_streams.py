@@ -289,8 +289,9 @@ class LaterNames:
 
 
 def whole_before(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> FooterData | None:
-    """The lane's streams as they are before the first of some segments, by the next full footer and those up to it;
-    without a message. None if one of these is damaged.
+    """The lane's streams as they are before the first of some segments, as a footer without messages.
+
+    The next full footer and those up to it say so. None if one of these is damaged.
     """
     small: list[FooterData] = []
     for file in files:

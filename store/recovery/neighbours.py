@@ -21,13 +21,13 @@ from .used_file import UsedFile
 class LaterFacts(NamedTuple):
     """Facts about a segment's end from later segments.
 
-    footer: the first whole one of them, as a full one if that can be told; None if there is none. ends (streams,): each
-    stream's next offset after the segment by this footer, too high by messages that are lost in
+    footer: the first whole one of them, as a full one if that can be told; None if there is none.
+    ends (streams,): each stream's next offset after the segment by this footer, too high by messages that are lost in
         between, but not above its next message. None without a footer.
     lows (some streams,): low bits of each one's next message before that footer's segment; NO_OFFSET if it has none.
-    messages_before: of the log before this end, if none is lost in between; or UNKNOWN. is_next: nothing lies in
-    between, so `ends` are exact. is_partial: `ends` are of some streams alone, NO_OFFSET for others: no later full
-    footer tells of all.
+    messages_before: of the log before this end, if none is lost in between; or UNKNOWN.
+    is_next: nothing lies in between, so `ends` are exact.
+    is_partial: `ends` are of some streams alone, NO_OFFSET for others: no later full footer has all.
     """
 
     footer: FooterData | None

@@ -26,10 +26,10 @@ class OffsetBounds:
     first (streams,): where each stream goes on from, or NO_OFFSET.
     before: lost messages before the segment, of any stream, that `first` does not count; ANY if that is unknown.
     ends (some streams,): where each ends: exactly at the segment's end, if `is_exact`, else there or later, by as much
-        as is lost in between. None if no later footer tells.
-    inside: lost messages from the segment's begin to `ends`, or to its own end; ANY if that is unknown. lows (some
-    streams,): low bits of each one's next message after the segment, or NO_OFFSET. is_partial: `ends` are of some
-    streams alone.
+        as is lost in between. None if no later footer says.
+    inside: lost messages from the segment's begin to `ends`, or to its own end; ANY if that is unknown.
+    lows (some streams,): low bits of each one's next message after the segment, or NO_OFFSET.
+    is_partial: `ends` are of some streams alone.
     """
 
     first: Int64s

@@ -127,11 +127,10 @@ class Repair:
         self.losses.append(Loss(str(path), 0, 0, messages, None))
 
     def sum_up(self, since: int, messages: int, path: Path | None = None) -> None:
-        """Note that the losses from `since` on have `messages` messages together. What was not noted is missing from
-        `path`.
+        """Note that the losses from `since` on have `messages` messages together.
 
-        Of those that had no count, the first one has the sum. If the counts make more than the sum, some of these
-        messages were counted twice or were never durable: it is not known which.
+        What was not noted is missing from `path`. Of those that had no count, the first one has the sum. If the counts
+        make more than the sum, some messages were counted twice or were never durable: it is not known which.
         """
         losses = self.losses[since:]
         rest = messages - sum(loss.messages or 0 for loss in losses)

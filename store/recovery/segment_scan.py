@@ -202,9 +202,9 @@ class SegmentScan:
         self.columns.add(found.frame, count, good)
 
     def _is_sealed_at(self, position: int, entries: int) -> bool:
-        """The seal record is lost, and the footer stands after `position` and knows `entries` messages before it.
+        """Is the seal record lost, while the footer stands after `position` and knows `entries` messages before it?
 
-        So the log was cut there once, although the rest of a torn frame or of a gap was never durable. Repaired
+        Then the log was cut there once, although the rest of a torn frame or of a gap was never durable. Repaired
         segments alone have lost messages, also at their end.
         """
         if self._file.record is not None:
