@@ -57,10 +57,7 @@ class ColumnAppender:
         self, streams: object, stream_index: object, lengths: object, payload: object, keys: object,
         properties: object, deliver_at_ms: object, *, limit_bytes: int | None = None,
     ) -> list[BatchPart]:  # fmt: skip
-        """Check columns and cut them into groups; nothing is handed over yet.
-
-        `limit_bytes`: of a message; None is the setting.
-        """
+        """Check columns and cut them into groups, to be handed over. `limit_bytes`: of a message; None: the setting."""
         limit = self._shared.config.max_message_bytes if limit_bytes is None else limit_bytes
         table = self._stream_table
         if not table.is_of(streams):

@@ -56,10 +56,7 @@ def note_opened(holder: Holder) -> None:
 
 
 def let_go_of_most() -> None:
-    """Let go of most: the system gives no more, as readers inside calls hold some that are not counted.
-
-    Call it without a lock.
-    """
+    """Let go of most: the system gives no more, as readers in calls hold uncounted ones. Call it without a lock."""
     for _ in range(len(OPENED) - LEAST_DESCRIPTORS // 2):
         with suppress(IndexError):
             oldest = OPENED.popleft()()

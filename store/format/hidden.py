@@ -54,10 +54,7 @@ def is_hidden(topic: str) -> bool:
 
 
 def is_said_again(topic: str) -> bool:
-    """Whether a topic's records can be written again at the log's end, so that retention may remove them.
-
-    See `cursors` and `delays`.
-    """
+    """Whether a topic's records can be written again at the log's end: see `cursors` and `delays`."""
     return topic.startswith(_SAID_AGAIN)
 
 

@@ -28,8 +28,7 @@ class WholeFrames:
         * the bytes of a span were intact in the ring after they were copied, and were compared with the checksums of
           their frames in the copy;
         * between the frames of a span there is nothing but padding;
-        * a span's bytes stay as they are: a buffer is filled after its spans only, and used again when nothing refers
-          to it.
+        * a span's bytes stay as they are: a buffer is filled after its spans only, and used again when nothing has it.
     """
 
     def __init__(self, lanes: int = 1) -> None:

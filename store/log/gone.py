@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 def retire_gone(lanes: Sequence[Lane], streams: StreamMap) -> int:
     """Take the numbers from the streams that are gone, and return how many there were. Raises OSError.
 
-    An opening calls it before any append. It looks at each trimmed stream, as the opening does anyway. If the log is
-    damaged, all streams stay.
+    For an opening, which looks at each trimmed stream anyway; nothing is appended yet. Damage keeps them all.
     """
     gone: list[Stream] = []
     for lane in lanes:

@@ -24,8 +24,7 @@ class Pace:
     """Holds the builders of all lanes back while the store is more than `MOST_OVER` segments over its limit.
 
     Invariants:
-        * no builder waits for retention that cannot go on: its last look had to leave too much, or failed, or its
-          thread has ended;
+        * no builder waits for retention that cannot go on: its last look left too much or failed, or its thread ended;
         * no builder waits longer than `PATIENCE_S` for the next step: retention may itself wait for that builder;
         * no record of the store's own waits: retention itself appends records, and records free space.
     """

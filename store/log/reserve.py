@@ -94,8 +94,7 @@ class Reserve:
     def fill(self, footer_bytes: int) -> None:
         """Make the reserve as large as there is space for, up to what it should be. Raises OSError.
 
-        Records then find their bytes also where the disk has room for them alone, as after a kill: it leaves the files
-        that records have filled.
+        So records find their bytes on a disk with room for them alone, as after a kill, which leaves what they used.
         """
         least = DATA_START + align_up(footer_bytes)
         size = self.nominal_bytes

@@ -93,8 +93,7 @@ class Spares:
     def take_reserve(self, lane: Lane, at_least_bytes: int, store_id: bytes) -> Segment:
         """Make the lane's reserve its next segment, for records. Raises StoreFull, FileNotFoundError.
 
-        If there is a spare, it goes first, since numbers follow each other. It was too small for `take`, or was a
-        reserve before a crash.
+        A spare goes first, since numbers follow each other: it was a reserve before a crash, or too small for `take`.
         """
         with self.making:
             if self._ready:

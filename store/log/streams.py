@@ -122,8 +122,7 @@ class StreamMap:
     def replace(self, lane: int, fresh: StreamMap) -> None:
         """Put the streams of another map in the place of those of a lane. It may be called again.
 
-        It is for a reader that begins a lane anew because retention has removed all that it knew. It passes over all
-        streams, as an opening does.
+        For a reader that begins a lane anew, because retention removed all that it knew. It passes over all streams.
         """
         known = list(self.hidden.values())
         for queues in list(self.topics.values()):

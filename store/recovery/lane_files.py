@@ -50,8 +50,7 @@ from .used_file import UsedFile, is_closed
 class LaneFiles:
     """The segment files of one lane.
 
-    A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: another program has put it
-    there.
+    A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: it was put there.
 
     `start` is where the log begins. `spares` are the (sequence, bytes) of pre-written files after the last one in use;
     they follow each other without a gap.

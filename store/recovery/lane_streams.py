@@ -102,8 +102,7 @@ class LaneStreams:
     def widened(self, footer: FooterData, told: Int64s) -> FooterData | None:
         """A small footer as a full one, of the streams as they are before its segment; None if some are not known.
 
-        `told` (some streams,): where those go on after the segment, or NO_OFFSET: it counts where nothing else is
-        known.
+        `told` (some streams,): where those go on after the segment, or NO_OFFSET: it counts if nothing else is known.
         """
         if footer.stream is None:
             return footer

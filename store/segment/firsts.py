@@ -41,10 +41,7 @@ def firsts_in(sealed: Sequence[SealedSegment], numbers: Int64s) -> Int64s | None
 
 
 def _first_offsets(index: Index, numbers: Int64s) -> Int64s:
-    """(n,) the first offset of each stream by one footer.
-
-    -1 if the stream has no messages there, 0 if a full footer does not know it.
-    """
+    """(n,) the first offset of each stream by one footer: -1 without messages there, 0 if a full footer has no row."""
     footer = index.footer
     if footer.is_full:
         known = numbers < index.streams

@@ -237,10 +237,7 @@ class _Indexes(Sequence[int]):
 
 
 def _with(known: Known, sealed: Sequence[SealedSegment]) -> Known:
-    """`known`, with the later segments of a view added.
-
-    The list of full footers grows in place; after an interrupt, the next call adds what is still missing.
-    """
+    """`known`, with the later segments of a view added; after an interrupt, only what its list lacks is added."""
     fulls, present = known
     begin = bisect_right(sealed, present.end, key=lambda one: one.segment.sequence)
     fresh = sealed[begin:]

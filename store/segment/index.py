@@ -80,10 +80,7 @@ class Index(HeldItem):
 
 
 def row_of(numbers: Column | None, streams: int, number: int) -> int:
-    """The row of a stream in a footer, -1 if it has none.
-
-    `numbers`: of the rows' streams, ascending; None if the rows are the streams 0, 1, 2 .. `streams` - 1.
-    """
+    """The row of a stream among `numbers`, or among 0 .. `streams` - 1 if these are None; -1 if it has none."""
     if numbers is None:
         return number if number < streams else -1
     row = bisect_left(numbers, number)
