@@ -30,7 +30,8 @@ from ..workload.in_turn import Rows, known, spent, timed
 
 LOOKS = 200
 TOUCHED = 100
-TOUCHING = 64  # segments, so that a full table now and then counts by its share
+TOUCHED_BYTES = 1 << 17  # a segment: it has room for one batch, a message each of so many streams
+TOUCHING = 1024  # segments: at least one of them has a full footer, so that this counts by its share
 BACKGROUND_ROUNDS, BACKGROUND_SEGMENTS = 8, 16  # 128 segments: two full tables, whatever the store holds
 OPENINGS = 9
 EACH = 4  # of so many messages of a queue one is read, so that each segment was looked into
@@ -107,13 +108,12 @@ def _seen(store: MessageStore, reader: StoreReader) -> None:
 
 def by_streams(folder: Path, streams: int) -> Rows:
     """Opening, memory, and what a segment costs that touches a hundred of the streams."""
-    config = TunedConfig(segment_bytes=1 << 20, recent_bytes=0)
-    with MessageStore.open(folder, config) as store:
+    with MessageStore.open(folder, TunedConfig(segment_bytes=1 << 20, recent_bytes=0)) as store:
         streams_made(store, streams)
         settled(store)
     give_back_free_memory()
     before, began = resident_bytes(), time.perf_counter()
-    with MessageStore.open(folder, config) as store:
+    with MessageStore.open(folder, TunedConfig(segment_bytes=TOUCHED_BYTES, recent_bytes=0)) as store:
         took_s, resident = time.perf_counter() - began, resident_bytes() - before  # before the other sizes go on
         yield known("open", took_s * 1e6)
         yield known("resident bytes a stream", resident / streams)
@@ -130,7 +130,8 @@ def by_streams(folder: Path, streams: int) -> Rows:
 def _touched(store: MessageStore, folder: Path, streams: int) -> tuple[float, int, int]:
     """Appends to some of the streams: processor seconds, segments, and bytes on disk beside those of the payload."""
     sealed, log_bytes, cpu_s, written = store.stats()["segments"]["sealed"], _bytes(folder), cpu_seconds(), 0
-    for _ in range((TOUCHING if streams > 10 * TOUCHED else 2) * (1 << 20) // (TOUCHED * MESSAGE_BYTES) + 1):
+    wanted = sealed + (TOUCHING if streams > 10 * TOUCHED else 2)
+    while store.stats()["segments"]["sealed"] < wanted:
         rows = [(f"{WIDE}-0", at % min(streams, 1000), bytes(MESSAGE_BYTES)) for at in range(TOUCHED)]
         store.append_batch(rows)
         written += TOUCHED * MESSAGE_BYTES

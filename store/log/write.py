@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..format.records import LentTrims
 from ..segment.open_table import OpenTable
+from ..segment.sealed_segments import SealedSegments
 from ..segment.segment import Segment
 from .batch import requests_within
 from .request import Request, cost_bytes
@@ -33,7 +34,7 @@ class View(NamedTuple):
         sealed_messages: how many messages they have.
     """
 
-    sealed: tuple[SealedSegment, ...] = ()
+    sealed: SealedSegments = SealedSegments()
     open: tuple[OpenSegment, ...] = ()
     sealed_bytes: int = 0
     sealed_messages: int = 0
@@ -41,14 +42,14 @@ class View(NamedTuple):
     def sealing(self, added: Sequence[SealedSegment], opened: tuple[OpenSegment, ...]) -> View:
         """The view with more sealed segments at their end, and these open ones."""
         size_bytes, messages = _sums(added)
-        sealed = self.sealed + tuple(added)  # itself, if there are none
-        return View(sealed, opened, self.sealed_bytes + size_bytes, self.sealed_messages + messages)
+        sums = self.sealed_bytes + size_bytes, self.sealed_messages + messages
+        return View(self.sealed.with_newest(added), opened, *sums)
 
     def without_oldest(self, count: int) -> View:
         """The view without its `count` oldest sealed segments."""
         size_bytes, messages = _sums(self.sealed[:count])
         left = self.sealed_bytes - size_bytes, self.sealed_messages - messages
-        return View(self.sealed[count:], self.open, *left)
+        return View(self.sealed.without_oldest(count), self.open, *left)
 
 
 def _sums(sealed: Sequence[SealedSegment]) -> tuple[int, int]:

@@ -61,13 +61,15 @@ def times_of_many(view: View, segment: Segment, positions: Uint32s) -> Int64s | 
 def _frames(view: View, segment: Segment) -> Frames | None:
     """The frames of a view's segment; None if it does not have that one. Raises StoreCorrupt."""
     sealed, sequence = view.sealed, segment.sequence
-    if sealed and sequence <= sealed[-1].segment.sequence:
-        at = sequence - sealed[0].segment.sequence  # as long as no segment between them was given up
-        if not 0 <= at < len(sealed) or sealed[at].segment is not segment:
-            at = bisect_left(sealed, sequence, key=lambda one: one.segment.sequence)
-            if sealed[at].segment is not segment:
+    oldest, newest, count = sealed.span
+    if sequence <= newest:
+        at = sequence - oldest  # as long as no segment between them was given up
+        one = sealed[at] if 0 <= at < count else sealed[-1]
+        if one.segment is not segment:
+            one = sealed[bisect_left(sealed, sequence, key=lambda one: one.segment.sequence)]
+            if one.segment is not segment:
                 return None
-        index = sealed[at].index
+        index = one.index
         index.used = True
         return index.frames
     for opened, table in view.open:

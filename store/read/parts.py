@@ -56,8 +56,8 @@ def find_parts(lane: Lane, view: View, number: int, offset: int, limit: int) -> 
 def _sealed_parts(lane: Lane, view: View, number: int, at: int, end: int, parts: list[Part]) -> int:
     """Add the parts of sealed segments; return the next offset, -1 where they do not tell it. Raises StoreCorrupt."""
     sealed, empty = view.sealed, 0
-    index = lane.groups.where(sealed, number, at)
-    while index < len(sealed):
+    index, count = lane.groups.where(sealed, number, at), sealed.span[2]
+    while index < count:
         segment = sealed[index]
         part = segment.places(lane.ring, number, at, end)
         if part is None:

@@ -22,10 +22,10 @@ from ..log.streams import Stream, StreamMap
 from ..log.write import VisibleEntries
 
 if TYPE_CHECKING:
-    from ..segment.sealed import SealedSegment
+    from ..segment.sealed_segments import SealedSegments
 
 Name: TypeAlias = "tuple[str, int]"  # (topic, queue)
-Sealed: TypeAlias = "tuple[SealedSegment, ...] | None"
+Sealed: TypeAlias = "SealedSegments | None"
 _MANY = 1 << 30
 ANY_QUEUE = -1  # as the queue of a name: a message of any queue of the topic
 END_S = 10.0
@@ -383,7 +383,7 @@ def open_end(stream: Stream) -> int | None:
 
 
 def sealed_of(stream: Stream | None) -> Sealed:
-    """The sealed segments of a stream's lane, to be compared by identity: another tuple, and some are new or gone."""
+    """The sealed segments of a stream's lane, by which a caller knows whether some are new or gone."""
     return None if stream is None else stream.lane.view.sealed
 
 

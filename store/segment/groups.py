@@ -22,6 +22,7 @@ from .present import Backwards, Numbers, Present, last_at_most, streams_in
 
 if TYPE_CHECKING:
     from .sealed import SealedSegment
+    from .sealed_segments import SealedSegments
 
 GROUP_SEGMENTS = 1024  # at the most, the full footer's own segment among them
 GONE_KEPT = 128  # full footers of removed segments that are still known
@@ -110,17 +111,17 @@ class Groups:
 
     # -- searching ------------------------------------------------------------------------------------
 
-    def where(self, sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
+    def where(self, sealed: SealedSegments, number: int, offset: int) -> int:
         """Index of the segment from which a reader looks for a stream's messages from `offset` on: none before has any.
 
         It has the message itself, or ends before it, or begins after it (a gap). `len(sealed)`: no segment has any.
         Raises StoreCorrupt where damage hides that.
         """
-        if not sealed:
+        oldest, newest, count = span = sealed.span
+        if not count:
             return 0
-        view = sealed[0].segment.sequence, sealed[-1].segment.sequence, len(sealed)
-        if view == self._all_full:  # a lane of few streams; without a call for the key, as it is in every read
-            at, high = 0, len(sealed)
+        if span == self._all_full:  # a lane of few streams; without a call for the key, as it is in every read
+            at, high = 0, count
             if high > MANY_SEGMENTS:
                 at, high = around(sealed, number, offset)
             while at < high:
@@ -131,26 +132,26 @@ class Groups:
                     high = middle
             return max(at - 1, 0)  # it may end before the offset: a reader looks at its messages in any case
         fulls, present = self.look(sealed)
-        low = bisect_left(fulls, sealed[0].segment.sequence)
-        high = bisect_right(fulls, sealed[-1].segment.sequence, low)  # others may add later ones
-        if high - low == len(sealed):
-            self._all_full = view
+        low = bisect_left(fulls, oldest)
+        high = bisect_right(fulls, newest, low)  # others may add later ones
+        if high - low == count:
+            self._all_full = span
             return self.where(sealed, number, offset)
         at = bisect_right(
             fulls, offset, low, high, key=lambda sequence: sealed[index_of(sealed, sequence)].first_offset(number)
         )
         first = index_of(sealed, fulls[at - 1]) if at > low else -1
         if first >= 0:
-            begins, count = sealed[first].first_of(number)
-            if begins + count > offset:
+            begins, messages = sealed[first].first_of(number)
+            if begins + messages > offset:
                 return first
-        following = index_of(sealed, fulls[at]) if at < high else len(sealed)
+        following = index_of(sealed, fulls[at]) if at < high else count
         candidates = self._candidates(sealed, number, (first + 1, following), present)
         last = _last_begun(sealed, candidates, number, offset)
         for nth in range(max(0, last), len(candidates)):  # mostly it is the first or the second
             index = candidates[nth]
-            begins, count = sealed[index].first_of(number)
-            if count and begins + count > offset:
+            begins, messages = sealed[index].first_of(number)
+            if messages and begins + messages > offset:
                 return index
         return following
 
