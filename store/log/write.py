@@ -46,7 +46,7 @@ class View(NamedTuple):
         return View(self.sealed.with_newest(added), opened, *sums)
 
     def without_oldest(self, count: int) -> View:
-        """The view without so many of the oldest sealed segments."""
+        """The view without its `count` oldest sealed segments."""
         size_bytes, messages = _sums(self.sealed[:count])
         left = self.sealed_bytes - size_bytes, self.sealed_messages - messages
         return View(self.sealed.without_oldest(count), self.open, *left)
@@ -88,7 +88,7 @@ class Counters:
         self.held_requests = 0
 
     def count(self, messages: int, records: int) -> None:
-        """A frame was built with so many messages, of which some are records."""
+        """Count a frame that was built, by its messages; `records` of them are records."""
         self.records += records
         self.messages += messages - records
 

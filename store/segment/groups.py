@@ -37,7 +37,7 @@ class Groups:
     Invariants:
         * `_known` is replaced as a whole: the sequences of the full footers, ascending, up to a segment, and the
           streams of the segments after the last of them. It has all from `_since` on; an older view is looked at by
-          itself. The list grows in place, so that a seal does not copy it: whoever searches ends with his view;
+          itself. The list grows in place, so that a seal does not copy it: a search ends with its own view;
         * it grows by whole views alone, in which no segment after those of `_known` is missing.
 
     Attributes:
@@ -48,12 +48,12 @@ class Groups:
         self._lock = threading.Lock()
         self._known: Known = [], Present.since(0)
         self._since = 0
-        self._older: dict[int, Present] = {}  # groups that no footer tells of, by the full one they begin with
+        self._older: dict[int, Present] = {}  # groups that are in no footer, by the full one they begin with
         self._all_full = 0, 0, 0  # the first, last and number of segments that had full footers alone, when last looked
         self.wants_full = False
 
     def begin(self, sealed: Sequence[SealedSegment], present: Present | None) -> None:
-        """The lane's segments, by the opening; `present`: of those after the newest full footer, if it knows that."""
+        """Start with an opening's segments; `present`: of those after the newest full footer, or None."""
         fulls = [one.segment.sequence for one in sealed if one.record.full]
         if present is not None and fulls[-1:] == [present.begin] and present.end == sealed[-1].segment.sequence:
             self._known = fulls, present
@@ -72,7 +72,7 @@ class Groups:
                     before = known[1]
                     known = self._known = _with(self._without_gone(known, sealed[0].segment.sequence), sealed)
                     if known[1].begin != before.begin:
-                        self._keep(before)  # who has an older view looks on there
+                        self._keep(before)  # a thread with an older view goes on with it
         fulls = known[0]
         if sealed and sealed[0].segment.sequence < self._since:
             return _with(([], Present.since(0)), sealed)
@@ -87,11 +87,11 @@ class Groups:
         gone = bisect_left(fulls, first)
         if gone < 2 * GONE_KEPT:
             return known
-        self._since = fulls[gone - GONE_KEPT]  # first: whoever sees the shorter list sees this
+        self._since = fulls[gone - GONE_KEPT]  # first: a thread that sees the shorter list sees this
         return fulls[gone - GONE_KEPT :], present
 
     def _keep(self, present: Present) -> None:
-        """Of few groups alone: a list like this is made again of their footers."""
+        """Keep a few older groups; others are made again of their footers."""
         older = dict(self._older)
         older.pop(present.begin, None)
         for begin in sorted(older)[: max(0, len(older) + 1 - GROUPS_KEPT)]:
@@ -148,7 +148,7 @@ class Groups:
         following = index_of(sealed, fulls[at]) if at < high else count
         candidates = self._candidates(sealed, number, (first + 1, following), present)
         last = _last_begun(sealed, candidates, number, offset)
-        for nth in range(max(0, last), len(candidates)):  # of most the first or the second is it
+        for nth in range(max(0, last), len(candidates)):  # mostly it is the first or the second
             index = candidates[nth]
             begins, messages = sealed[index].first_of(number)
             if messages and begins + messages > offset:
@@ -158,7 +158,7 @@ class Groups:
     def around_damage(self, sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
         """The last segment whose first offset of the stream is at most `offset`, past those whose index is lost; or -1.
 
-        Of those that have the stream, each step passes over lost ones that stand in a row, and over no others.
+        Among the segments with the stream, each step passes over a row of lost ones, and over no others.
         """
         if not sealed:
             return -1
@@ -202,7 +202,7 @@ class Groups:
     def first_from(self, sealed: Sequence[SealedSegment], number: int, begin: int = 0) -> int | None:
         """The first offset of a stream in a view's segments from an index on; None if it has none there.
 
-        Where a full footer is among them, it tells also where such a stream goes on. Raises StoreCorrupt.
+        A full footer among them also gives the next offset of a stream without messages. Raises StoreCorrupt.
         """
         if begin >= len(sealed):
             return None
@@ -238,8 +238,7 @@ class _Indexes(Sequence[int]):
 
 
 def _with(known: Known, sealed: Sequence[SealedSegment]) -> Known:
-    """`known`, with the later segments of a view added. The list of full footers grows in place, behind an interrupt
-    by what it has not got yet."""
+    """`known`, with the later segments of a view added; after an interrupt, only what its list lacks is added."""
     fulls, present = known
     begin = bisect_right(sealed, present.end, key=lambda one: one.segment.sequence)
     fresh = sealed[begin:]
@@ -272,7 +271,7 @@ def _streams_of(one: SealedSegment) -> Numbers:
 
 @contextmanager
 def briefly(one: SealedSegment) -> Iterator[None]:
-    """Let a file go that is opened inside: a group has many, and most are looked at once."""
+    """Close a file again that is opened inside: a group has many, and most are looked at once."""
     was_open = one.segment.is_open
     try:
         yield
@@ -282,8 +281,10 @@ def briefly(one: SealedSegment) -> Iterator[None]:
 
 
 def _told_by(full: SealedSegment, number: int) -> Sequence[int] | None:
-    """The segments of the group before a full footer that may have messages of a stream, ascending; None if it does not
-    tell. Raises StoreCorrupt, OSError."""
+    """The segments of the group before a full footer that may have a stream's messages, ascending; None if unknown.
+
+    Raises StoreCorrupt, OSError.
+    """
     told = full.segments_before(number)
     if told is None:
         return None
@@ -357,9 +358,9 @@ def offsets_behind_sealed(
 def offsets_before(
     sealed: Sequence[SealedSegment], begin: int, behind: Callable[[], npt.NDArray[np.int64] | None]
 ) -> npt.NDArray[np.int64] | None:
-    """(streams,) with which offsets the segment at an index begins; `behind`: where the streams go on after all.
+    """(streams,) the offsets with which the segment at an index begins; `behind` gives those that follow all segments.
 
-    Of damaged segments the newest is made first, so that no call goes deep. None if damage hides it.
+    Of damaged segments the newest is made again first, so that calls do not nest. None if damage hides it.
     """
     end = begin
     while end < len(sealed) and not (sealed[end].record.full and sealed[end].in_file() is not None):
@@ -382,7 +383,7 @@ def offsets_before(
 
 
 def grown(offsets: npt.NDArray[np.int64], streams: int) -> npt.NDArray[np.int64]:
-    """A copy for so many streams at least: later ones begin at 0."""
+    """A copy for at least `streams` streams: later ones begin at 0."""
     column = np.zeros(max(streams, len(offsets)), np.int64)
     column[: len(offsets)] = offsets
     return column

@@ -51,7 +51,7 @@ class SealedSegments(Sequence["SealedSegment"]):
         return SealedSegments((*parts, *(last[at : at + IN_PART] for at in range(0, len(last), IN_PART))), self._gone)
 
     def without_oldest(self, count: int) -> SealedSegments:
-        """These segments without so many of the oldest; itself, if that is none."""
+        """These segments without the `count` oldest; itself, if `count` is 0."""
         if not count:
             return self
         if count >= len(self):

@@ -40,7 +40,7 @@ Folder = Annotated[Path, typer.Argument(help="the store's folder")]
 
 
 def show_version(wanted: bool) -> None:
-    """The installed version, and no command."""
+    """Print the installed version, and run no command."""
     if wanted:
         try:
             typer.echo(f"stratalog {version('stratalog')}")

@@ -81,7 +81,7 @@ def told() -> Iterator[None]:
 
 
 def _take_all_letters() -> None:
-    """What the output's encoding has not is written as its escape; an output that was closed takes nothing."""
+    """Write characters that the output's encoding lacks as escapes; an output that was closed takes nothing."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # open as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):

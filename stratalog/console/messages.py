@@ -37,7 +37,7 @@ def reading(folder: Path) -> Iterator[StoreReader]:
     except StoreCorrupt as error:
         damage = error
     if damage is not None:
-        with StoreReader.open(folder) as store, suppress(typer.Exit):  # a topic may lie behind it
+        with StoreReader.open(folder) as store, suppress(typer.Exit):  # a topic may lie after it
             yield store
         raise damage
     try:
@@ -122,7 +122,7 @@ def _names_now(store: StoreReader, topic: str | None, queue_id: int | None) -> l
 def _new_messages(
     store: StoreReader, name: tuple[str, int], at: dict[tuple[str, int], int], most: int | None
 ) -> Iterator[Message]:
-    """What a queue has from `at` on, `most` at most; `at` moves behind it."""
+    """The messages of a queue from `at` on, `most` at most; `at` moves past them."""
     left = most
     while left != 0 and at[name] < store.queue_bounds(*name)[1]:
         try:
