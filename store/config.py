@@ -42,7 +42,7 @@ class CacheConfig(AnyCacheConfig):
 
 
 class TunedCacheConfig(AnyTunedCacheConfig):
-    """A CacheConfig with what a cache otherwise decides itself; `stratalog.cache.TunedCacheConfig` describes each."""
+    """A CacheConfig with values that a cache otherwise chooses; `stratalog.cache.TunedCacheConfig` describes each."""
 
     __slots__ = ()
 
@@ -117,7 +117,7 @@ class StoreConfig:
             raise InvalidConfig(f'cache is a CacheConfig, "plan" or None, not {shown(self.cache)}')
         if plans and self.memory_limit_bytes == 0:
             raise InvalidConfig('cache="plan" needs a plan: give memory_limit_bytes a number, or leave it out')
-        # The type first, here and above: what is compared with anything else may raise anything.
+        # The type first, here and above: comparing any other object may raise anything.
         if not isinstance(self.durability, str) or self.durability not in ("force", "os"):
             raise InvalidConfig(f'durability is "force" or "os", not {shown(self.durability)}')
 
@@ -129,7 +129,7 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class TunedConfig(StoreConfig):
-    """A StoreConfig with what a store otherwise decides itself: for tests and measurements.
+    """A StoreConfig with values that a store otherwise chooses: for tests and measurements.
 
     Attributes:
         alignment: "pad" fills the last, partly filled 4 KiB block of a write with zeros, "trim" holds its messages
@@ -171,15 +171,15 @@ class TunedConfig(StoreConfig):
 
     @classmethod
     def of(cls, config: StoreConfig) -> TunedConfig:
-        """`config`, with the values of a store's own choice where it has none."""
+        """`config`, with a store's own choices for values that it lacks."""
         if isinstance(config, cls):
             return config
         return cls(**{field.name: getattr(config, field.name) for field in fields(StoreConfig)})
 
     @property
     def frame_bytes(self) -> int:
-        """Where a frame ends: at `max_frame_bytes`, or earlier: at a quarter of a segment, or 1 MiB if that is more.
+        """The size at which a frame ends: `max_frame_bytes`, but at most 1 MiB or, if more, a quarter of a segment.
 
-        Two frames of half a segment do not fit into it with their headers, and half of it would stay empty.
+        With their headers two frames of half a segment do not fit into it, and half of it would stay empty.
         """
         return min(self.max_frame_bytes, max(self.segment_bytes // 4, MIB))

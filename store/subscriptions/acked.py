@@ -95,8 +95,7 @@ class AckedOffsets:
         self._settle()
 
     def _settle(self) -> None:
-        """Move the mark over the offsets that follow it. After an interrupt `above` may have offsets below the mark,
-        too."""
+        """Move the mark over the offsets that follow it. After an interrupt `above` may have some below it, too."""
         if self.above and self.above.min() <= self.mark:
             self.mark = self.first_missing(self.mark)
             self.above.remove_range(0, self.mark)

@@ -122,8 +122,7 @@ class Dispatcher:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a look can find only new messages, and those that a notification or the time brings. `receiving` is
-        held."""
+        """Whether a look can find only new messages, and those that others or the time bring. `receiving` is held."""
         order = self.state.order
         has_lines = order is not None and bool(order.freed or order.stirred or order.reopened)
         return not has_lines and self._failed is None and not self.is_unfinished and self.delays.are_at_rest
@@ -290,8 +289,7 @@ class Dispatcher:
         return fetch_into(room, parts.reads, topic, places.queues, places.offsets, self.delays.copied)
 
     def _end(self, places: Places) -> None:
-        """Count messages as acknowledged. Their lines go on first: an acknowledged message is taken for one whose line
-        has gone on."""
+        """Count messages as acknowledged. Their lines go on first: those of acknowledged ones have gone on already."""
         self.state.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)))
         with self.state.lock:
             self._pass(places)
@@ -383,8 +381,7 @@ class Dispatcher:
         return first_of_each(queues, offsets) & ~self.state.have(queues, offsets)
 
     def _wanted(self, found: Fetches, places: Places) -> list[MessageBatch]:
-        """The messages that the filter passes, in the order of the places. Others, and gone ones, count as
-        acknowledged."""
+        """The messages that pass the filter, in the order of the places. Others, and gone ones, become acknowledged."""
         whole = joined(found.batches)
         order = np.argsort(found.rows, kind="stable")
         wanted = self._scanner.are_wanted(whole)

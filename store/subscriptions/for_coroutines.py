@@ -87,8 +87,7 @@ class ThreadReceive:
                 self.give_up()
 
     def give_up(self) -> None:
-        """The coroutine ends. Each side sets its mark before it reads the other's, so at least one gives the messages
-        back."""
+        """The coroutine ends. Each side sets its mark before it reads the other's, so at least one gives back."""
         self._is_over = True
         if self.batch is not None:
             self._state.take_back(self.batch.receipts)

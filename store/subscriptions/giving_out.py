@@ -72,8 +72,7 @@ def _not_behind_gaps(order: Order, batch: MessageBatch, still: npt.NDArray[np.bo
 
 
 def forget_removed(state: State, delays: SubscriptionDelays, end: Callable[[Places], None]) -> None:
-    """Drop the rows of removed messages; `end` has their lines go on. Without the state's lock. A second call does no
-    harm."""
+    """Drop the rows of removed messages; `end` has their lines go on. Without the state's lock; may be repeated."""
     with state.lock:
         rows = state.table.live()
         receipts, places = state.table.receipts(rows), state.table.places(rows)

@@ -136,8 +136,7 @@ class GroupCommit:
             self._looking.add(loop)  # last: after an interrupt there is one look too many, and not one too few
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Called by a loop after its coroutines that could go on have done so: their acknowledgements share a
-        record."""
+        """Called by a loop after its coroutines that could go on: their acknowledgements share a record."""
         try:
             self._looking.discard(loop)
             self._is_due = True

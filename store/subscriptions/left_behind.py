@@ -82,8 +82,7 @@ class SkippedMessages:
         self.left_out_count += len(ascending)
 
     def note_left_out(self) -> None:
-        """Submit a record of the messages left out; nobody waits for it. If it fails, they are found and left out
-        again."""
+        """Submit a record of the messages left out; nobody waits for it. If it fails, they are left out again."""
         with self.lock:
             left_out, self.left_out, self.left_out_count = self.left_out, {}, 0
             life = self.cursor.life
@@ -101,8 +100,7 @@ class SkippedMessages:
         self.notify()
 
     def take_back(self, receipts: Int64s) -> None:
-        """Return messages taken for a consumer that has gone meanwhile; they come again at once. A second call does no
-        harm."""
+        """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated."""
         with self.lock:
             rows = self.table.find(receipts)
             places = self.table.places(rows[rows >= 0])

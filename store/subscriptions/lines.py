@@ -37,8 +37,7 @@ class Lines:
     # -- messages to redeliver ------------------------------------------------------------------------
 
     def next_redelivered(self, receipts: Int64s, enough: int) -> Int64s:
-        """The messages to redeliver that may go out now, in order, together with others of their lines whose turn has
-        come.
+        """The messages to redeliver now, in order, together with others of their lines whose turn has come.
 
         It stops once it has `enough`. A message that has to wait is taken off the list: its line is blocked, and is
         looked at again when one of its messages is acknowledged or comes again. Under the state's lock.
@@ -70,15 +69,14 @@ class Lines:
         return turn
 
     def before(self, found: Fetches, places: Places, bad: Int64s) -> Fetches:
-        """The messages found at some places, without those that wait in a line for a place (n,) that could not be
-        read."""
+        """The messages found at some places, without those after a bad (n,) one of their line."""
         if not len(bad):
             return found
         kept = np.flatnonzero(self.are_free(places, bad)[found.rows])
         return found._replace(batches=[taken(joined(found.batches), kept)], rows=found.rows[kept])
 
     def are_free(self, places: Places, stuck: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which places do not wait in a line for one of the unreadable places (m,) that is still in that line."""
+        """(n,) which places are in no line, or before all of the places `stuck` (m,) of their line."""
         order, first = self.state.order, dict[Line, int]()
         assert order is not None, "only ordered subscriptions have lines"
         with self.state.lock:
@@ -90,8 +88,7 @@ class Lines:
         return np.array([line is None or first.get(line, at) >= at for at, line in enumerate(lines)], np.bool_)
 
     def _of_line(self, line: Line, most: int) -> Int64s:
-        """The receipts of a line's messages that are to go out again now: none while a consumer has others of the
-        line."""
+        """The receipts of a line's messages to redeliver now: none while a consumer has others of the line."""
         receipts, table = np.array(list(line.out.values()), np.int64), self.state.table
         rows = table.find(receipts)
         states = np.where(rows < 0, RowState.GONE, table.states(rows))  # GONE: its acknowledgement is on its way

@@ -173,8 +173,7 @@ class Order:
     # -- starting over --------------------------------------------------------------------------------
 
     def keep(self, given: Mapping[Place, int], is_acked: Callable[[int, int], bool]) -> None:
-        """Keep only messages that have a receipt, or whose acknowledgement is on its way; all others are admitted
-        anew."""
+        """Keep only messages with a receipt, or with an acknowledgement on its way; all others are admitted anew."""
         lines: dict[LineName, Line] = {}
         for line in self._lines.values():
             queue_id, kept = line.name[0], Line(line.name, line.call)

@@ -108,8 +108,7 @@ class Parts:
 
 
 class ReceiptNumbers:
-    """Numbers that are given once. They begin at random, so no two openings give the same ones, whatever a clock
-    says."""
+    """Numbers that are given once. They begin at random, whatever a clock says: no two openings give the same."""
 
     def __init__(self) -> None:
         self._next = secrets.randbits(62)

@@ -66,8 +66,7 @@ class AckColumns(NamedTuple):
 
 
 class AckTicket(SubmitRequest):
-    """One acknowledgement: of a thread that sleeps, of a coroutine that awaits, or of a caller that asks the ticket
-    later.
+    """One acknowledgement: of a thread that sleeps, a coroutine that awaits, or a caller that asks the ticket later.
 
     The first two share a record with others; the ticket of the third is the request of its own record.
 

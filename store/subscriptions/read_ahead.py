@@ -23,8 +23,7 @@ class ReadAheadOwner(Protocol):
 
 
 class ReadAhead:
-    """Counts the memory of each owner. The owner that received longest ago gives back first. Any number of threads may
-    use it.
+    """Counts each owner's memory. The one that received longest ago gives back first. Any number of threads may use it.
 
     Attributes:
         limit_bytes: if the sum is larger, owners give back.
@@ -69,7 +68,7 @@ class ReadAhead:
         return sum(size for size, _ in self._held.values()) if self._size_bytes is None else self._size_bytes
 
     def _too_many(self, newest: ReadAheadOwner, idle_s: float) -> list[ReadAheadOwner]:
-        """The owners that have to give back: idle ones, and the oldest ones while the sum is over the limit; never
+        """The owners that have to give back: idle ones, and the oldest while the sum is over the limit; never
         `newest`."""
         found, left = list[ReadAheadOwner](), self._counted()
         for holder, (size, used_s) in self._held.items():

@@ -127,11 +127,9 @@ class Shared:
         return True
 
     def retire(self) -> bool:
-        """Retire this object, so that it can be forgotten, if there is no subscription of this name. True if it is
-        retired.
+        """Retire this object if there is no subscription of this name; True if so. Then it can be forgotten.
 
-        It waits for no lock: the store's upkeep calls it, too, and a thread that changes the subscription may wait for
-        the upkeep.
+        It waits for no lock: the store's upkeep calls it, too, and changes of the subscription may wait for the upkeep.
         """
         state = self.state
         for _ in if_free(state.changing) if state.cursor.settings is None else ():
@@ -165,9 +163,7 @@ class Subscriptions:
     """The subscriptions of one store. Any number of threads may use it.
 
     Nothing is loaded before it is used: a store without subscriptions reads and holds nothing for them. Of a deleted
-    one
-    the number of its life stays: its acknowledgements on their way must not count for the next subscription of its
-    name.
+    one the number of its life stays: its acknowledgements on their way must not count for the next one of its name.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -217,8 +213,7 @@ class Subscriptions:
         return bool(names)
 
     def _shared(self, topic: str, name: str, *, for_retention: bool = False) -> Shared:
-        """The shared state of a name, loaded if needed. `for_retention` skips damaged records, and writes all records
-        anew."""
+        """The shared state of a name, loaded if needed. `for_retention` skips damaged records, and writes all again."""
         with self._lock:
             shared = self._known.get((topic, name))
             if shared is None:

@@ -125,8 +125,7 @@ class Scanner:
         return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed], self.removed()
 
     def newest(self) -> object:
-        """A value that changes when the topic may have more durable messages. It looks at messages that are new to
-        it."""
+        """A value that changes when the topic may have more durable messages. It looks at those that are new to it."""
         return self._ready.newest(self._topic_lanes()), self.removed()
 
     def removed(self) -> object:

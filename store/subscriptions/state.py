@@ -172,8 +172,7 @@ class State(SkippedMessages):
                 self._take_back([row])
 
     def _take_one(self, receipt: int, ticket: AckTicket) -> bool:
-        """Mark a message as acknowledged in memory; False if it was removed. `_undo` relies on the order of the
-        steps."""
+        """Mark a message as acknowledged in memory; False if it was removed. `_undo` relies on the steps' order."""
         with self.lock:
             row = self.table.row_of(receipt)
             if row < 0:
@@ -289,8 +288,7 @@ class State(SkippedMessages):
             self.journal.compact(self._snapshot)
 
     def _snapshot(self) -> tuple[list[bytes], int]:
-        """Records of the state without acknowledgements on their way, and a lower bound of the offsets of their
-        records."""
+        """Records of the state without acknowledgements on their way; and where the records of these may begin."""
         with self.lock:
             pending = AckColumns.of(list(self.pending_acks.values()))
             but_for = pending.take(self._are_still(pending)).places.by_queue()
