@@ -32,9 +32,7 @@ from ..segment.sealed import SealedSegment
 # number, so no number has two meanings.
 SKIPPED_NUMBERS = 2
 LEAST_GAIN = 0.05  # of a lane's bytes; a smaller gain counts only with fewer segments
-LEAST_GAIN_BYTES = (
-    1 << 20
-)  # at least so much: the new log has one more small segment, which the next compaction would drop
+LEAST_GAIN_BYTES = 1 << 20  # at least: the new log has one more small segment, which the next compaction would drop
 
 
 class LivePart(NamedTuple):
