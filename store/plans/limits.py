@@ -54,7 +54,7 @@ def limited_ends(
 ) -> LimitedEnd:  # fmt: skip
     """The ends at which all lanes together reach the limit. A lane with less than its share leaves the rest to others.
 
-    A lane without wanted messages after its start may end there, see `_Walk.rests`.
+    A lane that rests (see `_Walk.rests`) ends where it starts.
     """
     ends = {lane: look.end if end is None else end.get(lane, look.end) for lane, look in looks.items()}
     ends = {lane: max(one, start.get(lane, one)) for lane, one in ends.items()}

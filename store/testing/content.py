@@ -101,7 +101,7 @@ class Content:
             lease.ask_for()
 
     def given_back(self, lease: SimulatedLease) -> None:
-        """Remove a lease that was given back."""
+        """Remove a lease. After the last one, make the cuts that waited for it."""
         self.leases.discard(lease)
         if self.leases:
             return
