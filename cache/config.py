@@ -16,7 +16,7 @@ from .tier import Tier
 Readers = Literal["any", "once", "near"]
 UNSET = ("expected_bytes", "edge_bytes")  # may be None
 TIERS = ("heap", "off_heap", "private_file", "persistent")
-EDGE_PART = 64  # of the memory of the tiers: where there are edges, they have as much beside them
+EDGE_PART = 64  # of the memory of the tiers: edges, if there are any, take this part more
 ACTIVE_BACKLOG_MESSAGES = 1000
 
 

@@ -117,8 +117,7 @@ def _persistent(size_bytes: int, folder: Path) -> Acquired:
     """Persistent memory: a shared mapping of a file, with MAP_SYNC if the file system has DAX.
 
     The kind is "map-sync" or "shared": without DAX it is a plain shared mapping. The cache is as volatile as the
-    process,
-    whatever the medium: only the log is durable.
+    process, whatever the medium: only the log is durable.
     """
     with nameless_file(size_bytes, folder) as file:
         try:

@@ -114,7 +114,7 @@ class MessageTooLarge(_OfOneMessage):
 class OffsetOutOfRange(StoreError):
     """A read before the queue's first offset (`first`) or beyond its next one (`next_offset`).
 
-    `topic`, `queue_id` and `offset` say what was asked for.
+    `topic`, `queue_id` and `offset` are those of the read.
     """
 
     def __init__(self, topic: str, queue_id: int, offset: int, first: int, next_offset: int) -> None:

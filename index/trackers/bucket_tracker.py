@@ -33,7 +33,7 @@ class BucketTracker(Tracker):
     when it has `seal_entries` and a ledger ends, when it has `most_entries`, or `seal_after_ms` after it was begun. Of
     each sealed bucket, the next *segment* is in memory. More than `most_buckets` are merged, a part with each sealing.
 
-    What survives. A sealed bucket survives; the mutable one does not, and the caller adds its entries again
+    After a crash the sealed buckets are there; the mutable one is lost, and the caller adds its entries again
     from the end of the log: an entry that exists is not added twice. Taken or cancelled entries are forgotten on disk
     at the next `checkpoint`, and come back after a crash before it. So: call `checkpoint(mark)` when all taken
     entries are safe elsewhere, with a mark of the place in the log; after opening, repeat from `mark` on each

@@ -138,7 +138,7 @@ class SealedBucket:
         tables = self._table.nbytes + self.pages.memory_bytes
         return FIXED_BYTES + int(rows) + tables + sum(memory_bytes(one) for one in (self.dead, self.disk.dead) if one)
 
-    # what is pending
+    # pending rows
 
     def look(self, places: Int64s) -> tuple[Bools, Bools]:
         """(n,) which places, ascending, are pending here now, and which are pending on disk.

@@ -26,7 +26,7 @@ from .sealed_bucket import SealedBucket, merged_left
 
 MERGED_ROWS = 1 << 20  # of all sources together in memory
 MANY_DEAD = 1 << 16  # a bucket with so many cancelled rows, and at least ..
-DEAD_PART = 4  # .. this part of the pending ones, is written again ..
+DEAD_PART = 4  # .. one in so many of the pending ones, is written again ..
 GONE_TIMES = 3  # .. and also one with so many times as many gone entries as pending ones
 OURS = re.compile("[0-9a-f]{16}[.](bucket|left)")
 SEGMENT_MS = 300_000  # the default of a tracker

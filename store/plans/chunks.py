@@ -19,8 +19,7 @@ class FrameChunks(ChunkReader):
 
     A frame across a border would be copied, so a chunk has whole frames, and a larger frame is a chunk of its own.
     Bytes that are not in the page cache are asked for some windows ahead, and the kernel reads them meanwhile. The file
-    must
-    not be open past the page cache: chunks begin at any byte.
+    must not be open past the page cache: chunks begin at any byte.
     """
 
     def __init__(self, file: LogFile, positions: Sequence[int], data_end: int, buffers: ChunkBuffers) -> None:

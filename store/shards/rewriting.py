@@ -42,7 +42,7 @@ class SegmentPlace(NamedTuple):
         firsts: int64 (streams,), the next offset of each; not copied, and changed after the segment was written.
         trimmed, applied: of the log up to here.
         mark: up to which position the log is durable.
-        behind: of the newest footers; None if there are none.
+        behind: the content of the newest footers before it; None if there are none.
     """
 
     header: SegmentHeader

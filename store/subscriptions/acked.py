@@ -206,7 +206,7 @@ class Attempts:
                 self._once.discard(offset)
 
     def take_back(self, offset: int, count: int) -> None:
-        """Undo the newest attempt of a message, if it was number `count`."""
+        """Undo the newest attempt of a message, which was number `count`."""
         self._once.discard(offset)
         self._more.pop(offset, None)
         if count > 1:

@@ -57,7 +57,7 @@ class QueueBounds(NamedTuple):
 class TopicBounds(NamedTuple):
     """The queues and delayed messages of a topic, read before the subscription's lock is taken.
 
-    Nobody waits for other locks while he holds that lock.
+    No thread waits for other locks while it holds that lock.
 
     Attributes:
         delayed: read after the queues.

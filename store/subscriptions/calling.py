@@ -87,7 +87,7 @@ class WaitingConsumers:
         return self._now_ms() - looker.called_ms < PATIENCE_MS
 
     def begins(self) -> None:
-        """A consumer that slept begins a look. It finds all that was told until now, or says that there is more."""
+        """A consumer that slept begins a look. It finds all news so far, or says that there is more."""
         self._asked = False
 
     def ended(self, sleeper: Sleeper | None, *, has_more: bool) -> None:

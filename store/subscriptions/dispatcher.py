@@ -95,7 +95,7 @@ class Dispatcher:
 
     def restart(self) -> None:
         """Read on after the acknowledged messages; no consumer has any. `receiving` is held."""
-        self._has_missed = True  # until the end: after an interrupt the next `take` reads all anew
+        self._has_missed = True  # until the end: after an interrupt the next `take` reads all again
         self._failed = None
         self.state.forget_consumers()
         self._due.drop()

@@ -45,7 +45,7 @@ class Journal:
     def load(self, cursor: Cursor, *, pass_damage: bool = False) -> None:
         """Read all records into a new cursor. Raises StoreCorrupt, OSError, StoreUnusable.
 
-        With `pass_damage` damaged records are passed over: what they acknowledged comes again.
+        With `pass_damage` damaged records are passed over: messages that they acknowledged come again.
         """
         stream, reader = self.stream, self._parts.reads.reader
         if stream is None:

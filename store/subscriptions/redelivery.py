@@ -190,5 +190,5 @@ def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
         rows = rows[(states == RowState.LATE) | (states == RowState.BACK)]
         places, old = table.places(rows), table.receipts(rows)
         new = state.enter(places, state.now_ms() + RETRY_MS)
-        table.remove(table.find(old))  # found anew: making room for the new rows may have moved these
+        table.remove(table.find(old))  # looked up again: making room for the new rows may have moved these
     return new, places

@@ -67,8 +67,7 @@ class Shared:
         """Make another object of the subscription; make the subscription if there is none.
 
         `given` names the settings that the caller has chosen; `check` raises if it may not be made with them. Returns
-        None
-        if this object is retired: ask for another one.
+        None if this object is retired: ask for another one.
         """
         state = self.state
         with state.changing:
