@@ -82,8 +82,9 @@ def commit_rows(
     """Commit the tasks' shards to each store, in the order of the partitions. Raises StoreError.
 
     With `keep` the name is kept in each store, also in one without rows: so a replay with rows is refused. But a
-    micro-batch without any row is only compared with an earlier one of its number, and writes nothing: a stream that
-    reads the store that it writes would find news forever. A replay of it with rows is refused if later batches came.
+    micro-batch without any row is only compared with an earlier one of its number, and writes nothing: else a stream
+    that reads the store that it writes would find news forever. A replay of it with rows is refused if later batches
+    came.
     """
     settle()
     written = written_in(messages)

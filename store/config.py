@@ -137,10 +137,10 @@ class TunedConfig(StoreConfig):
         prewrite_bytes: `open` pre-writes segments of this many bytes in all and touches as many bytes of the
             ring, so the first appends need not.
         max_frame_bytes: a frame ends when its payloads reach this size; in small segments earlier, see `frame_bytes`.
-        recent_bytes: the size of the ring of recent frames in memory, over all lanes. None takes 64 MiB (less if the
-            plan has less), which grow with the log to the plan's share, 512 MiB at the most, unless there is a cache;
-            or the plan's share at once if `memory_limit_bytes` is given. A lane's ring is never smaller than
-            four of its largest frames. Memory is taken as the log grows into it.
+        recent_bytes: the size of the ring of recent frames in memory, over all lanes. None with `memory_limit_bytes`
+            takes the plan's share at once. None without it takes 64 MiB, or the plan's share if that is less; without
+            a cache, the ring then grows with the log to the plan's share, 512 MiB at most. A lane's ring is never
+            smaller than four of its largest frames. Memory is taken as the log grows into it.
         direct_io: None writes with O_DIRECT if the file system takes it, else through the page cache. True makes
             `open` raise StoreUnusable if the file system refuses it. False never uses it; durability "os" never does.
         read_cache_bytes: the memory of a read cache with its own read-ahead. 0 leaves both to the page cache.

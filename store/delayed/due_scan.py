@@ -53,7 +53,7 @@ class DuePart(NamedTuple):
 
     Attributes:
         end: the place after them.
-        damaged: frames among them, or whole segments, that were passed over because their messages cannot be told.
+        damaged: frames among them, or whole segments, that were passed over: their columns or footers are damaged.
     """
 
     rows: DueRows
@@ -83,7 +83,7 @@ class DueScan:
 
     Attributes:
         place: all messages before it were given. It is never after the end of the durable messages.
-        damaged: frames, and whole segments, that were passed over because their messages cannot be told.
+        damaged: frames, and whole segments, that were passed over: their columns or footers are damaged.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class DueScan:
                     return DuePart(NO_ROWS, next_segment)
                 self._sealed = _sealed_of(sealed, checked_footer(sealed), wanted)
             return self._rows_of_sealed(sealed, first, self._sealed)
-        except StoreCorrupt:  # the streams of its messages cannot be told
+        except StoreCorrupt:  # the streams of its messages are not known
             return DuePart(NO_ROWS, next_segment, damaged=1)
 
     def _rows_of_sealed(self, sealed: SealedSegment, first: int, known: _Sealed) -> DuePart:

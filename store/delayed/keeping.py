@@ -292,7 +292,7 @@ def _rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
 def _has_dues(sealed: SealedSegment) -> bool:
     try:
         return sealed.footer.dues != NO_DUES
-    except StoreCorrupt:  # the streams of its messages cannot be told
+    except StoreCorrupt:  # the streams of its messages are not known
         return False
 
 

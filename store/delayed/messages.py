@@ -135,7 +135,7 @@ def read_up_to(topic: DelayedTopic, queue_id: int) -> int:
         return 1 << 62
     try:
         return reached(stream.lane, topic.scans[stream.lane.index].place, stream.number)
-    except StoreCorrupt:  # the scan cannot tell its messages either, and passes over them
+    except StoreCorrupt:  # the scan does not know its messages either, and passes over them
         return 1 << 62
 
 

@@ -289,7 +289,8 @@ class Dispatcher:
         return fetch_into(room, parts.reads, topic, places.queues, places.offsets, self.delays.copied)
 
     def _end(self, places: Places) -> None:
-        """Count messages as acknowledged. Their lines go on first: those of acknowledged ones have gone on already."""
+        """Have the lines of messages go on, then count these as acknowledged: after that nothing has the lines go
+        on."""
         self.state.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)))
         with self.state.lock:
             self._pass(places)

@@ -245,7 +245,7 @@ class InFlight:
         self.remove(rows)
 
     def take_back(self, receipts: Int64s, now_ms: int) -> None:
-        """Give messages that their consumer never got out again; this attempt does not count."""
+        """Messages that their consumer never got are to be given out again; this attempt does not count."""
         rows = self.find(receipts)
         rows = rows[(rows >= 0) & (self._states[rows] == RowState.OUT)]
         self._columns[3, rows] -= 1

@@ -1,4 +1,4 @@
-"""The ends of messages other than acknowledging: left out, given back, counted attempts, and the next of a line."""
+"""The part of a subscription's state beside acknowledging: messages left out or given back, attempts, and lines."""
 
 from __future__ import annotations
 

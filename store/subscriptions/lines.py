@@ -69,7 +69,7 @@ class Lines:
         return turn
 
     def before(self, found: Fetches, places: Places, bad: Int64s) -> Fetches:
-        """The messages found at some places, without those after a bad (n,) one of their line."""
+        """The messages found at some places, without those after one of the places `bad` (n,) in their line."""
         if not len(bad):
             return found
         kept = np.flatnonzero(self.are_free(places, bad)[found.rows])

@@ -1,4 +1,4 @@
-"""Messages that subscriptions have read ahead of one queue, and one memory limit for all of them in a store."""
+"""Messages of a queue that a subscription has read ahead, and one memory limit for those of all subscriptions."""
 
 from __future__ import annotations
 

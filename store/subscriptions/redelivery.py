@@ -134,7 +134,7 @@ def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Call
     """Append messages to the dead letters' topic and acknowledge them, except those that a late consumer acknowledged.
 
     First they get new receipts, so that no consumer can acknowledge them meanwhile. Raises StoreError; then messages
-    that were not acknowledged come again. If only some are readable, these are moved; after other errors none may be.
+    that were not acknowledged come again: either all readable ones were moved, or none could be.
     """
     receipts, places = _claim(state, receipts)
     failed: list[StoreError] = []

@@ -328,7 +328,7 @@ class Subscription(ForCoroutines):
     def backlog(self) -> Backlog:
         """How many messages are not acknowledged: ready, in flight, delayed.
 
-        Until the topic's index was made by its first call or receive, and read, it walks the log.
+        The first call, or a receive, makes the topic's index. Until that has read the log, each call walks the log.
 
         Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
         """
