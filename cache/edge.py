@@ -2,7 +2,7 @@
 
 A message that is too large for the cache is read from the device, in whole blocks of 4 KiB. If only a few bytes of
 it lie in its first or last block, that block is read for few bytes. So a fragment under 1 KiB at either end is
-kept here: it takes half a KiB on average and saves a read of 4 KiB, eight times as much as cached messages save.
+kept here: it takes half a KiB on average and saves a read of 4 KiB, eight times what the same memory saves otherwise.
 """
 
 from __future__ import annotations

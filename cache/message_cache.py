@@ -65,7 +65,7 @@ class MessageCache:
         return cached
 
     def _unread(self, batch: Batch) -> Mask | None:
-        """(n,) which messages were not released before they came; None if none was."""
+        """(n,) which messages were not released before they came; None if none was released."""
         floors = self._floors
         if not len(floors):
             return None

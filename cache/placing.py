@@ -50,7 +50,7 @@ class PlacedMessages:
     Attributes:
         placed: (n,) which messages.
         counts: (runs,) how many of each run.
-        at: (n,) the begin of each in that range.
+        at: (n,) the start of each in that range.
         granted: (runs,) new blocks that are needed for them.
         firsts: (runs,) the index among all new blocks of the run's first one.
         filled: (runs,) bytes in use of the run's newest block, afterwards.

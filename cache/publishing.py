@@ -138,8 +138,7 @@ class Publisher:
         places = leaves[heads[run_of] + at // LEAF_ROWS] * LEAF_ROWS + at % LEAF_ROWS
         rows.write(places, batch.offsets, addresses, batch.lengths, batch.tags)
         number = np.arange(len(leaves)) - heads.repeat(counts)
-        # The order matters: a part before its rows, which may be released at once; a leaf's count before the leaf is
-        # listed.
+        # In this order: parts before their rows, which may be released at once; a leaf's count before it is listed.
         self._add_parts(parts)
         rows.show(leaves, np.minimum(filled.repeat(counts) - number * LEAF_ROWS, LEAF_ROWS))
         self._add_leaves(streams.repeat(counts)[is_new], leaves[is_new])

@@ -23,7 +23,7 @@ class Columns(NamedTuple):
 
     Attributes:
         offsets: int64.
-        addresses: int64, the begin of the payload.
+        addresses: int64, the start of the payload.
         lengths, tags: uint32.
         counts: int8, a leaf: the number of its visible rows. Written after these rows.
         firsts: int64, a leaf: the offset of its first row.

@@ -144,7 +144,7 @@ class StoreStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailable
         return self._planners
 
     def initialOffset(self) -> Json:
-        """The begin of a new query. Raises BadOption for a queue that does not reach the offset of `starting`."""
+        """The start of a new query. Raises BadOption for a queue that does not reach the offset of `starting`."""
         self._check_starting()
         latest = self._options.from_latest
         planners = self._opened()

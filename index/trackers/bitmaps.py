@@ -18,7 +18,7 @@ SMALL = 64  # with so few rows, looking for stretches takes longer
 
 
 def stretches(ascending: Int64s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The begins and ends (exclusive) of stretches of consecutive places in an ascending array that is not empty."""
+    """The starts and ends (exclusive) of stretches of consecutive places in an ascending array that is not empty."""
     cuts = np.flatnonzero(ascending[1:] != ascending[:-1] + 1) + 1
     return np.concatenate(([0], cuts)), np.concatenate((cuts, [len(ascending)]))
 

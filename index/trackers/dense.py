@@ -108,7 +108,7 @@ def slot_bytes(bitmap: BitMap64) -> int:
 
 
 class Slots(NamedTuple):
-    """The slots of ordered rows: their times, and the begins and ends of their rows."""
+    """The slots of ordered rows: their times, and the starts and ends of their rows."""
 
     times: Int64s
     begins: npt.NDArray[np.intp]

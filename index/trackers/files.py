@@ -11,7 +11,7 @@ READABLE = os.O_RDONLY | os.O_CLOEXEC
 
 
 class Files(Protocol):
-    """Files in one folder, by name. A file is written once from its begin to its end, forced, and then only read.
+    """Files in one folder, by name. A file is written once from start to end, forced, and then only read.
 
     Nothing is durable before `force` for bytes, and `force_folder` for names.
     """

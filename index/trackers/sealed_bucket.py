@@ -322,7 +322,7 @@ def _pending(left: PendingRows, times: Int64s, places: Int64s) -> Bools:
 def merged_left(
     bucket: SealedBucket, sources: list[SealedBucket], starts: list[PendingRows], lefts: list[PendingRows]
 ) -> PendingRows:
-    """The pending rows of a bucket that was merged from sources: `starts` at the begin of the merge, `lefts` now.
+    """The pending rows of a bucket that was merged from sources: `starts` at the start of the merge, `lefts` now.
 
     Rows that left a source since then are before the least cut of all, or in `dead`: the sources are taken from
     together, so their cuts lie near each other.

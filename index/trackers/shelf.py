@@ -38,7 +38,7 @@ class _Merge(NamedTuple):
     """A merge under way."""
 
     sources: list[SealedBucket]
-    starts: list[PendingRows]  # the pending rows of each on disk at the begin
+    starts: list[PendingRows]  # the pending rows of each on disk at the start
     number: int
     steps: Iterator[int]  # each gives the number of rows read
 
@@ -302,7 +302,7 @@ class Shelf:
 
 
 def _is_mostly_gone(bucket: SealedBucket) -> bool:
-    """Whether most rows of a bucket are not pending. A bucket without pending rows goes by itself."""
+    """Whether a bucket is worth writing again without rows that are not pending. One without others goes by itself."""
     pending = bucket.disk.rows
     return len(bucket.disk.dead) >= max(MANY_DEAD, pending // DEAD_PART) or (
         bucket.count > 0 and bucket.rows - pending >= GONE_TIMES * pending

@@ -125,7 +125,7 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
         if before is None:
             raise sealed[0].damaged()
         begins[: len(before)] = before[: len(begins)]
-    records_go = {number: StreamLow(int(nexts[number]))}  # footers have their content
+    records_go = {number: StreamLow(int(nexts[number]))}  # the footers have the content of the records
     firsts = _firsts(begins, {**trimmed, **records_go}, nexts)
     found = _footer_figures(lane.folder, sealed, firsts, begins)
     parts = tuple(_part(lane, store_id, group, firsts) for group in _groups(sealed, found.live, segment_bytes))

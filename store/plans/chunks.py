@@ -23,7 +23,7 @@ class FrameChunks(ChunkReader):
     """
 
     def __init__(self, file: LogFile, positions: Sequence[int], data_end: int, buffers: ChunkBuffers) -> None:
-        """`positions` are the begins of the frames, ascending; there is at least one."""
+        """`positions` are the starts of the frames, ascending; there is at least one."""
         super().__init__(file, data_end, buffers)
         self._begins = [positions[0]]
         for position, end in pairwise([*positions[1:], data_end]):

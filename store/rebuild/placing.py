@@ -69,7 +69,7 @@ def place_lane(
 
 
 class _Placing:
-    """Goes from segment to segment. `_streams`: the known streams at the begin of the next one, or None."""
+    """Goes from segment to segment. `_streams`: the known streams at the start of the next one, or None."""
 
     def __init__(self, disk: Disk, lane: LaneSegments) -> None:
         self._disk, self._lane = disk, lane

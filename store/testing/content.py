@@ -276,7 +276,7 @@ class Content:
 
 
 def _cut(block: bytes, kept: int) -> bytes:
-    """A block of a file that ends `kept` bytes after the block's begin."""
+    """A block of a file that ends `kept` bytes after the block's start."""
     if kept >= BLOCK_BYTES:
         return block
     return block[:kept].ljust(BLOCK_BYTES, b"\0") if kept > 0 else ZERO

@@ -37,7 +37,7 @@ from .report import Damage
 class _LaneQueues:
     """The queues of a lane and their bounds, from its segments one after another.
 
-    `known`: the bounds are right. They are not if a part is damaged, or if the oldest segment's begins are unknown.
+    `known`: the bounds are right. They are not after damage, or if the oldest segment's first offsets are unknown.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> Row:
 
 
 def _missing(disk: Disk, listing: Listing, segments: Sequence[SegmentFile]) -> Iterator[Damage]:
-    """Yield what is missing in a lane: all of it, its begin, or segments."""
+    """Yield what is missing in a lane: all of it, its start, or segments."""
     if listing.folder.name not in disk.list(listing.folder.parent):
         yield Damage(LANE_IS_MISSING, str(listing.folder), 0)
         return

@@ -1,4 +1,4 @@
-"""The files of a closed lane by their first two blocks: the begin of `inspect` and `verify`."""
+"""The files of a closed lane by their first two blocks: the first step of `inspect` and `verify`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .report import Damage
 
 
 class Listing(NamedTuple):
-    """The segment files of a lane's log by sequence, and the log's begin by the lane's START."""
+    """The segment files of a lane's log by sequence, and the log's start by the lane's START."""
 
     folder: Path
     files: list[SegmentFile]
