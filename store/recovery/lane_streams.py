@@ -18,13 +18,13 @@ from ..format.applied import AppliedCommit, AppliedRecord, add_applied, pack_app
 from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer, FooterData, names_in
 from ..format.frame import Frame
-from ..format.layout import DATA_START, GONE_TOPIC
+from ..format.layout import DATA_START, GONE_TOPIC, UNDECODABLE
 from ..format.records import RECORDS_TOPIC, Record, StreamLow, add_low, add_trimmed
 from ..segment.scanner import ScannedFrame, frames_in, records_in
 from ..segment.segment import Segment
 from .name_list import Name, NameList
 from .placement import NO_OFFSET
-from .repair import Repair, whole_footer
+from .repair import Repair, readable_footer, whole_footer
 from .used_file import UsedFile
 
 WIDEST = 1 << 32  # streams; a number has 32 bits
@@ -256,8 +256,9 @@ class LaneStreams:
 
 
 class LaterNames:
-    """Names by the first of some segments that know them, of its whole footer or else of its frames.
+    """Names by the first of some segments that know them, of its footer or else of its frames.
 
+    A damaged footer counts too, if its table of streams and their names are whole: they have checksums of their own.
     A footer counts, and may be the only one to name, the streams that came while it was made: their first frames are in
     segments after it. So a stream has a made-up name only if no frame that is left gives it another one. Files are read
     only when a name is asked for.
@@ -278,9 +279,9 @@ class LaterNames:
         return self._names.get(number)
 
     def _named_in(self, file: UsedFile) -> Iterator[tuple[int, Name]]:
-        footer = footer_of(self._disk, self._folder, file)
-        if footer is not None:
-            yield from zip(footer.numbers.tolist(), names_in(footer), strict=True)
+        named = named_by_footer(self._disk, self._folder, file)
+        if named:
+            yield from named
             return
         for frame in frames_of(self._disk, file):
             for number, topic, queue_id in frame.definitions():
@@ -319,6 +320,18 @@ def footer_of(disk: Disk, folder: Path, file: UsedFile) -> FooterData | None:
     segment = Segment(disk, folder, file.header, direct=False)
     try:
         return whole_footer(segment, file.record)
+    finally:
+        segment.close()
+
+
+def named_by_footer(disk: Disk, folder: Path, file: UsedFile) -> list[tuple[int, Name]]:
+    """The streams that the footer of a segment names, by number; none if it has no footer, or its names are damaged."""
+    segment = Segment(disk, folder, file.header, direct=False)
+    try:
+        footer = readable_footer(segment, file.record)
+        return [] if footer is None else list(zip(footer.numbers.tolist(), names_in(footer), strict=True))
+    except (StoreCorrupt, *UNDECODABLE):
+        return []
     finally:
         segment.close()
 

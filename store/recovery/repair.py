@@ -15,7 +15,7 @@ import numpy as np
 from ..device.disk import Disk
 from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
-from ..format.footer import FooterData
+from ..format.footer import Footer, FooterData
 from ..format.layout import (
     BLOCK_BYTES,
     DATA_START,
@@ -232,12 +232,23 @@ def is_healthy(sealed: SealedSegment) -> bool:
 
 def whole_footer(segment: Segment, record: SealRecord | None) -> FooterData | None:
     """The footer of a segment, if it has one and all of it is whole, even if its frames are damaged."""
+    footer = readable_footer(segment, record)
+    if footer is None:
+        return None
+    try:
+        footer.check_entries()
+        return footer.data()
+    except (StoreCorrupt, *UNDECODABLE):
+        return None
+
+
+def readable_footer(segment: Segment, record: SealRecord | None) -> Footer | None:
+    """The footer of a segment, if it has one and its header and tables are whole; its entries may be damaged."""
     if record is None or record.state != SEALED:
         return None
     try:
         footer = SealedSegment(segment, record).footer
-        footer.check_entries()
-        return footer.data() if footer.sequence == segment.sequence else None
+        return footer if footer.sequence == segment.sequence else None
     except (StoreCorrupt, *UNDECODABLE):
         return None
 

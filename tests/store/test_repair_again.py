@@ -256,3 +256,26 @@ def test_new_queue_begins_at_zero_though_its_name_and_all_footers_are_lost(tmp_p
         assert store.losses
         assert scanned(store)["lost-name-0", 1] == {1: b"left"}
     assert verify_folder(path).damages == []
+
+
+def test_names_stay_though_the_entries_of_each_footer_that_has_them_are_damaged(tmp_path: Path) -> None:
+    """Retention has removed the frames that named the streams. A footer's table of streams has its own checksum."""
+    path, names = tmp_path / "s", [("orders", 0), ("orders", 1), ("rare", 5)]
+    with MessageStore.open(path, tiny(retention_bytes=64 * KIB)) as store:
+        while not (has_settled(store) and all(store.queue_bounds(*name)[0] for name in names)):
+            for name in names:
+                store.append(*name, bytes(7000))
+    for at in segment_paths(path):
+        record = seal_of(at)
+        if record is not None and record.footer_bytes:
+            flip_bit(at, record.footer_position + record.footer_bytes - 5)
+    with MessageStore.open(path, TINY) as store:
+        offsets = [store.append(*name, b"new") for name in names]
+        bounds = [store.queue_bounds(*name) for name in names]
+    assert verify_folder(path).damages
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.topics() == ["orders", "rare"]
+        assert [store.queue_bounds(*name) for name in names] == bounds
+        for name, offset in zip(names, offsets, strict=True):
+            assert store.get_range(*name, offset, 1) == {0: b"new"}
+    assert verify_folder(path).damages == []
