@@ -1,7 +1,7 @@
 """The store's code of several checkouts in one process, so that their calls can be measured in turn.
 
 The time of a call differs by up to a third between two processes of the same code: by the place of their memory, by
-their hash seed, by the work of their threads. In one process, with each call in turn, the same code differs by 1 to 3 %.
+their hash seed, by the work of their threads. In one process, with each call in turn, it differs by 1 to 3 %.
 """
 
 from __future__ import annotations
