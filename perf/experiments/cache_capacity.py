@@ -82,7 +82,7 @@ class Job:
         return layers.cached_all(store), thresholds
 
     def read(self, store: MessageStore, largest_bytes: int, run: Run) -> int:
-        """Read all messages of up to that size one by one, and compare them; how many of them the device served."""
+        """Read and compare all messages of up to that size, one by one. Returns how many of them the device served."""
         offsets = running_serials(self.queues, np.zeros(int(self.queues.max()) + 1, np.int64)).tolist()
         before = store.stats()["reads"]["device_messages"]
         for number in np.flatnonzero(self.sizes <= largest_bytes).tolist():

@@ -35,7 +35,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Growth(Experiment):
-    """What calls and background work cost by what the store holds: segments, streams, transactions, consumers."""
+    """The cost of calls and background work by the number of segments, streams, transactions and consumers."""
 
     NAME: ClassVar[str] = "growth"
     METHOD: ClassVar[str] = (

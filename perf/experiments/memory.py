@@ -105,7 +105,7 @@ def compare(folder: Path, work: Workload, drawn: list[int], messages: int, data:
 
 
 def _on_disk(folder: Figures, padding_bytes: int, messages: int, message_bytes: int) -> Figures:
-    """What the closed store's segments hold beside the payloads: all bytes that were written to them, footers too;
+    """The bytes of a closed store's segments beside the payloads: all that were written to them, footers too;
     not the space that is only pre-written."""
     segments = [row for lane in folder["lanes"] for row in lane["segments"] if row["state"] != "spare"]
     log_bytes = sum(row["data_end"] for row in segments)

@@ -28,7 +28,7 @@ WARM_PART = 20  # of the turns, one in so many comes before those that count
 
 @dataclass(frozen=True, kw_only=True)
 class Turns(Experiment):
-    """How fast this code is beside another checkout's: the same calls by turns in one process, one store each.
+    """The speed of this code beside another checkout's: the same calls in turn in one process, one store each.
 
     A second copy of the other code is the control: how far it is from 1 is what the machine's noise makes.
     """

@@ -32,7 +32,7 @@ def plain(text: str) -> str:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows under a title, a column a key. The first `labels` columns name the row: if the console is too
+    """Rows under a title, one column for each key. The first `labels` columns name the row: if the console is too
     narrow for all columns, they are repeated in each of several tables."""
 
     title: str

@@ -65,7 +65,7 @@ class QueueReader:
         self.next_offset[queue] = self._expected[queue] = offset
 
     def read(self, queue: int, fetch_messages: int) -> int:
-        """One `get_range`; returns how many messages came."""
+        """Call `get_range` once. Returns the number of messages."""
         offset = self.next_offset[queue]
         topic, queue_id = self._addresses[queue]
         try:

@@ -57,7 +57,7 @@ Call = Callable[[], Any]
 
 
 class Kind(NamedTuple):
-    """A call: how it is made ready, how many turns give a steady median within some seconds, what it gave as a list,
+    """A call: its preparation, the turns that give a steady median within some seconds, its result as a list,
     and how many messages of the subscription it takes."""
 
     make: Callable[[Side, random.Random], Call]
