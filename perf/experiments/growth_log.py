@@ -58,7 +58,7 @@ def by_segments(folder: Path, segments: int) -> Rows:
 
 
 def _calls(store: MessageStore) -> Rows:
-    """Of the public face."""
+    """The calls of the public face."""
     rng, messages = random.Random(1), min(store.queue_bounds(BUSY, queue)[1] for queue in range(BUSY_QUEUES))
     old, young = (store.read(BUSY, 0, offset, max_messages=1)[0].timestamp_ms for offset in (0, messages - 1))
 
@@ -107,7 +107,7 @@ def _seen(store: MessageStore, reader: StoreReader) -> None:
 
 
 def by_streams(folder: Path, streams: int) -> Rows:
-    """Opening, memory, and what a segment costs that touches a hundred of the streams."""
+    """Opening, memory, and the cost of a segment that touches a hundred of the streams."""
     with MessageStore.open(folder, TunedConfig(segment_bytes=1 << 20, recent_bytes=0)) as store:
         streams_made(store, streams)
         settled(store)
@@ -146,7 +146,7 @@ def _bytes(folder: Path) -> int:
 
 
 def by_transactions(folder: Path, transactions: int) -> Rows:
-    """One more commit beside a writer that has so many names of them; and an opening."""
+    """One more commit beside a writer with so many names of commits; and an opening."""
     with MessageStore.open(folder, SMALL) as store:
         store.append(BUSY, 0, b"first")
         names = (f"named-{at}" for at in count())
@@ -158,7 +158,7 @@ def by_transactions(folder: Path, transactions: int) -> Rows:
 
 
 def by_readers(folder: Path, readers: int) -> Rows:
-    """Processor time of an append beside so many readers that follow, of which each sees it."""
+    """Processor time of an append beside so many following readers; each of them sees the message."""
     with ExitStack() as stack:
         store = stack.enter_context(MessageStore.open(folder, SMALL))
         store.append(BUSY, 0, b"first")

@@ -179,7 +179,7 @@ class Decisions:
         Its time decides, even if the tracker still has it: then it has not been taken out yet, but it is too late.
         """
         topic = self._topic
-        # The question may make the index again: then the topic may lag behind the log.
+        # The question may make the index again: then the topic has not read all of the log.
         is_known = topic.ask(lambda tracker: bool(tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]))
         due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.now_ms()
         if due_ms <= max(now_ms, topic.given.told_ms) or not self._may_be_pending(queue_id, offset, place):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TAKEN_ROWS = 1 << 16
 STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, loses rows
 FOREVER_S = 1e9
-BEHIND_S = 0.02  # between two looks while the index lags behind the log
+BEHIND_S = 0.02  # between two looks while the index has not read all of the log
 HELD_UP_S = 0.02  # .. and while another pointer has not taken so many rows that no more are added
 
 

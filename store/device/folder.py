@@ -180,7 +180,7 @@ def _check_names(disk: Disk, folder: Path, *, create: bool) -> None:
 
 
 def _is_empty_lane(disk: Disk, path: Path) -> bool:
-    """True for what an interrupted creation leaves behind."""
+    """True for the remains of an interrupted creation."""
     return path.name.startswith("lane-") and path.is_dir() and disk.list(path) in ([], [START_FILE])
 
 

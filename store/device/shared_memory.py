@@ -1,4 +1,4 @@
-"""Memory that a process shares with others of the same user, with no name in any folder: nothing is left behind.
+"""Memory that a process shares with others of the same user, with no name in any folder: it leaves no file.
 
 Others find it among the open files of its maker (`/proc/PID/fd`), where the kernel lets no other user look. A reader
 holds a shared lock on it, so its maker knows whether there are readers.

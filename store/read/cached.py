@@ -100,7 +100,7 @@ class ReadCacheSource(Source):
             fetch = partial(self._fetch, stream)
             hit = self._caches.attempt(lambda: self._reads.read(key, run.offsets[0], len(run), fetch), NO_HIT)
         except (OSError, StoreError):
-            return None  # perhaps only of what lies behind; else the log says so
+            return None  # perhaps only of later bytes; else the log says so
         if len(hit.offsets) != len(run):
             return None
         fresh = min(self._reads.misses - misses, len(run))  # approximate where threads race

@@ -374,7 +374,7 @@ def _end(purgatory: Purgatory, done: threading.Event) -> None:
 
 
 def open_end(stream: Stream) -> int | None:
-    """Behind the stream's last durable message, if that is in an open segment. Never reads the device."""
+    """The offset after the stream's last durable message, if that is in an open segment. Never reads the device."""
     for _, table in reversed(stream.lane.view.open):
         row = table.row(stream.number)
         if row is not None:
