@@ -1,8 +1,8 @@
 """Tiers of memory for messages: knows bytes, streams and offsets, nothing of files of the log or of topics.
 
-A store uses three of its parts. A `MessageCache` is filled behind the appends. A `ReadCache` stands in front of cold
-reads. A `MemoryPlan` says how large they are. No message depends on a cache: it may forget anything at any time, and it
-forgets everything when the process ends.
+A store uses three of its parts. A `MessageCache` is filled after the appends. A `ReadCache` is asked before the device.
+A `MemoryPlan` has the sizes of both. No message depends on a cache: it may forget anything at any time, and it forgets
+everything when the process ends.
 """
 
 from .admission import Admission

@@ -1,8 +1,8 @@
-"""Which messages go to the cache: those up to a size that is computed, not tuned.
+"""Decides which messages go to the cache: those up to a computed size.
 
-A cache is best filled with small messages: the reads that are left are then few and large. Were the threshold too
-low, capacity would stay empty; too high, and small messages would be turned away at the end. So it is set, batch by
-batch, to where the bytes still expected below it are just what is still free.
+A cache is best filled with small messages: then the remaining reads are few and large. With too low a threshold,
+capacity would stay empty; with too high a one, there would be no room for small messages at the end. So the threshold
+is set batch by batch to the size for which the bytes still expected below it just fill the free bytes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .histogram import SizeHistogram
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 EVERYTHING = int(np.iinfo(np.int64).max)
-CUT_PART = 64  # a batch is judged in pieces of at most this part of what is free
+CUT_PART = 64  # a batch is judged in pieces of at most this part of the free bytes
 
 
 class Admission:
     """Says which messages of a batch to cache.
 
-    With `expected_bytes`, the bytes of messages that will come in all, the threshold follows from what is free and
-    from the sizes seen. Without, everything is admitted: the cache then is a window over what is newest.
+    With `expected_bytes`, the bytes of all messages that will come, the threshold follows from the free bytes and
+    from the sizes seen. Without, everything is admitted: the cache then is a window over the newest messages.
 
     Attributes:
         threshold_bytes: messages up to this size are admitted now.
@@ -34,11 +34,11 @@ class Admission:
         self.threshold_bytes = EVERYTHING
 
     def admit(self, sizes: Ints, free_bytes: int, largest_bytes: int = EVERYTHING) -> Mask:
-        """(n,) which messages of `sizes` (n,) to cache, given what the cache could still take.
+        """(n,) which messages of `sizes` (n,) to cache, given the bytes that the cache has free.
 
-        `largest_bytes` is the size that has room in one piece, where what is free is in pieces.
+        `largest_bytes` is the largest size that fits in one piece, if the free bytes are in pieces.
 
-        Where the threshold is computed, the bytes admitted are at most `free_bytes`.
+        If the threshold is computed, the admitted bytes are at most `free_bytes`.
         """
         if self._left_bytes is None:
             return np.ones(len(sizes), np.bool_)
@@ -47,7 +47,7 @@ class Admission:
         smallest = int(sizes.min(initial=EVERYTHING))
         begin = 0
         while begin < len(sizes):
-            left = max(self._left_bytes, int(sizes[begin:].sum()))  # more may come than was expected
+            left = max(self._left_bytes, int(sizes[begin:].sum()))  # more bytes may come than were expected
             self.threshold_bytes = min(self.histogram.largest_within(free_bytes, left), largest_bytes)
             some = slice(begin, self._cut(sizes, begin, free_bytes, smallest))
             admitted[some] = sizes[some] <= self.threshold_bytes

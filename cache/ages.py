@@ -11,7 +11,7 @@ NONE = -1
 class Ages:
     """A doubly linked list of blocks in two columns: 8 bytes a block, and every operation takes constant time.
 
-    Not a dict in order of insertion: finding its first key takes time linear in what was removed before it.
+    Not a dict in insertion order: finding its first key takes time linear in the keys removed before it.
     Invariant: a block is in it once or not at all.
     """
 
@@ -21,7 +21,7 @@ class Ages:
         self.oldest = self.newest = NONE
 
     def add(self, blocks: npt.NDArray[np.int64]) -> None:
-        """(n,) as the newest, in this order."""
+        """Append blocks (n,) as the newest, in this order."""
         if not len(blocks):
             return
         older, newer = self._columns
@@ -37,7 +37,7 @@ class Ages:
         self.newest = last
 
     def remove(self, block: int) -> None:
-        """From wherever it is."""
+        """Remove a block from its place."""
         older, newer = self._older[block], self._newer[block]
         assert older != NONE or self.oldest == block
         if older == NONE:

@@ -21,7 +21,7 @@ class Batch:
         offsets: int64; within a batch, those of one stream ascend.
         lengths: int64, bytes.
         starts: int64, where each payload begins in `payload`.
-        tags: int64, 0 to 2**32 - 1: what the caller wants back with a hit, such as a checksum.
+        tags: int64, 0 to 2**32 - 1: a value that comes back with a hit, such as a checksum.
         payload: anything with the buffer protocol, as flat bytes.
     """
 
@@ -42,7 +42,7 @@ class Batch:
         starts: npt.ArrayLike | None = None,
         tags: npt.ArrayLike | None = None,
     ) -> Batch:
-        """A batch of anything that numpy takes for columns. Without `starts` the payloads lie back to back."""
+        """A batch of anything that numpy can make columns of. Without `starts` the payloads lie back to back."""
         sizes = np.asarray(lengths, np.int64)
         ends = sizes.cumsum()
         at = ends - sizes if starts is None else np.asarray(starts, np.int64)
@@ -76,7 +76,7 @@ class Batch:
         )
 
     def cuts(self, limit: int, weights: Ints) -> Iterator[slice]:
-        """Slices in order, each of a weight of at most `limit`, or of one message."""
+        """Yield slices in order, each of a weight of at most `limit`, or of one message."""
         ends = weights.cumsum()
         begin, count = 0, len(self)
         while begin < count:
@@ -87,7 +87,7 @@ class Batch:
 
 
 def grown(column: Ints, index: int, fill: int) -> Ints:
-    """The column, or a longer copy if it has no row `index`; rows that are new are `fill`."""
+    """The column, or a longer copy if it has no row `index`; new rows are `fill`."""
     size = len(column)
     if index < size:
         return column
@@ -95,7 +95,7 @@ def grown(column: Ints, index: int, fill: int) -> Ints:
 
 
 def first_of_each(streams: Ints) -> Mask:
-    """(n,) whether each is the first of its stream; they are sorted, and there is one."""
+    """(n,) whether each is the first of its stream; `streams` are sorted, and at least one."""
     first = np.empty(len(streams), np.bool_)
     first[0] = True
     np.not_equal(streams[1:], streams[:-1], out=first[1:])
@@ -104,11 +104,11 @@ def first_of_each(streams: Ints) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """A batch sorted by stream, so that the messages of each one are neighbours: a *run* a stream.
+    """A batch sorted by stream, so that the messages of each stream are neighbours: a *run*.
 
     Attributes:
         batch: sorted, offsets ascending in each run.
-        order: (n,) where each of its messages was before.
+        order: (n,) the row of each message before sorting.
         begins: (runs + 1,) index of each run's first message, and n.
         streams: (runs,) stream of each run.
         run_of: (n,) the run of each message.
@@ -122,7 +122,7 @@ class Runs:
 
     @classmethod
     def of(cls, batch: Batch) -> Runs:
-        """Sorts a batch of at least one message."""
+        """Sort a batch of at least one message."""
         order = batch.streams.argsort(kind="stable")
         batch = batch.part(order)
         first = first_of_each(batch.streams)

@@ -1,4 +1,4 @@
-"""The cache of messages in blocks: filled a batch at a time, read without a lock, released when consumed."""
+"""The cache of messages in blocks: filled a batch at a time, read without a lock, released after reading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BLOCK_BYTES = 32 << 10
 
 
 class CachedMessages(NamedTuple):
-    """Messages that were cached, in offset order; those that were not are left out.
+    """Cached messages in offset order; others are left out.
 
     `offsets` and `tags` are sequences of int, `payloads` of bytes; all have the same length.
     """
@@ -40,21 +40,22 @@ NO_HIT = CachedMessages((), (), ())
 class BlockCache:
     """Messages of numbered streams in chains of blocks, over the tiers given.
 
-    One thread fills at a time, any number reads. A reader takes no lock: it copies and then looks whether what it
-    copied was taken away meanwhile (`Chain.version`), as a reader of a ring does.
+    One thread fills at a time, any number reads. A reader takes no lock: it copies, and then checks whether the bytes
+    were taken away meanwhile (`Chain.version`), as a reader of a ring does.
 
     Invariants:
         * a block's bytes are written once between `take` and `give`, from its beginning on: `used` only grows;
         * `refs[block]` is the number of live parts in it, over all chains; at 0 it is free;
-        * only a stream's last block has room that anybody writes to;
-        * a stream has a chain as long as it has a live part; a reader that holds an older one finds nothing in it;
-        * `refs`, `owners` and `next_block` are columns by block; for whole batches the same memory has numpy's face.
+        * only a stream's last block has room that is written to;
+        * a stream has a chain while it has a live part; a reader that holds an older chain finds nothing in it;
+        * `refs`, `owners` and `next_block` are columns by block; for whole batches numpy arrays share their memory.
     """
 
     def __init__(
         self, tiers: Iterable[Tier], block_bytes: int = BLOCK_BYTES, *, evict: bool = True, remainders: bool = True
     ) -> None:
-        """`evict`: what is oldest makes room, else what finds none is refused; `remainders` are then lent."""
+        """`evict`: the oldest messages make room, else messages without room are refused; then `remainders` are
+        lent."""
         self.space = BlockSpace(list(tiers), block_bytes)
         self.block_bytes = block_bytes
         self.evict = evict
@@ -73,14 +74,14 @@ class BlockCache:
         self.closed = False
         self._filler = BlockWriter(self)
         self._lock = threading.Lock()
-        self._passed: dict[int, int] = {}  # stream -> offset: releases that the next fill does
+        self._passed: dict[int, int] = {}  # stream -> offset: releases that the next fill makes
 
     # -- filling --------------------------------------------------------------------------------------
 
     def fill(self, batch: Batch, is_intact: Callable[[], bool] = lambda: True) -> npt.NDArray[np.bool_]:
-        """Copy messages in; (n,) which of them are cached now (as far as later ones did not push them out).
+        """Copy messages in. Returns (n,) which of them are cached now (unless later ones pushed them out).
 
-        `is_intact` is asked when their bytes have been copied: with False nobody will ever see them.
+        `is_intact` is called after their bytes were copied: if it is False, nobody will ever see them.
         Messages at or below their stream's newest cached offset are not taken: a chain only grows at its end.
         """
         with self._lock:
@@ -103,22 +104,22 @@ class BlockCache:
         return hit
 
     def _try_copy(self, chain: Chain, offset: int, limit: int) -> CachedMessages | None:
-        """A copy that nobody disturbed; None if somebody takes rows of this chain away again and again."""
+        """An undisturbed copy; None if another thread takes rows of this chain away again and again."""
         for _ in range(ATTEMPTS):
             version, columns = chain.version, self.rows.columns
             if version & 1:
-                return None  # whoever does it has the lock: wait for that
+                return None  # that thread has the lock: wait for it
             try:
                 hit = self._copy(chain, offset, limit, columns)
             except (IndexError, ValueError):  # rows were taken away, or are in longer columns
                 continue
-            # In columns that were replaced meanwhile a leaf may have the rows of the chain that had it before.
+            # In columns that were replaced meanwhile a leaf may have the rows of an earlier chain.
             if chain.version == version and self.rows.columns is columns:
                 return hit
         return None
 
     def _copy(self, chain: Chain, offset: int, limit: int, columns: Columns) -> CachedMessages:
-        """What the columns say now; garbage, IndexError or ValueError if rows are taken away meanwhile."""
+        """The content by the columns now; garbage, IndexError or ValueError if rows are taken away meanwhile."""
         stretches = chain.find(columns, offset, limit)
         if not stretches:
             return NO_HIT
@@ -155,7 +156,7 @@ class BlockCache:
         counters = self.counters[tier]
         counters.hit_messages += len(found)
         counters.hit_bytes += sum(lengths)
-        return list(map(bytes, found))  # costs nothing where a slice is bytes already
+        return list(map(bytes, found))  # costs nothing if a slice is bytes already
 
     def _joined(self, address: int, length: int) -> bytes:
         """A message that spans blocks."""
@@ -173,14 +174,14 @@ class BlockCache:
     # -- releasing ------------------------------------------------------------------------------------
 
     def release(self, stream: int, offset: int) -> None:
-        """Nobody will read messages below `offset`: blocks with only such ones are free again.
+        """Messages below `offset` will not be read any more: blocks with only such messages become free.
 
-        A note, done by the next fill: a reader takes no lock, and an interrupt of one can leave nothing by halves.
+        It is only noted, and the next fill does it: a reader takes no lock, and an interrupt leaves nothing half done.
         """
         self._passed[stream] = max(offset, self._passed.get(stream, 0))
 
     def settle(self) -> None:
-        """Do what was noted."""
+        """Make the noted releases."""
         with self._lock:
             self._drain()
 
@@ -192,7 +193,7 @@ class BlockCache:
                 self._give(stream, chain, chain.release(offset, self.rows.columns))
 
     def evict_oldest(self) -> None:
-        """Free the block that was taken first, whoever has messages in it."""
+        """Free the block that was taken first, whatever streams have messages in it."""
         block = self.ages.oldest
         owner = self.owners[block]
         chain = self.chains[owner]
@@ -202,9 +203,9 @@ class BlockCache:
         assert self.owners[block] == -1
 
     def _give(self, stream: int, chain: Chain, dropped: DroppedParts, *, evicted: bool = False) -> None:
-        """What a chain dropped is free, as far as nobody else has something in it. An empty chain is forgotten."""
+        """Free the dropped parts of a chain, in blocks that no other chain uses. An empty chain is forgotten."""
         blocks, leaves = dropped
-        if blocks and not chain.parts:  # with nothing left it would only be kept, as long as the cache is
+        if blocks and not chain.parts:  # an empty chain would stay as long as the cache
             self._filler.emptied(stream)
             self.chains.pop(stream, None)
         for leaf in leaves:
@@ -213,7 +214,7 @@ class BlockCache:
             self._unref(block, evicted=evicted)
 
     def _unref(self, block: int, *, evicted: bool) -> None:
-        """One part less in a block; the last one frees it."""
+        """Count one part less in a block; the last one frees it."""
         left = self.refs[block] = self.refs[block] - 1
         assert left >= 0
         if left:
@@ -229,25 +230,25 @@ class BlockCache:
         self.used[block] = 0
         self.ages.remove(block)
 
-    # -- the rest -------------------------------------------------------------------------------------
+    # -- figures --------------------------------------------------------------------------------------
 
     @property
     def capacity_bytes(self) -> int:
-        """Of all tiers, in whole blocks."""
+        """The bytes of all tiers, in whole blocks."""
         return self.space.capacity_bytes
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of blocks that have been written to, consumed or not."""
+        """The bytes of blocks that have been written to, released or not."""
         return self.used_total
 
     @property
     def free_bytes(self) -> int:
-        """What could still be written without taking anything away: free blocks, and the ends of last ones."""
+        """The bytes that can be written without an eviction: free blocks, and the ends of last ones."""
         return self.capacity_bytes - self.used_bytes
 
     def largest_room(self) -> int:
-        """The size of message that finds room now: when all blocks are taken, what the remainders have."""
+        """The size of message that has room now: if all blocks are taken, the largest remainder."""
         with self._lock:
             self._drain()
             if not self.lends or self.space.free:
@@ -255,7 +256,7 @@ class BlockCache:
             return self._filler.largest_end()
 
     def stats(self) -> dict[str, object]:
-        """Plain and nested: what each tier has and did."""
+        """Plain and nested figures of each tier."""
         with self._lock:
             tiers: dict[str, object] = {}
             for index, tier in enumerate(self.space.tiers):
@@ -271,7 +272,7 @@ class BlockCache:
             return {"tiers": tiers, "refused_messages": self.refused_messages, "streams": len(self.chains)}
 
     def close(self) -> None:
-        """Let go of everything; reads find nothing from now on."""
+        """Free all memory; reads find nothing from now on."""
         with self._lock:
             self.closed = True
             for chain in self.chains.values():

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from .rows import LEAF_ROWS, Columns
 
-TRIM = 512  # dead leaves and parts are kept until there are so many, and more than live ones
+TRIM = 512  # dead leaves and parts are removed when there are so many, and more than live ones
 
 
 class DroppedParts(NamedTuple):
-    """The parts that a chain no longer has, oldest first; a block once for each part."""
+    """The parts that a chain has dropped, the oldest first; a block once for each part."""
 
     blocks: Sequence[int]
     leaves: Sequence[int]
@@ -27,25 +27,25 @@ class Chain:
     """The cached messages of one stream, in offset order.
 
     Their rows are in `leaves`, all but the last of them full. A *part* is a stretch of messages that begin in one
-    block; a block may have several parts, in several chains, when its end was lent out. A message may go on in
-    the next blocks, in which then no message may begin.
+    block; a block may have several parts, in several chains, if its end was lent. A message may go on in the next
+    blocks; then no message may begin in these.
 
-    `version` is odd while rows are being taken away, and never the same again after that. So a reader needs no lock:
-    it remembers the version, copies, and looks again. It grows the other way round, the count of a leaf's rows last:
-    whoever finds a row finds its message.
+    `version` is odd while rows are being taken away, and has a new value after that. So a reader needs no lock: it
+    remembers the version, copies, and compares. To add rows, the chain writes the count of a leaf's rows last: a reader
+    that finds a row finds its message.
 
     Invariants:
         * offsets ascend over the rows of all leaves;
-        * parts begin in order, the first live one at `low` or below; messages below `low` are nobody's any more.
+        * parts begin in order, the first live one at `low` or below; messages below `low` are dropped.
     """
 
     __slots__ = ("_first_leaf", "_first_part", "_leaves", "_parts", "low", "version")
 
     def __init__(self, block: int, offset: int) -> None:
-        """With its first part: see `open_part`."""
+        """Begin with a first part: see `open_part`."""
         self._leaves = NO_LEAVES.__copy__()
         self._first_leaf = 0  # index of the first live one
-        self._parts = array("q", (block, offset))  # of each: its block, and the offset behind the message before it
+        self._parts = array("q", (block, offset))  # of each: its block, and the offset after the message before it
         self._first_part = 0  # index of the first live one's block
         self.low = 0
         self.version = 0
@@ -89,18 +89,18 @@ class Chain:
         return found
 
     def open_part(self, block: int, offset: int) -> None:
-        """The messages from `offset` on begin in `block`."""
+        """Begin a part: the messages from `offset` on begin in `block`."""
         self._parts.append(block)
         self._parts.append(offset)
 
     def add_leaf(self, leaf: int) -> None:
-        """A leaf for further rows; those of before are full."""
+        """Add a leaf for more rows; the leaves before are full."""
         self._leaves.append(leaf)
 
     def release(self, offset: int, columns: Columns) -> DroppedParts:
-        """Drop the parts with nothing at `offset` or behind it, of which some message is there.
+        """Drop the parts whose messages are all below `offset`.
 
-        What they end before is below `low` then.
+        `low` moves to their end.
         """
         parts, until = self._parts, self._first_part
         if until < len(parts) and self._newest(columns) < offset:
@@ -115,7 +115,7 @@ class Chain:
         return self._drop(self._first_part + 2, columns)
 
     def release_all(self) -> DroppedParts:
-        """Drop everything. `low` stays: whatever comes is above it."""
+        """Drop everything. `low` stays: later messages are above it."""
         dropped = DroppedParts(self.blocks, self.leaves)
         self.version += 1
         del self._leaves[:], self._parts[:]
@@ -124,7 +124,7 @@ class Chain:
         return dropped
 
     def _newest(self, columns: Columns) -> int:
-        leaf = self._leaves[-1]  # there is one as long as there are parts
+        leaf = self._leaves[-1]  # there is one while there are parts
         newest: int = columns.offsets[leaf * LEAF_ROWS + columns.counts[leaf] - 1]
         return newest
 
@@ -144,7 +144,7 @@ class Chain:
         return dropped
 
     def _trim(self) -> None:
-        """Cut what is dead off the lists, seldom enough that it costs nothing a row."""
+        """Remove dead leaves and parts from the lists, so seldom that it costs nothing a row."""
         if self._first_leaf > max(TRIM, len(self._leaves) // 2):
             del self._leaves[: self._first_leaf]
             self._first_leaf = 0

@@ -16,7 +16,7 @@ from .tier import Tier
 Readers = Literal["any", "once", "near"]
 UNSET = ("expected_bytes", "edge_bytes")  # may be None
 TIERS = ("heap", "off_heap", "private_file", "persistent")
-EDGE_PART = 64  # of the memory of the tiers: where there are edges, they have as much beside them
+EDGE_PART = 64  # of the memory of the tiers: edges, if there are any, take this part more
 ACTIVE_BACKLOG_MESSAGES = 1000
 
 
@@ -24,8 +24,7 @@ ACTIVE_BACKLOG_MESSAGES = 1000
 class CacheConfig:
     """Settings of a message cache. Sizes are in bytes; 0 turns a tier off. `plan_memory` computes them.
 
-    A wrong setting raises InvalidCacheConfig here. Memory that this machine does not have is an error when the cache
-    opens.
+    A wrong setting raises InvalidCacheConfig here. If this machine does not have the memory, opening the cache raises.
 
     Attributes:
         heap_bytes, off_heap_bytes, private_file_bytes, persistent_bytes: the sizes of the tiers.
@@ -35,9 +34,9 @@ class CacheConfig:
             free ends of blocks are lent. None caches all messages: the oldest make room for new ones.
         edges: keep the short fragments, at the ends of their device blocks, of messages that are not cached. They take
             a 64th of the tiers' memory beside it.
-        readers: what is cached for readers of a queue. "any": all messages. "once": each message is read once, so those
-            that a reader has passed are released. "near": only messages that come while a reader of their queue is
-            less than 1,000 messages behind.
+        readers: which messages are cached for readers of a queue. "any": all messages. "once": each message is read
+            once, so those that a reader has passed are released. "near": only messages that come while the backlog of
+            a reader of their queue is below 1,000 messages.
     """
 
     heap_bytes: int = 0
@@ -80,7 +79,7 @@ class CacheConfig:
             )
 
     def open_tiers(self) -> list[Tier]:
-        """The tiers in their order of use. If one fails, closes those before it and raises CacheUnusable."""
+        """Open the tiers in their order of use. If one fails, the others are closed, and CacheUnusable is raised."""
         tiers: list[Tier] = []
         with ExitStack() as undo:
             for name in TIERS:
@@ -93,15 +92,15 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class TunedCacheConfig(CacheConfig):
-    """A CacheConfig with what a cache otherwise decides itself: for tests and measurements.
+    """A CacheConfig with values that a cache otherwise chooses: for tests and measurements.
 
     Attributes:
         block_bytes: the size of a block of a chain, a power of two.
         evict: True: the oldest messages make room for new ones. False: cached messages stay until they are released.
             None: False with `expected_bytes`, else True.
         remainders: lend the free ends of last blocks to other streams when blocks run out; only without `evict`.
-        edge_bytes: memory for edges, whatever `edges` says. None is what `edges` says.
-        active_backlog_messages: how far behind a reader may be, where `readers` is "near".
+        edge_bytes: memory for edges, whatever `edges` says. None goes by `edges`.
+        active_backlog_messages: the largest backlog of a reader, if `readers` is "near".
     """
 
     block_bytes: int = BLOCK_BYTES
@@ -131,7 +130,7 @@ class TunedCacheConfig(CacheConfig):
 
     @classmethod
     def of(cls, config: CacheConfig) -> TunedCacheConfig:
-        """`config` with the values of a cache's own choice, where it has none."""
+        """`config`, with a cache's own choices for values that it lacks."""
         if isinstance(config, cls):
             return config
         return cls(**{field.name: getattr(config, field.name) for field in fields(CacheConfig)})

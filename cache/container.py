@@ -1,4 +1,4 @@
-"""The memory for this process: the free memory of the machine, or the limit of its container if that is less."""
+"""The memory for this process: the machine's free memory, or the limit of its container if that is less."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ UNLIMITED_BYTES = 1 << 60  # version 1 says "no limit" with a huge number
 
 
 def available_bytes(root: Path = SYSTEM_ROOT, machine: Callable[[], int] | None = None) -> int:
-    """Bytes that this process can still take without harm to itself or others.
+    """The bytes that this process can still take without harm to itself or others.
 
-    The least of what the machine has available (psutil, unless `machine` says it) and, for each control group above
-    this process, version 1 or 2, what is left of its limit. Pages of files that a group can give back at once are
-    counted as left, as psutil does for the machine. `root` is where the system's files are, for tests.
+    The least of the machine's available bytes (psutil, unless `machine` gives them) and, for each control group above
+    this process, version 1 or 2, the rest of its limit. Pages of files that a group can give back at once count as
+    free, as in psutil's number for the machine. `root` is the folder of the system's files, for tests.
     """
     least = machine() if machine is not None else int(psutil.virtual_memory().available)
     for limit, used, reclaimable in _groups(root):
@@ -39,12 +39,12 @@ def _groups(root: Path) -> Iterator[tuple[int, int, int]]:
             continue
         for folder in _upwards(base, path):
             limit, used = (_text(folder / name).strip() for name in names)
-            if limit.isdigit():  # "max" is none
+            if limit.isdigit():  # "max" is no limit
                 yield int(limit), int(used) if used.isdigit() else 0, _field(folder / "memory.stat", key)
 
 
 def _upwards(base: Path, path: str) -> Iterator[Path]:
-    """The group's folder and all above it. In a container the path may be one of the host: then there is the base."""
+    """The group's folder and all above it. In a container the path may be the host's: then only `base` exists."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for count in range(len(parts), -1, -1):
         yield base.joinpath(*parts[:count])

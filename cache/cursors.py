@@ -1,8 +1,8 @@
 """Active cursors: which messages some reader will want soon.
 
 A tail cache is for readers that keep up. A stream's cursor is *active* while its backlog, the messages between it and
-the stream's end, is under a threshold; a new message is worth caching only for an active one. What a reader far behind
-will want some day would only push out what is wanted now.
+the stream's end, is under a threshold; a new message is worth caching only for an active cursor. Messages for a reader
+with a long backlog would only push out messages that are wanted now.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .batch import grown
 
 Ints = npt.NDArray[np.int64]
-NOBODY = -(1 << 62)  # further behind than any cursor
+NOBODY = -(1 << 62)  # before any cursor that is active
 
 
 class ActiveCursors:
@@ -27,14 +27,14 @@ class ActiveCursors:
         self._moving = threading.Lock()
 
     def move(self, stream: int, position: int) -> None:
-        """A stream was read up to a position."""
+        """Note that a stream was read up to a position."""
         with self._moving:
             self._positions = grown(self._positions, stream, NOBODY)
             self._positions[stream] = position
 
     def wanted(self, streams: Ints, offsets: Ints) -> npt.NDArray[np.bool_]:
-        """(n,) which new messages have an active cursor: its backlog when they came was under the threshold."""
-        known = self._positions  # a longer one may come
+        """(n,) which new messages have an active cursor: its backlog was under the threshold when they came."""
+        known = self._positions  # a longer one may replace it
         inside = streams < len(known)
         positions = np.where(inside, known[np.where(inside, streams, 0)], NOBODY)
         return np.asarray(offsets - positions < self.backlog_messages)

@@ -8,7 +8,7 @@ class CacheError(Exception):
 
 
 class CacheUnusable(CacheError):
-    """A tier cannot have its memory: no space, no such folder, no such amount. Raised at open only."""
+    """A tier cannot get its memory: no space, no such folder, not so many bytes. Raised at open only."""
 
 
 class InvalidCacheConfig(CacheError):
@@ -16,7 +16,7 @@ class InvalidCacheConfig(CacheError):
 
 
 def shown(value: object) -> str:
-    """A value as an error's text shows it: its type alone where it cannot be written, as an int of 5,000 digits."""
+    """The text of a value in an error's message: its type alone if it cannot be written, as an int of 5,000 digits."""
     try:
         return repr(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Filling a block cache: a batch becomes runs, runs get places, bytes are copied, rows are published."""
+"""Fills a block cache: a batch becomes runs, runs get places, bytes are copied, rows are published."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Mask = npt.NDArray[np.bool_]
 
 
 class BlockWriter:
-    """The writing half of a `BlockCache`, whose lock is held in all of this.
+    """The writing half of a `BlockCache`. The cache's lock is held in all of its methods.
 
-    A column by stream: its last block (-1: none), which is where it goes on writing.
+    A column by stream has its last block (-1: none), in which it goes on writing.
     """
 
     def __init__(self, cache: BlockCache) -> None:
@@ -33,7 +33,7 @@ class BlockWriter:
         self._publisher = Publisher(cache)
 
     def fill(self, batch: Batch, is_intact: Callable[[], bool]) -> Mask:
-        """(n,) what was taken. Cut so that no cut wants more blocks than there are."""
+        """Take messages. Returns (n,) which were taken. Batches are cut so that none wants more blocks than exist."""
         cache = self._cache
         cached = np.zeros(len(batch), np.bool_)
         if not len(batch):
@@ -53,12 +53,12 @@ class BlockWriter:
         return cached
 
     def forget(self, stream: int, block: int) -> None:
-        """A block is free; if its owner was writing to it, it no longer is."""
+        """A block is free; if its owner was writing to it, it does so no more."""
         if self._tails[stream] == block:
             self._tails[stream] = -1
 
     def emptied(self, stream: int) -> None:
-        """Nothing of a stream's chain is live any more."""
+        """A stream's chain has no live part any more."""
         self._publisher.emptied(stream)
 
     def _fill_runs(self, runs: Runs, is_intact: Callable[[], bool]) -> Mask:
@@ -85,7 +85,7 @@ class BlockWriter:
         return done
 
     def _make_room(self, runs: Runs) -> RunSpace:
-        """Where the runs can go on, after evicting what is oldest until all of them fit, if that is wanted."""
+        """The space for the runs; with eviction, the oldest blocks are evicted until all runs fit."""
         cache = self._cache
         while True:
             room = RunSpace.of(runs, self._tails[runs.streams], cache.used, cache.block_bytes)
@@ -96,7 +96,7 @@ class BlockWriter:
                 cache.evict_oldest()  # it may have been the last block of one of the runs
 
     def _account(self, runs: Runs, room: RunSpace, placing: PlacedMessages, taken: Ints) -> None:
-        """What blocks have in them now, and which are the last ones."""
+        """Note the used bytes of blocks, and the last block of each stream."""
         cache, used, tails = self._cache, self._cache.used, room.tails
         some = placing.granted > 0
         used[tails[some & (tails >= 0)]] = cache.block_bytes  # a message went on from them
@@ -123,20 +123,20 @@ class BlockWriter:
         addresses[which] = (blocks + 1) * cache.block_bytes - before[found]
         cache.space.write(addresses[which], batch.starts, batch.lengths, batch.payload)
         if not is_intact():
-            return  # what was written is nobody's: the ends are as free as before
+            return  # the written bytes belong to nobody: the ends are as free as before
         cache.used[tails] = cache.block_bytes - free
         self._publisher.publish(batch, addresses[which], self._publisher.borrow(batch, blocks))
         done[which] = True
 
     def _ends(self) -> tuple[Ints, Ints]:
-        """Every stream's last block that has room, and how much."""
+        """The last blocks of streams that have room, and how much."""
         tails = self._tails[self._tails >= 0]
         free = self._cache.block_bytes - self._cache.used[tails]
         some = free > 0
         return tails[some], free[some]
 
     def largest_end(self) -> int:
-        """The bytes that the largest end of a last block has free."""
+        """The largest free end of a last block, in bytes."""
         return int(self._ends()[1].max(initial=0))
 
     def _count(self, lengths: Ints, addresses: Ints) -> None:

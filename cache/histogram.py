@@ -1,4 +1,4 @@
-"""A running histogram of message sizes, in bytes rather than in messages: what the admission threshold is read from."""
+"""A running histogram of message sizes, in bytes and not in messages: the admission threshold comes from it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HALVE_BYTES = 1 << 50
 class SizeHistogram:
     """Bytes seen, by class of message size; sizes under 64 have a class each.
 
-    Besides its bytes a class knows the smallest and the largest size seen in it, so that messages of one single size
-    are known to be that (a class alone would blur them).
+    Besides its bytes a class has the smallest and the largest size seen in it: so messages of a single size keep that
+    size (a class alone would blur it).
 
-    Invariant: `bytes_seen.sum() == total_bytes`; where a class has none, `lowest` > `highest`.
+    Invariant: `bytes_seen.sum() == total_bytes`; in an empty class, `lowest` > `highest`.
     """
 
     def __init__(self, fade_bytes: int = HALVE_BYTES) -> None:
-        """Whenever `fade_bytes` were counted, all counts are halved: what is newer then counts more."""
+        """When `fade_bytes` were counted, all counts are halved: newer sizes then count more."""
         self.bytes_seen = np.zeros(CLASSES, np.float64)
         self.lowest = np.full(CLASSES, np.iinfo(np.int64).max, np.int64)
         self.highest = np.full(CLASSES, -1, np.int64)
@@ -60,7 +60,7 @@ class SizeHistogram:
         last = int(fits[-1])
         low, high = int(self.lowest[some[last]]), int(self.highest[some[last]])
         left = free_bytes - low - float(below[last])
-        if left >= share[last]:  # all of the class, and whatever lies before the next one
+        if left >= share[last]:  # the whole class, and sizes up to the next one
             return high if last + 1 < len(some) else int(np.iinfo(np.int64).max)
         return low + int(left / share[last] * (high - low))
 

@@ -1,4 +1,4 @@
-"""The message cache: tiers, block chains, admission and edges as one part that a store can use."""
+"""The message cache of a store: tiers, block chains, admission and edges."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NO_EDGES = Edges((), (), ())
 class MessageCache:
     """The message cache. A store fills it after its appends, and reads it before the device.
 
-    One thread fills, a batch of a few hundred messages or more at a time: a call costs some 200 us, so single
-    frames of a dozen are better gathered first. Any number of threads read and release; these never wait for a fill.
+    One thread fills, a batch of a few hundred messages or more at a time: a call costs some 200 us, so gather small
+    frames of a dozen messages first. Any number of threads read and release; these never wait for a fill.
     """
 
     def __init__(self, config: CacheConfig) -> None:
-        """Raises CacheUnusable if a tier cannot have its memory, InvalidCacheConfig."""
+        """Raises CacheUnusable if a tier cannot get its memory, InvalidCacheConfig."""
         self.config = tuned = TunedCacheConfig.of(config)
         self.admission = Admission(config.expected_bytes)
         self.cursors = ActiveCursors(tuned.active_backlog_messages) if config.readers == "near" else None
@@ -44,17 +44,17 @@ class MessageCache:
             undo.pop_all()
         self.not_admitted_messages = 0
         self.not_admitted_bytes = 0
-        self._floors = np.zeros(0, np.int64)  # by stream: what is below was released
+        self._floors = np.zeros(0, np.int64)  # by stream: messages below were released
         self._raising = threading.Lock()
-        self.all_below_bytes = EVERYTHING  # every shorter message that came was cached
+        self.all_below_bytes = EVERYTHING  # each shorter message that came was cached
 
     def fill(
         self, batch: Batch, positions: npt.ArrayLike | None = None, is_intact: Callable[[], bool] = lambda: True
     ) -> Mask:
-        """Cache what is admitted; (n,) which messages that were. `is_intact`: see `BlockCache.fill`.
+        """Cache the admitted messages. Returns (n,) which they are. `is_intact`: see `BlockCache.fill`.
 
-        With `positions` (n,), where the payloads lie on the device, the edges of the others are kept. With
-        active cursors, messages that no active reader will want soon are left out.
+        With `positions` (n,), the payloads' positions on the device, the edges of the others are kept. With active
+        cursors, messages that no active reader will want soon are left out.
         """
         unread = self._unread(batch)
         if unread is None:
@@ -65,7 +65,7 @@ class MessageCache:
         return cached
 
     def _unread(self, batch: Batch) -> Mask | None:
-        """(n,) which messages were not released before they came; None if all."""
+        """(n,) which messages were not released before they came; None if none was released."""
         floors = self._floors
         if not len(floors):
             return None
@@ -94,19 +94,19 @@ class MessageCache:
         return cached
 
     def left_out(self, lengths: Ints) -> None:
-        """Messages of these lengths are not cached, for whatever reason."""
+        """Messages of these lengths are not cached, for any reason."""
         self.all_below_bytes = min(self.all_below_bytes, int(lengths.min(initial=EVERYTHING)))
 
     def read(self, stream: int, offset: int, limit: int) -> CachedMessages:
-        """The cached ones of up to `limit` messages from `offset` on; see `BlockCache.read`."""
+        """The cached messages among the `limit` ones from `offset` on; see `BlockCache.read`."""
         return self.blocks.read(stream, offset, limit)
 
     def read_edges(self, stream: int, offset: int, limit: int) -> Edges:
-        """The kept fragments of those messages that are not cached whole; see `EdgeCache.read`."""
+        """The kept fragments of messages that are not cached; see `EdgeCache.read`."""
         return NO_EDGES if self.edges is None else self.edges.read(stream, offset, limit)
 
     def release(self, stream: int, offset: int) -> None:
-        """All readers of the stream are at `offset` or behind it, also if what is below it is still to come."""
+        """All readers of the stream are at `offset` or after it, also if earlier messages are still to come."""
         self._raise_floor(stream, offset)
         self.blocks.release(stream, offset)
         if self.edges is not None:
@@ -118,7 +118,7 @@ class MessageCache:
             self._floors[stream] = max(self._floors[stream], offset)
 
     def stats(self) -> dict[str, object]:
-        """Plain, nested and JSON-ready."""
+        """Plain, nested and JSON-ready figures."""
         found = self.blocks.stats()
         found["threshold_bytes"] = self.admission.threshold_bytes
         found["all_below_bytes"] = self.all_below_bytes
@@ -130,7 +130,7 @@ class MessageCache:
         return found
 
     def close(self) -> None:
-        """Let go of all memory; reads find nothing from now on."""
+        """Free all memory; reads find nothing from now on."""
         self.blocks.close()
         if self.edges is not None:
             self.edges.close()

@@ -1,4 +1,4 @@
-"""Placing the messages of a batch in blocks: all runs at once, in columns."""
+"""Places the messages of a batch in blocks: all runs at once, in columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST_BYTES = 32
 
 
 def sizes_of(lengths: Ints) -> Ints:
-    """The bytes that messages take: short ones take more than they have, since each has a row of columns beside it."""
+    """The bytes that messages take: short ones take more than their length, as each has a row of columns, too."""
     return np.maximum(lengths, LEAST_BYTES)
 
 
@@ -25,7 +25,7 @@ class RunSpace:
 
     Attributes, each of shape (runs,):
         tails: the last block, -1 if there is none.
-        used: bytes of it that are in use; a whole block if there is none.
+        used: its used bytes; a whole block if there is none.
         wanted: new blocks that the run needs for all of its messages.
     """
 
@@ -42,15 +42,15 @@ class RunSpace:
 
 @dataclass(frozen=True, slots=True)
 class PlacedMessages:
-    """The places of those messages that found one: the first ones of each run, back to back.
+    """The places of the messages that found one: the first ones of each run, back to back.
 
-    The chain of a run is thought of as one range, which begins with its stream's last block of before (*step* 0) and
-    goes on in its new ones (steps 1, 2 ..).
+    The chain of a run counts as one range, which begins with its stream's last block (*step* 0) and goes on in new
+    blocks (steps 1, 2 ..).
 
     Attributes:
         placed: (n,) which messages.
         counts: (runs,) how many of each run.
-        at: (n,) where each begins in that range.
+        at: (n,) the start of each in that range.
         granted: (runs,) new blocks that are needed for them.
         firsts: (runs,) the index among all new blocks of the run's first one.
         filled: (runs,) bytes in use of the run's newest block, afterwards.
@@ -65,7 +65,7 @@ class PlacedMessages:
 
     @classmethod
     def of(cls, runs: Runs, room: RunSpace, free_blocks: int, block_bytes: int) -> PlacedMessages:
-        """With as many new blocks as there are, in the runs' order."""
+        """Place the runs in their order, with at most `free_blocks` new blocks."""
         sizes = sizes_of(runs.batch.lengths)
         before = room.wanted.cumsum() - room.wanted
         offered = np.clip(free_blocks - before, 0, room.wanted)
@@ -78,7 +78,7 @@ class PlacedMessages:
         return cls(placed, runs.sums(placed.astype(np.int64)), at, granted, granted.cumsum() - granted, filled)
 
     def addresses(self, runs: Runs, room: RunSpace, taken: Ints, block_bytes: int) -> Ints:
-        """(n,) of all messages; only those of placed ones mean something."""
+        """(n,) the addresses of all messages; those of messages without a place are undefined."""
         return self._address(runs.run_of, self.at, room, taken, block_bytes)
 
     def _address(self, run_of: Ints, at: Ints, room: RunSpace, taken: Ints, block_bytes: int) -> Ints:
@@ -90,7 +90,7 @@ class PlacedMessages:
         return found
 
     def pieces(self, runs: Runs, room: RunSpace, taken: Ints, block_bytes: int) -> tuple[Ints, Ints, Ints]:
-        """(addresses, starts, lengths) to copy, none over the end of a block, neighbours in both places joined."""
+        """(addresses, starts, lengths) of pieces to copy, none over the end of a block; neighbours are joined."""
         placed = self.placed
         at, run_of = self.at[placed], runs.run_of[placed]
         starts, lengths = runs.batch.starts[placed], runs.batch.lengths[placed]
@@ -106,7 +106,7 @@ class PlacedMessages:
 
 
 def join_neighbours(addresses: Ints, starts: Ints, lengths: Ints, block_bytes: int) -> tuple[Ints, Ints, Ints]:
-    """Pieces that follow each other in the payload and in a block, as one."""
+    """Join pieces that follow each other both in the payload and in a block."""
     if not len(addresses):
         return addresses, starts, lengths
     follows = (addresses[1:] == (addresses + lengths)[:-1]) & (starts[1:] == (starts + lengths)[:-1])
@@ -116,6 +116,6 @@ def join_neighbours(addresses: Ints, starts: Ints, lengths: Ints, block_bytes: i
 
 
 def _blocks_for(sizes: Ints, used: Ints, block_bytes: int) -> Ints:
-    """New blocks for so many bytes behind `used` ones of the last block."""
+    """The new blocks for `sizes` bytes after `used` bytes of the last block."""
     blocks: Ints = np.maximum(-(-(sizes - (block_bytes - used)) // block_bytes), 0)
     return blocks

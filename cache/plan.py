@@ -1,4 +1,4 @@
-"""The memory plan: one number in, the sizes of all parts out."""
+"""The memory plan: computes the sizes of all parts from one number."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .config import CacheConfig
 from .container import available_bytes
 from .errors import InvalidCacheConfig, shown
 
-DEFAULT_SHARE = Fraction(1, 4)  # of what is available: this is a library, and its host wants memory too
+DEFAULT_SHARE = Fraction(1, 4)  # of the available memory: this is a library, and its host needs memory too
 LEAST_BYTES = 8 << 20
 
 # A storage node's memory, heap : direct : page cache.
 DELAYED = Fraction(1, 2)  # of the heap
 HEAP, DIRECT, PAGE_CACHE = Fraction(1, 6), Fraction(2, 6), Fraction(3, 6)
-# What the parts take of the direct memory, in the source: of a broker's (the first two) and of a storage node's. Here
-# one process has one direct memory, so they are scaled down to fit in.
+# The parts' shares of the direct memory, in the source: of a broker's (the first two) and of a storage node's. Here one
+# process has one direct memory, so they are scaled down to fit.
 PARTS = {
     "publish_buffer_bytes": Fraction(1, 2),
     "tail_cache_bytes": Fraction(1, 5),
@@ -27,7 +27,7 @@ PARTS = {
     "read_cache_bytes": Fraction(1, 4),
     "index_cache_bytes": Fraction(1, 10),
 }
-# Tiers of DRAM of the engine that this is taken from: 32 MB of heap, 1,700 MB off it, 5,000 MB of private file mapping.
+# The tiers of DRAM in the source's engine: 32 MB of heap, 1,700 MB off it, 5,000 MB of private file mapping.
 TIERS = {
     "heap_bytes": Fraction(32, 6732),
     "off_heap_bytes": Fraction(1700, 6732),
@@ -37,18 +37,18 @@ TIERS = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """All sizes in bytes.
+    """The sizes of all parts, in bytes.
 
     Attributes:
-        memory_limit_bytes: the number that everything follows from.
+        memory_limit_bytes: the number from which all others follow.
         working_bytes: left for objects, columns and buffers of work (the sources' heap).
-        delayed_index_bytes: of these, what the indexes of delayed messages may take.
+        delayed_index_bytes: the part of these for the indexes of delayed messages.
         page_cache_bytes: left for the system's page cache.
-        publish_buffer_bytes: for what is accepted and not durable yet.
+        publish_buffer_bytes: for messages that are accepted and not durable yet.
         index_cache_bytes: for the decoded heads of frames of sealed segments, and for their footers.
-        read_cache_bytes: what the sources give it; a store whose reads are buffered leaves it to the page cache.
-        write_cache_bytes: for the ring of what was written last.
-        tail_cache_bytes: for the tiers, or, where there are none, for the ring as well: `dram_bytes` is both.
+        read_cache_bytes: the sources' size; a store whose reads are buffered leaves it to the page cache.
+        write_cache_bytes: for the ring of the newest frames.
+        tail_cache_bytes: for the tiers; without tiers for the ring, too: `dram_bytes` is both.
         heap_bytes, off_heap_bytes, private_file_bytes: the tail cache's part, cut into tiers of whole blocks.
 
     Invariants: no part is negative; working, page cache and direct parts together are at most the limit; the tiers
@@ -76,7 +76,7 @@ class MemoryPlan:
 
     @property
     def dram_bytes(self) -> int:
-        """The message cache's share: the tail cache and the write cache are one here."""
+        """The message cache's share: tail cache and write cache together."""
         return self.tail_cache_bytes + self.write_cache_bytes
 
     def as_dict(self) -> dict[str, int]:
@@ -86,7 +86,7 @@ class MemoryPlan:
     def cache_config(self, **settings: Any) -> CacheConfig:
         """The message cache's settings with the tiers of this plan; `settings` are added, or replace them.
 
-        Without a folder for the private file mapping its share goes to the off-heap tier: the same memory.
+        Without a folder for the private file mapping the off-heap tier gets its share: it is memory of the same kind.
         """
         sizes: dict[str, Any] = {"heap_bytes": self.heap_bytes, "off_heap_bytes": self.off_heap_bytes}
         if settings.get("private_file_folder") is None:
@@ -101,7 +101,7 @@ def plan_memory(
     block_bytes: int = BLOCK_BYTES,
     available: Callable[[], int] = available_bytes,
 ) -> MemoryPlan:
-    """Sizes of all parts for a limit; by default a quarter of what is available in this container.
+    """The sizes of all parts for a limit; by default a quarter of this container's available memory.
 
     Raises InvalidCacheConfig if the limit is no number of bytes, or under 8 MiB: turn the cache off then.
     """

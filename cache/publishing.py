@@ -1,4 +1,4 @@
-"""Publishing a batch whose bytes are in place: parts of chains, then rows, the counts of rows last."""
+"""Publishes a batch whose bytes are in place: parts of chains, then rows, the counts of rows last."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class OpenedParts:
 
 
 class Publisher:
-    """The newest end of all chains, in columns by stream; the cache's lock is held in all of this.
+    """The newest end of all chains, in columns by stream. The cache's lock is held in all methods.
 
     Attributes:
         newest: the newest offset, -1 if there was none.
 
-    What is done in Python is a step for each new leaf and each new part, not for each message.
+    Python takes a step for each new leaf and each new part, not for each message.
 
     Invariants:
         * `_leaf[stream]` and `_block[stream]` are the last leaf and the block of the last part of its chain, -1 if
-          nothing of it is live.
+          the chain has no live part.
     """
 
     def __init__(self, cache: BlockCache) -> None:
@@ -49,22 +49,22 @@ class Publisher:
         self._block = np.full(FIRST_STREAMS, -1, np.int64)
 
     def grow(self, stream: int) -> None:
-        """Columns that have this stream."""
+        """Make the columns long enough for this stream."""
         self.newest, self._leaf, self._block = (
             grown(column, stream, -1) for column in (self.newest, self._leaf, self._block)
         )
 
     def emptied(self, stream: int) -> None:
-        """Nothing of a chain is live any more."""
+        """A chain has no live part any more."""
         if stream < len(self._leaf):
             self._leaf[stream] = self._block[stream] = -1
 
     # -- parts ----------------------------------------------------------------------------------------
 
     def own(self, runs: Runs, room: RunSpace, placing: PlacedMessages, taken: Ints) -> OpenedParts:
-        """The parts of placed messages; the blocks in `taken` become their streams' own.
+        """Make the parts of placed messages; the blocks in `taken` become their streams' own.
 
-        Groups are the messages of a run that begin in one block: one for its last block of before, one for each new.
+        A group is the messages of a run that begin in one block: its old last block, or a new one.
         """
         cache, newest = self._cache, self.newest[runs.streams]
         heads = placing.firsts + np.arange(len(runs.streams))  # the first group of each run
@@ -79,17 +79,17 @@ class Publisher:
         blocks[heads], blocks[is_new] = room.tails, taken
         offsets = np.append(runs.batch.offsets[some], -1)[before - 1]  # of the message before each group
         offsets = np.where(before > before[heads][run_of], offsets, newest[run_of]) + 1
-        # Behind what it borrowed elsewhere, or released, a chain's last block is a new part.
+        # If the chain's newest part is not its own last block (it borrowed, or released), a new part begins there.
         is_new[heads] = (counts[heads] > 0) & (self._block[runs.streams] != room.tails)
         opened = np.flatnonzero(is_new)
         self._take_over(runs.streams[run_of], blocks, placing, taken)
         parts = OpenedParts(runs.streams[run_of[opened]], blocks[opened], offsets[opened])
-        cache.ref_column[parts.blocks] += 1  # no block is twice in it
+        cache.ref_column[parts.blocks] += 1  # each block is in it once
         self._block[parts.streams] = parts.blocks  # the last one of a run wins
         return parts
 
     def _take_over(self, streams: Ints, blocks: Ints, placing: PlacedMessages, taken: Ints) -> None:
-        """`streams` and `blocks` of all groups."""
+        """Note the owners of the taken blocks; `streams` and `blocks` are those of all groups."""
         cache = self._cache
         if not len(taken):
             return
@@ -98,12 +98,12 @@ class Publisher:
         is_taken[placing.firsts + np.arange(len(placing.firsts))] = False
         groups = np.flatnonzero(is_taken)
         cache.owner_column[taken] = streams[groups]
-        before = blocks[groups - 1]  # of the same run, whose first group is no new block
+        before = blocks[groups - 1]  # of the same run: its first group is no new block
         cache.next_column[before[before >= 0]] = taken[before >= 0]
         cache.ages.add(taken)
 
     def borrow(self, batch: Batch, blocks: Ints) -> OpenedParts:
-        """The parts of messages, sorted by stream, that lie in lent `blocks` (n,)."""
+        """Make the parts of messages, sorted by stream, that lie in lent `blocks` (n,)."""
         first = first_of_each(batch.streams)
         blocks_before, offsets = np.roll(blocks, 1), np.roll(batch.offsets, 1)
         blocks_before[first], offsets[first] = self._block[batch.streams[first]], self.newest[batch.streams[first]]
@@ -116,7 +116,7 @@ class Publisher:
     # -- rows -----------------------------------------------------------------------------------------
 
     def publish(self, batch: Batch, addresses: Ints, parts: OpenedParts) -> None:
-        """Messages, sorted by stream, that lie at `addresses` (n,), and the parts that are new with them."""
+        """Show messages, sorted by stream, that lie at `addresses` (n,), and the new `parts` with them."""
         if not len(batch):
             return
         rows = self._cache.rows
@@ -127,7 +127,7 @@ class Publisher:
         goes_on = last >= 0
         used = np.where(goes_on, rows.counts(last), 0)
         filled = used + np.diff(begins, append=len(batch))
-        # A run's leaves are numbered 0, 1 ..; the first one is the chain's last one of before, if there is one.
+        # A run's leaves are numbered 0, 1 ..; the first one is the chain's old last leaf, if it has one.
         counts = (filled + LEAF_ROWS - 1) // LEAF_ROWS
         heads = counts.cumsum() - counts
         leaves = np.empty(int(counts.sum()), np.int64)
@@ -138,7 +138,7 @@ class Publisher:
         places = leaves[heads[run_of] + at // LEAF_ROWS] * LEAF_ROWS + at % LEAF_ROWS
         rows.write(places, batch.offsets, addresses, batch.lengths, batch.tags)
         number = np.arange(len(leaves)) - heads.repeat(counts)
-        # In this order: parts before any row of them can be released, and a leaf is listed when its count is there.
+        # In this order: parts before their rows, which may be released at once; a leaf's count before it is listed.
         self._add_parts(parts)
         rows.show(leaves, np.minimum(filled.repeat(counts) - number * LEAF_ROWS, LEAF_ROWS))
         self._add_leaves(streams.repeat(counts)[is_new], leaves[is_new])

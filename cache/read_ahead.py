@@ -1,14 +1,14 @@
-"""The depth of read-ahead after a miss: deeper for a sequential reader, none for a random one."""
+"""The depth of read-ahead after a miss: deeper for a sequential reader, small for a random one."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 
-FIRST_FACTOR = 2  # the first miss of a reader reads as much again as was asked for
+FIRST_FACTOR = 2  # the first miss of a reader reads twice the messages asked for
 GROWTH = 2
-READERS = 1 << 16  # positions that are remembered
-WINDOW_MESSAGES = 4096  # after so many judged messages the limit is looked at
+READERS = 1 << 16  # remembered positions
+WINDOW_MESSAGES = 4096  # after so many judged messages the limit is changed
 TOO_MUCH_WASTE = 0.5
 LITTLE_WASTE = 0.1
 
@@ -16,10 +16,10 @@ LITTLE_WASTE = 0.1
 class ReadAhead:
     """Adaptive depth, in messages. Any number of threads and readers a stream.
 
-    A reader whose last read-ahead ended at some offset misses next just there. So what is remembered is not the
-    reader but that place, (stream, offset) -> depth: any number of readers of a stream are told apart for nothing.
-    The depth doubles each time; a miss anywhere else begins small. What is read ahead and thrown away unread lowers
-    the limit for everybody, what is used raises it again.
+    A reader whose last read-ahead ended at some offset has its next miss just there. So that place is remembered and
+    not the reader, as (stream, offset) -> depth: this tells any number of readers of a stream apart at no cost.
+    The depth doubles each time; a miss anywhere else begins small. Messages that were read ahead and thrown away unread
+    lower the limit for all readers; messages that were used raise it again.
 
     Invariants: `least_messages <= limit_messages <= most_messages`; at most `READERS` places are remembered.
     """
@@ -34,20 +34,20 @@ class ReadAhead:
         self._lock = threading.Lock()
 
     def depth(self, stream: int, offset: int, wanted: int) -> int:
-        """How many messages to read from `offset` on, for a miss of `wanted` ones; at least those."""
+        """The number of messages to read from `offset` on, for a miss of `wanted` ones; at least those."""
         with self._lock:
             depth = self._places.pop((stream, offset), FIRST_FACTOR * wanted)
         return max(min(depth, self.limit_messages), wanted)
 
     def reached(self, stream: int, offset: int, depth: int) -> None:
-        """A read-ahead of `depth` messages ended before `offset`: who misses there has read all of it."""
+        """A read-ahead of `depth` messages ended before `offset`: a reader with a miss there has read all of it."""
         with self._lock:
             self._places[stream, offset] = GROWTH * depth
             if len(self._places) > READERS:
                 self._places.popitem(last=False)
 
     def judge(self, useful: int, wasted: int) -> None:
-        """So many messages of a read-ahead were read, or thrown away unread."""
+        """Count messages of a read-ahead that were read, or were thrown away unread."""
         with self._lock:
             self._useful += useful
             self._wasted += wasted

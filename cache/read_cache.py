@@ -1,7 +1,7 @@
-"""The read cache: what was read from the device, and read ahead of its reader.
+"""The read cache: messages that were read from the device, or read ahead of their reader.
 
 Messages come in *runs*: neighbours of one stream that one read brought in. A run is kept as it came, as columns over
-one buffer, so nothing is copied; the runs that were not read for longest go first.
+one buffer, so nothing is copied; the runs that were not read for the longest time go first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROW_BYTES = 40  # of a message, beside its payload
 
 @dataclass(slots=True)
 class ReadRun:
-    """Messages `first` .. `end` - 1 of a stream, all of them; those below `read` were read."""
+    """Messages `first` .. `end` - 1 of a stream, all of them; those below `read` were given to a reader."""
 
     stream: int
     first: int
@@ -34,7 +34,7 @@ class ReadRun:
 
     @property
     def bytes(self) -> int:
-        """What it takes. Its payload may have messages that were cut off."""
+        """The bytes that it takes. Its payload may have messages that were cut off."""
         return RUN_BYTES + ROW_BYTES * len(self.batch) + len(self.batch.payload)
 
 
@@ -43,7 +43,7 @@ class ReadCache:
 
     Invariants:
         * runs of a stream do not overlap; `_firsts[stream]` is sorted;
-        * `_runs` has the least recently used one first; `used_bytes` is the sum of what they take.
+        * `_runs` has the least recently used one first; `used_bytes` is the sum of their bytes.
     """
 
     def __init__(self, size_bytes: int, read_ahead: ReadAhead | None = None) -> None:
@@ -56,11 +56,11 @@ class ReadCache:
         self._lock = threading.Lock()
 
     def read(self, stream: int, offset: int, limit: int, fetch: Fetch) -> CachedMessages:
-        """Up to `limit` messages from `offset` on, fewer only where `fetch` gives fewer.
+        """Up to `limit` messages from `offset` on, fewer only if `fetch` gives fewer.
 
-        `fetch(offset, least, most, max_bytes)` reads from the device, and is called without a lock. It gives the
-        stream's messages from just `offset` on, without gaps: `least` of them if there are so many, and further ones
-        up to `most` as long as all are within `max_bytes`.
+        `fetch(offset, least, most, max_bytes)` reads from the device, and is called without a lock. It returns the
+        stream's messages from `offset` on, without gaps: `least` of them if there are so many, and more up to `most` as
+        long as all are within `max_bytes`.
         """
         found = self._lookup(stream, offset, limit)
         have = sum(map(len, found))
@@ -80,7 +80,7 @@ class ReadCache:
         return _hit_of(found)
 
     def put(self, stream: int, batch: Batch, read: int) -> None:
-        """A run of consecutive messages; those below `read` are being read now. What is cached already is cut off."""
+        """Add a run of consecutive messages; those below `read` are being read now. Cached messages are cut off."""
         with self._lock:
             first, end = int(batch.offsets[0]), int(batch.offsets[-1]) + 1
             firsts = self._firsts.get(stream, [])
@@ -100,7 +100,7 @@ class ReadCache:
             self.used_bytes += run.bytes
 
     def _lookup(self, stream: int, offset: int, limit: int) -> list[Batch]:
-        """The messages from `offset` on that are there, up to the first gap."""
+        """The cached messages from `offset` on, up to the first gap."""
         found: list[Batch] = []
         with self._lock:
             firsts = self._firsts.get(stream, [])
@@ -130,14 +130,14 @@ class ReadCache:
             self.read_ahead.judge(0, run.end - run.read)
 
     def drop(self, stream: int, below: int) -> None:
-        """Forget a stream's runs that end at or below an offset, such as one that retention moved to."""
+        """Forget a stream's runs that end at or below an offset, for example after retention."""
         with self._lock:
             for run in [self._runs[stream, first] for first in self._firsts.get(stream, [])]:
                 if run.end <= below:
                     self._remove(run)
 
     def stats(self) -> dict[str, object]:
-        """Plain and nested."""
+        """Plain and nested figures."""
         return {
             "hits": self.hits,
             "misses": self.misses,
@@ -150,7 +150,7 @@ class ReadCache:
         }
 
     def close(self) -> None:
-        """Let go of everything. Reads go to the device from now on."""
+        """Free all memory. Reads go to the device from now on."""
         with self._lock:
             self.size_bytes = self.used_bytes = 0
             self._firsts.clear()

@@ -1,7 +1,7 @@
-"""Rows of the messages that are cached: columns for all streams together, in leaves of a few rows each.
+"""Rows of the cached messages: columns for all streams together, in leaves of a few rows each.
 
-A batch of messages of as many streams is written with a few array operations, where columns of each stream's own would
-take a loop over the streams. A stream has a list of leaves, and is touched once in `LEAF_ROWS` messages.
+A few array operations write a batch of messages of as many streams; with columns for each stream this would take a loop
+over the streams. A stream has a list of leaves, and is touched once in `LEAF_ROWS` messages.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ FIRST_LEAVES = 256
 
 
 class Columns(NamedTuple):
-    """Row `leaf * LEAF_ROWS + slot` of each; what readers look at, without a lock.
+    """Row `leaf * LEAF_ROWS + slot` of each column. Readers read them without a lock.
 
     Attributes:
         offsets: int64.
-        addresses: int64, where the payload begins.
+        addresses: int64, the start of the payload.
         lengths, tags: uint32.
-        counts: int8, a leaf: how many of its rows may be looked at. Written after these rows.
+        counts: int8, a leaf: the number of its visible rows. Written after these rows.
         firsts: int64, a leaf: the offset of its first row.
     """
 
@@ -41,10 +41,10 @@ class RowSpace:
     """Takes and gives leaves; writes rows. Not safe for threads: the cache's lock guards it.
 
     Invariants:
-        * a leaf is nobody's, or in the list of one chain;
+        * a leaf is free, or in the list of one chain;
         * rows of a leaf are written once between `take` and `give`, from its first on;
         * `columns` is replaced as a whole when there are more leaves. The old ones stay as they were, and in them a
-          leaf may have the rows of the chain that had it before: who has looked sees afterwards that they are in use.
+          leaf may have the rows of an earlier chain: a reader checks afterwards that its columns are in use.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class RowSpace:
 
     def _grow(self, leaves: int) -> None:
         columns = [*self._rows, self._counts]
-        # Zeros that nobody has touched take no memory yet.
+        # Untouched zeros take no memory yet.
         longer = [np.zeros(len(column) // len(self._counts) * leaves, column.dtype) for column in columns]
         for column, grown in zip(columns, longer, strict=True):
             grown[: len(column)] = column
@@ -72,11 +72,11 @@ class RowSpace:
 
     @property
     def taken(self) -> int:
-        """Leaves that are somebody's."""
+        """The number of leaves in use."""
         return self._fresh - len(self._given)
 
     def take(self, count: int) -> Ints:
-        """(count,) leaves, with no rows to look at."""
+        """Take leaves (count,), without visible rows."""
         back = min(count, len(self._given))
         leaves = np.arange(self._fresh - back, self._fresh - back + count)
         if back:
@@ -88,20 +88,20 @@ class RowSpace:
         return leaves
 
     def give(self, leaf: int) -> None:
-        """Take a leaf back: nobody is looking at its rows, or finds out afterwards."""
+        """Take a leaf back: a reader of its rows finds out afterwards."""
         self._counts[leaf] = 0
         self._given.append(leaf)
 
     def write(self, rows: Ints, offsets: Ints, addresses: Ints, lengths: Ints, tags: Ints) -> None:
-        """Fill rows, all (n,). Nobody sees them before `show`."""
+        """Fill rows, all (n,). They are not visible before `show`."""
         for column, values in zip(self._rows, (offsets, addresses, lengths, tags), strict=True):
             column[rows] = values
 
     def counts(self, leaves: Ints) -> Ints:
-        """(n,) how many rows each leaf has."""
+        """(n,) the number of visible rows of each leaf."""
         return self._counts[leaves].astype(np.int64)
 
     def show(self, leaves: Ints, counts: Ints) -> None:
-        """Have readers see so many rows of each leaf."""
+        """Make `counts` rows of each leaf visible."""
         assert not len(counts) or 0 < int(counts.min()) <= int(counts.max()) <= LEAF_ROWS
         self._counts[leaves] = counts

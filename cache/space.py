@@ -26,11 +26,11 @@ class BlockSpace:
     """Takes and gives blocks; copies bytes in. Not safe for threads: the cache's lock guards it.
 
     Attributes:
-        bounds: the address at which each tier begins, and behind the last one the end.
-        memories: per tier, what readers slice.
+        bounds: the address at which each tier begins, and the end after the last one.
+        memories: per tier, the memory that readers slice.
 
     Invariants:
-        * `free` is the number of blocks that are nobody's; no block is given twice;
+        * `free` is the number of free blocks; no block is given twice;
         * DRAM tiers come before persistent memory.
     """
 
@@ -47,7 +47,7 @@ class BlockSpace:
         self._views = [tier.view for tier in self.tiers]
         self._fresh = firsts[:-1]  # per tier: the first block that was never taken
         self._ends = firsts[1:]
-        self._given = [array("i") for _ in counts]  # per tier: blocks that came back, the last one taken first
+        self._given = [array("i") for _ in counts]  # per tier: returned blocks, the last one is taken first
         self.free = self.blocks
 
     @property
@@ -67,7 +67,7 @@ class BlockSpace:
         return tiers
 
     def take(self, count: int) -> list[int]:
-        """`count` free blocks, of the first tiers that have some."""
+        """Take `count` free blocks, of the first tiers that have some."""
         assert 0 <= count <= self.free
         taken: list[int] = []
         for index, given in enumerate(self._given):
@@ -76,7 +76,7 @@ class BlockSpace:
                 break
             fresh = self._fresh[index]
             until = min(fresh + wanted, self._ends[index])
-            taken += range(fresh, until)  # neighbours, as long as there are any
+            taken += range(fresh, until)  # neighbours, while there are any
             self._fresh[index] = until
             wanted -= until - fresh
             if wanted and given:
@@ -87,7 +87,7 @@ class BlockSpace:
         return taken
 
     def give(self, block: int) -> int:
-        """Take a block back; gives its tier."""
+        """Take a block back. Returns its tier."""
         tier = bisect_right(self._ends, block)
         self._given[tier].append(block)
         self.free += 1
@@ -95,7 +95,7 @@ class BlockSpace:
         return tier
 
     def write(self, addresses: Ints, starts: Ints, lengths: Ints, payload: memoryview) -> None:
-        """Copy pieces, none of which leaves its block: `payload[start : start + length]` to each address."""
+        """Copy pieces `payload[start : start + length]` to their addresses; each stays within its block."""
         assert bool((addresses % self.block_bytes + lengths <= self.block_bytes).all())
         if len(self.tiers) == 1:
             self._write(0, addresses, starts, lengths, payload)
@@ -112,7 +112,7 @@ class BlockSpace:
             view[low:high] = payload[start:end]
 
     def close(self) -> None:
-        """Let go of all memory. A reader under way finds no bytes, and no error."""
+        """Free all memory. A reader under way finds no bytes, and gets no error."""
         self._views = []
         self.memories = [memoryview(b"")] * len(self.tiers)
         for tier in self.tiers:

@@ -1,12 +1,12 @@
-"""A tier: one contiguous piece of memory that the cache keeps blocks in, wherever it comes from.
+"""A tier: one contiguous piece of memory, of whatever kind, in which the cache keeps blocks.
 
-Tiers differ in how their memory is had, and in what can go wrong with that, all of which happens at open: later,
-touching a tier's memory never fails. Every page is touched at open as well: on a virtual machine the first touch of
-8 KiB has taken 20 us, where filling them takes one.
+Tiers differ in how they get their memory, and in the errors of that, which all come at open: later, touching a tier's
+memory never fails. Every page is touched at open as well: on a virtual machine the first touch of 8 KiB has taken
+20 us, and filling them takes one.
 
-A page of a file mapping that the file system has no space for kills the process when it is touched (SIGBUS). So the
-space of a tier's file is reserved at open. The file has no name any more once it is mapped: what a killed process
-leaves is nothing, and nobody can cut the file short under the mapping.
+A touch of a mapped page kills the process (SIGBUS) if the file system has no space for it. So the space of a tier's
+file is reserved at open. The file loses its name once it is mapped: a killed process leaves no file, and nobody can cut
+the file short under the mapping.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .container import available_bytes
 from .errors import CacheUnusable
 
 PAGE_BYTES = mmap.PAGESIZE
-LARGE_BYTES = 16 << 20  # for less nobody is asked
-MAP_SHARED_VALIDATE = 0x03  # Linux 4.15; flags that the file system does not know are then refused, not ignored
+LARGE_BYTES = 16 << 20  # smaller sizes are not checked
+MAP_SHARED_VALIDATE = 0x03  # Linux 4.15; with it, flags that the file system does not know are refused, not ignored
 MAP_SYNC = 0x80000  # of a DAX file system: a store to the mapping is a store to the medium
 REFUSED = {errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -38,18 +38,18 @@ class Tier:
 
     Attributes:
         name: "heap", "off-heap", "private-file" or "persistent".
-        kind: what is really active, where one name can be several things ("map-sync", "shared" ..).
-        size_bytes: as asked for; 0 is a tier that is off.
+        kind: the kind of memory in use, if one name can have several ("map-sync", "shared" ..).
+        size_bytes: the given size; 0 turns the tier off.
         memory: for readers. A slice is bytes or a view: `bytes(memory[low:high])` is a copy in either case.
-        view: for the one who fills, writable.
+        view: for the writer.
 
     Invariants:
         * `len(memory) == len(view) == size_bytes` until it is closed;
-        * what is behind `view` and `memory` is the same memory.
+        * `view` and `memory` are the same memory.
     """
 
     def __init__(self, name: str, size_bytes: int, folder: str | Path | None = None) -> None:
-        """`folder` is where a "private-file" and a "persistent" tier have their file."""
+        """`folder` has the file of a "private-file" or a "persistent" tier."""
         self.name = name
         self.size_bytes = size_bytes
         self.kind = "off"
@@ -70,14 +70,14 @@ class Tier:
 
     @property
     def is_persistent_memory(self) -> bool:
-        """Its memory is slower than DRAM: it is used last."""
+        """True if its memory is slower than DRAM: then it is used last."""
         return self.name == "persistent"
 
     def close(self) -> None:
-        """Let go of the memory. A reader under way keeps what it looks at alive, and finds zeros or old bytes."""
+        """Free the memory. A reader under way keeps its memory alive, and finds zeros or old bytes."""
         memory = self.memory
-        # Views may be in use by a reader, so nothing is unmapped here: the last reference does it. Only anonymous
-        # pages go at once: those of a file would come back from it when they are read.
+        # A reader may use a view, so nothing is unmapped here: the last reference does that. Only anonymous pages are
+        # freed at once: those of a file would be read from it again.
         if self.name == "off-heap" and not isinstance(memory, memoryview) and hasattr(mmap, "MADV_DONTNEED"):
             memory.madvise(mmap.MADV_DONTNEED)
         self.memory, self.view = memoryview(b""), memoryview(bytearray())
@@ -85,7 +85,7 @@ class Tier:
 
 
 def _heap(size_bytes: int, _folder: Path) -> Acquired:
-    """A bytearray: from the allocator of the process, as any other object."""
+    """A bytearray, from the allocator of the process."""
     check_available(size_bytes)
     found = bytearray(size_bytes)
     touch_pages(found)
@@ -93,7 +93,7 @@ def _heap(size_bytes: int, _folder: Path) -> Acquired:
 
 
 def _off_heap(size_bytes: int, _folder: Path) -> Acquired:
-    """An anonymous private mapping, huge pages advised: given back to the system as a whole when it is closed."""
+    """An anonymous private mapping, with huge pages advised: when closed, it goes back to the system as a whole."""
     check_available(size_bytes)
     mapped = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     kind = "huge-pages" if advise_huge_pages(mapped) else "small-pages"
@@ -104,8 +104,8 @@ def _off_heap(size_bytes: int, _folder: Path) -> Acquired:
 def _private_file(size_bytes: int, folder: Path) -> Acquired:
     """A MAP_PRIVATE file mapping with every page touched once: each page is then the process's own copy.
 
-    The file is never written to after that, so there is no write-back; its use is a limit on anonymous memory or on
-    the heap that does not count file mappings.
+    The file is never written to after that, so there is no write-back. It is useful if a limit on anonymous memory or
+    on the heap does not count file mappings.
     """
     with nameless_file(size_bytes, folder) as file:
         mapped = mmap.mmap(file.fileno(), size_bytes, flags=mmap.MAP_PRIVATE)
@@ -114,10 +114,10 @@ def _private_file(size_bytes: int, folder: Path) -> Acquired:
 
 
 def _persistent(size_bytes: int, folder: Path) -> Acquired:
-    """Persistent memory: a shared mapping of a file, with MAP_SYNC where the file system has DAX.
+    """Persistent memory: a shared mapping of a file, with MAP_SYNC if the file system has DAX.
 
-    The kind is "map-sync" or "shared": elsewhere the same code runs on a plain shared mapping. The cache is as volatile
-    as the process, whatever the medium: the log is what is durable.
+    The kind is "map-sync" or "shared": without DAX it is a plain shared mapping. The cache is as volatile as the
+    process, whatever the medium: only the log is durable.
     """
     with nameless_file(size_bytes, folder) as file:
         try:
@@ -137,12 +137,12 @@ ACQUIRE: dict[str, Callable[[int, Path], Acquired]] = {
 
 
 def nameless_file(size_bytes: int, folder: Path) -> FileIO:
-    """A file with its space that has no name any more. A mapping keeps it."""
+    """A file with reserved space and without a name. A mapping keeps it."""
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder")
     path = folder / f"stratalog-tier-{secrets.token_hex(8)}"
     try:
-        file = FileIO(path, "x+")  # an object from the beginning, that an interrupt does not leave open
+        file = FileIO(path, "x+")  # an object from the beginning: an interrupt does not leave it open
     finally:
         path.unlink(missing_ok=True)
     try:
@@ -155,7 +155,7 @@ def nameless_file(size_bytes: int, folder: Path) -> FileIO:
 
 
 def reserve(file: int, size_bytes: int) -> None:
-    """Give a file its space. Raises OSError (ENOSPC) without having filled the disk for others."""
+    """Give a file its space. Raises OSError (ENOSPC), and then leaves the disk's space to others."""
     status = os.fstatvfs(file)
     if status.f_bavail * status.f_frsize < size_bytes:
         raise OSError(errno.ENOSPC, f"only {status.f_bavail * status.f_frsize:,} bytes are free there")
@@ -163,13 +163,13 @@ def reserve(file: int, size_bytes: int) -> None:
 
 
 def check_available(size_bytes: int) -> None:
-    """Raises MemoryError where touching so much would have the system end a process."""
+    """Raise MemoryError if touching so many bytes would have the system end a process."""
     if size_bytes >= LARGE_BYTES and size_bytes > (available := available_bytes()):
         raise MemoryError(f"only {available:,} bytes are available")
 
 
 def advise_huge_pages(mapped: mmap.mmap) -> bool:
-    """Ask for huge pages; False where the system has none. They save page faults and translations."""
+    """Ask for huge pages; False if the system has none. They save page faults and translations."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return False
     try:
@@ -180,6 +180,6 @@ def advise_huge_pages(mapped: mmap.mmap) -> bool:
 
 
 def touch_pages(memory: mmap.mmap | bytearray) -> None:
-    """Write one byte of every page, as it is, so that each page is there (and, in a private mapping, its own)."""
+    """Write one byte of every page unchanged, so that each page exists (and, in a private mapping, is its own)."""
     pages = np.frombuffer(memory, np.uint8)[::PAGE_BYTES]
     pages |= 0

@@ -15,7 +15,7 @@ DIGIT_BITS = 16  # numpy sorts integers of 16 bits by radix
 def stable_order(values: Int64s) -> npt.NDArray[np.intp] | None:
     """The order that sorts the values and leaves equal ones as they are; None if they are in order.
 
-    By radix, 16 bits at a time: numpy's own stable sort of 64-bit numbers takes five times as long.
+    It sorts by radix, 16 bits at a time: numpy's own stable sort of 64-bit numbers takes five times as long.
     """
     if len(values) < 2 or bool((values[1:] >= values[:-1]).all()):
         return None
@@ -32,7 +32,7 @@ def stable_order(values: Int64s) -> npt.NDArray[np.intp] | None:
 
 
 def as_int64(values: npt.ArrayLike, what: str) -> Int64s:
-    """The values as one row of int64. Raises TypeError for other numbers, ValueError for what is too large."""
+    """The values as one row of int64. Raises TypeError for other numbers, ValueError for a number that is too large."""
     given = np.asarray(values)
     if given.ndim != 1:
         raise ValueError(f"{what} are an array of one dimension, not of {given.ndim}")

@@ -1,4 +1,4 @@
-"""The errors of timers, operations and trackers, and the log for errors that nobody is there to catch."""
+"""The errors of timers, operations and trackers, and the log for errors that no caller can catch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOGGER: Final = logging.getLogger("stratalog")
 
 
 class TimersClosed(RuntimeError):
-    """A timer thread or a purgatory takes nothing any more: it was closed, or it belongs to the parent of a fork."""
+    """A timer thread or a purgatory takes no more work: it was closed, or it belongs to the parent of a fork."""
 
 
 class BadEntry(ValueError):
@@ -18,22 +18,22 @@ class BadEntry(ValueError):
 
 
 class TrackerClosed(RuntimeError):
-    """A tracker takes nothing any more: it was closed, or it belongs to the parent of a fork."""
+    """A tracker takes no more calls: it was closed, or it belongs to the parent of a fork."""
 
 
 class TrackerFull(RuntimeError):
-    """A tracker is at its limit of memory. Take what is due, or wait, and give it the same entries again."""
+    """A tracker is at its memory limit. Take due entries, or wait, and add the same entries again."""
 
 
 class TrackerDamaged(RuntimeError):
-    """Files of a tracker are missing or have wrong bytes: clear its folder, and add what is pending from the log.
+    """Files of a tracker are missing or have wrong bytes: clear its folder, and add the pending entries from the log.
 
-    Or an exception, an interrupt above all, has ended a change in the middle: a tracker on disk is opened anew from its
-    files, as after a crash; one in memory is made anew.
+    Or an exception, mostly an interrupt, has ended a change in the middle: then open a tracker on disk again from its
+    files, as after a crash; make one in memory again.
     """
 
 
 def report(what: str, error: BaseException) -> None:
     """Log an error of the program's code that a thread of the index has called."""
-    with suppress(Exception):  # a handler or filter of the program's may raise as well
+    with suppress(Exception):  # a handler or filter of the program may raise as well
         LOGGER.error(what, exc_info=error)

@@ -1,4 +1,4 @@
-"""What a fork does to objects with locks and threads: the child has the locks as they were, and none of the threads."""
+"""Makes objects with locks and threads safe after a fork: the child has the locks as they were, and no threads."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol
 
 
 class ForkAware(Protocol):
-    """Something that has to be told, in the child, that a fork has happened."""
+    """An object that has to be told, in the child, of a fork."""
 
     def after_fork(self) -> None:
-        """Lay down fresh locks and refuse further use."""
+        """Replace the locks and refuse further use."""
 
 
-_KNOWN: set[weakref.ref[ForkAware]] = set()  # no WeakSet: that is copied step by step, beside threads that add to it
+_KNOWN: set[weakref.ref[ForkAware]] = set()  # no WeakSet: its copy takes several steps, while threads may add to it
 
 
 def tell_after_fork(one: ForkAware) -> None:

@@ -11,14 +11,14 @@ A tick belongs to the lowest wheel whose *current* turn has it. At tick 9, tick 
 bucket 12 .. 15; 40 in wheel 2, in the bucket 32 .. 47. When the time comes to a bucket's first tick, the bucket is
 emptied and its timers move to lower wheels.
 
-Invariants, of which the rest of the folder makes use:
+Invariants, which the rest of the folder relies on:
     * All pending timers of one tick are in one bucket, since wheel and bucket follow from the tick and the time alone.
       So timers of one deadline keep the order in which they were added, through all moves.
-    * The buckets that hold timers cover ranges of ticks that do not overlap. So no two of them begin with the same
-      tick, and emptying them by their first tick gives the timers in the order of their ticks.
+    * The buckets with timers cover ranges of ticks that do not overlap. So no two of them begin with the same tick, and
+      emptying them by their first tick gives the timers in the order of their ticks.
     * A bucket begins after the present tick, or is due.
 
-What drives a wheel is the queue of its buckets, in place of one step a tick. A bucket enters the queue when its first
+The queue of a wheel's buckets drives it, instead of one step for each tick. A bucket enters the queue when its first
 timer comes, and leaves it when it is emptied. So the queue has at most as many items as there are buckets, however many
 timers there are, and an empty tick is never looked at.
 """
@@ -31,19 +31,19 @@ from typing import Generic, Protocol, TypeVar
 
 
 class QueuedBucket(Protocol):
-    """A bucket, as the queue knows it."""
+    """A bucket, as the queue sees it."""
 
     queued: bool
 
     def __len__(self) -> int:
-        """How many timers it has."""
+        """The number of its timers."""
 
 
 Bucket = TypeVar("Bucket", bound=QueuedBucket)
 
 
 class Wheel(Generic[Bucket]):
-    """One wheel of the hierarchy. `turn` is the number of its current turn, `end` the first tick behind that."""
+    """One wheel of the hierarchy. `turn` is the number of its current turn, `end` the first tick after that."""
 
     __slots__ = ("buckets", "end", "size", "span", "turn", "width")
 
@@ -55,7 +55,7 @@ class Wheel(Generic[Bucket]):
         self.move_to(tick)
 
     def move_to(self, tick: int) -> None:
-        """The present tick is this one."""
+        """Set the present tick."""
         self.turn = tick // self.span
         self.end = (self.turn + 1) * self.span
 
@@ -66,7 +66,7 @@ class Levels(Generic[Bucket]):
     def __init__(self, size: int, tick: int, make_bucket: Callable[[int], Bucket]) -> None:
         self.tick = tick
         self._size = size
-        self._make_bucket = make_bucket  # of a width
+        self._make_bucket = make_bucket  # by width
         self.wheels: list[Wheel[Bucket]] = []
         self._make_wheel(1)
 
@@ -76,7 +76,7 @@ class Levels(Generic[Bucket]):
         return wheel
 
     def level_of(self, tick: int) -> int:
-        """The number of the wheel that a later tick belongs to, which is made if it is not there."""
+        """The number of the wheel that a later tick belongs to; makes the wheel if it does not exist."""
         for level, wheel in enumerate(self.wheels):
             if tick < wheel.end:
                 return level
@@ -86,14 +86,14 @@ class Levels(Generic[Bucket]):
                 return len(self.wheels) - 1
 
     def move_to(self, tick: int) -> None:
-        """The present tick is a later one. Whoever calls this empties the buckets that have become due."""
+        """Set the present tick, which is a later one. The caller empties the buckets that have become due."""
         self.tick = tick
         for wheel in self.wheels:
             wheel.move_to(tick)
 
 
 def check_geometry(tick_ms: int, wheel_size: int, start_ms: int, most_buckets: int) -> None:
-    """Raises TypeError or ValueError for settings that make no wheel."""
+    """Raise TypeError or ValueError for settings that make no wheel."""
     for name, value in (("tick_ms", tick_ms), ("wheel_size", wheel_size), ("start_ms", start_ms)):
         if type(value) is not int:
             raise TypeError(f"{name} is an int, not {type(value).__name__}")
@@ -114,13 +114,13 @@ class DelayQueue(Generic[Bucket]):
         self._heap: list[tuple[int, Bucket]] = []
 
     def push(self, first_tick: int, bucket: Bucket) -> bool:
-        """Take in a bucket that is not in the queue; True if it is the next one now."""
+        """Add a bucket that is not in the queue; True if it is the next one now."""
         bucket.queued = True
         heappush(self._heap, (first_tick, bucket))
         return self._heap[0][1] is bucket
 
     def pop_due(self, tick: int) -> Bucket | None:
-        """The next bucket if it begins at `tick` or before; None if nothing is due."""
+        """Take the next bucket if it begins at `tick` or before; None if none is due."""
         if not self._heap or self._heap[0][0] > tick:
             return None
         bucket = heappop(self._heap)[1]
@@ -128,7 +128,7 @@ class DelayQueue(Generic[Bucket]):
         return bucket
 
     def next_tick(self) -> int | None:
-        """The first tick of the next bucket that holds something; None without one."""
+        """The first tick of the next bucket with timers; None without one."""
         heap = self._heap
         while heap and not len(heap[0][1]):
             heappop(heap)[1].queued = False

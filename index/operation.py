@@ -1,4 +1,4 @@
-"""An operation that waits for a condition or for its time-out: completed once, whoever comes first."""
+"""An operation that waits for a condition or for its time-out, and is completed once, by the first of the two."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .turns import let_pass
 if TYPE_CHECKING:
     from .purgatory import Purgatory
 
-# Of operations that no purgatory has: it is held for a few assignments, and an operation needs no lock of its own.
+# The lock of operations without a purgatory. It is held for a few assignments, so all of them can share one.
 _unwatched = threading.Lock()
 
 
@@ -27,16 +27,16 @@ if hasattr(os, "register_at_fork"):
 
 
 class DelayedOperation(TimerEntry):
-    """Something to be done when a condition holds, or after `timeout_ms`. Override the three methods.
+    """Work to be done when a condition holds, or after `timeout_ms`. Override the three methods.
 
     Attributes:
-        group: of operations whose conditions one of them answers for all; None for one that is alone.
+        group: one condition check answers for all operations of a group; None for an operation that is alone.
 
     Invariants:
         * `on_complete` is called once, by the thread that completes it; `on_expiration` after it if that is its timer;
         * no lock is held while one of the three runs: they may block, raise, and call the purgatory;
-        * one thread at a time runs `try_complete`. A second one that comes meanwhile leaves word, and the first one
-          looks again. So no thread waits for another, and no change of the condition is missed;
+        * one thread at a time runs `try_complete`. A second thread that comes meanwhile sets `again`, and the first one
+          checks once more. So no thread waits for another, and no change of the condition is missed;
         * its state changes under its purgatory's lock, or under `_unwatched` while it has none. It is its own timer.
     """
 
@@ -46,22 +46,22 @@ class DelayedOperation(TimerEntry):
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
-        self.is_completed = False  # True from the moment at which a thread has begun to complete it
-        self.is_counted = False  # by the purgatory, as one that is pending
+        self.is_completed = False  # from the moment at which a thread begins to complete it
+        self.is_counted = False  # among the purgatory's pending ones
         self.bucket = None
-        self.again = False  # somebody has asked for another look
+        self.again = False  # another check is asked for
         self.trying = 0  # the thread that runs `try_complete`
         self.purgatory: Purgatory | None = None
 
     def try_complete(self) -> bool:
-        """Whether the condition holds now. The purgatory completes the operation then."""
+        """Whether the condition holds now. Then the purgatory completes the operation."""
         return False
 
     def on_complete(self) -> None:
-        """What is to be done at the end, whatever has brought it. An error is logged."""
+        """Do the work at the end, by condition or time-out. An error is logged."""
 
     def on_expiration(self) -> None:
-        """What is to be done after `on_complete` if the time-out has brought the end. An error is logged."""
+        """Do the work after `on_complete` if the time-out has ended the operation. An error is logged."""
 
     def force_complete(self) -> bool:
         """Complete it now, whether its condition holds or not; True if this call did. From any thread."""
@@ -74,18 +74,18 @@ class DelayedOperation(TimerEntry):
         return True
 
     def _end(self) -> bool:
-        """Be completed from here on; True if this call has brought it."""
+        """Mark it as completed; True if this call did."""
         purgatory = self.purgatory
         if purgatory is None:
             with _unwatched:
-                purgatory = self.purgatory  # which it was given to meanwhile
+                purgatory = self.purgatory  # it may have been given to one meanwhile
                 if purgatory is None:
                     is_mine, self.is_completed = not self.is_completed, True
                     return is_mine
         return purgatory.end(self)
 
     def __call__(self) -> None:
-        """The time-out has come: what its timer calls."""
+        """The time-out has come: called by its timer."""
         if self.force_complete():
             try:
                 self.on_expiration()
@@ -101,7 +101,7 @@ class DelayedOperation(TimerEntry):
             let_pass(lock)
         with lock:
             if self.is_completed or self.trying:
-                self.again |= self.trying != me  # a look that calls for another look would have no end
+                self.again |= self.trying != me  # a check that asks for another check would have no end
                 return False
             self.trying = me
         again = True
@@ -123,9 +123,9 @@ class DelayedOperation(TimerEntry):
         return False
 
     def enter(self, purgatory: Purgatory) -> bool:
-        """Belong to the purgatory, and begin a look of this thread; False if it is completed.
+        """Belong to the purgatory, and begin a check by this thread; False if it is completed.
 
-        Raises ValueError if the operation was given to a purgatory already.
+        Raises ValueError if the operation was given to a purgatory before.
         """
         me = threading.get_ident()
         with _unwatched:

@@ -1,12 +1,12 @@
-"""Operations that wait, watched by keys, and lists of them that are purged by an estimate.
+"""Operations that wait, watched by keys, in lists that are purged by an estimate.
 
 Source: Apache Kafka's request purgatory. A completed operation leaves the timer at once, but stays in the lists of its
-keys until one of them is looked through. Their number is estimated as
+keys until such a list is looked through. The number of completed operations in the lists is estimated as
 
     operations that were watched since the last purge, and those that were pending then   -   those pending now
 
-and the lists are purged once that is more than `purge_interval` and more than what is pending. So a purge costs each
-operation a constant, and a list that is long because much is waiting is not searched in vain.
+The lists are purged once that is more than `purge_interval` and more than the pending operations. So a purge costs each
+operation a constant, and a list that is long because many operations wait is not searched in vain.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ PURGE_INTERVAL = 1000
 
 
 class Timers(Protocol):
-    """Where time-outs come from: a `TimerThread`; or a bare `TimingWheel`, whose caller calls what `advance` gives."""
+    """The source of time-outs: a `TimerThread`; or a bare `TimingWheel`, whose caller calls what `advance` returns."""
 
     @property
     def wheel(self) -> TimingWheel:
         """The wheel that operations are put into."""
 
     def deadline_after(self, delay_ms: int) -> int:
-        """The time after so many milliseconds, in those of the wheel. Raises TimersClosed."""
+        """The wheel's time, in ms, after `delay_ms`. Raises TimersClosed."""
 
 
 class Purgatory:
     """Holds operations until they are completed by `check_and_complete`, by `force_complete` or by their time-out.
 
-    All methods may be called from any thread, and from an operation's own methods. One lock, that of the wheel, guards
+    All methods may be called from any thread, and from an operation's own methods. One lock, the wheel's, guards
     the lists, the counts, the state of operations and their time-outs; no method of an operation runs under it. A
     request takes it three times: when it is watched, when its time-out is set, and at its end.
 
     Attributes:
-        timer: of the time-outs; it is the caller's, who closes it.
+        timer: of the time-outs; the caller owns and closes it.
         purge_interval: completed operations that may stay in the lists, while fewer than this are pending.
         purges: how often the lists were purged.
     """
@@ -64,7 +64,7 @@ class Purgatory:
 
     @property
     def pending(self) -> int:
-        """Operations that are not completed."""
+        """The number of operations that are not completed."""
         return self._pending
 
     @property
@@ -75,28 +75,28 @@ class Purgatory:
 
     @property
     def estimate(self) -> int:
-        """How many operations the lists hold, by the estimate: at least as many as are pending."""
+        """The estimated number of operations in the lists: at least as many as are pending."""
         return self._estimate
 
     @property
     def key_count(self) -> int:
-        """How many keys have a list."""
+        """The number of keys that have a list."""
         return len(self._lists)
 
     def watched_keys(self) -> list[Hashable]:
-        """The keys that have a list, as of now."""
+        """The keys that have a list now."""
         return list(self._lists)
 
     def __contains__(self, key: Hashable) -> bool:
-        """Whether something is watched under the key."""
+        """Whether an operation is watched under the key."""
         return key in self._lists
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
         """Complete the operation if its condition holds, else watch it under these keys, until its time-out.
 
-        True if it is completed when this returns. An operation is given to one purgatory, once. Raises ValueError
-        without a key, TimersClosed after `close`, and what `try_complete` raises; the operation is over then, and none
-        of its methods is called.
+        True if it is completed when this returns. Give an operation to one purgatory, once. Raises ValueError
+        without a key, TimersClosed after `close`, and the errors of `try_complete`; then the operation is over, and
+        none of its methods is called.
         """
         keys = tuple(keys)
         if not keys:
@@ -108,12 +108,12 @@ class Purgatory:
                 operation.force_complete()
                 return True
             self._watch(operation, keys)
-            # Once more: nobody has told it of what happened between the first look and the watch.
+            # Once more: nobody has told it of changes between the first check and the watch.
             if operation.try_complete():
                 operation.force_complete()
                 return True
             again = self._settle(operation)
-        except BaseException:  # also an interrupt: nobody watches it any more
+        except BaseException:  # also an interrupt: nobody watches the operation any more
             self._leave(operation)
             raise
         if again:
@@ -136,10 +136,10 @@ class Purgatory:
                     lists[key] = [operation]
             self._estimate += 1
             self._pending += 1
-            operation.is_counted = True  # no call in between: an interrupt finds both, or none
+            operation.is_counted = True  # no call in between: an interrupt finds both or none
 
     def _settle(self, operation: DelayedOperation) -> bool:
-        """End the first looks and set the time-out; True if somebody has asked for another look meanwhile."""
+        """End the first checks and set the time-out; True if another check was asked for meanwhile."""
         deadline_ms, is_first, lock = self._deadline_after(operation.timeout_ms), False, self._lock
         if lock.locked():
             let_pass(lock)
@@ -155,15 +155,15 @@ class Purgatory:
     def _leave(self, operation: DelayedOperation) -> None:
         """The operation is over, and none of its methods is called."""
         self.end(operation)
-        self._wheel.tell_earlier()  # what has raised may have kept that back, and others may rely on it
+        self._wheel.tell_earlier()  # the error may have kept that back, and others may rely on it
 
     def check_and_complete(self, key: Hashable, *, one_a_group: bool = False) -> int:
-        """Something of this key has changed: complete its operations whose condition holds. How many this call did.
+        """A key has changed: complete its operations whose condition holds. Returns how many it completed.
 
-        In the order in which they came. An operation whose `try_complete` raises stays watched; the error is logged.
-        With `one_a_group`, one operation of each group is asked for all.
+        It goes in the order in which they were added. An operation whose `try_complete` raises stays watched; the error
+        is logged. With `one_a_group`, one operation of each group is asked for all.
         """
-        if key not in self._lists:  # one that is watched from now on looks at its condition after this
+        if key not in self._lists:  # an operation that is watched from now on checks its condition after this
             return 0
         with self._lock:
             watched = list(self._lists.get(key, ()))
@@ -184,7 +184,7 @@ class Purgatory:
         return completed
 
     def _purge_list(self, key: Hashable) -> None:
-        """Take completed operations out of one list."""
+        """Remove completed operations from one list."""
         with self._lock:
             watched = self._lists.get(key)
             if watched is not None:
@@ -193,10 +193,10 @@ class Purgatory:
                     self._lists[key] = kept
                 else:
                     del self._lists[key]
-        del watched  # outside of the lock: the end of an operation may run code of the program's
+        del watched  # outside of the lock: the end of an operation may run the program's code
 
     def end(self, operation: DelayedOperation) -> bool:
-        """Complete an operation that was given to this purgatory, but for `on_complete`; True if this call did."""
+        """Complete an operation of this purgatory, without `on_complete`; True if this call did."""
         lock = self._lock
         if lock.locked():
             let_pass(lock)
@@ -222,16 +222,16 @@ class Purgatory:
         return True
 
     def purge(self) -> None:
-        """Take completed operations out of all lists: called when the estimate says so, and as the last one ends."""
+        """Remove completed operations from all lists: called when the estimate says so, and when the last one ends."""
         with self._lock:
             self.purges += 1
-            self._estimate = self._pending  # first: what is watched from here on counts up again
+            self._estimate = self._pending  # first: operations that are watched from here on count again
             keys = list(self._lists)
         for key in keys:
             self._purge_list(key)
 
     def expire_all(self) -> int:
-        """Expire what is pending now, as if its time were up; how many."""
+        """Expire all pending operations, as if their time were up. Returns their number."""
         with self._lock:
             waiting = {id(one): one for watched in self._lists.values() for one in watched}
         ended = 0
@@ -242,7 +242,8 @@ class Purgatory:
         return ended
 
     def close(self) -> int:
-        """Take nothing any more, and expire what is pending, so that nobody waits for ever; how many. Again is fine."""
+        """Take no more operations, and expire the pending ones, so that none waits forever. Returns their number. A
+        second call does no harm."""
         with self._lock:
             self._why_closed = self._why_closed or "the purgatory was closed"
         return self.expire_all()

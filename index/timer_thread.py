@@ -1,4 +1,4 @@
-"""A thread that drives a wheel with a clock. It sleeps until the next bucket is due; with an empty wheel, for good.
+"""A thread that drives a wheel with a clock. It sleeps until the next bucket is due; with an empty wheel, until woken.
 
 The clock is handed in: tests and the simulation pass their own.
 """
@@ -25,7 +25,7 @@ AT_EXIT_S = 1.0
 
 
 class Clock(Protocol):
-    """A time that never jumps. The time of day plays no part in a timer."""
+    """A time that never jumps. Timers do not use the time of day."""
 
     def monotonic_s(self) -> float:
         """Seconds since a fixed moment, never falling."""
@@ -43,12 +43,12 @@ SYSTEM_CLOCK: Final = SystemClock()
 
 
 def whole_ms(clock: Clock) -> int:
-    """The milliseconds that are over: a timer of this deadline is due."""
+    """The whole milliseconds that have passed: a timer of this deadline is due."""
     return math.floor(clock.monotonic_s() * 1000)
 
 
 def call_each(payloads: Sequence[Callable[[], object]]) -> None:
-    """Call the payloads in turn. What one raises is logged, and the others are called."""
+    """Call the payloads in turn. An error is logged, and the others are called."""
     for payload in payloads:
         try:
             payload()
@@ -57,13 +57,13 @@ def call_each(payloads: Sequence[Callable[[], object]]) -> None:
 
 
 class _Engine:
-    """What the thread knows. It never references its `TimerThread`: so one that is dropped is noticed, and ends."""
+    """The thread's state. It never references its `TimerThread`: so a dropped one is noticed, and its thread ends."""
 
     def __init__(self, wheel: TimingWheel, clock: Clock) -> None:
         self.wheel = wheel
         self.clock = clock
         self.why_closed = ""
-        self.bell = threading.Lock()  # held while there is no news
+        self.bell = threading.Lock()  # locked while there is no news
         self.bell.acquire()
         self.thread = threading.Thread(target=self.run, name="stratalog-timers", daemon=True)
 
@@ -78,18 +78,18 @@ class _Engine:
                 self.bell.acquire(timeout=patience_s)
 
     def step(self) -> float:
-        """Call what is due; how long there is nothing to do then."""
+        """Call the due payloads. Returns the time until the next step."""
         call_each(
             self.wheel.advance(whole_ms(self.clock))
-        )  # no name: the last ones are not kept alive through the sleep
+        )  # no variable holds them: the last ones are not kept alive through the sleep
         deadline_ms = self.wheel.next_deadline_ms
         if deadline_ms is None:
             return LONGEST_SLEEP_S
         return min(deadline_ms / 1000 - self.clock.monotonic_s(), LONGEST_SLEEP_S)
 
     def ring(self) -> None:
-        """There is news: wake the thread, or keep it from falling asleep. Twice is fine."""
-        with suppress(RuntimeError):  # it was rung, and the thread has not come to it yet
+        """There is news: wake the thread, or keep it from falling asleep. A second call does no harm."""
+        with suppress(RuntimeError):  # it was rung, and the thread has not noticed yet
             self.bell.release()
 
     def close(self, why: str, within_s: float | None = None) -> None:
@@ -110,11 +110,11 @@ class _Engine:
 class TimerThread:
     """Drives a wheel: calls the payloads of timers that are due.
 
-    All of it runs in one thread. What blocks there makes later timers late, so hand long work on. The time is the
+    All of it runs in one thread. A payload that blocks makes later timers late, so hand long work on. The time is the
     clock's monotonic one: the time of day may jump. Use it as a context manager, or call `close`; without, its thread
     ends with the last reference to it, or with the program.
 
-    With the machine's own clock the thread sleeps exactly as long as it may. Another clock has to run at the same
+    With the machine's own clock the thread sleeps until the next timer. Another clock has to run at the same
     speed, or its owner calls `wake` when it has jumped.
     """
 
@@ -131,13 +131,13 @@ class TimerThread:
         tell_after_fork(engine)
         try:
             engine.thread.start()
-        except BaseException:  # there can be no more threads
+        except BaseException:  # no more threads can be started
             self.close()
             raise
 
     @property
     def now_ms(self) -> int:
-        """The time by which deadlines go."""
+        """The time of deadlines, in ms."""
         return whole_ms(self.clock)
 
     def add(self, deadline_ms: int, payload: Callable[[], object]) -> Timer:
@@ -147,7 +147,7 @@ class TimerThread:
         return self._add(deadline_ms, payload)
 
     def add_after(self, delay_ms: int, payload: Callable[[], object]) -> Timer:
-        """Call the payload after so many milliseconds, never earlier."""
+        """Call the payload after `delay_ms`, never earlier."""
         return self._add(self.deadline_after(delay_ms), payload)
 
     def deadline_after(self, delay_ms: int) -> int:

@@ -1,8 +1,8 @@
 """The hierarchical timing wheel: timers one by one, each with its payload.
 
 Source: G. Varghese, A. Lauck, "Hashed and Hierarchical Timing Wheels", IEEE/ACM Transactions on Networking 5 (6), 1997.
-A bucket is an array, and a timer knows its place in it: to cancel is to move the array's last timer into the gap. That
-is as constant in time as the paper's linked cells, at half of their memory.
+A bucket is an array, and a timer knows its index in it: a cancel moves the array's last timer into the gap. That
+takes constant time, as with the paper's linked cells, and half of their memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Bucket:
 
 
 class TimerEntry:
-    """What a wheel keeps of a timer. Whatever has a time-out is one itself, and needs no timer beside it.
+    """A wheel's part of a timer. An object with a time-out is one itself, and needs no timer beside it.
 
     Attributes:
-        payload: what `advance` gives for it; None once it is over.
-        bucket: where it is; None unless it is pending.
+        payload: `advance` returns it; None once the timer is over.
+        bucket: None unless the timer is pending.
         place: its index in the bucket's array.
         sequence: its number among all that were added to the wheel.
     """
@@ -69,7 +69,7 @@ class Timer(TimerEntry):
         return self.bucket is not None
 
     def cancel(self) -> bool:
-        """Take it out of its wheel; True if it was pending, and so never fires. In constant time; from any thread."""
+        """Remove it from its wheel; True if it was pending, and so never fires. In constant time; from any thread."""
         wheel = self._wheel
         lock = wheel.lock
         if lock.locked():
@@ -77,22 +77,22 @@ class Timer(TimerEntry):
         with lock:
             if not wheel.take_out(self):
                 return False
-        self.payload = None  # outside of the lock: its end may run code of the program's
+        self.payload = None  # outside of the lock: its end may run the program's code
         return True
 
 
 class TimingWheel:
-    """Timers in a hierarchy of wheels. To add or to cancel one takes constant time, however many are pending.
+    """Timers in a hierarchy of wheels. Adding or cancelling one takes constant time, however many are pending.
 
-    The wheel has no clock: time is what `advance` is given. A timer fires at the first tick at or after its deadline,
+    The wheel has no clock: `advance` gets the time. A timer fires at the first tick at or after its deadline,
     so never early, and with `tick_ms=1` exactly at it. All methods may be called from any thread.
 
     Attributes:
         tick_ms: the resolution.
-        pending: timers that have neither fired nor been cancelled; `len(wheel)` is the same.
-        on_earlier: called after an `add` that made `next_deadline_ms` earlier, in the thread that has added. A
-            `TimerThread` is woken by it.
-        lock: held for each change; reset after a fork.
+        pending: the number of timers that have neither fired nor been cancelled; equal to `len(wheel)`.
+        on_earlier: called after an `add` that made `next_deadline_ms` earlier, in the thread that has added. It
+            wakes a `TimerThread`.
+        lock: held for each change; replaced after a fork.
     """
 
     def __init__(self, tick_ms: int = 1, wheel_size: int = 20, start_ms: int = 0) -> None:
@@ -104,7 +104,7 @@ class TimingWheel:
         self._now_ms = start_ms
         self._levels = Levels(wheel_size, start_ms // tick_ms, Bucket)
         self._queue: DelayQueue[Bucket] = DelayQueue()
-        self._overdue = Bucket(1)  # added with a deadline that was over
+        self._overdue = Bucket(1)  # for timers whose deadline was over when they were added
         self._added = 0
 
     def __len__(self) -> int:
@@ -112,17 +112,17 @@ class TimingWheel:
 
     @property
     def now_ms(self) -> int:
-        """The latest time that `advance` was given."""
+        """The latest time that `advance` got."""
         return self._now_ms
 
     @property
     def levels(self) -> int:
-        """How many wheels there are by now."""
+        """The current number of wheels."""
         return len(self._levels.wheels)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `advance` has something to do next: no timer fires before. None if no timer is pending.
+        """When `advance` has work to do next: no timer fires before. None if no timer is pending.
 
         It can be earlier than the first deadline: at that time a bucket moves down to a finer wheel.
         """
@@ -131,7 +131,7 @@ class TimingWheel:
         return None if tick is None else tick * self.tick_ms
 
     def add(self, deadline_ms: int, payload: Any) -> Timer:
-        """A new timer. One whose deadline is over fires at the next `advance`."""
+        """Add a timer. One whose deadline is over fires at the next `advance`."""
         if type(deadline_ms) is not int:
             deadline_ms = index(deadline_ms)
         timer = Timer(self, payload)
@@ -143,24 +143,24 @@ class TimingWheel:
                 is_first = self.put(timer, deadline_ms)
             if is_first:
                 self.tell_earlier()
-        except BaseException:  # interrupted: the bucket may be the next one by now, and its thread has to know
+        except BaseException:  # an interrupt: the bucket may be the next one by now, and the thread has to know
             self.tell_earlier()
             raise
         return timer
 
     def add_after(self, delay_ms: int, payload: Any) -> Timer:
-        """A new timer, so many milliseconds after the wheel's present time."""
+        """Add a timer that is due `delay_ms` after the wheel's present time."""
         return self.add(self._now_ms + delay_ms, payload)
 
     def put(self, one: TimerEntry, deadline_ms: int) -> bool:
-        """Take in what is not pending; True if `tell_earlier` has to follow. The lock is held, for that call not."""
+        """Add an entry that is not pending; True if `tell_earlier` has to follow, unlocked. The lock is held."""
         one.deadline_ms = deadline_ms
         one.sequence = self._added
         self._added += 1
         return self._place(one)
 
     def take_out(self, one: TimerEntry) -> bool:
-        """Drop it; False if it is not pending. The lock is held.
+        """Remove an entry; False if it is not pending. The lock is held.
 
         There is no call between two of the steps, so an interrupt finds all done, or nothing.
         """
@@ -183,15 +183,15 @@ class TimingWheel:
 
     @property
     def wheel(self) -> TimingWheel:
-        """The wheel itself: what a purgatory puts operations into."""
+        """The wheel itself, for a purgatory."""
         return self
 
     def deadline_after(self, delay_ms: int) -> int:
-        """The time that is so many milliseconds after the wheel's present one."""
+        """The time `delay_ms` after the wheel's present one."""
         return self._now_ms + delay_ms
 
     def advance(self, now_ms: int) -> list[Any]:
-        """The payloads of all timers that are due, by deadline, and those of one deadline as they were added.
+        """The payloads of all due timers, by deadline; those of one deadline in the order in which they were added.
 
         A time before the present one changes nothing.
         """
@@ -205,7 +205,7 @@ class TimingWheel:
                 self._levels.move_to(now_ms // self.tick_ms)
             while (bucket := self._queue.pop_due(self._levels.tick)) is not None:
                 self._empty(bucket, due)
-        due.sort(key=_BY_SEQUENCE)  # by one number at a time: pairs take longer to compare, and to make
+        due.sort(key=_BY_SEQUENCE)  # by one number: pairs take longer to make and to compare
         due.sort(key=_BY_DEADLINE)
         payloads = [timer.payload for timer in due]
         for timer in due:
@@ -241,6 +241,6 @@ class TimingWheel:
         timers = bucket.timers
         timer.place = len(timers)
         timers.append(timer)
-        timer.bucket = bucket  # behind the last call: an interrupt finds it in its place, or not pending
+        timer.bucket = bucket  # after the last call: an interrupt finds it in its place, or not pending
         self.pending += 1
         return not bucket.queued and self._queue.push(first_tick, bucket)

@@ -1,4 +1,4 @@
-"""Measurements: what the store, its peers and the bare machine do with the same work.
+"""Measurements: the store, its peers and the bare machine with the same work.
 
 machine      folders, threads, what the process used
 workload     the messages, the ways to append and read them, and the check of what is read
@@ -7,7 +7,7 @@ experiments  one measurement a file
 report       medians, tables, progress
 commands     `python -m perf NAME`
 
-An import goes up this list only, and of the store only its public names are used.
+An import only goes up this list. Only public names of the store are used.
 """
 
 import sys

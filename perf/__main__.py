@@ -1,4 +1,4 @@
-"""`python -m perf NAME`: the measurements; `stratalog bench NAME` where the package is installed."""
+"""`python -m perf NAME`: the measurements; `stratalog bench NAME` if the package is installed."""
 
 from stratalog.perf.commands.app import app
 from stratalog.perf.commands.end import run_app

@@ -1,7 +1,7 @@
-"""stratalog.pipeline: everything bulk about a store's data, on Spark through PySpark.
+"""stratalog.pipeline: bulk work on a store's data, on Spark through PySpark.
 
-`spark_session` makes a session with the right settings; `register` adds the data source `stratalog` to one that exists.
-Importing this package does not import PySpark: `pip install '.[spark]'` in a checkout brings it.
+`spark_session` makes a session with the right settings; `register` adds the data source `stratalog` to a session.
+Importing this package does not import PySpark: `pip install '.[spark]'` in a checkout installs it.
 """
 
 from .errors import BadOption, JavaNotFound, PipelineError, SparkNotFound

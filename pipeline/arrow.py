@@ -16,7 +16,7 @@ from .schema import ARROW_TYPES, MOST_MS
 
 Int64s = npt.NDArray[np.int64]
 US_A_MS = 1000
-JOINED_BYTES = 1 << 20  # small frames are joined until a batch has so many bytes,
+JOINED_BYTES = 1 << 20  # small frames are joined to batches of so many bytes,
 JOINED_ROWS = 16384  # or so many rows
 _ROW_BYTES = 40  # of the small columns, about
 
@@ -48,7 +48,7 @@ def record_batch(batch: ScanBatch, schema: pa.Schema, store: str) -> pa.RecordBa
 
 
 def damage_batch(places: list[str], schema: pa.Schema, store: str) -> pa.RecordBatch:
-    """Rows that say what is damaged; their other columns are None."""
+    """Rows that report damage; their other columns are None."""
     known = {"damage": places, "store": [store] * len(places)}
     columns = [pa.array(known.get(name, [None] * len(places)), ARROW_TYPES[name]) for name in schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -73,9 +73,9 @@ def _named(names: tuple[str, ...], index: npt.NDArray[np.uint32]) -> pa.Array:
 
 @lru_cache(maxsize=4)
 def _texts(names: tuple[str, ...]) -> pa.Array:
-    """The topics of a segment: all of its batches have the same tuple.
+    """The topics of a segment as an Arrow column: all of its batches have the same tuple.
 
-    Of buffers, as all columns that most reads have: `pa.array` and `pa.scalar` import pandas, 0.3 s a worker.
+    It is made of buffers, as all columns of most reads: `pa.array` and `pa.scalar` import pandas, 0.3 s a worker.
     """
     encoded = [name.encode() for name in names]
     binary = binary_array(Blobs(np.array([len(one) for one in encoded], np.int64), b"".join(encoded)))
@@ -92,7 +92,7 @@ def _times(batch: ScanBatch) -> pa.Array:
 
 
 def _us(times_ms: Int64s) -> Int64s:
-    """Times in microseconds; a later one than rows have is the last one."""
+    """Times in microseconds; later times than rows can have become the last one."""
     times = np.minimum(times_ms, MOST_MS)
     times *= US_A_MS
     return times
@@ -133,7 +133,7 @@ def _properties(batch: ScanBatch) -> pa.Array:
     if blobs is None:
         return pa.nulls(len(batch), kind)
     begins, sizes = blobs.places()
-    known: dict[bytes, list[tuple[str, str]]] = {}  # many messages have the same ones
+    known: dict[bytes, list[tuple[str, str]]] = {}  # many messages have equal ones
     data = bytes(blobs.data)
     rows: list[Any] = []
     for row, (length, begin, size) in enumerate(

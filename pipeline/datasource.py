@@ -22,17 +22,17 @@ class StratalogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `spark.read.format` calls it."""
+        """The name for `spark.read.format`."""
         return "stratalog"
 
     def schema(self) -> str:
-        """The columns of the option `columns`, else all; `damage` behind them where damage is reported."""
+        """The columns of the option `columns`, else all; then `damage`, if damage is reported."""
         settle()
         options = read_options(self.options)
         return schema_of(options.columns, with_damage=options.on_damage == "report")
 
     def reader(self, schema: StructType) -> StoreReader:
-        """A batch read of the columns that the schema has."""
+        """A batch read of the columns in the schema."""
         settle()
         check_batch_read(self.options)
         options = read_options(self.options)
@@ -50,5 +50,5 @@ class StratalogSource(DataSource):
         return StreamSink(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> StoreStreamReader:
-        """A stream of the columns that the schema has."""
+        """A stream of the columns in the schema."""
         return StoreStreamReader(stream_options(self.options), schema)

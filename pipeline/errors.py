@@ -10,7 +10,7 @@ class PipelineError(StoreError):
 
 
 class SparkNotFound(PipelineError):
-    """PySpark is not installed. In a checkout, `pip install '.[spark]'` brings it."""
+    """PySpark is not installed. In a checkout, `pip install '.[spark]'` installs it."""
 
 
 class JavaNotFound(PipelineError):

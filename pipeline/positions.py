@@ -1,4 +1,4 @@
-"""Positions of streams as Spark keeps them: JSON of plain numbers by store and lane."""
+"""Positions of streams in Spark's form: JSON of plain numbers by store and lane."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def packed(positions: Mapping[str, Mapping[int, LogPosition]]) -> Json:
 
 
 def unpacked(given: Json) -> Positions:
-    """The positions of JSON. Raises BadOption for what `packed` does not write."""
+    """The positions of JSON. Raises BadOption for other JSON than that of `packed`."""
     try:
         return {
             store: {

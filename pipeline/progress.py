@@ -1,4 +1,4 @@
-"""How far Spark is with what it was asked for, and what its errors come from."""
+"""The progress of Spark's tasks, and the store's errors inside Spark's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import errors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[int, int], object]  # tasks that are done, tasks in all
+Progress = Callable[[int, int], object]  # finished tasks, and all tasks
 LOOK_S = 0.3
 _NAMED = re.compile(r"\bstratalog\.[\w.]*?(\w+): (.+)")
 _PLACE = re.compile(r"(.+?) in (/.+) at byte (\d+)\. (.*)")  # the sentence of a StoreCorrupt
@@ -23,7 +23,7 @@ _PLACE = re.compile(r"(.+?) in (/.+) at byte (\d+)\. (.*)")  # the sentence of a
 
 @contextmanager
 def watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
-    """Call `progress` now and then with the tasks of the stages that run, until the block ends."""
+    """Until the block ends, call `progress` now and then with the tasks of the running stages."""
     if progress is None:
         yield
         return
@@ -47,7 +47,7 @@ def watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """Raise an error of the store as what it was, where Spark has made an error of its own out of it."""
+    """Raise the store's own error, if Spark has made one of its errors of it."""
     from pyspark.errors import PySparkException  # noqa: PLC0415  # an extra: the console imports this module without it
 
     try:
@@ -60,7 +60,7 @@ def unwrapped() -> Iterator[None]:
 
 
 def store_error_in(text: str) -> StoreError | None:
-    """The error of the store that a text of Spark's tells of, if there is one: its sentence, kind and attributes."""
+    """The store's error in a text of Spark's, if there is one: its sentence, kind and attributes."""
     for name, sentence in reversed(_NAMED.findall(text)):
         kind = getattr(errors, name, None) or getattr(store, name, None)
         if isinstance(kind, type) and issubclass(kind, StoreError):
@@ -69,12 +69,12 @@ def store_error_in(text: str) -> StoreError | None:
 
 
 def _made_again(kind: type[StoreError], sentence: str) -> StoreError:
-    """An error out of its sentence; a plain StoreError if that does not say what the attributes of the kind are."""
+    """An error made from its sentence; a plain StoreError if the sentence lacks the attributes of the kind."""
     place = _PLACE.fullmatch(sentence) if kind is StoreCorrupt else None
     if place is not None:
         what, file, position, advice = place.groups()
         return StoreCorrupt(what, file, int(position), advice)
     try:
         return kind(sentence)
-    except TypeError:  # it is made of more
+    except TypeError:  # it has other arguments
         return StoreError(sentence)

@@ -1,4 +1,4 @@
-"""The columns of the data source, as Spark and as Arrow name them."""
+"""The columns of the data source, by their names in Spark and in Arrow."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TYPES = {
     "data": "binary",
     "store": "string",
 }
-DAMAGE = "damage"  # a column of reads that report damage: None for a message, else what is damaged and where
-# The start of 9999-12-31, UTC: rows have no later time. Spark's own end in the year 294,247, and Python, JSON and CSV
-# name no day after that one in any zone. A later delivery time means "never", and this one is as good.
+DAMAGE = "damage"  # a column of reads that report damage: None for a message, else the damage and its place
+# The start of 9999-12-31, UTC: rows have no later time. Spark's own end is in the year 294,247; Python, JSON and CSV
+# have no later day in every zone. A later delivery time means "never", and this one is as good.
 MOST_MS = 253_402_214_400_000
 _TIME = pa.timestamp("us", tz="UTC")
 ARROW_TYPES = {
@@ -40,7 +40,7 @@ ARROW_TYPES = {
 
 
 def schema_of(columns: Sequence[str] | None, *, with_damage: bool) -> str:
-    """The schema of some columns, all if None, as Spark reads it. Raises BadOption."""
+    """The schema of some columns, all if None, in Spark's form. Raises BadOption."""
     chosen = list(TYPES) if columns is None else list(columns)
     unknown = [name for name in chosen if name not in TYPES]
     if unknown or not chosen or len(set(chosen)) < len(chosen):
@@ -50,7 +50,7 @@ def schema_of(columns: Sequence[str] | None, *, with_damage: bool) -> str:
 
 
 def arrow_schema(schema: Any, *, with_damage: bool) -> pa.Schema:
-    """The Arrow schema of what Spark asks for, a StructType. Raises BadOption for a column that there is not."""
+    """The Arrow schema for a StructType of Spark. Raises BadOption for a column that does not exist."""
     wanted = {**TYPES, DAMAGE: "string"} if with_damage else TYPES
     fields = []
     for field in schema.fields:

@@ -1,4 +1,4 @@
-"""Sessions of Spark with the settings that the data source wants, on one machine or on a cluster."""
+"""Sessions of Spark with the settings for the data source, on one machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOCAL_SETTINGS = {
 
 
 def needs_spark() -> None:
-    """Raises SparkNotFound if PySpark is not installed."""
+    """Raise SparkNotFound if PySpark is not installed."""
     if find_spec("pyspark") is None:
         raise SparkNotFound("PySpark is not installed; `pip install '.[spark]'` in a checkout brings it")
 
@@ -43,13 +43,13 @@ def spark_session(
 ) -> SparkSession:
     """Return a session of Spark that knows the data source `stratalog`. Stop it with `stop()`.
 
-    If there is a session already, it is returned, and only those settings count that can still be changed.
+    If a session exists already, it is returned, and only those settings count that can still be changed.
 
     Args:
         master: where Spark runs, such as "local[2]" (two tasks at a time here) or "spark://host:7077" (a cluster). None
             takes the `spark.master` of `settings`, else "local[*]": as many tasks at a time as there are processors.
         app_name: the name that a cluster shows.
-        settings: more of Spark's settings; they count before those of this function.
+        settings: more of Spark's settings; they override those of this function.
 
     Raises:
         SparkNotFound: PySpark is not installed.
@@ -82,7 +82,7 @@ def spark_session(
 def borrowed_session(
     master: str | None = None, *, app_name: str = "stratalog", settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """The session that there is, or else one for a while: it is stopped behind the block. Args as `spark_session`."""
+    """The existing session, or else a new one, which is stopped after the block. Args as `spark_session`."""
     needs_spark()
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra: most users of the package have no Spark
 
@@ -96,7 +96,7 @@ def borrowed_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Add the data source `stratalog` to a session: `spark.read.format("stratalog").load("data")` works then."""
+    """Add the data source `stratalog` to a session: then `spark.read.format("stratalog").load("data")` works."""
     from .datasource import StratalogSource  # noqa: PLC0415  # it imports PySpark, which the package does not need
 
     spark.dataSource.register(StratalogSource)
@@ -107,8 +107,8 @@ def _is_local(master: str) -> bool:
 
 
 def _prepare_environment(master: str) -> None:
-    """What Spark takes from the environment, as long as its JVM has not been started."""
-    # Else the workers run whatever `python3` is on the PATH, which may not have this package.
+    """Set the environment that Spark reads when it starts its JVM."""
+    # Else the workers run the `python3` of the PATH, which may not have this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if _is_local(master):

@@ -1,8 +1,8 @@
 """Writing with Spark: tasks write shards, and the driver commits them, each row exactly once.
 
 A commit has a name. A batch's is the option `transaction`, or drawn; a stream's is the option `query`, or Spark's id of
-the query, with the number of the micro-batch. The stores remember it: a commit that comes again, because the driver
-died or its checkpoint was lost, changes nothing, and one that comes again with other rows fails.
+the query, with the number of the micro-batch. The stores remember it. A repeated commit, after the driver died or its
+checkpoint was lost, changes nothing; one that is repeated with other rows fails.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 QUERY_ID = "sql.streaming.queryId"
-CHECKPOINT = "checkpointlocation"  # Spark hands it over with the options of a stream
+CHECKPOINT = "checkpointlocation"  # Spark passes it with the options of a stream
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task has written: its shards by store. `query_id` is Spark's, of a stream."""
+    """The result of a task: its shards by store. `query_id` is Spark's, of a stream."""
 
     partition: int
     shards: dict[str, tuple[Shard, ...]]
@@ -47,7 +47,7 @@ class Written(WriterCommitMessage):
 def write_rows(
     batches: Iterator[pa.RecordBatch], stores: Sequence[Path], transaction: str, config: StoreConfig | None = None
 ) -> Written:
-    """Write a task's rows into shards, and force them; what fails leaves nothing. Raises StoreError."""
+    """Write a task's rows into shards, and force them; an error leaves no files. Raises StoreError."""
     settle()
     context = TaskContext.get()
     partition, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
@@ -79,11 +79,12 @@ def commit_rows(
     messages: Sequence[WriterCommitMessage | None], stores: Sequence[Path], name: str, batch: int | None, *,
     keep: bool, wait_ms: int,
 ) -> None:  # fmt: skip
-    """Commit what the tasks have written to each store, in the order of the partitions. Raises StoreError.
+    """Commit the tasks' shards to each store, in the order of the partitions. Raises StoreError.
 
-    A name that is kept is kept in each store, also where there are no rows: a replay that has some is found out. But a
-    micro-batch without any row is only compared with what it may replay, and leaves nothing: a stream that reads the
-    store that it writes would find news for ever. A replay of it that has rows is refused if later batches have come.
+    With `keep` the name is kept in each store, also in one without rows: so a replay with rows is refused. But a
+    micro-batch without any row is only compared with an earlier one of its number, and writes nothing: else a stream
+    that reads the store that it writes would find news forever. A replay of it with rows is refused if later batches
+    came.
     """
     settle()
     written = written_in(messages)
@@ -97,9 +98,10 @@ def commit_rows(
 def abort_rows(
     messages: Sequence[WriterCommitMessage | None], stores: Sequence[Path], transaction: str | None = None
 ) -> None:
-    """Remove what the tasks have written, but for what was committed all the same.
+    """Remove the tasks' shards, except committed ones.
 
-    With a `transaction` that no other write has, also what killed tasks have left: a disk that is full of it stays so.
+    With a `transaction` that no other write has, leftovers of killed tasks are removed, too: else a disk that is full
+    of them would stay full.
     """
     written = written_in(messages)
     for store in stores:
@@ -114,10 +116,10 @@ def written_in(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
 
 
 class BatchSink(Prompt, DataSourceArrowWriter):
-    """A batch write: `mode("append")`, or `mode("overwrite")` for a store from nothing."""
+    """A batch write: `mode("append")`, or `mode("overwrite")` to replace a store."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        """Planned on the driver: from here on the stores are there. Raises BadOption, StoreError."""
+        """Called on the driver: after it the stores exist. Raises BadOption, StoreError."""
         self._options = chosen = sink_options(options)
         check_columns(schema)
         if any(name.lower() == CHECKPOINT for name in options):
@@ -128,11 +130,11 @@ class BatchSink(Prompt, DataSourceArrowWriter):
         self._stores = existing(self._fresh) if self._fresh is not None else stores_at(chosen)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """A task's part."""
+        """Write a task's part."""
         return write_rows(iterator, self._stores, self._name, self._options.config)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have written. Raises StoreError; Spark then calls `abort`."""
+        """Commit: all tasks have written. Raises StoreError; Spark then calls `abort`."""
         commit_rows(
             messages, self._stores, self._name, None, keep=self._keep, wait_ms=self._options.wait_ms
         )  # fmt: skip
@@ -140,7 +142,7 @@ class BatchSink(Prompt, DataSourceArrowWriter):
             replace_store(self._options.path, self._fresh)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The write failed."""
+        """Remove the shards: the write failed."""
         if self._fresh is not None:
             shutil.rmtree(self._fresh, ignore_errors=True)
         else:
@@ -151,7 +153,7 @@ class StreamSink(Prompt, DataSourceStreamArrowWriter):
     """A streaming write, append mode."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        """Planned on the driver, for each micro-batch anew. Raises BadOption, StoreError."""
+        """Called on the driver for each micro-batch. Raises BadOption, StoreError."""
         self._options: SinkOptions = sink_options(options)
         check_columns(schema)
         if overwrite:
@@ -159,11 +161,12 @@ class StreamSink(Prompt, DataSourceStreamArrowWriter):
         self._stores = stores_at(self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """A task's part."""
+        """Write a task's part."""
         return write_rows(iterator, self._stores, self._options.name or "stream", self._options.config)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of a micro-batch have written. Raises StoreError; Spark then calls `abort`, and the query fails."""
+        """Commit a micro-batch: all tasks have written. Raises StoreError; then Spark calls `abort`: the query
+        fails."""
         written = written_in(messages)
         name = self._options.name or next((one.query_id for one in written if one.query_id), None)
         if name is None:
@@ -176,5 +179,5 @@ class StreamSink(Prompt, DataSourceStreamArrowWriter):
         commit_rows(messages, self._stores, name, batchId, keep=True, wait_ms=self._options.wait_ms)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The micro-batch failed."""
+        """Remove the shards: the micro-batch failed."""
         abort_rows(messages, self._stores)

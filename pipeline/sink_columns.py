@@ -1,4 +1,4 @@
-"""A batch of Arrow rows as a store's writers of shards take them: columns over the batch's own buffers."""
+"""A batch of Arrow rows as columns for a store's shard writers, over the batch's own buffers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .errors import BadOption
 
 Int64s = npt.NDArray[np.int64]
 NONE = -1
-MANY_ROWS = 8  # a stream
+MANY_ROWS = 8  # of each stream
 NEEDED = ("topic", "queue_id", "data")
-# What a column may be of, as Spark names the types.
+# The types that a column may have, by Spark's names.
 TYPES = {
     "topic": ("string",),
     "queue_id": ("int", "bigint", "smallint", "tinyint"),
@@ -28,11 +28,11 @@ TYPES = {
     "properties": ("map<string,string>",),
     "deliver_at": ("timestamp", "bigint"),
 }
-IGNORED = ("offset", "timestamp", "store")  # a read gives them, and a store gives its own
+IGNORED = ("offset", "timestamp", "store")  # a read has them, and a store gives its own
 
 
 class Columns(NamedTuple):
-    """n messages as `ShardWriter.append_columns` takes them."""
+    """n messages in the form of `ShardWriter.append_columns`."""
 
     streams: Sequence[tuple[str, int]]
     stream_index: Int64s
@@ -43,7 +43,7 @@ class Columns(NamedTuple):
     deliver_at_ms: Int64s | None
 
     def take(self, rows: npt.NDArray[np.intp]) -> Columns:
-        """The messages of these numbers; their bytes are copied."""
+        """The messages at these rows; their bytes are copied."""
         return Columns(
             self.streams, self.stream_index[rows], *_taken((self.lengths, self.payload), rows),
             None if self.keys is None else _taken(self.keys, rows),
@@ -53,7 +53,7 @@ class Columns(NamedTuple):
 
 
 def check_columns(schema: Any) -> None:
-    """Raises BadOption if rows with this schema, a StructType, cannot be messages."""
+    """Raise BadOption if rows with this schema, a StructType, cannot be messages."""
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
     missing = [name for name in NEEDED if name not in found]
     if missing:
@@ -68,7 +68,7 @@ def check_columns(schema: Any) -> None:
 
 
 def columns_of(batch: pa.RecordBatch) -> Columns:
-    """The messages of a batch. Raises InvalidMessage for a null where there must be a value."""
+    """The messages of a batch. Raises InvalidMessage for a null where a value is needed."""
     given = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
     for name in NEEDED:
         if given[name].null_count:
@@ -87,14 +87,14 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
 
 
 def _streams(topics: Any, queue_ids: Any) -> tuple[Sequence[tuple[str, int]], Int64s]:
-    """The streams of the rows, perhaps with some that have no row, and each row's place among them."""
+    """(streams of the rows, perhaps some without a row; each row's index among them)."""
     names, topic = _numbered(topics)
     queues = queue_ids.to_numpy(zero_copy_only=False).astype(np.int64)
     wrong = (queues < 0) | (queues >= 1 << 31)
     if wrong.any():
         raise InvalidMessage(f"a queue id is from 0 to {(1 << 31) - 1}, not {int(queues[wrong][0])}")
     span = int(queues.max(initial=0)) + 1
-    if len(names) * span * MANY_ROWS <= len(queues):  # sorting would take longer than all else
+    if len(names) * span * MANY_ROWS <= len(queues):  # sorting would take longer than all other steps
         return _table(tuple(names), span), topic * span + queues
     codes = (topic << 31) | queues
     found, index = np.unique(codes, return_inverse=True)
@@ -102,16 +102,16 @@ def _streams(topics: Any, queue_ids: Any) -> tuple[Sequence[tuple[str, int]], In
 
 
 def _numbered(topics: Any) -> tuple[list[str], Int64s]:
-    """The different topics, and the place of each row's among them."""
+    """(the different topics; the index of each row's topic among them)."""
     if len(topics) and topics[0] == topics[-1] and pc.all(pc.equal(topics, topics[0])).as_py():
-        return [topics[0].as_py()], np.zeros(len(topics), np.int64)  # in a third of the time
+        return [topics[0].as_py()], np.zeros(len(topics), np.int64)  # takes a third of the time
     encoded = topics.dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 @lru_cache(1)
 def _table(topics: tuple[str, ...], queues: int) -> tuple[tuple[str, int], ...]:
-    """All queues of some topics. For the next batch it is the same one, whose names a writer then has checked."""
+    """All queues of some topics. The next batch gets the same object, whose names a writer has checked already."""
     return tuple([(topic, queue) for topic in topics for queue in range(queues)])
 
 
@@ -146,7 +146,7 @@ def _times(column: Any) -> Int64s | None:
 
 
 def _check_times(column: Any) -> None:
-    """Raises InvalidMessage for a time before 1970, which the store would take for none or refuse without a row."""
+    """Raise InvalidMessage for a time before 1970: the store would take it for none, or refuse it without a row."""
     least = pc.min(column).as_py()
     if least is not None and least < 0:
         row = pc.index(pc.less(column, 0), True).as_py()
@@ -154,7 +154,7 @@ def _check_times(column: Any) -> None:
 
 
 def by_store(streams: Sequence[tuple[str, int]], index: Int64s, stores: int) -> list[tuple[int, Any]]:
-    """The stores that get rows, each with the numbers of its rows; None for all."""
+    """The stores that get rows, each with its rows; None for all rows."""
     if stores == 1:
         return [(0, None)]
     table = np.array([store_of(topic, queue_id, stores) for topic, queue_id in streams], np.int64)

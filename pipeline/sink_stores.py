@@ -1,4 +1,4 @@
-"""The stores that a sink writes to: one, or several in a folder with each stream in one of them."""
+"""The stores that a sink writes to: one, or several in a folder, with each stream in one of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_LANES = 64
 MOST_WAIT_MS = 86_400_000
 MOST_NAME_BYTES = 255
 LEFT_OVER_S = 24 * 3600.0
-SHARD = "shard-"  # the names of a folder's stores, behind it their numbers
+SHARD = "shard-"  # the name of a store in a folder, with its number after it
 _SHARD_NAME = re.compile(rf"{SHARD}\d{{4}}")
 
 
@@ -42,7 +42,7 @@ class SinkOptions:
 
     Attributes:
         path: the store, or the folder of stores.
-        shards: how many stores, or None: one, or as many as there are.
+        shards: the number of stores; None: one, or as many as exist.
         lanes: of a store that is made; None for one.
         name: of the transaction or the query; None draws one, or takes Spark's.
         wait_ms: how long a commit waits for a process that has the store open.
@@ -88,7 +88,7 @@ def _between(options: Mapping[str, str], name: str, low: int, high: int) -> int 
 
 
 def _name(options: Mapping[str, str]) -> str | None:
-    """The name of a transaction or of a query. One that is blank would be no name, and its write be done twice."""
+    """The name of a transaction or of a query. Not a blank one: its write could be done twice."""
     given = [name for name in ("transaction", "query") if name in options]
     if len(given) > 1:
         raise BadOption("a write has a transaction, a stream has a query; give one of the two options")
@@ -101,7 +101,7 @@ def _name(options: Mapping[str, str]) -> str | None:
 
 
 def stores_at(options: SinkOptions) -> list[Path]:
-    """The stores that a write goes to, which are made if there is nothing. Raises BadOption, StoreError."""
+    """The stores of a write, which are made if there are none. Raises BadOption, StoreError."""
     path, wanted = options.path, options.shards
     found = existing(path)
     if not found:
@@ -115,10 +115,10 @@ def stores_at(options: SinkOptions) -> list[Path]:
         found = existing(path)
         if not found:
             _check_free(path)
-    if found != [path]:  # a store by itself may have any name
+    if found != [path]:  # a single store may have any name
         _check_complete(path, found)
     for store in found:
-        if not os.access(store, os.W_OK):  # else each task finds it out, as often as it is tried
+        if not os.access(store, os.W_OK):  # else each task finds it out, in each of its tries
             raise StoreUnusable(f"{store} cannot be written to; mount it for writing, or give another path")
     if wanted is not None and wanted != len(found):
         raise BadOption(f"{path} has {len(found)} stores for good, and shards is {wanted}; leave that option out")
@@ -127,7 +127,7 @@ def stores_at(options: SinkOptions) -> list[Path]:
 
 
 def _check_lanes(found: list[Path], wanted: int | None) -> None:
-    """Raises BadOption if stores that exist have another number of lanes. It is seen without opening them."""
+    """Raise BadOption if existing stores have another number of lanes. They are not opened for that."""
     for store in found if wanted is not None else ():
         lanes = sum(one.is_dir() for one in store.glob("lane-*"))
         if lanes != wanted:
@@ -135,9 +135,9 @@ def _check_lanes(found: list[Path], wanted: int | None) -> None:
 
 
 def _check_complete(path: Path, found: list[Path]) -> None:
-    """Raises BadOption if one of the stores of a folder is gone: each queue's store follows from how many there are.
+    """Raise BadOption if one of the stores of a folder is gone: each queue's store follows from their number.
 
-    Of a folder that was made before the number was noted, the loss of the last ones is not seen.
+    In a folder that was made before the number was noted, a loss of the last stores is not seen.
     """
     there = {store.name for store in found}
     count = noted_shards(path)
@@ -154,15 +154,15 @@ def _check_complete(path: Path, found: list[Path]) -> None:
 
 
 def _check_free(path: Path) -> None:
-    """Raises BadOption if a new store would stand in the way of something."""
+    """Raise BadOption if something exists where a new store would be made."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise BadOption(f"{path} is neither a store nor a folder of stores; give another path")
 
 
 def stores_in_place_of(options: SinkOptions) -> Path:
-    """New stores beside the path, which will take its place. Raises BadOption, StoreError.
+    """Make new stores beside the path, to take its place. Raises BadOption, StoreError.
 
-    What drivers that were killed have left of theirs is removed, if it is older than a day.
+    Leftovers of killed drivers are removed, if they are older than a day.
     """
     check_replaceable(options.path)
     for left in options.path.parent.glob(f".{options.path.name}.new-*"):
@@ -172,23 +172,23 @@ def stores_in_place_of(options: SinkOptions) -> Path:
 
 
 def _touched(folder: Path) -> float:
-    """When something was last added to stores that are made."""
+    """When something was last added to stores that are still being made."""
     times = []
     for one in (folder, *folder.glob("incoming/*"), *folder.glob("*/incoming/*")):
-        with suppress(OSError):  # its task is gone meanwhile
+        with suppress(OSError):  # its task has removed it meanwhile
             times.append(one.stat().st_mtime)
     return max(times, default=0.0)
 
 
 def existing(path: Path) -> list[Path]:
-    """The store at a path, or those of the folder there, in the order of their numbers."""
+    """The store at a path, or those in the folder there, in the order of their numbers."""
     if (path / STORE_FILE).exists():
         return [path]
     return sorted(found.parent for found in path.glob(f"*/{STORE_FILE}")) if path.is_dir() else []
 
 
 def make_stores(options: SinkOptions) -> Path:
-    """New, empty stores beside the path, under a name of their own. Raises StoreError."""
+    """Make new, empty stores beside the path, under a name of their own. Raises StoreError."""
     path = options.path
     fresh = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
     try:
@@ -201,7 +201,7 @@ def make_stores(options: SinkOptions) -> Path:
             MessageStore.open(folder, StoreConfig(lanes=options.lanes)).close()
         if options.shards is not None:
             note_shards(fresh, options.shards)
-    except BaseException:  # also an interrupt: a folder half made is no store
+    except BaseException:  # also an interrupt: a half-made folder is no store
         with suppress(OSError):
             shutil.rmtree(fresh)
         raise

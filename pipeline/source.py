@@ -1,4 +1,4 @@
-"""Batch reads: a plan of each store, a partition a part, record batches out of each."""
+"""Batch reads: a plan of each store, a partition for each part, and record batches from each partition."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ OPTIONAL = ("key", "properties", "deliver_at")
 
 
 class StoreReader(Prompt, DataSourceReader):
-    """Reads stores up to the ends that they have when the query is planned."""
+    """Reads stores up to their ends when the query is planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self.arrow_schema = arrow_schema(schema, with_damage=options.on_damage == "report")
 
     def partitions(self) -> list[InputPartition]:
-        """One a part of each store's plan; a list, as Spark takes no other sequence."""
+        """One for each part of each store's plan; a list, as Spark takes no other sequence."""
         options, payload = self._options, "data" in self.arrow_schema.names
         plans = (
             plan_scan(store, options.wanted, part_bytes=options.part_bytes, payload=payload) for store in options.stores
@@ -40,7 +40,7 @@ class StoreReader(Prompt, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a part."""
         part = partition.value
-        if part is None:  # what Spark makes of no partitions
+        if part is None:  # given by Spark if there are no partitions
             return iter(())
         return batches_of(part, self.arrow_schema, self._options.on_damage)
 

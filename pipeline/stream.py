@@ -36,10 +36,10 @@ class StreamOptions:
     """The options of a stream.
 
     Attributes:
-        read: those that it has in common with a batch read; its filter has what `starting` says of queues and times.
-        from_latest: begin behind what is there.
+        read: those that it shares with a batch read; its filter has the queues or the time of `starting`.
+        from_latest: begin after the newest message.
         limit: of a micro-batch.
-        skip_lost: go on behind what retention removed.
+        skip_lost: go on after messages that retention removed.
     """
 
     read: ReadOptions
@@ -49,7 +49,7 @@ class StreamOptions:
 
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """Raises BadOption."""
+    """The options of a stream. Raises BadOption."""
     options = {name.lower(): value for name, value in given.items()}
     read = read_options(options)
     starting = options.get("starting", EARLIEST).strip()
@@ -96,10 +96,10 @@ def _starting(wanted: ScanFilter, text: str) -> ScanFilter:
 
 
 class StoreStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes to the stores, from position to position.
+    """Reads new messages of the stores, from position to position.
 
-    A position is that of each lane's log: what lies before it was read. So a micro-batch that is run again gives the
-    same messages, as long as the options are the same and nothing of it was removed.
+    A position has a place in each lane's log: all before it was read. So a micro-batch that is run again has the same
+    messages, as long as the options are the same and none of them was removed.
     """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
@@ -110,10 +110,10 @@ class StoreStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailable
         self._target: Positions | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_planners": {}, "_target": None}  # tasks get a copy, and plan nothing
+        return {**self.__dict__, "_planners": {}, "_target": None}  # for tasks: they plan nothing
 
     def _check_stores(self, positions: Positions) -> None:
-        """Raises LogOvertaken if a store of the checkpoint is not there: what it had more would be passed over."""
+        """Raise LogOvertaken if a store of the checkpoint is gone: its unread messages would be skipped."""
         gone = sorted(set(positions) - set(self._opened()))
         if gone and not self._options.skip_lost:
             raise LogOvertaken(
@@ -123,7 +123,7 @@ class StoreStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailable
             )
 
     def _opened(self) -> dict[str, ScanPlanner]:
-        """The stores of the options, each with its planner. Raises BadOption if two of them are copies of one."""
+        """By id, the planner of each store of the options. Raises BadOption if two of them are copies of one store."""
         if not self._planners:
             opened: dict[str, ScanPlanner] = {}
             paths: dict[str, str] = {}
@@ -137,21 +137,21 @@ class StoreStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailable
                             f"{paths[planner.store_id]} and {path} are one store, or copies of one; give one of them"
                         )
                     paths[planner.store_id] = path
-            except BaseException:  # also an interrupt: nobody else knows what was opened
+            except BaseException:  # also an interrupt: nobody else knows the opened ones
                 _close(opened)
                 raise
             self._planners = opened
         return self._planners
 
     def initialOffset(self) -> Json:
-        """Where a new query begins. Raises BadOption for a queue that does not reach the offset of `starting`."""
+        """The start of a new query. Raises BadOption for a queue that does not reach the offset of `starting`."""
         self._check_starting()
         latest = self._options.from_latest
         planners = self._opened()
         return packed({store: one.end() if latest else one.begin() for store, one in planners.items()})
 
     def _check_starting(self) -> None:
-        """Raises BadOption where `starting` is behind a queue's end: what comes up to there would be passed over."""
+        """Raise BadOption if `starting` is beyond a queue's end: messages up to there would be skipped."""
         starts, stores = self._options.read.wanted.starts, self._options.read.stores
         if not starts or self._options.skip_lost:
             return
@@ -178,12 +178,12 @@ class StoreStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadAllAvailable() if limit == unlimited else ReadMaxBytes(limit.size_bytes)
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Where the next micro-batch ends. Raises LogOvertaken."""
+        """The end of the next micro-batch. Raises LogOvertaken."""
         begin, options = unpacked(start), self._options
         self._check_stores(begin)
         left = ScanLimit() if isinstance(limit, ReadAllAvailable) else options.limit
         planners = self._opened()
-        found = {store: lanes for store, lanes in begin.items() if store not in planners}  # it may come back
+        found = {store: lanes for store, lanes in begin.items() if store not in planners}  # their store may come back
         for at, (store, planner) in enumerate(planners.items()):
             others = len(planners) - at
             share = ScanLimit(max(1, left.rows // others), max(1, left.size_bytes // others))
@@ -200,17 +200,17 @@ class StoreStreamReader(Prompt, DataSourceStreamReader, SupportsTriggerAvailable
         return packed(found)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes later is left for another query."""
+        """Note the current ends: later messages are left for another query."""
         self._target = {store: dict(one.end()) for store, one in self._opened().items()}
 
     def reportLatestOffset(self) -> Json:
-        """How far the stores' logs go, for the progress of the query."""
+        """The ends of the stores' logs, for the progress of the query."""
         return packed({store: one.end() for store, one in self._opened().items()})
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The parts of a micro-batch. Raises LogOvertaken."""
         begin, stop, options = unpacked(start), unpacked(end), self._options
-        self._check_stores(stop)  # a query that starts again asks for the parts of its last micro-batch first
+        self._check_stores(stop)  # a restarted query first asks for the parts of its last micro-batch
         parts = []
         for store, planner in self._opened().items():
             if store not in stop or stop[store] == begin.get(store):

@@ -1,4 +1,4 @@
-"""The Python processes that Spark plans with and runs tasks in."""
+"""The Python processes in which Spark plans and runs tasks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ TCP_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 class Prompt:
-    """A base of what Spark sends to its workers: a worker that unpickles one gets what follows at once.
+    """A base of objects that Spark sends to its workers: a worker that unpickles one gets the next bytes at once.
 
     Spark's JVM writes the code of a task, and then its partition. The kernel holds back the second small write until
-    the first one is acknowledged (Nagle's algorithm), and a worker that has nothing to say acknowledges after 40 ms. A
+    the first one is acknowledged (Nagle's algorithm), and a worker with nothing to send acknowledges after 40 ms. A
     task of any data source in Python stands still that long; here the worker acknowledges as soon as it has the code.
     """
 
@@ -30,7 +30,7 @@ class Prompt:
 
 
 def acknowledge() -> None:
-    """Tell the other ends of this process's TCP connections what has arrived. Only Linux has such a call."""
+    """Acknowledge the bytes that have arrived on this process's TCP connections. Only Linux has such a call."""
     if TCP_QUICKACK is None:
         return
     with contextlib.suppress(OSError):  # there is no such folder
@@ -42,22 +42,22 @@ def acknowledge() -> None:
 
 
 def settle() -> None:
-    """Spare a process of Spark's most of the garbage collection that follows each call and each task: 40 to 60 ms.
+    """Spare a process of Spark most of the garbage collection that follows each call and each task: 40 to 60 ms.
 
-    What is there are modules, which stay; `gc.freeze` has collections pass them over. It is called again where more
-    have been imported since: what they brought is some 15 ms a collection, if there are pandas among them.
+    Most objects are modules, which stay; with `gc.freeze` collections skip them. Call it again after more imports:
+    their objects take some 15 ms a collection, if pandas is among them.
     """
-    global _settled_modules  # noqa: PLW0603  # of this process: it is the process that is settled
+    global _settled_modules  # noqa: PLW0603  # of this process: the process is settled
     count = len(sys.modules)
     if _settled_modules != count and _is_worker():
         gc.freeze()
         _settled_modules = count
 
 
-_settled_modules = 0  # how many there were; without new ones, what calls leave is to be collected
+_settled_modules = 0  # the number of modules then; without new ones, objects of calls have to be collected
 
 
 def _is_worker() -> bool:
-    """Not so in a program that calls the same code by itself."""
+    """False in a program that calls the same code by itself."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")

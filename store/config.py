@@ -42,7 +42,7 @@ class CacheConfig(AnyCacheConfig):
 
 
 class TunedCacheConfig(AnyTunedCacheConfig):
-    """A CacheConfig with what a cache otherwise decides itself; `stratalog.cache.TunedCacheConfig` describes each."""
+    """A CacheConfig with values that a cache otherwise chooses; `stratalog.cache.TunedCacheConfig` describes each."""
 
     __slots__ = ()
 
@@ -117,7 +117,7 @@ class StoreConfig:
             raise InvalidConfig(f'cache is a CacheConfig, "plan" or None, not {shown(self.cache)}')
         if plans and self.memory_limit_bytes == 0:
             raise InvalidConfig('cache="plan" needs a plan: give memory_limit_bytes a number, or leave it out')
-        # The type first, here and above: what is compared with anything else may raise anything.
+        # The type first, here and above: comparing any other object may raise anything.
         if not isinstance(self.durability, str) or self.durability not in ("force", "os"):
             raise InvalidConfig(f'durability is "force" or "os", not {shown(self.durability)}')
 
@@ -129,7 +129,7 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class TunedConfig(StoreConfig):
-    """A StoreConfig with what a store otherwise decides itself: for tests and measurements.
+    """A StoreConfig with values that a store otherwise chooses: for tests and measurements.
 
     Attributes:
         alignment: "pad" fills the last, partly filled 4 KiB block of a write with zeros, "trim" holds its messages
@@ -137,10 +137,10 @@ class TunedConfig(StoreConfig):
         prewrite_bytes: `open` pre-writes segments of this many bytes in all and touches as many bytes of the
             ring, so the first appends need not.
         max_frame_bytes: a frame ends when its payloads reach this size; in small segments earlier, see `frame_bytes`.
-        recent_bytes: the size of the ring of recent frames in memory, over all lanes. None takes 64 MiB (less if the
-            plan has less), which grow with the log to the plan's share, 512 MiB at the most, unless there is a cache;
-            or the plan's share at once if `memory_limit_bytes` is given. A lane's ring is never smaller than
-            four of its largest frames. Memory is taken as the log grows into it.
+        recent_bytes: the size of the ring of recent frames in memory, over all lanes. None with `memory_limit_bytes`
+            takes the plan's share at once. None without it takes 64 MiB, or the plan's share if that is less; without
+            a cache, the ring then grows with the log to the plan's share, 512 MiB at most. A lane's ring is never
+            smaller than four of its largest frames. Memory is taken as the log grows into it.
         direct_io: None writes with O_DIRECT if the file system takes it, else through the page cache. True makes
             `open` raise StoreUnusable if the file system refuses it. False never uses it; durability "os" never does.
         read_cache_bytes: the memory of a read cache with its own read-ahead. 0 leaves both to the page cache.
@@ -171,15 +171,15 @@ class TunedConfig(StoreConfig):
 
     @classmethod
     def of(cls, config: StoreConfig) -> TunedConfig:
-        """`config`, with the values of a store's own choice where it has none."""
+        """`config`, with a store's own choices for values that it lacks."""
         if isinstance(config, cls):
             return config
         return cls(**{field.name: getattr(config, field.name) for field in fields(StoreConfig)})
 
     @property
     def frame_bytes(self) -> int:
-        """Where a frame ends: at `max_frame_bytes`, or earlier: at a quarter of a segment, or 1 MiB if that is more.
+        """The size at which a frame ends: `max_frame_bytes`, but at most 1 MiB or, if more, a quarter of a segment.
 
-        Two frames of half a segment do not fit into it with their headers, and half of it would stay empty.
+        With their headers two frames of half a segment do not fit into it, and half of it would stay empty.
         """
         return min(self.max_frame_bytes, max(self.segment_bytes // 4, MIB))

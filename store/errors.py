@@ -21,9 +21,9 @@ SHOWN_CHARACTERS = 200
 
 
 def shown(value: object) -> str:
-    """A value as an error's text shows it: shortened, or its type alone where it cannot be written."""
+    """The text of a value in an error's message: shortened; only its type if it cannot be written."""
     try:
-        text = repr(value)  # of an int with thousands of digits, or of anything of the caller's: it may raise
+        text = repr(value)  # of an int with thousands of digits, or of a caller's object: it may raise
     except Exception:  # whatever it raises, the first error is what the caller must see
         return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}.."
@@ -33,7 +33,7 @@ class StoreError(Exception):
     """Base of all errors of the store. They can be copied and pickled, with their attributes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python's own way calls `__init__` with the finished sentence, where some want its parts.
+        # Python's own way calls `__init__` with the finished sentence; some errors want its parts.
         return _made_again, (type(self), self.args), self.__dict__
 
 
@@ -87,12 +87,12 @@ class StoreCorrupt(StoreError):
 class StoreUnreadable(StoreError):
     """The operating system refused a step: a bad sector, or no file descriptor or thread left. Nothing is lost by it.
 
-    Call it again; the text says what else is to be known.
+    Repeat the call; the text says more.
     """
 
 
 class LogOvertaken(StoreError):
-    """Retention removed messages before a bulk read came to them. Keep more, read sooner, or go on behind the gap."""
+    """Retention removed messages before a bulk read reached them. Keep more, read sooner, or go on after the gap."""
 
 
 class StorePoisoned(StoreError):
@@ -114,7 +114,7 @@ class MessageTooLarge(_OfOneMessage):
 class OffsetOutOfRange(StoreError):
     """A read before the queue's first offset (`first`) or beyond its next one (`next_offset`).
 
-    `topic`, `queue_id` and `offset` say what was asked for.
+    `topic`, `queue_id` and `offset` are those of the read.
     """
 
     def __init__(self, topic: str, queue_id: int, offset: int, first: int, next_offset: int) -> None:
@@ -161,7 +161,7 @@ class SubscriptionClosed(StoreError):
 
 
 def of_system(error: OSError, what: object, advice: str = NOTHING_IS_LOST) -> StoreError:
-    """The error to raise in the place of one of the system's, where that has no other meaning. `what` was worked on."""
+    """The error to raise for a system's error that has no other meaning. `what` names the object worked on."""
     if error.errno in NO_SPACE:
         return StoreFull(f"{what}: {error}. Free some space. {advice}")
     return StoreUnreadable(f"{what}: {error}. {advice}")
@@ -169,7 +169,7 @@ def of_system(error: OSError, what: object, advice: str = NOTHING_IS_LOST) -> St
 
 @contextmanager
 def system_errors(what: object, advice: str = NOTHING_IS_LOST) -> Iterator[None]:
-    """Errors of the system that come out of here are errors of this package; see `of_system`."""
+    """Raise this package's errors in place of the system's; see `of_system`."""
     try:
         yield
     except OSError as error:
@@ -177,7 +177,7 @@ def system_errors(what: object, advice: str = NOTHING_IS_LOST) -> Iterator[None]
 
 
 def copy_of(error: Failure) -> Failure:
-    """A copy of an error to raise: one that is raised twice keeps the frames of both, and their locals."""
+    """A copy of an error to raise: an error raised twice keeps the frames of both, and their locals."""
     fresh = copy.copy(error)
     fresh.__cause__ = error.__cause__
     return fresh

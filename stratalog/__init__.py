@@ -1,9 +1,9 @@
-"""stratalog: an embedded, durable message store. Open a folder; have topics, queues and offsets in it.
+"""stratalog: an embedded, durable message store. Open a folder: it holds topics, queues and offsets.
 
-Begin with `MessageStore.open`. Beside it:
+Begin with `MessageStore.open`. The other modules:
 
     stratalog.tools     verify, inspect, compact, rebuild and replace a folder
-    stratalog.bulk      shards: many messages written by other processes, and attached by one commit
+    stratalog.bulk      shards: other processes write many messages, and one commit attaches them
     stratalog.plans     reads of a whole store in parts, for other processes
     stratalog.index     timers, the purgatory, trackers of delayed messages
     stratalog.pipeline  Spark
@@ -106,7 +106,7 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> str:
-        """`__version__`, looked up when it is wanted: reading a package's metadata takes some ms."""
+        """`__version__`, looked up on first use: reading a package's metadata takes some ms."""
         if name == "__version__":
             from importlib.metadata import version  # noqa: PLC0415  # see above
 

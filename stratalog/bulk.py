@@ -1,4 +1,4 @@
-"""Bulk commits: shards that any process writes, and that one commit attaches to a store."""
+"""Bulk commits: any process writes shards, and one commit attaches them to a store."""
 
 from .store import (
     Commit,

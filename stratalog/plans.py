@@ -1,4 +1,4 @@
-"""Reads of a whole store in parts: a plan is made once, and each of its parts may be read by another process."""
+"""Reads of a whole store in parts: one process makes a plan, and any process reads a part."""
 
 from .store import (
     LogPosition,

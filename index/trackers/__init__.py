@@ -1,7 +1,7 @@
 """Trackers of delayed entries: positions and the times at which they are due; nothing of messages or topics.
 
 A `HeapTracker` is the plain reference, a `TimeBucketTracker` holds millions in memory, and a `BucketTracker` holds
-them on disk. All of them are a `Tracker`.
+more on disk. All of them are a `Tracker`.
 """
 
 from .bucket_tracker import BucketTracker

@@ -13,18 +13,18 @@ from ..columns import Int64s
 
 BITMAP_BYTES: Final = 224  # of an object with one container, measured
 CONTAINER_BYTES: Final = 40  # of each further one
-FEW = 8  # rows of a stretch at least, on average, to add stretches in place of rows
-SMALL = 64  # to look for stretches takes longer
+FEW = 8  # with fewer rows a stretch on average, rows are added one by one
+SMALL = 64  # with so few rows, looking for stretches takes longer
 
 
 def stretches(ascending: Int64s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Where stretches of consecutive places begin and end (exclusive) in an ascending array that is not empty."""
+    """The starts and ends (exclusive) of stretches of consecutive places in an ascending array that is not empty."""
     cuts = np.flatnonzero(ascending[1:] != ascending[:-1] + 1) + 1
     return np.concatenate(([0], cuts)), np.concatenate((cuts, [len(ascending)]))
 
 
 def add_places(bitmap: BitMap64, ascending: Int64s) -> None:
-    """Add places, which ascend. Stretches of them stay stretches: a full ledger takes a few bytes."""
+    """Add places, which ascend. Stretches stay stretches: a full ledger takes a few bytes."""
     if not len(ascending):
         return
     begins, ends = stretches(ascending)
@@ -50,7 +50,7 @@ def places_of(bitmap: BitMap64) -> Int64s:
 
 
 def are_in(places: Int64s, bitmap: BitMap64) -> npt.NDArray[np.bool_] | None:
-    """For each place whether the set has it; None if it has none of them."""
+    """(n,) whether the set has each place; None if it has none of them."""
     common = places_of(bitmap_of(places) & bitmap)
     if not len(common):
         return None
@@ -61,17 +61,17 @@ def are_in(places: Int64s, bitmap: BitMap64) -> npt.NDArray[np.bool_] | None:
 
 
 def those_between(bitmap: BitMap64, first: int, before: int) -> BitMap64:
-    """The part of the set from a place up to another one."""
+    """The part of the set from `first` to before `before`."""
     if not bitmap.range_cardinality(first, before):
         return BitMap64()
     part = bitmap.copy()
-    part.remove_range(0, first)  # it visits only what is there
+    part.remove_range(0, first)  # it visits only places that exist
     part.remove_range(before, 1 << 63)
     return part
 
 
 def memory_bytes(bitmap: BitMap64) -> int:
-    """What it occupies, about."""
+    """The memory that it takes, about."""
     told = bitmap.get_statistics()
     payload = told["n_bytes_array_containers"] + told["n_bytes_run_containers"] + told["n_bytes_bitset_containers"]
     return BITMAP_BYTES + payload + CONTAINER_BYTES * told["n_containers"]

@@ -1,6 +1,6 @@
 """Ordered rows in little memory: the form for times that few entries share.
 
-A block has the rows of some slots (a slot is one time) in columns of the narrowest types that hold them:
+A block has the rows of some slots (a slot is one time) in columns of the narrowest types that fit:
 
     steps      from each slot's time to the next one's, in units of 2**shift ms
     counts     of the slots' rows
@@ -31,12 +31,12 @@ Narrow = npt.NDArray[np.unsignedinteger] | Int64s
 
 
 def narrow(values: Int64s) -> Narrow:
-    """The values, none of which is negative, as the narrowest type that holds them."""
+    """The values, none negative, as the narrowest type that holds them."""
     most = int(values.max()) if len(values) else 0
     for width in WIDTHS:
         if most <= np.iinfo(width).max:
             return cast(Narrow, values.astype(width))
-    return values.copy()  # else it would keep a larger array alive
+    return values.copy()  # a view would keep a larger array alive
 
 
 class Block:
@@ -62,7 +62,7 @@ class Block:
 
     @property
     def memory_bytes(self) -> int:
-        """What it occupies."""
+        """The memory that it takes."""
         columns = (self.steps, self.counts, self.books, self.lows)
         return BLOCK_BYTES + sum(column.nbytes for column in columns)
 
@@ -83,7 +83,7 @@ class Block:
 
 
 class BlockRun:
-    """Ordered rows in blocks. They are taken from the front, and a block that was taken is free."""
+    """Ordered rows in blocks. They are taken from the front; the memory of a taken block is free."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -92,7 +92,7 @@ class BlockRun:
         self._open: Rows = NO_ROWS  # the rest of the first block, unpacked
 
     def append(self, times: Int64s, places: Int64s) -> None:
-        """Rows that follow those of the run."""
+        """Append rows that follow those of the run."""
         for begin in range(0, len(times), BLOCK_ROWS):
             rows = slice(begin, begin + BLOCK_ROWS)
             block = Block(times[rows], places[rows])
@@ -102,7 +102,7 @@ class BlockRun:
 
     @property
     def head_ms(self) -> int | None:
-        """The first row's time; None of an empty run."""
+        """The first row's time; None if the run is empty."""
         if len(self._open[0]):
             return int(self._open[0][0])
         return self._blocks[0].first_time if self._blocks else None
@@ -113,7 +113,7 @@ class BlockRun:
         return block.unpacked()
 
     def parts(self) -> Iterator[Rows]:
-        """Take all rows, a block after another."""
+        """Take all rows, one block after another."""
         rows, self._open = self._open, NO_ROWS
         while True:
             if len(rows[0]):
@@ -124,7 +124,7 @@ class BlockRun:
             rows = self._next_block()
 
     def take(self, until_ms: int, count: int) -> Rows:
-        """The first rows, at most so many, none of them later than this."""
+        """Take the first rows, at most `count`, none of them later than `until_ms`."""
         taken: list[Rows] = []
         left = count
         while left:

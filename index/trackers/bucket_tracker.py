@@ -1,4 +1,4 @@
-"""The tracker on disk: memory holds what comes next, and what finds the rest."""
+"""The tracker on disk: memory has the next entries, and the directories that find the others."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .shelf import Shelf
 from .time_buckets import TimeBuckets
 from .tracker import Tracker
 
-MERGED_A_ROW = 4  # rows that are merged for each one that is sealed
-SHRUNK_ROWS = 1 << 18  # rows that are merged by one `shrink`
+MERGED_A_ROW = 4  # rows merged for each one that is sealed
+SHRUNK_ROWS = 1 << 18  # rows merged by one `shrink`
 MEMORY_LIMIT_BYTES = 256 << 20
 
 
@@ -33,17 +33,17 @@ class BucketTracker(Tracker):
     when it has `seal_entries` and a ledger ends, when it has `most_entries`, or `seal_after_ms` after it was begun. Of
     each sealed bucket, the next *segment* is in memory. More than `most_buckets` are merged, a part with each sealing.
 
-    What survives. A bucket that was sealed survives; the mutable one does not, and the caller adds its entries again
-    from the end of the log: what is there already is not added twice. What was taken or cancelled is forgotten on disk
-    at the next `checkpoint`, and comes back after a crash before it. So: call `checkpoint(mark)` when everything that
-    was taken is safe elsewhere, with a mark of the place in the log; after opening, repeat from `mark` on what the log
-    says, in its order: each addition and each cancellation. `trim` and `clear` are durable when they return.
+    After a crash the sealed buckets are there; the mutable one is lost, and the caller adds its entries again
+    from the end of the log: an entry that exists is not added twice. Taken or cancelled entries are forgotten on disk
+    at the next `checkpoint`, and come back after a crash before it. So: call `checkpoint(mark)` when all taken
+    entries are safe elsewhere, with a mark of the place in the log; after opening, repeat from `mark` on each
+    addition and each cancellation of the log, in its order. `trim` and `clear` are durable when they return.
 
     One tracker may be open on a folder. Errors of the file system (OSError) leave it usable, and nothing is forgotten;
     TrackerDamaged means that a file has wrong bytes.
 
     Attributes:
-        mark: what was given to the last checkpoint; b"" in a new folder.
+        mark: of the last checkpoint; b"" in a new folder.
     """
 
     def __init__(
@@ -73,33 +73,33 @@ class BucketTracker(Tracker):
         self._shelf = Shelf(self._files, SegmentRule(segment_ms, segment_entries), most_buckets)
         self._shelf.bits = max(self._shelf.bits, precision_bits)
         self._mutable = TimeBuckets()
-        self._begun_ms: int | None = None  # when the mutable bucket was first seen with something in it
+        self._begun_ms: int | None = None  # when the mutable bucket was first seen with entries
         self._last_ledger = -1
-        self._due = NextRows()  # of sealed buckets; their order with the mutable one's rows is made on the way out
+        self._due = NextRows()  # of sealed buckets; merged with the mutable one's rows on the way out
         self._again = BitMap64()  # places that were added again, while the disk may have them in an older bucket
         self._heads: tuple[list[SealedBucket], int] = ([], 0)  # no bucket of this list has a row before this time
         self._seals = 0
-        self._peeked_sealed = 0  # rows of the last `_peek` that are of `_due`
+        self._peeked_sealed = 0  # rows of the last `_peek` that came from `_due`
 
     @property
     def mark(self) -> bytes:
-        """Of the last checkpoint."""
+        """The mark of the last checkpoint."""
         return self._shelf.mark
 
     @property
     def latest_ms(self) -> int:
-        """What is pending comes later than its own time by less than this; 1: exactly then."""
+        """Entries come later than their own times by less than this; 1: exactly at them."""
         return 1 << self._shelf.bits
 
     def reset_tick_time(self, ms: int) -> None:
-        """The precision of what is added from now on, as of all trackers. The files know the coarsest one."""
+        """Set the precision of entries added from now on, as in all trackers. The files have the coarsest one."""
         super().reset_tick_time(ms)
         self._shelf.bits = max(self._shelf.bits, self._bits)  # listed with the first bucket that has such entries
 
     def shrink(self) -> None:
-        """Let go of what is in memory for speed alone, and seal the mutable bucket if it is most of the rest.
+        """Free memory that only makes calls fast, and seal the mutable bucket if it is most of the rest.
 
-        If it is not, go on with merging: a bucket of which most is gone takes memory for all that it had.
+        If it is not, go on with merging: a bucket of gone entries takes memory for all that it had.
 
         Raises OSError.
         """
@@ -117,7 +117,7 @@ class BucketTracker(Tracker):
     def _are_sealed(self, places: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which places are pending in sealed buckets, or pulled from them.
 
-        Notes which of the others the disk calls pending still: it is told when the next bucket is sealed.
+        Notes which of the others are still pending on disk: the next sealing corrects that.
         """
         found = np.zeros(len(places), np.bool_)
         known = np.flatnonzero(self._shelf.ends.may_have(places))
@@ -143,7 +143,7 @@ class BucketTracker(Tracker):
         return self._mutable.add_one(place, time_ms)
 
     def _put_back(self, place: int, time_ms: int) -> bool:
-        """It was pending just now, so the disk may say that it is; no file has to be read for it."""
+        """The entry was pending just now, so the disk may have it as pending; no file has to be read for it."""
         try:
             if self._are_sealed(np.array([place], np.int64))[0]:
                 return False
@@ -162,7 +162,7 @@ class BucketTracker(Tracker):
         return new
 
     def _seal_before(self, ledger: int) -> None:
-        """Seal where a ledger ends, or at the bound. After an error the bucket is as it was, and nothing is added."""
+        """Seal at the end of a ledger, or at the bound. An error leaves the bucket as before, and adds nothing."""
         if len(self._mutable) >= (self._seal_entries if ledger != self._last_ledger else self._most_entries):
             self._seal()
 
@@ -173,7 +173,7 @@ class BucketTracker(Tracker):
         return self._mutable.add_rows(times, places) if len(times) else 0
 
     def _refuse_if_full(self) -> None:
-        """The mutable bucket goes to disk first."""
+        """Seal the mutable bucket first."""
         if self._is_full():
             self._shelf.pages.clear()
             self._seal()
@@ -182,7 +182,7 @@ class BucketTracker(Tracker):
     # sealing and merging
 
     def _seal(self) -> None:
-        """The mutable bucket becomes one on disk. If that fails, its entries stay where they are."""
+        """Write the mutable bucket to disk. If that fails, its entries stay where they are."""
         rows = self._mutable.take_all()
         if not len(rows[0]):
             return
@@ -198,9 +198,9 @@ class BucketTracker(Tracker):
         self._shelf.merge_some(MERGED_A_ROW * len(rows[0]))
 
     def checkpoint(self, mark: bytes | None = None) -> None:
-        """Everything that was added is durable, and what was taken or cancelled is durably forgotten.
+        """Make durable all additions, and that taken or cancelled entries are forgotten.
 
-        `mark` is kept with it; None: the last one stays. The mutable bucket is sealed, however small it is.
+        `mark` is kept with it; None keeps the last one. The mutable bucket is sealed, however small it is.
         """
         self._change(self._checkpoint, self._shelf.mark if mark is None else mark)
 
@@ -218,9 +218,9 @@ class BucketTracker(Tracker):
         self._shelf.merge_some(MERGED_A_ROW * len(rows[0]))
 
     def upkeep(self, rows: int = 1 << 20) -> bool:
-        """Merge about so many rows, if there are too many buckets; whether there is more to do.
+        """Merge about `rows` rows, if there are too many buckets. True if there is more to do.
 
-        Sealing does the same in small parts: a caller who has idle time may call this, nobody has to.
+        Sealing does so in small parts, too: a caller with idle time may call this, but need not.
         """
         return self._change(self._upkeep, rows)
 
@@ -236,7 +236,7 @@ class BucketTracker(Tracker):
         return rows[1]
 
     def _peek_rows(self, now_ms: int, count: int) -> tuple[Rows, int]:
-        """The first rows, and how many of them are of `_due`."""
+        """The first rows, and how many of them come from `_due`."""
         sealed = self._due.peek(now_ms, count, self._sources(now_ms))
         mutable = self._mutable.peek(now_ms, count)
         if not len(mutable[0]):
@@ -248,7 +248,7 @@ class BucketTracker(Tracker):
         return rows, rows_until(sealed, int(rows[0][-1]), int(rows[1][-1]))
 
     def _sources(self, now_ms: int) -> list[SealedBucket]:
-        """The sealed buckets, if one of them may have something: heads are looked at once for what is due soon."""
+        """The sealed buckets, if one of them may have due rows; heads are checked once for a while ahead."""
         buckets, head_ms = self._heads
         if buckets is not self._shelf.buckets or head_ms <= now_ms:
             buckets = self._shelf.buckets
@@ -272,7 +272,7 @@ class BucketTracker(Tracker):
             self._begun_ms = now_ms
             try:
                 self._seal()
-            except OSError as error:  # a full disk is no reason to hold back what is due
+            except OSError as error:  # a full disk does not hold back due entries
                 report("the mutable bucket could not be sealed; it is tried again", error)
 
     def _next_ms(self) -> int | None:
@@ -316,7 +316,7 @@ class BucketTracker(Tracker):
         self._due.rows = self._due.rows[0][kept], self._due.rows[1][kept]
 
     def _discard(self, first_place: int, before_place: int) -> BitMap64:
-        """As cancellations do: the disk forgets it at the next checkpoint."""
+        """As for cancellations: the disk forgets the entries at the next checkpoint."""
         gone = self._discard_in_memory(first_place, before_place)
         for bucket in self._shelf.buckets:
             for places in bucket.pending_between(first_place, before_place):
@@ -345,7 +345,7 @@ class BucketTracker(Tracker):
         self._due.rows = NO_ROWS
         self._files.close()
 
-    # what is told
+    # figures
 
     def _count(self) -> int:
         return len(self._mutable) + len(self._due.rows[0]) + sum(one.count for one in self._shelf.buckets)

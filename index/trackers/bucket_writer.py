@@ -1,4 +1,4 @@
-"""Writing a bucket's file: rows come in parts, by time and then by place, and go out as segments and pages."""
+"""Writes a bucket's file: rows come in parts, by time and then by place, and go out as segments and pages."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .places import ENTRY_BITS, Rows
 from .sealed_bucket import SealedBucket
 
 JOINED_ENDS = 64
-GATHERED_ROWS = 1 << 16  # so that segments are not cut where a small part ends
-FLUSHED_BYTES = 8 << 20  # else the end of a merge would wait for all that it has written
+GATHERED_ROWS = 1 << 16  # so that a small part does not cut a segment
+FLUSHED_BYTES = 8 << 20  # else the end of a merge would wait for all bytes that it has written
 MOST_DELTA_MS = (1 << 32) - 1
 
 
 class SegmentRule:
-    """Where segments end: with a span of time, and after a number of rows."""
+    """The ends of segments: at a span of time, and after a number of rows."""
 
     def __init__(self, span_ms: int, most_rows: int) -> None:
         self.span_ms = span_ms
@@ -53,7 +53,7 @@ class SegmentRule:
 
 
 class BucketWriter:
-    """One bucket's file on its way. It counts for nothing until the manifest lists it."""
+    """One bucket's file while it is written. It counts for nothing until the manifest lists it."""
 
     def __init__(self, files: Files, number: int, packing: Packing, rule: SegmentRule) -> None:
         self._files = files
@@ -69,7 +69,7 @@ class BucketWriter:
         self._ends: list[Int64s] = []
         self.rows = 0
         self._sure_from = 0  # ledgers before this one are not in `_ends`
-        self.placed = 0  # of the rows, how many were given by their places
+        self.placed = 0  # the number of rows that were given by place
         self.size = HEADER_BYTES
         header = BUCKET_HEADER.pack(
             BUCKET_MAGIC, VERSION, packing.width, 0, number, packing.first_ledger, packing.spread
@@ -77,7 +77,7 @@ class BucketWriter:
         files.append(self._name, with_sum(header))
 
     def append(self, times: Int64s, places: Int64s) -> None:
-        """Rows that follow the others."""
+        """Append rows that follow the others."""
         self._gathered.append((times, places))
         self._waiting += len(times)
         self.rows += len(times)
@@ -108,7 +108,7 @@ class BucketWriter:
         self._out(data)
 
     def append_places(self, times: Int64s, places: Int64s) -> None:
-        """After all rows: the same ones by their places."""
+        """After all rows: append them once more, by place."""
         if not self.placed:
             self._write()
         self._gathered.append((times, places))
@@ -143,7 +143,7 @@ class BucketWriter:
             self._unforced = 0
 
     def finish(self) -> None:
-        """Write what finds the rows, and the trailer, and force the file. All rows are there, in both orders."""
+        """Write directory, ends and trailer, and force the file. All rows were appended, in both orders."""
         if self._waiting:
             self._write_pages()
         ends = self._joined_ends()

@@ -1,9 +1,9 @@
 """Slots as bitmaps: the form for times that many neighbouring entries share; and which form a slot takes.
 
-A slot is a bitmap where its places are dense, packed rows (see `blocks`) where they are sparse.
+A slot is a bitmap if its places are dense, and packed rows (see `blocks`) if they are sparse.
 Measured elsewhere, 10 million entries with delays of up to 7 days take 10.7 bytes each as bitmaps; packed, 3 to 5. With
-one delay for all, a bitmap takes 0.3 bytes an entry and less. So each slot of a batch is given the smaller one of two
-estimates, in bytes:
+one delay for all, a bitmap takes 0.3 bytes an entry and less. So each slot of a batch gets the form with the smaller of
+two estimates, in bytes:
 
     bitmap   480 (the object, its place in the table and in the queue), 40 for each 65,536 entries that it touches, and
              the less of 2 a row and 4 a stretch of consecutive entries
@@ -53,7 +53,7 @@ class DenseSlots:
         return self._times[0] if self._times else None
 
     def add(self, time_ms: int, ascending: Int64s) -> None:
-        """Places, which ascend and are in no slot."""
+        """Add places, which ascend and are in no slot."""
         bitmap = self._slots.get(time_ms)
         if bitmap is None:
             bitmap = self._slots[time_ms] = BitMap64()
@@ -73,7 +73,7 @@ class DenseSlots:
         return np.full(len(places), time_ms), places
 
     def take(self, until_ms: int, count: int) -> Rows:
-        """Whole slots until there are so many rows, none of them later than this."""
+        """Take whole slots until there are `count` rows, none of them later than `until_ms`."""
         parts: list[Rows] = []
         while count > 0 and self._times and self._times[0] <= until_ms:
             parts.append(self._pop())
@@ -83,7 +83,7 @@ class DenseSlots:
         return np.concatenate([times for times, _ in parts]), np.concatenate([places for _, places in parts])
 
     def parts(self) -> Iterator[Rows]:
-        """Take all rows, a slot after another."""
+        """Take all rows, one slot after another."""
         while self._times:
             yield self._pop()
 
@@ -103,22 +103,22 @@ class DenseSlots:
 
 
 def slot_bytes(bitmap: BitMap64) -> int:
-    """What a slot occupies, its place in the table and in the queue included."""
+    """The memory of a slot, with its place in the table and in the queue."""
     return SLOT_BYTES - BITMAP_BYTES + memory_bytes(bitmap)
 
 
 class Slots(NamedTuple):
-    """The slots of ordered rows: their times, and where their rows begin and end."""
+    """The slots of ordered rows: their times, and the starts and ends of their rows."""
 
     times: Int64s
     begins: npt.NDArray[np.intp]
     ends: npt.NDArray[np.intp]
-    least_bytes: npt.NDArray[np.int64]  # as a bitmap that is there already
+    least_bytes: npt.NDArray[np.int64]  # as a bitmap that exists already
     packed_bytes: npt.NDArray[np.int64]
 
 
 def slots_of(times: Int64s, places: Int64s, *, has_bitmaps: bool) -> Slots | None:
-    """The slots of ordered rows, with both estimates for each; None if all of them are to be packed for certain.
+    """The slots of ordered rows, with both estimates for each; None if all of them are surely packed.
 
     `has_bitmaps`: some slots have a bitmap already.
     """

@@ -1,4 +1,4 @@
-"""The files of one tracker: the few operations that it needs, so that tests can put others in their place."""
+"""The files of one tracker: the few operations that it needs, so that tests can replace them."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ READABLE = os.O_RDONLY | os.O_CLOEXEC
 
 
 class Files(Protocol):
-    """Files in one folder, by name. A file is written once from its begin to its end, forced, and then only read.
+    """Files in one folder, by name. A file is written once from start to end, forced, and then only read.
 
     Nothing is durable before `force` for bytes, and `force_folder` for names.
     """
 
     def names(self) -> list[str]:
-        """Of all files that are there."""
+        """The names of all files."""
 
     def append(self, name: str, data: bytes | memoryview) -> None:
-        """Write behind what was written to the file, which the first call makes. It must not be there before."""
+        """Append to a file, which the first call makes. It must not exist before that."""
 
     def flush(self, name: str) -> None:
-        """The bytes that were written to the file so far are durable; more may follow."""
+        """Make the bytes of the file so far durable; more may follow."""
 
     def force(self, name: str) -> None:
-        """The bytes of a file that was written are durable. Nothing more is appended to it."""
+        """Make the bytes of a file durable. Nothing more is appended to it."""
 
     def force_folder(self) -> None:
-        """The names are durable as they are now."""
+        """Make the current names durable."""
 
     def rename(self, name: str, to: str) -> None:
-        """In one step; a file of the new name is replaced."""
+        """Rename a file in one step; a file of the new name is replaced."""
 
     def remove(self, name: str) -> None:
-        """No error if it is not there."""
+        """Remove a file. No error if it does not exist."""
 
     def read(self, name: str, at: int, size: int) -> bytes:
-        """So many bytes, or as many as there are. Raises FileNotFoundError."""
+        """`size` bytes from `at` on, or fewer at the file's end. Raises FileNotFoundError."""
 
     def size(self, name: str) -> int:
-        """In bytes. Raises FileNotFoundError."""
+        """The size in bytes. Raises FileNotFoundError."""
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close the files that are open."""
 
 
 class FolderFiles:
-    """The files of a real folder, which is made if it is not there. Descriptors stay open: one a file that is read."""
+    """The files of a real folder, which is made if it does not exist. A descriptor for each read file stays open."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
@@ -59,11 +59,11 @@ class FolderFiles:
             _force(self._folder.parent)
 
     def names(self) -> list[str]:
-        """Of all files that are there."""
+        """The names of all files."""
         return sorted(path.name for path in self._folder.iterdir() if path.is_file())
 
     def append(self, name: str, data: bytes | memoryview) -> None:
-        """Write behind what was written."""
+        """Append to a file."""
         writer = self._writers.get(name)
         if writer is None:
             writer = self._writers[name] = os.open(self._folder / name, WRITABLE, 0o666)
@@ -72,11 +72,11 @@ class FolderFiles:
             rest = rest[os.write(writer, rest) :]
 
     def flush(self, name: str) -> None:
-        """What is there is durable."""
+        """Make the bytes so far durable."""
         os.fdatasync(self._writers[name])
 
     def force(self, name: str) -> None:
-        """The file is durable, or an error is raised; it is not written to any more in either case."""
+        """Make the file durable, or raise; in either case it is not written to any more."""
         writer = self._writers.pop(name)
         try:
             os.fdatasync(writer)
@@ -84,21 +84,21 @@ class FolderFiles:
             os.close(writer)
 
     def force_folder(self) -> None:
-        """The names are durable."""
+        """Make the names durable."""
         _force(self._folder)
 
     def rename(self, name: str, to: str) -> None:
-        """In one step."""
+        """Rename a file in one step."""
         self._forget(to)
         os.replace(self._folder / name, self._folder / to)
 
     def remove(self, name: str) -> None:
-        """No error if it is not there."""
+        """Remove a file. No error if it does not exist."""
         self._forget(name)
         (self._folder / name).unlink(missing_ok=True)
 
     def read(self, name: str, at: int, size: int) -> bytes:
-        """So many bytes, or as many as there are."""
+        """`size` bytes, or fewer at the file's end."""
         reader = self._readers.get(name)
         if reader is None:
             reader = self._readers[name] = os.open(self._folder / name, READABLE)
@@ -108,7 +108,7 @@ class FolderFiles:
         return data
 
     def size(self, name: str) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return (self._folder / name).stat().st_size
 
     def _forget(self, name: str) -> None:

@@ -1,16 +1,15 @@
 """The files of a bucket tracker. All numbers are little-endian, all checksums are xxh3 of 64 bits.
 
-    MANIFEST            which buckets there are; it is replaced in one step (written as MANIFEST.new, forced, renamed)
+    MANIFEST            the list of the buckets; it is replaced in one step (written as MANIFEST.new, forced, renamed)
     0000...2a.bucket    bucket 42: entries by their times, in segments, and by their places, in pages; never changed
-    0000...2b.left      which entries of some buckets are not pending any more; of a bucket that is in no such file, all
-                        are
+    0000...2b.left      which entries of some buckets are still pending; of a bucket in no such file, all are
 
-A file that the manifest does not list is of a step that a crash has cut off, and is removed at the next opening.
-Numbers ascend and are not given again. An entry is pending in one bucket at most.
+A file that the manifest does not list was left by a step that a crash has cut off; the next opening removes it.
+Numbers ascend and are never given twice. An entry is pending in at most one bucket.
 
 BUCKET
     header    magic "STRABUCK", version, row width, zero, bucket number, first ledger, spread; checksum of these
-    segments  rows of `width` bytes, by (time, ledger, entry), one segment behind another
+    segments  rows of `width` bytes, by (time, ledger, entry), one segment after another
                   time - the segment's first time, in ms       4 bytes
                   (ledger - first ledger) * spread + entry // 65,536
                                                                2 bytes (width 8) or 4 (width 10)
@@ -32,7 +31,7 @@ ledger * 2**32 + entry.
 
 LEFT
     for each bucket a section: magic "STRALEFT", version, zeros, bucket number, size of the set, how many entries are
-    pending, then what says which: all rows are but those before (time, place), those of places before the floor, and
+    pending, then the pending rows: all except those before (time, place), those of places before the floor, and
     those of the set; checksum of this header and the set; the set, in the portable format of 64-bit Roaring bitmaps
 
 MANIFEST
@@ -101,22 +100,22 @@ ROW_TYPES: Final = {
 
 
 def checksum(data: bytes | memoryview) -> int:
-    """Of 64 bits."""
+    """The checksum, of 64 bits."""
     return xxh3_64_intdigest(data)
 
 
 def bucket_name(number: int) -> str:
-    """Of a bucket's file."""
+    """The name of a bucket's file."""
     return f"{number:016x}.bucket"
 
 
 def left_name(number: int) -> str:
-    """Of a file that says which entries of some buckets are not pending any more."""
+    """The name of a file with the pending entries of some buckets."""
     return f"{number:016x}.left"
 
 
 def packed_page(places: Int64s, times: Int64s) -> tuple[bytes, int, int, int]:
-    """A page of rows whose places ascend: its bytes, those of a place and of a time in it, and its first time."""
+    """A page of rows whose places ascend: its bytes, the bytes of a place and of a time in it, and its first time."""
     gaps = np.diff(places, prepend=places[0])
     base_ms = int(times.min())
     deltas = times - base_ms
@@ -129,7 +128,7 @@ def _width(most: int) -> int:
 
 
 def unpacked_page(data: memoryview, record: np.void) -> Rows:
-    """Its rows."""
+    """The rows of a page."""
     rows = int(record["rows"])
     gap, delta = WIDTHS[int(record["gap"])], WIDTHS[int(record["delta"])]
     places = np.frombuffer(data, gap, rows).astype(np.int64).cumsum() + record["first"]
@@ -137,7 +136,7 @@ def unpacked_page(data: memoryview, record: np.void) -> Rows:
 
 
 class Packing(NamedTuple):
-    """How the rows of a bucket are packed."""
+    """The packing of a bucket's rows."""
 
     width: int
     first_ledger: int
@@ -151,7 +150,7 @@ class Packing(NamedTuple):
         return cls(8 if books <= 1 << 16 else 10 if books <= 1 << 32 else WIDE, first_ledger, spread)
 
     def packed(self, deltas: Int64s, places: Int64s) -> npt.NDArray[np.void]:
-        """Rows as they are on disk."""
+        """The rows as they are on disk."""
         rows = np.empty(len(places), ROW_TYPES[self.width])
         rows["delta"] = deltas
         if self.width == WIDE:
@@ -163,7 +162,7 @@ class Packing(NamedTuple):
         return rows
 
     def unpacked(self, data: bytes, segments: npt.NDArray[np.void]) -> Rows:
-        """The rows of segments that lie one behind another."""
+        """The rows of neighbouring segments."""
         rows = np.frombuffer(data, ROW_TYPES[self.width])
         times = np.repeat(segments["first_ms"], segments["rows"]) + rows["delta"]
         if self.width == WIDE:
@@ -192,7 +191,7 @@ def without_sum(data: bytes, what: str) -> bytes:
 
 
 def damaged(what: str) -> TrackerDamaged:
-    """The error that says what to do."""
+    """The error, with what to do."""
     return TrackerDamaged(
         f"{what} is missing or has wrong bytes. No message is lost, they are in the log: remove the tracker's folder "
         "and add what is pending again from the log"
@@ -200,12 +199,12 @@ def damaged(what: str) -> TrackerDamaged:
 
 
 class PendingRows(NamedTuple):
-    """Which rows of a bucket are pending: all but those before the cut, those below the floor, and those of the set.
+    """The pending rows of a bucket: all except those before the cut, those below the floor, and those of the set.
 
     Attributes:
         cut: (time, place): rows before it were taken.
-        floor: entries at places below were trimmed.
-        dead: the others, at the cut or after it, that are not pending.
+        floor: entries at places below it were trimmed.
+        dead: the other rows at the cut or after it that are not pending.
         rows: how many are pending.
     """
 
@@ -215,7 +214,7 @@ class PendingRows(NamedTuple):
     rows: int
 
     def section(self, number: int) -> bytes:
-        """Of a left file, for the bucket of this number."""
+        """The section of a left file for the bucket of this number."""
         data = self.dead.serialize()
         head = LEFT_HEADER.pack(
             LEFT_MAGIC, VERSION, 0, 0, number, len(data), self.rows, self.cut[0], self.cut[1], self.floor
@@ -238,7 +237,7 @@ class PendingRows(NamedTuple):
 
 
 class ListedBucket(NamedTuple):
-    """What the manifest says of one bucket."""
+    """The manifest's entry for one bucket."""
 
     number: int
     size: int
@@ -248,7 +247,7 @@ class ListedBucket(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """Which buckets there are."""
+    """The list of the buckets."""
 
     next_number: int
     buckets: tuple[ListedBucket, ...]
@@ -281,6 +280,6 @@ class Manifest(NamedTuple):
 
 
 def check_version(version: int, what: str) -> None:
-    """Raises TrackerDamaged for a file of a later version."""
+    """Raise TrackerDamaged for a file of a later version."""
     if version != VERSION:
         raise TrackerDamaged(f"{what} is of version {version} of the format, and this program knows version {VERSION}")

@@ -17,9 +17,9 @@ DEAD_LEAST = 1024
 
 
 class HeapTracker(Tracker):
-    """A binary heap of (time, place), and a dict of what is pending. Exact to the millisecond, simple, large.
+    """A binary heap of (time, place), and a dict of the pending entries. Exact to the millisecond, simple, large.
 
-    An entry that was cancelled stays in the heap until its time comes, or until half of the heap is such.
+    A cancelled entry stays in the heap until its time comes, or until half of the heap is cancelled.
     """
 
     def __init__(self, *, memory_limit_bytes: int | None = None) -> None:
@@ -58,7 +58,7 @@ class HeapTracker(Tracker):
         peeked = self._peeked
         while len(peeked) < count and (next_ms := self._head_ms()) is not None and next_ms <= now_ms:
             row = heappop(self._heap)
-            if not peeked or peeked[-1] != row:  # cancelled and added again, it is there twice
+            if not peeked or peeked[-1] != row:  # an entry that was cancelled and added again is there twice
                 peeked.append(row)
         return np.array([place for _, place in peeked], np.int64)
 

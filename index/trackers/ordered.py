@@ -1,6 +1,6 @@
-"""Several ordered sources as one: the next rows of all, of which the first ones are handed out; and merging them.
+"""Several ordered sources as one: the next rows of all of them; and merging the sources.
 
-A merge goes on a part at a time: memory holds one part of each source.
+A merge goes on one part at a time: memory holds one part of each source.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .pages import in_place_order
 from .places import NO_ROWS, Rows, joined, rows_until
 
 LEAST_PULLED = 1024
-MANY_SOURCES = 4  # each of so many has a few rows at a time: what comes within ..
-AHEAD_MS = 256  # .. so much time is pulled from all of them together
+MANY_SOURCES = 4  # so many sources have a few rows each at a time: rows within ..
+AHEAD_MS = 256  # .. this time are pulled from all of them together
 
 
 class OrderedRows(Protocol):
@@ -28,18 +28,18 @@ class OrderedRows(Protocol):
         """The first row's time; None if there is none."""
 
     def take(self, until_ms: int, count: int) -> Rows:
-        """The first rows, at most so many, none of them later than this; at least one if the head is not later."""
+        """Take the first rows, at most `count`, none later than `until_ms`; at least one if the head is not later."""
 
 
 class NextRows:
-    """Rows that were pulled from the sources, in order; entries that are cancelled are dropped on their way out.
+    """Rows that were pulled from the sources, in order; cancelled entries are dropped on their way out.
 
-    Invariant: whatever is pulled, the next row of all is either the first one here or the head of a source whose head
-    is not later. So a source may get earlier rows at any time, and no order is lost.
+    Invariant: whatever was pulled, the next row of all is either the first one here or the head of a source whose head
+    is not later. So a source may get earlier rows at any time, and the order stays right.
 
     Attributes:
         rows: in order.
-        dead: places whose row, here or in a source, is passed over: each has one such row.
+        dead: places whose row, here or in a source, is skipped: each has one such row.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class NextRows:
         self.dead = BitMap64()
 
     def peek(self, now_ms: int, count: int, sources: Sequence[OrderedRows]) -> Rows:
-        """The first rows that are due, at most so many. They stay until `drop`."""
+        """The first due rows, at most `count`. They stay until `drop`."""
         while True:
             self._fill(now_ms, count, sources)
             times, places = self.rows
@@ -62,22 +62,22 @@ class NextRows:
             self.rows = times[kept], places[kept]
 
     def drop(self, count: int) -> None:
-        """The first so many rows were handed out."""
+        """Drop the first `count` rows: they were handed out."""
         times, places = self.rows
         self.rows = times[count:], places[count:]
 
     def drop_dead(self) -> None:
-        """Drop all dead rows that are here; the caller sees to those of the sources, or has none there."""
+        """Drop all dead rows that are here; the caller drops those of the sources, or has none there."""
         if self.dead and (dead := are_in(self.rows[1], self.dead)) is not None:
             self.rows = self.rows[0][~dead], self.rows[1][~dead]
 
     @property
     def memory_bytes(self) -> int:
-        """What the rows occupy."""
+        """The memory of the rows."""
         return int(sum(column.nbytes for column in self.rows))
 
     def _fill(self, now_ms: int, count: int, sources: Sequence[OrderedRows]) -> None:
-        """Pull until the first `count` rows are those of all sources: only sources whose head comes before them."""
+        """Pull from sources whose head is early enough, until the first `count` rows here are the first of all."""
         ahead_ms = AHEAD_MS if len(sources) >= MANY_SOURCES else 0
         while True:
             times = self.rows[0]
@@ -86,18 +86,18 @@ class NextRows:
             if not heads or min([head for head, _ in heads]) > until_ms:
                 return
             pulled = [source for head, source in heads if head <= until_ms + ahead_ms]
-            # More than a source's share, and what comes soon: each pull sorts again what is here.
+            # More than a source's share, and rows that come soon: each pull sorts again all rows that are here.
             wanted = max(LEAST_PULLED, 2 * count // len(pulled))
             taken = [self.rows]
             try:
                 for source in pulled:
                     taken.append(source.take(now_ms + ahead_ms, wanted))  # one may raise
-            finally:  # what the others gave is here then
+            finally:  # keeps the rows of the other sources
                 self.rows = joined(taken)
 
 
 class _Source:
-    """An iterator of ordered parts, and what is left of its present one."""
+    """An iterator of ordered parts, and the rest of its present part."""
 
     def __init__(self, parts: Iterable[Rows]) -> None:
         self._parts = iter(parts)
@@ -105,7 +105,7 @@ class _Source:
         self.has_more = True
 
     def load(self) -> bool:
-        """Have rows, unless there are none any more: False then."""
+        """Load the next part if the present one is empty; False if there is none."""
         while self.has_more and not len(self.rows[0]):
             try:
                 self.rows = next(self._parts)
@@ -114,7 +114,7 @@ class _Source:
         return len(self.rows[0]) > 0
 
     def take(self, end: int) -> Rows:
-        """The first so many rows."""
+        """Take the first rows of the part, up to `end`."""
         times, places = self.rows
         self.rows = times[end:], places[end:]
         return times[:end], places[:end]
@@ -123,7 +123,7 @@ class _Source:
 def merge(sources: Iterable[Iterable[Rows]]) -> Iterator[Rows]:
     """The rows of all sources in order, in parts of the size that the sources have.
 
-    A row may go out once no source can have an earlier one to come: up to the least of the last rows that were loaded.
+    A row may go out once no source can have an earlier one to come: up to the least of the last loaded rows.
     """
     left = [_Source(parts) for parts in sources]
     while left := [source for source in left if source.load()]:
@@ -135,7 +135,7 @@ def merge(sources: Iterable[Iterable[Rows]]) -> Iterator[Rows]:
 
 
 def merge_places(sources: Iterable[Iterable[Rows]]) -> Iterator[Rows]:
-    """`merge` of rows that are by their places, which are all different."""
+    """`merge` for rows in the order of their places, which are all different."""
     left = [_Source(parts) for parts in sources]
     while left := [source for source in left if source.load()]:
         last = min(int(source.rows[1][-1]) for source in left)

@@ -1,6 +1,6 @@
-"""The rows of a sealed bucket once more, by their places: which entries it has, and when each of them is due.
+"""The rows of a sealed bucket once more, by place: which entries it has, and when each of them is due.
 
-They lie in pages, of which memory has the directory and those that were used last.
+They lie in pages. Memory has the directory, and the pages that were used last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .places import ENTRY_BITS, Rows
 
 PAGE_ROWS = 1 << 13
 KEPT_PAGES = 32  # in memory, of all buckets of a tracker: 4 MiB
-MOST_ENDS = 1 << 16  # ledgers, the highest ones, of which it is known where they end
+MOST_ENDS = 1 << 16  # the highest ledgers whose ends are known
 
 
 def packed_pages(places: Int64s, times: Int64s, at: int) -> tuple[bytes, npt.NDArray[np.void]]:
@@ -36,22 +36,22 @@ def packed_pages(places: Int64s, times: Int64s, at: int) -> tuple[bytes, npt.NDA
 
 
 def ends_of(places: Int64s) -> Int64s:
-    """The last place of each ledger, of places that ascend."""
+    """The last place of each ledger; places ascend."""
     return places[np.flatnonzero(np.diff(places >> ENTRY_BITS, append=-1))]
 
 
 class LedgerEnds:
-    """Where the ledgers end, as far as buckets have entries of them: what comes after is in no bucket.
+    """The last places of ledgers in buckets: later places of these ledgers are in no bucket.
 
-    It is known of the highest ledgers alone. Of the others everything may be in a bucket.
+    Only the ends of the highest ledgers are known. Of the others, any place may be in a bucket.
     """
 
     def __init__(self) -> None:
         self._ends = np.empty(0, np.int64)
-        self._sure_from = 0  # a ledger
+        self._sure_from = 0  # ledgers before this one may have any place
 
     def note(self, ends: Int64s, sure_from: int) -> None:
-        """A bucket has entries up to these, one a ledger, and maybe any of ledgers before `sure_from`."""
+        """Add a bucket's last places, one for each ledger; of ledgers before `sure_from` it may have any place."""
         all_ends = ends_of(np.sort(np.concatenate([self._ends, ends])))
         self._sure_from = max(self._sure_from, sure_from)
         if len(all_ends) > MOST_ENDS:
@@ -69,7 +69,7 @@ class LedgerEnds:
 
     @property
     def memory_bytes(self) -> int:
-        """What they occupy."""
+        """The memory that they take."""
         return self._ends.nbytes
 
 
@@ -80,14 +80,14 @@ class PageCache:
         self._pages: OrderedDict[tuple[str, int], Rows] = OrderedDict()
 
     def get(self, name: str, number: int) -> Rows | None:
-        """A page, if it is here."""
+        """A page, or None if it is not here."""
         found = self._pages.get((name, number))
         if found is not None:
             self._pages.move_to_end((name, number))
         return found
 
     def put(self, name: str, number: int, rows: Rows) -> None:
-        """Keep a page; the one that was used longest ago goes."""
+        """Keep a page; the one that was not used for the longest time goes."""
         self._pages[name, number] = rows
         while len(self._pages) > KEPT_PAGES:
             self._pages.popitem(last=False)
@@ -97,18 +97,18 @@ class PageCache:
         self._pages.clear()
 
     def forget(self, name: str) -> None:
-        """A file is removed."""
+        """Forget the pages of a file that is removed."""
         for key in [key for key in self._pages if key[0] == name]:
             del self._pages[key]
 
     @property
     def memory_bytes(self) -> int:
-        """What the pages occupy."""
+        """The memory of the pages."""
         return sum(times.nbytes + places.nbytes for times, places in self._pages.values())
 
 
 class Pages:
-    """Of one bucket's file."""
+    """The pages of one bucket's file."""
 
     def __init__(self, files: Files, name: str, directory: npt.NDArray[np.void], cache: PageCache) -> None:
         self._files = files
@@ -120,25 +120,25 @@ class Pages:
 
     @property
     def memory_bytes(self) -> int:
-        """Of the directory."""
+        """The memory of the directory."""
         return int(self._directory.nbytes + self._firsts.nbytes + self._lasts.nbytes)
 
     def find(self, places: Int64s) -> tuple[npt.NDArray[np.bool_], Int64s]:
-        """(n,) which of the places the bucket has a row of, and when these are due. Raises TrackerDamaged, OSError."""
+        """(n,) which places have a row in the bucket, and (n,) when these are due. Raises TrackerDamaged, OSError."""
         found, times = np.zeros(len(places), np.bool_), np.zeros(len(places), np.int64)
         numbers = np.searchsorted(self._firsts, places, side="right") - 1
         inside = np.flatnonzero((numbers >= 0) & (places <= self._lasts[numbers]))
         for number in np.unique(numbers[inside]).tolist():
             mine = inside[numbers[inside] == number]
             page_times, page_places = self._page(number)
-            at = np.searchsorted(page_places, places[mine])  # in it, since the page ends at or after each of them
+            at = np.searchsorted(page_places, places[mine])  # within the page, which ends at or after each of them
             is_here = page_places[at] == places[mine]
             found[mine[is_here]] = True
             times[mine[is_here]] = page_times[at[is_here]]
         return found, times
 
     def between(self, first: int, before: int) -> Iterator[Rows]:
-        """The rows of the places from the first up to the second, in parts."""
+        """The rows of the places `first` .. `before` - 1, in parts."""
         low = max(0, int(np.searchsorted(self._firsts, first, side="right")) - 1)
         for number in range(low, int(np.searchsorted(self._firsts, before))):
             times, places = self._page(number)
@@ -147,7 +147,7 @@ class Pages:
                 yield times[rows], places[rows]
 
     def parts(self, part_rows: int) -> Iterator[Rows]:
-        """All rows, in parts of so many or a few more."""
+        """All rows, in parts of `part_rows` or a few more."""
         number, rows = 0, self._directory["rows"]
         while number < len(rows):
             end, count = number + 1, int(rows[number])
@@ -180,6 +180,6 @@ class Pages:
 
 
 def in_place_order(rows: Rows) -> Rows:
-    """The rows by their places."""
+    """The rows in the order of their places."""
     order = np.argsort(rows[1], kind="stable")
     return rows[0][order], rows[1][order]

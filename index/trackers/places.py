@@ -19,15 +19,15 @@ Rows: TypeAlias = tuple[Int64s, Int64s]
 ENTRY_BITS: Final = 32
 MOST_ENTRY: Final = (1 << ENTRY_BITS) - 1
 MOST_LEDGER: Final = (1 << 31) - 1  # so that a place is an int64
-MOST_TIME_MS: Final = (1 << 62) - 1  # 146 million years; rounding up stays below 2**63
+MOST_TIME_MS: Final = (1 << 62) - 1  # 146 million years; a time stays below 2**63 when rounded up
 MOST_PRECISION_BITS: Final = 40  # 35 years
 KEY_BITS: Final = 63
-FEW_ROWS: Final = 512  # to make one number of two takes longer
+FEW_ROWS: Final = 512  # for fewer rows, making one number of two takes longer
 NO_ROWS: Final[Rows] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def bad_entry(ledger: Any, entry: Any, deliver_at_ms: Any = 0) -> BadEntry:
-    """The error that says which of the three is out of range."""
+    """The error for a ledger, entry or time that is out of range."""
     for name, value, most in (
         ("ledger", ledger, MOST_LEDGER), ("entry", entry, MOST_ENTRY), ("deliver_at_ms", deliver_at_ms, MOST_TIME_MS)
     ):  # fmt: skip
@@ -39,7 +39,7 @@ def bad_entry(ledger: Any, entry: Any, deliver_at_ms: Any = 0) -> BadEntry:
 
 
 def checked_columns(ledgers: npt.ArrayLike, entries: npt.ArrayLike, deliver_at_ms: npt.ArrayLike) -> Rows:
-    """The times and places of a batch. One ledger or one time for all of them may be given as a single number.
+    """The times and places of a batch. `ledgers` and `deliver_at_ms` may be a single number for all entries.
 
     Raises BadEntry for arrays of other shapes or types, of different lengths, or with a value out of range.
     """
@@ -66,12 +66,12 @@ def checked_columns(ledgers: npt.ArrayLike, entries: npt.ArrayLike, deliver_at_m
 
 
 def positions_of(places: Int64s) -> tuple[Int64s, Int64s]:
-    """(ledgers, entries)."""
+    """(ledgers, entries) of places."""
     return places >> ENTRY_BITS, places & MOST_ENTRY
 
 
 def rounded_up(times: Int64s, bits: int) -> Int64s:
-    """The times, up to the next multiples of 2**bits: so nothing is early."""
+    """The times, rounded up to multiples of 2**bits: so none is early."""
     if not bits:
         return times
     mask = (1 << bits) - 1
@@ -84,10 +84,10 @@ def is_ascending(values: Int64s) -> bool:
 
 
 def in_order(times: Int64s, places: Int64s) -> Rows:
-    """The rows by (time, place); they are a few ordered parts, one behind another.
+    """The rows by (time, place); they are a few ordered parts, one after another.
 
-    Time and place become one number of 63 bits where they fit, as they nearly always do, so that one sort of plain
-    numbers is enough: four times as fast as to sort by two columns.
+    Time and place become one number of 63 bits if they fit, as they nearly always do. Then one sort of plain numbers is
+    enough, which is four times as fast as a sort by two columns.
     """
     if len(times) < FEW_ROWS:
         order = np.lexsort((places, times))
@@ -105,7 +105,7 @@ def in_order(times: Int64s, places: Int64s) -> Rows:
     keys |= ledgers - first_ledger
     keys <<= entry_bits
     keys |= entries
-    keys.sort(kind="stable")  # it makes use of ordered parts
+    keys.sort(kind="stable")  # this sort is quicker for ordered parts
     places = keys & ((1 << entry_bits) - 1)
     keys >>= entry_bits
     places |= ((keys & ((1 << ledger_bits) - 1)) + first_ledger) << ENTRY_BITS
@@ -115,7 +115,7 @@ def in_order(times: Int64s, places: Int64s) -> Rows:
 
 
 def joined(parts: list[Rows]) -> Rows:
-    """The rows of all parts, which are ordered each, in order."""
+    """The rows of all parts, each in order, in order."""
     parts = [part for part in parts if len(part[0])]
     if len(parts) < 2:
         return parts[0] if parts else NO_ROWS
@@ -124,7 +124,7 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 def rows_until(rows: Rows, time_ms: int, place: int) -> int:
-    """How many of these ordered rows are at or before (time, place)."""
+    """The number of these ordered rows that are at or before (time, place)."""
     times, places = rows
     begin, end = np.searchsorted(times, (time_ms, time_ms + 1))
     return int(begin) + int(np.searchsorted(places[begin:end], place, side="right"))

@@ -1,4 +1,4 @@
-"""A bucket on disk: what finds its rows is in memory, and of the rows themselves the next segment."""
+"""A bucket on disk: memory has the directories that find its rows, and the rows of the next segment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .pages import PageCache, Pages
 from .places import NO_ROWS, Rows, rows_until
 
 FIXED_BYTES = 2_000
-NO_MORE = ((1 << 63) - 1, 0)  # the cut of a bucket without a row that is still to come
+NO_MORE = ((1 << 63) - 1, 0)  # the cut of a bucket without a next row
 
 Bools = npt.NDArray[np.bool_]
 
@@ -42,14 +42,14 @@ Bools = npt.NDArray[np.bool_]
 class SealedBucket:
     """Entries of a bucket, taken from the front. Its file is never changed.
 
-    A row is pending if its (time, place) is not before the *cut*, where the next row is, if its place is not below the
-    floor, and if it is not in `dead`. Memory says so of now, and `disk` of the last checkpoint: that is what a crash
-    brings back, and nothing else.
+    A row is pending if its (time, place) is at or after the *cut*, the position of the next row; if its place is at or
+    above the floor; and if it is not in `dead`. These are the current values; `disk` has those of the last checkpoint,
+    which come back after a crash.
 
     Invariants:
-        * what is pending only becomes less; an entry that is added again goes into a later bucket;
+        * rows only stop being pending; an entry that is added again goes into a later bucket;
         * `dead` has places of rows at the cut or after it, and not below the floor;
-        * `count` rows are pending, and `disk.rows` by what the disk says.
+        * `count` rows are pending now, and `disk.rows` on disk.
     """
 
     def __init__(self, files: Files, listed: ListedBucket, cache: PageCache) -> None:
@@ -68,13 +68,13 @@ class SealedBucket:
         self.become(self.disk)
 
     def become(self, left: PendingRows) -> None:
-        """This is pending now."""
+        """Set the pending rows."""
         self.dead, self.floor, self.count = left.dead.copy(), left.floor, left.rows
         self._open, self._cut = NO_ROWS, left.cut
         self._next = max(0, self._segment_of(left.cut))
 
     def _read_ends(self, cache: PageCache) -> None:
-        """The header, the trailer, the table of segments and the directory of pages."""
+        """Read the header, the trailer, the table of segments and the directory of pages."""
         size = self.listed.size
         try:
             if self._files.size(self._name) != size:
@@ -101,7 +101,7 @@ class SealedBucket:
         self.pages = Pages(self._files, self._name, self._directory, cache)
 
     def take_ends(self) -> tuple[Int64s, int]:
-        """Where its ledgers end, for `Ends.note`. They are read once, and kept no longer."""
+        """The ends of its ledgers, for `LedgerEnds.note`. They are read once, and not kept."""
         ends, self._ends = self._ends, (NO_ROWS[0], 0)
         return ends
 
@@ -114,7 +114,7 @@ class SealedBucket:
 
     @property
     def names(self) -> list[str]:
-        """Of the files that it needs."""
+        """The names of its files."""
         return [self._name, *([left_name(self.listed.left_file)] if self.listed.left_file else [])]
 
     @property
@@ -123,25 +123,25 @@ class SealedBucket:
 
     @property
     def left(self) -> PendingRows:
-        """What is pending now, as a checkpoint has it. A copy."""
+        """A copy of the current pending rows, for a checkpoint."""
         return self._now._replace(dead=self.dead.copy())
 
     @property
     def has_changed(self) -> bool:
-        """Whether the disk says that more is pending here than what is."""
+        """Whether more rows are pending on disk than now."""
         return self.count != self.disk.rows
 
     @property
     def memory_bytes(self) -> int:
-        """What it occupies in memory, about."""
+        """The memory that it takes, about."""
         rows = sum(column.nbytes for column in self._open)
         tables = self._table.nbytes + self.pages.memory_bytes
         return FIXED_BYTES + int(rows) + tables + sum(memory_bytes(one) for one in (self.dead, self.disk.dead) if one)
 
-    # what is pending
+    # pending rows
 
     def look(self, places: Int64s) -> tuple[Bools, Bools]:
-        """(n,) which places, ascending, are pending here now, and which are by what the disk says.
+        """(n,) which places, ascending, are pending here now, and which are pending on disk.
 
         Raises TrackerDamaged, OSError.
         """
@@ -149,7 +149,7 @@ class SealedBucket:
         return found & _pending(self._now, times, places), found & _pending(self.disk, times, places)
 
     def pending_between(self, first: int, before: int) -> Iterator[Int64s]:
-        """The pending places from the first up to the second, ascending, in parts."""
+        """The pending places `first` .. `before` - 1, ascending, in parts."""
         now = self._now
         for times, places in self.pages.between(first, before):
             yield places[_pending(now, times, places)]
@@ -169,7 +169,7 @@ class SealedBucket:
         return int(self._table["first_ms"][segment]), int(self._table["first_place"][segment])
 
     def _segment_of(self, cut: tuple[int, int]) -> int:
-        """The segment that has the first row that is not before the cut, or the one before it; -1: it is before all."""
+        """The segment with the first row at or after the cut, or the one before it; -1: it is before all of them."""
         low, high = np.searchsorted(self._table["first_ms"], cut[:1]), len(self._table)
         high = int(np.searchsorted(self._table["first_ms"], cut[0], side="right"))
         places = self._table["first_place"][int(low[0]) : high]
@@ -183,7 +183,7 @@ class SealedBucket:
 
     @property
     def next_ms(self) -> int | None:
-        """The time of the next pending row, without taking it; None if nothing is pending."""
+        """The time of the next pending row, which is not taken; None if none is pending."""
         while self.count and (self.dead or self.floor or self._cut > self._begin_of(self._next)):
             if not len(self._open[0]):
                 self._load(self._next + 1)
@@ -198,7 +198,7 @@ class SealedBucket:
         return self.head_ms if self.count else None
 
     def take(self, until_ms: int, count: int) -> Rows:
-        """The first rows that are pending, of one segment, or of several if `count` is more than one has."""
+        """Take the first pending rows, of one segment, or of several if `count` is more than one has."""
         if not len(self._open[0]):
             end = self._next + 1
             rows = int(self._table["rows"][self._next])
@@ -214,7 +214,7 @@ class SealedBucket:
         return times, places
 
     def _load(self, end: int) -> None:
-        """Have the rows of the next segments, up to this one."""
+        """Load the rows of the next segments, up to `end`."""
         rows = self._segments(self._next, end)
         if self._cut > self._begin_of(self._next):
             passed = rows_until(rows, self._cut[0], self._cut[1] - 1)
@@ -222,7 +222,7 @@ class SealedBucket:
         self._open, self._next = rows, end
 
     def _alive(self, times: Int64s, places: Int64s) -> Rows:
-        """Those of some rows, which are passed, that are pending. The others are passed for good."""
+        """The pending ones of some rows, all of which are passed for good."""
         kept = np.ones(len(places), np.bool_) if not self.floor else places >= self.floor
         if self.dead and (dead := are_in(places, self.dead)) is not None:
             self.dead -= bitmap_of(places[dead])
@@ -241,15 +241,15 @@ class SealedBucket:
             begin += rows * width
         return self.packing.unpacked(data, records)
 
-    # leaving otherwise
+    # other ways to leave
 
     def kill(self, places: Int64s) -> None:
-        """These places, which are pending, are so no more."""
+        """These pending places are not pending any more."""
         self.dead |= bitmap_of(places)
         self.count -= len(places)
 
     def trim(self, before_place: int) -> tuple[PendingRows, int]:
-        """What the disk is to say, and how many are pending, without places below this one."""
+        """The pending rows for the disk, and the number of pending rows, without places below `before_place`."""
         on_disk = now = 0
         left = self._now
         for times, places in self.pages.between(self.disk.floor, before_place):
@@ -261,18 +261,18 @@ class SealedBucket:
         return PendingRows(self.disk.cut, floor, dead, self.disk.rows - on_disk), self.count - now
 
     def trimmed(self, before_place: int, count: int) -> None:
-        """The disk says so."""
+        """The disk has them: apply `trim`."""
         self.floor, self.count = max(self.floor, before_place), count
         self.dead.remove_range(0, before_place)
 
     # merging
 
     def rows_to_merge(self, left: PendingRows) -> int:
-        """That `kept_rows` reads."""
+        """The number of rows that `kept_rows` reads."""
         return int(self._table["rows"][max(0, self._segment_of(left.cut)) :].sum())
 
     def kept_rows(self, left: PendingRows, part_rows: int) -> Iterator[Rows]:
-        """The rows that are pending by this, in order, in parts."""
+        """The rows that are pending by `left`, in order, in parts."""
         first = max(0, self._segment_of(left.cut))
         ends = np.cumsum(self._table["rows"][first:], dtype=np.int64)
         read, expected = 0, self.rows_to_merge(left)
@@ -285,13 +285,13 @@ class SealedBucket:
             yield times[kept], places[kept]
 
     def kept_places(self, left: PendingRows, part_rows: int) -> Iterator[Rows]:
-        """What `kept_rows` gives, in the order of places."""
+        """The rows of `kept_rows`, in the order of places."""
         for times, places in self.pages.parts(part_rows):
             kept = _pending(left, times, places)
             yield times[kept], places[kept]
 
     def passed(self, since: PendingRows, low: tuple[int, int], until: tuple[int, int]) -> BitMap64:
-        """Of the rows that are pending by `since`: those from (time, place) `low` up to `until`."""
+        """The places of rows that were pending by `since`, from (time, place) `low` to before `until`."""
         found = BitMap64()
         for segment in range(max(0, self._segment_of(max(low, since.cut))), len(self._table)):
             if self._begin_of(segment) >= until:
@@ -310,7 +310,7 @@ def _before(cut: tuple[int, int], times: Int64s, places: Int64s) -> Bools:
 
 
 def _pending(left: PendingRows, times: Int64s, places: Int64s) -> Bools:
-    """(n,) which rows are pending by this."""
+    """(n,) which rows are pending by `left`."""
     found = ~_before(left.cut, times, places)
     if left.floor:
         found &= places >= left.floor
@@ -322,11 +322,10 @@ def _pending(left: PendingRows, times: Int64s, places: Int64s) -> Bools:
 def merged_left(
     bucket: SealedBucket, sources: list[SealedBucket], starts: list[PendingRows], lefts: list[PendingRows]
 ) -> PendingRows:
-    """What is pending of a bucket that was merged of these sources, as they were at the start, now that they have
-    changed to this.
+    """The pending rows of a bucket that was merged from sources: `starts` at the start of the merge, `lefts` now.
 
-    What left a source since is before the least cut of all, or is named: the sources are taken from together, so that
-    their cuts lie near each other.
+    Rows that left a source since then are before the least cut of all, or in `dead`: the sources are taken from
+    together, so their cuts lie near each other.
     """
     cut = min(left.cut for left in lefts)
     floor = max((left.floor for start, left in zip(starts, lefts, strict=True) if left.floor > start.floor), default=0)

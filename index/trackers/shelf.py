@@ -1,8 +1,8 @@
 """The buckets on disk, the manifest that lists them, and the steps from one list to the next.
 
 Each step is: write new files and force them; write the new manifest beside the old one, force it, force the folder,
-rename the manifest, force the folder; only then change what is in memory, and remove the files that are not listed any
-more. So a crash, or an error, at any point leaves the list before or the list after, and all files of either.
+rename the manifest, force the folder; only then change memory, and remove the files that are not listed any more. So a
+crash, or an error, at any point leaves the list before or the list after, and all files of either.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from .places import MOST_ENTRY, Rows
 from .sealed_bucket import SealedBucket, merged_left
 
 MERGED_ROWS = 1 << 20  # of all sources together in memory
-MANY_DEAD = 1 << 16  # a bucket in which so many were cancelled, and at least ..
-DEAD_PART = 4  # .. one so many-th of what is pending, is written anew ..
-GONE_TIMES = 3  # .. as is one of which so many times as many entries are gone as are pending
+MANY_DEAD = 1 << 16  # a bucket with so many cancelled rows, and at least ..
+DEAD_PART = 4  # .. one in so many of the pending ones, is written again ..
+GONE_TIMES = 3  # .. and also one with so many times as many gone entries as pending ones
 OURS = re.compile("[0-9a-f]{16}[.](bucket|left)")
-SEGMENT_MS = 300_000  # as a tracker has them by default
+SEGMENT_MS = 300_000  # the default of a tracker
 SEGMENT_ENTRIES = 5_000
 MOST_BUCKETS = 50
 
 
 class _Merge(NamedTuple):
-    """A merge on its way."""
+    """A merge under way."""
 
     sources: list[SealedBucket]
-    starts: list[PendingRows]  # what the disk said of each at the begin
+    starts: list[PendingRows]  # the pending rows of each on disk at the start
     number: int
-    steps: Iterator[int]  # rows read by each
+    steps: Iterator[int]  # each gives the number of rows read
 
 
 class Shelf:
@@ -48,11 +48,11 @@ class Shelf:
 
     Attributes:
         buckets: all that are listed.
-        mark: what the caller gave with the last checkpoint.
+        mark: of the last checkpoint.
         bits: of the coarsest precision that an entry may have been added with.
         most_buckets: with more, some are merged.
-        merges: how many were made.
-        merged_rows: how many rows they wrote.
+        merges: the number of merges so far.
+        merged_rows: the number of rows that they wrote.
     """
 
     def __init__(self, files: Files, rule: SegmentRule, most_buckets: int) -> None:
@@ -67,22 +67,22 @@ class Shelf:
         self.merges = self.merged_rows = 0
         self._next_number = 1
         self._merge: _Merge | None = None
-        self._written_names: set[str] = set()  # of all files that may be there
+        self._written_names: set[str] = set()  # of all files that may exist
         self._open()
 
     def _open(self) -> None:
-        """Read the list, and remove what it does not list."""
+        """Read the list, and remove files that it does not list."""
         names = set(self._files.names())
         if MANIFEST in names:
             manifest = Manifest.decoded(self._files.read(MANIFEST, 0, self._files.size(MANIFEST)))
             self._next_number, self.mark, self.bits = manifest.next_number, manifest.mark, manifest.bits
-            self._files.force_folder()  # the list may be of a step whose last force never was
+            self._files.force_folder()  # the list may come from a step without its last force
             self.buckets = [SealedBucket(self._files, listed, self.pages) for listed in manifest.buckets]
         listed = {MANIFEST, *(name for bucket in self.buckets for name in bucket.names)}
         self._files.remove(MANIFEST_NEW)
         for name in sorted(names - listed):
             if OURS.fullmatch(name):
-                self._files.remove(name)  # its number may have been given out by a list that is lost
+                self._files.remove(name)  # a list that is lost may have given out its number
                 self._next_number = max(self._next_number, int(name.partition(".")[0], 16) + 1)
         self._written_names = listed - {MANIFEST}
         for bucket in self.buckets:
@@ -90,13 +90,13 @@ class Shelf:
 
     @property
     def memory_bytes(self) -> int:
-        """What it keeps beside the buckets."""
+        """The memory that it takes beside the buckets."""
         return self.pages.memory_bytes + self.ends.memory_bytes
 
     # the list
 
     def _publish(self, buckets: list[SealedBucket], mark: bytes | None = None) -> None:
-        """Make this list durable. On an error the disk has the old list or the new one."""
+        """Make this list durable. After an error the disk has the old list or the new one."""
         mark = self.mark if mark is None else mark
         manifest = Manifest(self._next_number, tuple(bucket.listed for bucket in buckets), mark, self.bits)
         self._files.remove(MANIFEST_NEW)
@@ -108,7 +108,7 @@ class Shelf:
         self.buckets, self.mark = buckets, mark
 
     def _remove_unlisted(self) -> None:
-        """Remove the files that the list, and a merge on its way, do not need."""
+        """Remove files that neither the list nor a merge under way needs."""
         needed = {name for bucket in self.buckets for name in bucket.names}
         if self._merge:
             needed |= {bucket_name(self._merge.number)}
@@ -130,7 +130,7 @@ class Shelf:
         return BucketWriter(self._files, number, packing, self._rule)
 
     def _written(self, rows: Rows) -> SealedBucket:
-        """A new bucket of rows in order, durable and not listed."""
+        """A new bucket of rows in order, durable and not listed yet."""
         times, places = in_place_order(rows)
         packing = Packing.of(int(places[0]), int(places[-1]), int((places & MOST_ENTRY).max()))
         writer = self._writer(self._give_number(), packing)
@@ -142,10 +142,10 @@ class Shelf:
         return bucket
 
     def seal(self, rows: Rows, again: BitMap64) -> None:
-        """A new bucket of these rows, which are in order and not empty, durable and listed.
+        """Write a new bucket of these rows, which are in order and not empty, durable and listed.
 
         Args:
-            again: places that may have a row in an older bucket, which the disk calls pending there: it does no more.
+            again: places that may be pending on disk in an older bucket: they are not pending there any more.
         """
         new = self._written(rows)
         again = again & bitmap_of(rows[1]) if again else again
@@ -153,7 +153,7 @@ class Shelf:
         self._say(lefts, [*self.buckets, new])
 
     def _without(self, places: Int64s) -> dict[SealedBucket, PendingRows]:
-        """What the disk is to say of the buckets where it calls some of these places, which ascend, pending."""
+        """The pending rows of the buckets whose disk state has some of these places, without them; places ascend."""
         found = {}
         for bucket in self.buckets:
             _, on_disk = bucket.look(places)
@@ -163,7 +163,7 @@ class Shelf:
         return found
 
     def checkpoint(self, rows: Rows, mark: bytes) -> None:
-        """Store the rows as a new bucket, durably, with what was taken or cancelled, and this mark."""
+        """Store the rows as a new bucket, durably, with the current pending rows of the others, and this mark."""
         new = [self._written(rows)] if len(rows[0]) else []
         if self._merge and not any(source.count for source in self._merge.sources):
             self._merge = None
@@ -171,12 +171,12 @@ class Shelf:
         kept = [bucket for bucket in self.buckets if bucket.count or bucket in merging]
         self._say({bucket: bucket.left for bucket in kept if bucket.has_changed}, [*kept, *new], mark)
         for bucket in kept:
-            bucket.disk = bucket.left  # of the others it is the same, with the cut where the next row is
+            bucket.disk = bucket.left  # where nothing has changed, the cut is moved to the next row
 
     def _say(
         self, lefts: dict[SealedBucket, PendingRows], buckets: list[SealedBucket], mark: bytes | None = None
     ) -> None:
-        """Make durable what is pending of some buckets, with this list of all. An error leaves the list as it was."""
+        """Make the pending rows of some buckets durable, with this list of all. An error leaves the list as before."""
         before = {bucket: bucket.listed for bucket in lefts}
         try:
             if lefts:
@@ -191,7 +191,7 @@ class Shelf:
         self._remove_unlisted()
 
     def _write_left(self, lefts: dict[SealedBucket, PendingRows]) -> None:
-        """A file of what is pending in these buckets, durable; they say where it is."""
+        """Write a file of the pending rows of these buckets, durable, and note in them where it is."""
         number, at, sections = self._give_number(), 0, []
         self._written_names.add(left_name(number))
         for bucket, left in lefts.items():
@@ -203,7 +203,7 @@ class Shelf:
         self._files.force(left_name(number))
 
     def trim(self, before_place: int) -> int:
-        """Forget all places below this one, durably; how many were pending."""
+        """Forget all places below `before_place`, durably. Returns how many were pending."""
         found = {bucket: bucket.trim(before_place) for bucket in self.buckets if bucket.low < before_place}
         if not found:
             return 0
@@ -217,7 +217,7 @@ class Shelf:
         return before - sum(count for _, count in found.values())
 
     def clear(self) -> None:
-        """Forget everything but the mark, durably."""
+        """Forget everything except the mark, durably."""
         self._merge = None
         self._publish([])
         self._remove_unlisted()
@@ -226,11 +226,11 @@ class Shelf:
 
     @property
     def is_merging(self) -> bool:
-        """Whether a merge is on its way."""
+        """Whether a merge is under way."""
         return self._merge is not None
 
     def merge_some(self, rows: int) -> None:
-        """Go on with merging, by about so many rows; more if the buckets would be twice as many as they should be."""
+        """Go on with merging, by about `rows` rows; by more if there are twice as many buckets as there should be."""
         if self._merge is None:
             self._begin_merge()
         if self._merge is None:
@@ -245,12 +245,12 @@ class Shelf:
                 if budget <= 0:
                     return
         except BaseException:  # also an interrupt
-            self._merge = None  # the sources are as they were; the next call begins anew
+            self._merge = None  # the sources are as before; the next call begins again
             raise
 
     def _begin_merge(self) -> None:
-        """The smaller half of the buckets, at least two, become one: an entry is merged once a doubling or less. Or one
-        of which much was cancelled, or most was taken, is written anew, without that.
+        """Begin to merge the smaller half of the buckets, at least two, into one: an entry is merged once a doubling at
+        most. Or begin to write one bucket again, of which many rows were cancelled, or most were taken, without these.
         """
         by_rows = sorted(self.buckets, key=lambda bucket: (bucket.disk.rows, bucket.number))
         sources = by_rows[: max(2, (len(by_rows) + 1) // 2)]
@@ -275,7 +275,7 @@ class Shelf:
         """Publish the merged bucket in place of its sources, and only then remove these."""
         _finish(sources, starts, writer)
         merged = writer.opened(self.pages)
-        merged.take_ends()  # they are known
+        merged.take_ends()  # they are known already
         on_disk = merged_left(merged, sources, starts, [source.disk for source in sources])
         now = merged_left(merged, sources, starts, [source.left for source in sources])
         rest = [bucket for bucket in self.buckets if bucket not in sources]
@@ -290,7 +290,7 @@ class Shelf:
     # the buckets of other trackers
 
     def join(self, sources: list[SealedBucket], mark: bytes) -> None:
-        """What is pending in buckets of other folders becomes one bucket here, durable and listed with this mark."""
+        """Merge the pending rows of other folders' buckets into one bucket here, durable and listed with this mark."""
         new: list[SealedBucket] = []
         if sources:
             writer, starts = self._merged_writer(sources, self._give_number()), [source.disk for source in sources]
@@ -302,7 +302,7 @@ class Shelf:
 
 
 def _is_mostly_gone(bucket: SealedBucket) -> bool:
-    """Whether a bucket takes room for what is not pending. One without any goes by itself."""
+    """Whether a bucket is worth writing again without rows that are not pending. One without others goes by itself."""
     pending = bucket.disk.rows
     return len(bucket.disk.dead) >= max(MANY_DEAD, pending // DEAD_PART) or (
         bucket.count > 0 and bucket.rows - pending >= GONE_TIMES * pending
@@ -310,7 +310,7 @@ def _is_mostly_gone(bucket: SealedBucket) -> bool:
 
 
 def _copied(sources: list[SealedBucket], starts: list[PendingRows], writer: BucketWriter) -> Iterator[int]:
-    """Write the rows of some buckets, in both orders; how many with each step."""
+    """Write the rows of some buckets, in both orders. Yields the number of rows of each step."""
     part, both = max(1, MERGED_ROWS // len(sources)), list(zip(sources, starts, strict=True))
     for times, found in merge([bucket.kept_rows(start, part) for bucket, start in both]):
         writer.append(times, found)
@@ -321,17 +321,17 @@ def _copied(sources: list[SealedBucket], starts: list[PendingRows], writer: Buck
 
 
 def _finish(sources: list[SealedBucket], starts: list[PendingRows], writer: BucketWriter) -> None:
-    """End the file of what was copied: all that was pending at the start."""
+    """End the file of the copied rows: all that were pending at the start."""
     if not writer.rows == writer.placed == sum(start.rows for start in starts):
         raise damaged(f"a row that is pending in {', '.join(source.names[0] for source in sources)}")
     writer.finish()
 
 
 def join_trackers(sources: Sequence[Files], to: Files, mark: bytes) -> int:
-    """Write what is pending in the files of some closed trackers as the files of a new one, and return how much.
+    """Write the pending entries of some closed trackers as the files of a new one. Returns their number.
 
-    The sorted rows of all are merged, a part at a time, and their sets of pending entries joined. An entry is in one of
-    the sources at most. A `BucketTracker` that opens `to` has all entries, and this mark. Nothing counts before the
+    The sorted rows of all are merged, one part at a time, and their sets of pending entries joined. An entry is in at
+    most one of the sources. A `BucketTracker` that opens `to` has all entries, and this mark. Nothing counts before the
     last step; the sources stay as they are.
 
     Raises TrackerDamaged if a source has wrong bytes, OSError.

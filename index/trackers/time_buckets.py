@@ -1,9 +1,9 @@
 """Pending entries by their times, in memory: slots as bitmaps where they are dense, packed runs where they are sparse.
 
-New entries wait in an inbox, a dict, until there are enough to be sorted into slots together. An entry that was settled
-so is one bit of `_live`, by its place: that tells whether it is pending, without a search for its slot. To cancel it
-clears that bit, and its row is dead: it is passed over when its time comes. An entry that is added again while its
-dead row is still there waits among the *moved*, another dict, until that row is gone.
+New entries wait in an inbox, a dict, until there are enough to be sorted into slots together. A sorted entry is one bit
+of `_live`, by its place: so it is known to be pending without a search for its slot. A cancel clears that bit, and the
+entry's row is dead: it is skipped when its time comes. An entry that is added again while its dead row is still there
+waits among the *moved*, another dict, until that row is gone.
 
 Invariants:
     * An entry is in at most one of: the inbox, the moved, `_live`. It is pending exactly if it is in one of them.
@@ -34,27 +34,27 @@ WAITING_BYTES = 190  # of an entry in a dict
 MOST_RUNS = 12  # beside long ones
 MOST_MERGED_ROWS = 1 << 20  # a run of more rows is a long one
 MOST_MOVED = 1 << 16
-DEAD_LEAST = 4096  # dead rows are swept out when they are more than this ..
-DEAD_PART = 4  # .. and than one for so many live ones
+DEAD_LEAST = 4096  # dead rows are swept out when there are more than this ..
+DEAD_PART = 4  # .. and more than one for so many live ones
 CHECKED_CANCELS = 1024
 NEVER = MOST_TIME_MS + 1
 
 
 class TimeBuckets:
-    """The rows, and what is pending of them. Times are used as they are given; who rounds them does so before."""
+    """The rows, and which of them are pending. Times are used as given; the caller rounds them before."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Nothing is pending: the state at the beginning."""
+        """Forget all entries."""
         self._inbox: dict[int, int] = {}  # place -> time
         self._moved: dict[int, int] = {}
         self._inbox_first = self._moved_first = NEVER  # not later than the first time, and exact ..
         self._is_exact = True  # .. unless entries have left
         self._live = BitMap64()
         self._live_count = 0
-        self._highest = -1  # place that was ever settled
+        self._highest = -1  # the highest place that was ever settled
         self._dense = DenseSlots()
         self._runs: list[BlockRun] = []  # the oldest first
         self._due = NextRows()
@@ -68,7 +68,7 @@ class TimeBuckets:
         return place in self._inbox or place in self._live or place in self._moved
 
     def are_pending(self, places: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) for each place, in whatever order."""
+        """(n,) which places, in any order, are pending."""
         found = are_in(places, self._live) if self._live and len(places) else None
         for waiting in (self._inbox, self._moved):
             if waiting:
@@ -77,13 +77,13 @@ class TimeBuckets:
         return np.zeros(len(places), np.bool_) if found is None else found
 
     def pending_places(self) -> BitMap64:
-        """All of them: a copy."""
+        """A copy of the set of all pending places."""
         return self._live | BitMap64([*self._inbox, *self._moved])
 
     # adding
 
     def add_one(self, place: int, time_ms: int) -> bool:
-        """Whether it is new."""
+        """Add an entry. True if it is new."""
         inbox = self._inbox
         if place in inbox or (place <= self._highest and place in self._live) or place in self._moved:
             return False
@@ -95,7 +95,7 @@ class TimeBuckets:
         return True
 
     def add_rows(self, times: Int64s, places: Int64s) -> int:
-        """How many are new. Of a place that is there twice, the first time counts."""
+        """Add entries. Returns how many are new. If a place is there twice, the first time counts."""
         if len(places) < FEW_ROWS:
             return sum(map(self.add_one, places.tolist(), times.tolist()))
         self.settle()
@@ -111,7 +111,7 @@ class TimeBuckets:
         return len(places)
 
     def _not_pending(self, places: Int64s) -> npt.NDArray[np.bool_] | None:
-        """None if all are new."""
+        """(n,) which places are new; None if all are."""
         known = are_in(places, self._live) if len(places) and places[0] <= self._highest else None
         if self._moved:
             moved = np.isin(places, np.fromiter(self._moved, np.int64, len(self._moved)))
@@ -119,7 +119,7 @@ class TimeBuckets:
         return None if known is None else ~known
 
     def settle(self) -> None:
-        """Sort what is in the inbox into slots."""
+        """Sort the inbox into slots."""
         inbox, self._inbox, self._inbox_first = self._inbox, {}, NEVER
         if inbox:
             times, places = (np.fromiter(of, np.int64, len(inbox)) for of in (inbox.values(), inbox))
@@ -129,7 +129,7 @@ class TimeBuckets:
             self._settle_rows(times, places)
 
     def _settle_rows(self, times: Int64s, places: Int64s) -> None:
-        """Rows of new places, which ascend."""
+        """Settle rows of new places, which ascend."""
         dead = are_in(places, self._due.dead) if self._due.dead and len(places) else None
         if dead is not None:
             self._moved.update(zip(places[dead].tolist(), times[dead].tolist(), strict=True))
@@ -141,11 +141,11 @@ class TimeBuckets:
             self.sweep()
 
     def _place(self, times: Int64s, places: Int64s) -> None:
-        """Sort rows into slots: places ascend, and none is there in any form."""
+        """Sort rows into slots: places ascend, and none of them is there in any form."""
         add_places(self._live, places)
         self._live_count += len(places)
         self._highest = max(self._highest, int(places[-1]))
-        # Places ascend, so an order by the times alone that leaves equal ones as they are is the order of rows.
+        # Places ascend, so a stable order by the times alone is the order of rows.
         common = int(np.bitwise_or.reduce(times))
         order = stable_order(times >> (common & -common).bit_length() - 1 if common else times)
         if order is not None:
@@ -160,7 +160,7 @@ class TimeBuckets:
             self._merge_runs()
 
     def _place_dense(self, slots: Slots, times: Int64s, places: Int64s) -> Rows:
-        """Make bitmaps of the dense slots; the rows of the others."""
+        """Make bitmaps of the dense slots. Returns the rows of the others."""
         saved = slots.packed_bytes - slots.least_bytes
         is_dense = saved > SLOT_BYTES
         for at in np.flatnonzero((saved > 0) & ~is_dense).tolist() if len(self._dense) else ():
@@ -171,9 +171,9 @@ class TimeBuckets:
         return times[sparse], places[sparse]
 
     def _merge_runs(self) -> None:
-        """Keep the runs few: the newest ones are merged, and each older one that is not twice as long as those.
+        """Keep the runs few: merge the newest ones, and each older one that is not twice as long as those.
 
-        A long run is left alone: to merge it would hold up the caller who adds.
+        A long run is left alone: its merge would delay the caller that adds.
         """
         self._runs = [run for run in self._runs if run.rows]
         least = max((at + 1 for at, run in enumerate(self._runs) if run.rows > MOST_MERGED_ROWS), default=0)
@@ -191,7 +191,7 @@ class TimeBuckets:
     # taking
 
     def peek(self, now_ms: int, count: int) -> Rows:
-        """The first rows that are due by (time, place), at most so many. They stay until `drop`."""
+        """The first due rows by (time, place), at most `count`. They stay until `drop`."""
         if self._inbox_first <= now_ms:
             self.settle()
         rows = self._due.peek(now_ms, count, [self._dense, *self._runs])
@@ -212,7 +212,7 @@ class TimeBuckets:
         return np.ascontiguousarray(times), np.ascontiguousarray(places)
 
     def drop(self, count: int) -> None:
-        """The first so many rows of the last `peek` were handed out: they are not pending any more."""
+        """The first `count` rows of the last `peek` were handed out: they are not pending any more."""
         places, has_moved = self._peeked
         places = places[:count]
         if has_moved:
@@ -228,7 +228,7 @@ class TimeBuckets:
 
     @property
     def next_ms(self) -> int | None:
-        """The first pending entry's time, exactly; None if nothing is pending."""
+        """The first pending entry's time, exactly; None if none is pending."""
         if not self:
             return None
         if not self._is_exact:
@@ -245,7 +245,7 @@ class TimeBuckets:
         return min(first_ms, self._inbox_first, self._moved_first, *heads)
 
     def take_all(self) -> Rows:
-        """All pending rows in order; nothing is left."""
+        """Take all pending rows in order."""
         self.settle()
         self.sweep()
         due, self._due = self._due.rows, NextRows()
@@ -256,14 +256,14 @@ class TimeBuckets:
         )
 
     def put_back(self, times: Int64s, places: Int64s) -> None:
-        """Rows that `take_all` gave, and that could not be stored."""
+        """Put back rows of `take_all` that could not be stored."""
         order = np.argsort(places)
         self._place(times[order], places[order])
 
     # leaving
 
     def cancel(self, place: int) -> bool:
-        """Whether it was pending; it is not any more."""
+        """Cancel an entry. True if it was pending."""
         if self._inbox.pop(place, None) is not None or self._moved.pop(place, None) is not None:
             self._is_exact = False
             return True
@@ -278,7 +278,7 @@ class TimeBuckets:
         return True
 
     def discard(self, first_place: int, before_place: int) -> BitMap64:
-        """The pending entries at the places from the first up to the second; they are not pending any more."""
+        """Cancel the pending entries at the places `first_place` .. `before_place` - 1. Returns them."""
         self._is_exact = False
         found = BitMap64()
         for waiting in (self._inbox, self._moved):
@@ -298,7 +298,7 @@ class TimeBuckets:
             self.sweep()
 
     def sweep(self) -> None:
-        """Drop all dead rows; the moved entries get their place."""
+        """Drop all dead rows; the moved entries take their place."""
         dead = self._due.dead
         if dead:
             self._due.drop_dead()
@@ -314,18 +314,18 @@ class TimeBuckets:
             places = np.array(sorted(moved), np.int64)
             self._place(np.array([moved[place] for place in places.tolist()], np.int64), places)
 
-    # what is told
+    # figures
 
     @property
     def memory_bytes(self) -> int:
-        """What all this occupies, about."""
+        """The memory of all this, about."""
         waiting = WAITING_BYTES * (len(self._inbox) + len(self._moved))
         bitmaps = memory_bytes(self._live) + memory_bytes(self._due.dead)
         packed = sum(run.memory_bytes for run in self._runs)
         return waiting + bitmaps + packed + self._dense.memory_bytes + self._due.memory_bytes
 
     def stats(self) -> dict[str, int]:
-        """How many rows take which form."""
+        """The number of rows in each form."""
         return {
             "bitmap_slots": len(self._dense), "bitmap_rows": self._dense.rows, "bitmap_bytes": self._dense.memory_bytes,
             "packed_runs": len(self._runs), "packed_rows": sum(run.rows for run in self._runs),
@@ -338,7 +338,7 @@ class TimeBuckets:
 class TimeBucketTracker(Tracker):
     """Entries by time buckets of 2**precision_bits ms, each as bitmaps or as packed rows, whichever is smaller.
 
-    Source: the time-bucket algorithm of Apache Pulsar's in-memory tracker, which rounds down and knows bitmaps alone.
+    Source: the time-bucket algorithm of Apache Pulsar's in-memory tracker, which rounds down and has only bitmaps.
     """
 
     def __init__(self, precision_bits: int = 10, *, memory_limit_bytes: int | None = None) -> None:

@@ -1,13 +1,13 @@
 """The interface of all trackers: which entries are delayed, and which of them are due.
 
-A tracker knows positions and times and nothing of messages. An entry is added once, with the time of its delivery. When
+A tracker knows positions and times and nothing of messages. An entry is added once, with its delivery time. When
 that time has come, `hand_out` gives it out, and the tracker forgets it.
 
 **Give, then take.** An exception may come at any step: a signal's handler raises, memory ends, a file cannot be read.
-So whatever moves an entry puts it into the new place first, and removes it from the old one then. In between it is in
-both, which is harmless: to add or to deliver it again does nothing. `hand_out` is this rule for a tracker, and `Walk`
-for the log. Where a step cannot have this order, it is marked while it goes on: a tracker that an exception has met in
-the middle of a change *is damaged*. All its calls raise TrackerDamaged then, and the owner makes it anew.
+So code that moves an entry first puts it into the new place, and then removes it from the old one. In between it is in
+both, which is harmless: adding or delivering it again does nothing. `hand_out` follows this rule for a tracker, and
+`DueScan` for the log. If a step cannot have this order, it is marked while it goes on: a tracker that an exception has
+met in the middle of a change *is damaged*. Then all its calls raise TrackerDamaged, and the owner makes it again.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from .places import (
     rounded_up,
 )
 
-SLICE_ROWS, UNCHECKED_ADDS = 1 << 18, 256  # rows, or single entries, between two looks at the limit of memory
-PORTION_ROWS = 1 << 17  # that are handed out together
+SLICE_ROWS, UNCHECKED_ADDS = 1 << 18, 256  # rows, or single entries, between two checks of the memory limit
+PORTION_ROWS = 1 << 17  # rows that are handed out together
 CUT_SHORT = "an exception has ended a change of the index in the middle"
 AS_BEFORE = (OSError, BadEntry, TrackerFull)  # errors after which a tracker is as it was before the call
 
@@ -51,18 +51,18 @@ T = TypeVar("T")
 
 
 class Tracker(ABC):
-    """Delayed entries of one topic, all queues and subscriptions of it together.
+    """Delayed entries of one topic, for all of its queues and subscriptions.
 
     A position is (ledger, entry): ledger 0 .. 2**31 - 1, entry 0 .. 2**32 - 1. Times are integer milliseconds, 0 ..
     2**62 - 1. With a precision of b bits each time is rounded *up* to a multiple of 2**b ms: delivery is never early,
     and late by less than 2**b ms. Entries come by (rounded time, ledger, entry).
 
-    All methods may be called from any thread. The tracker has no clock: time is what the caller gives, and a time
-    before an earlier one gives less, never something wrong. After `close`, or in the child of a fork, all methods raise
+    All methods may be called from any thread. The tracker has no clock: the caller gives the time, and a time
+    before an earlier one gives fewer entries, never wrong ones. After `close`, or in a forked child, all methods raise
     TrackerClosed.
 
-    Invariant: `_is_changing` is set from the first step of a change to its last one. So a change that an exception has
-    ended, other than those of `AS_BEFORE`, is known by it, also where the exception came twice.
+    Invariant: `_is_changing` is set from the first step of a change to its last one. So it marks each change that an
+    exception has ended, except those of `AS_BEFORE`, also if the exception came twice.
     """
 
     def __init__(self, precision_bits: int, memory_limit_bytes: int | None) -> None:
@@ -72,21 +72,20 @@ class Tracker(ABC):
             raise BadEntry(f"memory_limit_bytes is an integer of 1 or more, or None, not {memory_limit_bytes!r}")
         self._bits = precision_bits
         self._memory_limit_bytes = memory_limit_bytes
-        self._unchecked = 0  # entries that may be added before memory is looked at
+        self._unchecked = 0  # entries that may be added before memory is checked
         self._lock = threading.RLock()
         self._why_closed = ""
         self._is_changing = False
-        self._file_damage = ""  # what TrackerDamaged has said of a file
-        self.on_damage: Callable[[], object] = lambda: None  # with the lock: a call has found damage, or left some
+        self._file_damage = ""  # the text of a TrackerDamaged that a file has raised
+        self.on_damage: Callable[[], object] = lambda: None  # with the lock: a call has found or made damage
         tell_after_fork(self)
 
     # adding
 
     def add_message(self, ledger: int, entry: int, deliver_at_ms: int) -> bool:
-        """Whether the entry is new. One that is pending already is left as it is: to move it, cancel it first.
+        """Add an entry; True if it is new. One that is pending already stays as it is: to move it, cancel it first.
 
-        One whose time is over is due at once. Raises BadEntry for a value out of range, TrackerFull at the limit of
-        memory.
+        An entry whose time is over is due at once. Raises BadEntry for a bad value, TrackerFull at the memory limit.
         """
         try:
             place = ledger << ENTRY_BITS | entry
@@ -115,9 +114,9 @@ class Tracker(ABC):
             return is_new
 
     def put_back(self, ledger: int, entry: int, deliver_at_ms: int) -> bool:
-        """`add_message` for an entry that was taken out or cancelled just now: it always has room, and needs no disk.
+        """`add_message` for an entry that was taken or cancelled just now: it always has room, and needs no disk.
 
-        So whoever took it and could not go on has it pending again, come what may. Raises BadEntry.
+        So a caller that took it and could not go on can always make it pending again. Raises BadEntry.
         """
         (time_ms,), (place,) = checked_columns([ledger], [entry], [deliver_at_ms])
         return self._change(self._put_back, int(place), -(-int(time_ms) >> self._bits << self._bits))
@@ -126,11 +125,10 @@ class Tracker(ABC):
         return self._add_one(place, time_ms)
 
     def add_messages(self, ledgers: npt.ArrayLike, entries: npt.ArrayLike, deliver_at_ms: npt.ArrayLike) -> int:
-        """Add a batch: three integer arrays of one length; ledgers and times may be a number for all. How many are new.
+        """Add three integer arrays of one length; ledgers and times may be a number. Returns how many are new.
 
-        As with `add_message`, what is pending already is left as it is, so a batch may be given again; of an entry that
-        is there twice the first time counts. Raises BadEntry, and adds nothing then; or TrackerFull, when a part may
-        have been added.
+        As with `add_message`, pending entries stay as they are, so a batch may be given again; if an entry is there
+        twice, the first time counts. Raises BadEntry, after adding nothing; TrackerFull, maybe after adding a part.
         """
         times, places = checked_columns(ledgers, entries, deliver_at_ms)
         new = 0
@@ -155,22 +153,22 @@ class Tracker(ABC):
     # asking
 
     def get_scheduled_messages(self, now_ms: int, max_messages: int) -> tuple[Int64s, Int64s]:
-        """Take what is due at `now_ms`: (ledgers, entries), int64 arrays of at most `max_messages`, in order.
+        """Take entries that are due at `now_ms`: (ledgers, entries), int64 arrays of at most `max_messages`, in order.
 
-        An interrupt of this call may lose entries on their way to the caller; none of `hand_out` does. Raises BadEntry
+        An interrupt of this call may lose entries on their way to the caller; `hand_out` loses none. Raises BadEntry
         for a number of messages below 0.
         """
         parts: list[tuple[Int64s, Int64s]] = [(NO_ROWS[0], NO_ROWS[0])]
         self.hand_out(now_ms, max_messages, lambda *part: parts.append(part))
-        if len(parts) == 2:  # one beside the empty one
+        if len(parts) == 2:  # a part, and the empty one
             return parts[1]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def hand_out(self, now_ms: int, max_messages: int, give: Callable[[Int64s, Int64s], object]) -> int:
-        """Call `give` with what is due at `now_ms`, in order, at most `max_messages` in all; how many that were.
+        """Call `give` with entries that are due at `now_ms`, in order, at most `max_messages`. Returns their number.
 
-        `give(ledgers, entries)` gets a part at a time. The entries of a part are forgotten when it has returned: what
-        it raises leaves them pending, and they may be handed out again after an interrupt. It must not use the tracker.
+        `give(ledgers, entries)` gets one part at a time. The entries of a part are forgotten when it has returned: if
+        it raises, they stay pending, and after an interrupt they may be handed out again. It must not use the tracker.
         Raises BadEntry for a number of messages below 0.
         """
         try:
@@ -193,17 +191,17 @@ class Tracker(ABC):
         return count
 
     def has_message_available(self, now_ms: int) -> bool:
-        """Whether `get_scheduled_messages` would give something at this time."""
+        """Whether `get_scheduled_messages` would return an entry at this time."""
         next_ms = self.next_deadline_ms
         return next_ms is not None and next_ms <= now_ms
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the first pending entry is due, exactly and as rounded; None if nothing is pending."""
+        """When the first pending entry is due, exactly and as rounded; None if none is pending."""
         return self._change(self._next_ms)
 
     def are_pending(self, ledgers: npt.ArrayLike, entries: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """(n,) for each position whether it is pending. Two integer arrays of one length; `ledgers` may be a number.
+        """(n,) which positions are pending. Two integer arrays of one length; `ledgers` may be a number.
 
         Raises BadEntry for a value out of range.
         """
@@ -211,12 +209,12 @@ class Tracker(ABC):
         return self._look(self._are_pending, places)
 
     def pending_places(self) -> BitMap64:
-        """All that is pending, as a set of places: ledger * 2**32 + entry. A copy: as large as the sets that it has."""
+        """All pending entries, as a set of places: ledger * 2**32 + entry. A copy: as large as the tracker's sets."""
         return self._look(self._pending_places)
 
     @property
     def number_of_delayed_messages(self) -> int:
-        """Entries that are pending: added, and neither given out nor cancelled. In constant time."""
+        """The number of pending entries: added, and neither given out nor cancelled. In constant time."""
         return self._look(self._count)
 
     def __len__(self) -> int:
@@ -224,7 +222,7 @@ class Tracker(ABC):
 
     @property
     def precision_ms(self) -> int:
-        """What is added now is late by less than this; 1: exact."""
+        """Entries that are added now are late by less than this; 1: exact."""
         return 1 << self._bits
 
     @property
@@ -234,33 +232,33 @@ class Tracker(ABC):
 
     @property
     def should_pause_all_deliveries(self) -> bool:
-        """Whether the tracker is at its limit of memory: read no further until entries were taken; adding raises."""
+        """Whether the tracker is at its memory limit: read no further until entries were taken; adding raises."""
         return self._look(self._is_full)
 
     def stats(self) -> dict[str, Any]:
-        """Counts, plain and JSON-ready: the form of the entries among them."""
+        """Counts, plain and JSON-ready, with the forms of the entries."""
         return self._look(lambda: {"pending": self._count(), "precision_ms": self.precision_ms, **self._stats()})
 
     @property
     def damage(self) -> str:
-        """Why the tracker is damaged, and all calls but `close` raise TrackerDamaged; "" if it is not."""
-        with self._lock:  # what another thread is changing is not damaged
+        """Why the tracker is damaged, so that all calls except `close` raise TrackerDamaged; "" if it is not."""
+        with self._lock:  # a change by another thread is not damage
             return self._file_damage or (CUT_SHORT if self._is_changing else "")
 
     @property
     def has_damaged_file(self) -> bool:
-        """Whether that is by wrong bytes: an opening of the same files would find them again."""
+        """Whether wrong bytes are the damage: an opening of the same files would find them again."""
         return bool(self._file_damage)
 
     # changing
 
     def cancel(self, ledger: int, entry: int) -> bool:
-        """True exactly if the entry was still pending; it is never given out then."""
+        """Cancel an entry. True exactly if it was still pending; then it is never given out."""
         _, (place,) = checked_columns([ledger], [entry], [0])
         return self._change(self._cancel, int(place))
 
     def discard(self, ledger: int, first_entry: int, before_entry: int) -> Int64s:
-        """Cancel the pending entries `first_entry` .. `before_entry` - 1 of a ledger, together: (n,) these entries."""
+        """Cancel the pending entries `first_entry` .. `before_entry` - 1 of a ledger, together. Returns (n,) these."""
         for value, most in ((ledger, MOST_LEDGER), (first_entry, MOST_ENTRY), (before_entry, MOST_ENTRY + 1)):
             if not isinstance(value, int) or not 0 <= value <= most:
                 raise BadEntry(f"a ledger and entries are in their ranges, not {ledger}, {first_entry}, {before_entry}")
@@ -269,15 +267,15 @@ class Tracker(ABC):
         return places_of(gone) & MOST_ENTRY
 
     def trim(self, before_ledger: int) -> int:
-        """Forget all pending entries of ledgers before this one, and nothing else; how many that were."""
+        """Forget all pending entries of ledgers before this one, and no others. Returns how many they were."""
         if not isinstance(before_ledger, int) or not 0 <= before_ledger <= MOST_LEDGER + 1:
             raise BadEntry(f"before_ledger is from 0 to {MOST_LEDGER + 1:,}, not {before_ledger!r}")
         return self._change(self._trim, before_ledger << ENTRY_BITS)
 
     def reset_tick_time(self, ms: int) -> None:
-        """The precision of what is added from now on: the greatest power of two that is not above `ms`.
+        """Set the precision of entries added from now on: the greatest power of two that is at most `ms`.
 
-        What is there keeps its time. 1 ms is exact. Raises BadEntry below 1.
+        Older entries keep their times. 1 ms is exact. Raises BadEntry below 1.
         """
         if not isinstance(ms, int) or not 1 <= ms < 2 << MOST_PRECISION_BITS:
             raise BadEntry(f"a tick is from 1 to {(2 << MOST_PRECISION_BITS) - 1:,} ms, not {ms!r}")
@@ -285,11 +283,11 @@ class Tracker(ABC):
             self._bits = ms.bit_length() - 1  # one step
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all entries."""
         self._change(self._clear)
 
     def close(self) -> None:
-        """Let go of everything. A tracker in memory forgets what is pending. To close twice is no error."""
+        """Close it. A tracker in memory forgets its entries. A second call does no harm."""
         with self._lock:
             if not self._why_closed:
                 self._why_closed = "the tracker is closed"
@@ -304,24 +302,24 @@ class Tracker(ABC):
     def after_fork(self) -> None:
         """In the child of a fork: fresh lock, no use."""
         self._lock = threading.RLock()
-        self._is_changing = False  # of a thread that is not here
+        self._is_changing = False  # it was another thread's, which is not here
         self._why_closed = "the tracker belongs to the parent process: make or open one after the fork"
 
     def _open(self) -> threading.RLock:
-        """The lock, of a tracker that is not closed."""
+        """The lock of a tracker that is not closed."""
         if self._why_closed:
             raise TrackerClosed(self._why_closed)
         return self._lock
 
     def _refuse(self) -> None:
-        """Raises TrackerClosed, TrackerDamaged. Under the lock."""
+        """Raise TrackerClosed or TrackerDamaged if it is so. Under the lock."""
         if self._why_closed:
             raise TrackerClosed(self._why_closed)
         if self._is_changing:
             raise TrackerDamaged(self._file_damage or CUT_SHORT)
 
     def _look(self, step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-        """Ask something that changes nothing."""
+        """Run a step that changes nothing."""
         with self._open():
             self._refuse()
             try:
@@ -332,7 +330,7 @@ class Tracker(ABC):
                 raise
 
     def _change(self, step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-        """Take a step that may change what is in memory. One that an exception ends leaves the tracker damaged."""
+        """Run a step that may change memory. An exception in it leaves the tracker damaged."""
         with self._open():
             self._refuse()
             self._is_changing = True

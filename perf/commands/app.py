@@ -1,4 +1,4 @@
-"""The commands of `python -m perf NAME` and `stratalog bench NAME`: one an experiment."""
+"""The commands of `python -m perf NAME` and `stratalog bench NAME`: one for each experiment."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ app = typer.Typer(
 
 
 def how(experiment: Experiment, command: str, base: Path, run: Run) -> str:
-    """How it was measured, in a line."""
+    """The method of a measurement, in a line."""
     repeat = getattr(experiment, "repeat", 1) if run.rounds is None else run.rounds
     rounds = f"medians of {repeat} rounds by turns" if repeat > 1 else "one round"
     return (

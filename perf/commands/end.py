@@ -1,4 +1,4 @@
-"""The end of a command: an exit code, and a sentence in place of a traceback."""
+"""The end of a command: an exit code, and a sentence instead of a traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRONG, FAILED, INTERRUPTED, TERMINATED = 1, 3, 130, 143
 def run_app(app: typer.Typer, name: str) -> None:
     """Run the command line. A wrong result ends it with exit code 1; a refusal of the store or the system with 3.
 
-    SIGTERM ends it as Ctrl-C does, so that folders are removed.
+    SIGTERM ends it like Ctrl-C, so that folders are removed.
     """
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -43,7 +43,7 @@ def run_app(app: typer.Typer, name: str) -> None:
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    """Once: a second one would interrupt the removal of the folders."""
+    """End the command once: a second SIGTERM would interrupt the removal of the folders."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(TERMINATED)
 

@@ -17,7 +17,7 @@ BYTES = "_bytes"
 
 
 def writable(path: Path | None) -> Path | None:
-    """The --json option's file; a usage error when it cannot be written, said before the work and not after it."""
+    """The --json option's file; a usage error before the work if it cannot be written."""
     try:
         # To open a pipe and close it again would end it for its reader.
         if path is not None and str(path) != "-" and (path.is_file() or path.is_dir() or not path.exists()):
@@ -59,7 +59,7 @@ def flag_of(field: dataclasses.Field[Any]) -> str:
 
 
 def asked(experiment: type[Experiment], given: dict[str, Any], *, short: bool) -> str:
-    """The command as a user types it, for the line that says how it was measured."""
+    """The command as a user types it, for the line with the method."""
     words = [experiment.NAME]
     for field in dataclasses.fields(experiment):
         value, flag = given[field.name], flag_of(field)
@@ -71,7 +71,7 @@ def asked(experiment: type[Experiment], given: dict[str, Any], *, short: bool) -
 
 
 def parameter(field: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
-    """The command's parameter of an experiment's field. Its value is None where the caller gives none."""
+    """The command's parameter of an experiment's field. Its value is None if the caller gives none."""
     given, flag = field.metadata, flag_of(field)
     shown = human_bytes(field.default) if _is_size(field) and isinstance(field.default, int) else field.default
     text = given["help"] if field.default is None or kind is bool else f"{given['help']} (default {shown})"
@@ -87,7 +87,7 @@ def parameter(field: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
 
 
 def parameters(experiment: type[Experiment]) -> list[inspect.Parameter]:
-    """All of a command's parameters: the experiment's fields, then those that every command has."""
+    """All parameters of a command: the experiment's fields, then those of every command."""
     kinds = get_type_hints(experiment)
     own = [parameter(field, kinds[field.name]) for field in dataclasses.fields(experiment)]
     common = [
@@ -98,7 +98,7 @@ def parameters(experiment: type[Experiment]) -> list[inspect.Parameter]:
 
 
 def made(experiment: type[Experiment], given: dict[str, Any], *, short: bool) -> Experiment:
-    """The experiment with these options; a usage error when one of them cannot be used."""
+    """The experiment with these options; a usage error if one of them cannot be used."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(experiment):
         value = given[field.name]

@@ -40,11 +40,11 @@ class Alignment(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Of the largest row."""
+        """The space of the largest row."""
         return space_bytes(max(cell.size_bytes for cell in self.cells()))
 
     def cells(self) -> list[Cell]:
-        """The policies next to each other within each (sizes, producers)."""
+        """The cells: for each (sizes, producers) all policies in a row."""
         return [
             Cell(
                 {"sizes": name, "producers": threads, "alignment": policy}, sizes,
@@ -57,20 +57,20 @@ class Alignment(Experiment):
         ]  # fmt: skip
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """A row a cell, and adaptive beside the pure policies."""
+        """One row for each cell, and adaptive beside the pure policies."""
         cells = {cell.name: partial(run_cell, base, cell, run) for cell in self.cells()}
         rows = list(medians(cells, self.repeat, run).values())
         return {"rows": rows, "adaptive": compare(rows)}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """Both tables."""
+        """Show both tables."""
         rows = report.chosen(figures["rows"], SHOWN)
         console.print(report.table("alignment", rows, labels=3))
         console.print(report.table("adaptive beside the pure policies", figures["adaptive"], labels=2))
 
 
 def compare(rows: list[Figures]) -> list[Figures]:
-    """Adaptive's throughput over the better pure policy's, and its write amplification over trim's."""
+    """Adaptive's throughput over that of the better pure policy, and its write amplification over trim's."""
     found = []
     for index in range(0, len(rows), len(POLICIES)):
         pad, trim, adaptive = rows[index : index + len(POLICIES)]

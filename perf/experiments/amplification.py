@@ -1,4 +1,4 @@
-"""Write amplification: bytes written over bytes of payload, with and without what is written beside the log."""
+"""Write amplification: written bytes over bytes of payload, with and without the bytes beside the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def footer_bytes(folder: Path) -> int:
 
 
 def amplification(log: Mapping[str, Any], payload_bytes: int, folder: Path) -> Figures:
-    """Of the log (frames and padding); with the footers; and with the zeros that pre-writing writes as well.
+    """Write amplification of the log (frames and padding); with the footers; and also with the zeros of pre-writing.
 
     `log` is `stats()["log"]` of a store whose only messages are those payloads, `folder` the closed store.
     """

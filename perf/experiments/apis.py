@@ -50,7 +50,7 @@ class Apis(Experiment):
     reference_file_bytes: int = setting(256 << 20, "largest size of the references' file", short=4 << 20)
 
     def runs(self) -> list[tuple[Figures, Options]]:
-        """Each row's labels, and its run."""
+        """The labels and the run of each row."""
         base = Options(
             self.size_bytes, self.threads, seed=self.seed, queues=self.queues, reference_s=self.reference_s,
             reference_file_bytes=self.reference_file_bytes,
@@ -70,11 +70,11 @@ class Apis(Experiment):
         ]  # fmt: skip
 
     def need_bytes(self) -> float:
-        """Of the largest run."""
+        """The space of the largest run."""
         return max(options.need_bytes() for _, options in self.runs())
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """A row a way, and the counts of all."""
+        """One row for each way, and the counts of all."""
         ways: dict[str, Callable[[], Figures]] = {
             " ".join(labels.values()): partial(self._row, base, labels, options, run) for labels, options in self.runs()
         }
@@ -90,7 +90,7 @@ class Apis(Experiment):
         return {**labels, **rates, **report.named(figures, KEPT)}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The table."""
+        """Show the table."""
         console.print(report.table("hot/cold, phase 1", report.chosen(figures["rows"], SHOWN), labels=3))
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:

@@ -54,7 +54,7 @@ class Job:
 
 
 def append_batches(store: MessageStore, job: Job, batch_messages: int) -> float:
-    """Seconds of append_batch by one producer until all is durable."""
+    """Seconds of append_batch by one producer until all messages are durable."""
     cuts = [job.items[first : first + batch_messages] for first in range(0, len(job.items), batch_messages)]
     answers: list[IntArray] = []
     began = time.perf_counter()
@@ -67,7 +67,7 @@ def append_batches(store: MessageStore, job: Job, batch_messages: int) -> float:
 
 
 def submits(store: MessageStore, job: Job) -> float:
-    """Seconds of submit by one thread, with a window of outstanding tickets, until all is durable."""
+    """Seconds of submit by one thread, with a window of outstanding tickets, until all messages are durable."""
     window: deque[TicketLike] = deque()
     offsets: list[int] = []
     submit, push, pull, keep = store.submit, window.append, window.popleft, offsets.append
@@ -98,11 +98,11 @@ class Batch(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """The stores, one after the other; RocksDB with its warm-up takes most."""
+        """The space of one store after the other; RocksDB with its warm-up takes most."""
         return 2 * space_bytes(self.messages * self.message_bytes)
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """Rates in messages a second; RocksDB's are None when it is not installed."""
+        """Rates in messages a second; RocksDB's are None if it is not installed."""
         sizes = Sizes(self.message_bytes, self.message_bytes)
         job = Job(Workload(self.seed, sizes, queues=self.queues), self.messages)
         ways: dict[str, Callable[[], Figures]] = {
@@ -148,7 +148,7 @@ class Batch(Experiment):
         return {"messages_per_s": len(pairs) / seconds}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """A row a way."""
+        """Show one row for each way."""
         title = f"{figures['config']['message_bytes']} B messages, batches of {figures['config']['batch_messages']:,}"
         rows = [{"way": name, **row} for name, row in figures["ways"].items()]
         console.print(report.table(title, report.chosen(rows, SHOWN)))

@@ -1,4 +1,4 @@
-"""The message cache: each technique's worth, and what appends and hits cost."""
+"""The message cache: the effect of each technique, and the cost of appends and hits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .experiment import Experiment, queues, repeats, setting
 
 
 class Section(StrEnum):
-    """The sections, which can be measured alone."""
+    """The sections; each can be measured alone."""
 
     ABLATION = "ablation"
     APPENDS = "appends"
@@ -48,11 +48,11 @@ class Cache(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Of the largest section."""
+        """The space of the largest section."""
         return space_bytes(max(self.size_bytes, self.append_bytes))
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """The figures of each section asked for."""
+        """The figures of each wanted section."""
         ways: dict[Section, Callable[[], Figures]] = {
             Section.ABLATION: lambda: cache_ablation.measure(
                 base,
@@ -76,7 +76,7 @@ class Cache(Experiment):
         return {section.value: ways[section]() for section in self.section or Section}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The tables of the sections that were measured."""
+        """Show the tables of the measured sections."""
         tables = {
             Section.ABLATION: cache_ablation.show,
             Section.APPENDS: cache_appends.show,

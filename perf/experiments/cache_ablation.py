@@ -1,4 +1,4 @@
-"""The cache's techniques, one more a row: the hot/cold job with the same bytes of memory in each."""
+"""The cache's techniques, one more in each row: the hot/cold job with the same bytes of memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVED = {
 
 @dataclass(frozen=True)
 class Shape:
-    """The job that each row runs, and the bytes of memory that its tiers have together."""
+    """The job of each row, and the bytes of memory of all its tiers together."""
 
     size_bytes: int
     threads: int
@@ -40,7 +40,7 @@ class Shape:
     seed: int = 2021
 
     def tiers(self) -> Memory:
-        """The contest's tiers, without any rule, and the least ring."""
+        """The contest's tiers without any rule, and the smallest ring."""
         memory = Memory(block_bytes=self.block_bytes).as_in_the_contest(self.size_bytes)
         return replace(memory, recent_bytes=0, release_on_read=False, remainders=False)
 
@@ -64,7 +64,7 @@ class Shape:
         }
 
     def options(self, memory: Memory) -> Options:
-        """A row's run."""
+        """The run of a row."""
         return Options(
             self.size_bytes, self.threads, drive=Drive("blocking"), seed=self.seed, queues=self.queues, cpus=1,
             memory=memory,
@@ -72,7 +72,7 @@ class Shape:
 
 
 def _row(base: Path, shape: Shape, name: str, memory: Memory, run: Run) -> Figures:
-    """A fresh store with that memory, both phases."""
+    """Run both phases on a fresh store with that memory."""
     figures = run_once(shape.options(memory), base, NOWHERE, reference=False)
     if not clean(figures):
         raise WrongResult(f"{name}: messages were lost, repeated, out of order or damaged")
@@ -94,7 +94,7 @@ def _row(base: Path, shape: Shape, name: str, memory: Memory, run: Run) -> Figur
 
 
 def measure(base: Path, shape: Shape, repeat: int, run: Run) -> Figures:
-    """A row a technique."""
+    """One row for each technique."""
     ways = {name: partial(_row, base, shape, name, memory, run) for name, memory in shape.memories().items()}
     return {
         "size_bytes": shape.size_bytes,
@@ -106,7 +106,7 @@ def measure(base: Path, shape: Shape, repeat: int, run: Run) -> Figures:
 
 
 def show(figures: Figures, console: Console) -> None:
-    """Two tables of the same rows: what it took, and which layer served."""
+    """Show two tables of the same rows: the costs, and the layers that served."""
     rows = figures["rows"]
     size, tiers = human_bytes(figures["size_bytes"]), human_bytes(figures["tier_bytes"])
     title = f"hot/cold {size}, tiers of {tiers}, ring {human_bytes(rows[0]['ring_bytes'])} in all rows"

@@ -1,4 +1,4 @@
-"""The cost of filling the message cache for appends: the same appends with and without, by turns."""
+"""The cost of filling the message cache for appends: the same appends with and without a cache, in turn."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SHOWN = {
 
 @dataclass(frozen=True)
 class Case:
-    """One way to append, and how the cached run's threshold is found."""
+    """One way to append, and the way to find the threshold of the cached run."""
 
     cell: Cell
-    computed: bool = False  # for a cache of the contest's part; else a window over what is newest
+    computed: bool = False  # for a cache of the contest's part; else a window over the newest messages
 
     def memory(self) -> Memory:
-        """The cached run's: as large as what is written, or with a computed threshold."""
+        """The memory of the cached run: as large as the written bytes, or with a computed threshold."""
         size_bytes = self.cell.size_bytes
         if not self.computed:
             return Memory(limit_bytes=0, off_heap_bytes=whole_blocks(CACHE_FACTOR * size_bytes))
@@ -71,7 +71,7 @@ def cases(size_bytes: int, threads: int, queues: int, seed: int) -> list[Case]:
 
 
 def _append(base: Path, cell: Cell, memory: Memory, run: Run) -> Figures:
-    """One fresh store, with that memory."""
+    """Append to a fresh store with that memory."""
 
     def look(store: MessageStore) -> Figures:
         messages = store.stats()["log"]["messages"]
@@ -103,6 +103,6 @@ def _beside(off: Figures, on: Figures) -> Figures:
 
 
 def show(figures: Figures, console: Console) -> None:
-    """A row a way to append."""
+    """Show one row for each way to append."""
     rows = report.chosen(figures["rows"], SHOWN)
     console.print(report.table("appends with a message cache and without", rows, labels=2))

@@ -1,5 +1,5 @@
-"""How much of the message cache's memory holds messages: by the admission threshold, for sizes of any kind; and by
-lending the ends of last blocks, where there are many queues."""
+"""The part of the message cache's memory that holds messages: by the admission threshold, for sizes of any kind; and by
+lending the ends of last blocks, with many queues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..workload.memory import SMALL_MESSAGE_BYTES, Memory, whole_blocks
 
 TOPIC = "capacity"
 LARGEST_BYTES = 17 << 10
-CACHE_PART = 0.4  # of what is written
+CACHE_PART = 0.4  # of the written bytes
 STEP_BYTES = 4 << 20  # appended before the cache is waited for
 POOL_BYTES = 1 << 20
 STRIDE = 40_503  # a message's bytes begin here times its number, in the pool
@@ -37,7 +37,7 @@ ADMISSION = {
 
 
 def draws(rng: np.random.Generator, count: int) -> dict[str, IntArray]:
-    """Sizes of `count` messages, a column a distribution."""
+    """Sizes of `count` messages, a column for each distribution."""
     small = rng.random(count) < 0.8
     bimodal = np.where(small, rng.integers(100, 500, count), rng.integers(12_000, LARGEST_BYTES, count))
     normal = np.clip(rng.lognormal(7.5, 1.0, count), 20, LARGEST_BYTES)
@@ -63,7 +63,7 @@ class Job:
         return self.pool[begin : begin + int(self.sizes[number])]
 
     def append_step(self, store: MessageStore, begin: int) -> int:
-        """Append from message `begin` on, a few MiB; the next one."""
+        """Append a few MiB from message `begin` on. Returns the next message."""
         ends = self.sizes[begin:].cumsum()
         end = begin + max(1, int(np.searchsorted(ends, STEP_BYTES, side="right")))
         numbers = range(begin, min(end, len(self.sizes)))
@@ -82,7 +82,7 @@ class Job:
         return layers.cached_all(store), thresholds
 
     def read(self, store: MessageStore, largest_bytes: int, run: Run) -> int:
-        """Read all messages of up to that size one by one, and compare them; how many of them the device served."""
+        """Read and compare all messages of up to that size, one by one. Returns how many of them the device served."""
         offsets = running_serials(self.queues, np.zeros(int(self.queues.max()) + 1, np.int64)).tolist()
         before = store.stats()["reads"]["device_messages"]
         for number in np.flatnonzero(self.sizes <= largest_bytes).tolist():
@@ -174,5 +174,5 @@ def show_admission(figures: Figures, console: Console) -> None:
 
 
 def show_remainder(figures: Figures, console: Console) -> None:
-    """One figure a line."""
+    """Show one figure a line."""
     console.print(report.pairs("shared remainder blocks", figures))

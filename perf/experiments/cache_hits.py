@@ -34,7 +34,7 @@ KEEP_EVERY = 16
 
 
 def _fill(store: MessageStore, content: Content, rounds: int, *, together: bool, cached: bool) -> None:
-    """`rounds` x 32 messages a queue: a queue's 32 back to back, or all queues by turns."""
+    """Append `rounds` x 32 messages to each queue: 32 of a queue back to back, or all queues in turn."""
     for number in range(rounds):
         rows = [(queue, number * FETCH + index) for queue in range(QUEUES) for index in range(FETCH)]
         if not together:
@@ -47,7 +47,7 @@ def _fill(store: MessageStore, content: Content, rounds: int, *, together: bool,
 
 
 def _pass(store: MessageStore, content: Content, plan: list[tuple[int, int]], run: Run) -> Figures:
-    """Microseconds of processor time a call of this thread, over all calls of the plan; then what came is compared."""
+    """Microseconds of this thread's processor time for a call, over the whole plan; then compare the results."""
     kept, get_range = [], store.get_range
     began = time.thread_time()
     for step, (queue, offset) in enumerate(plan):
@@ -63,7 +63,7 @@ def _pass(store: MessageStore, content: Content, plan: list[tuple[int, int]], ru
 
 
 def measure(base: Path, *, rounds: int, passes: int, seed: int, run: Run) -> Figures:
-    """Medians over `passes`, in which the stores take turns; a row for each order of writing."""
+    """Medians over `passes`, in which the stores take turns; one row for each order of writing."""
     content = Content(seed, MESSAGE_BYTES)
     rows = [_one_order(base, content, rounds, passes, seed, run, together=together) for together in (True, False)]
     return {"fetch_messages": FETCH, "message_bytes": MESSAGE_BYTES, "rows": rows}
@@ -106,6 +106,6 @@ def _one_order(
 
 
 def show(figures: Figures, console: Console) -> None:
-    """A row an order."""
+    """Show one row for each order."""
     title = f"get_range of {figures['fetch_messages']} x {figures['message_bytes']:,} B, us of processor time a call"
     console.print(report.table(title, figures["rows"]))

@@ -35,7 +35,7 @@ READERS = ("no reader", "read cache off", "read cache on")
 
 @dataclass
 class Reader:
-    """Reads the backlog's queues by turns, at a pace."""
+    """Reads the backlog's queues in turn, at a given rate."""
 
     store: MessageStore
     load: Load
@@ -45,7 +45,7 @@ class Reader:
     kept: list[tuple[int, int, dict[int, bytes]]] = field(default_factory=list)
 
     def warm_up(self) -> None:
-        """Read some of each queue, as fast as it goes."""
+        """Read some of each queue, as fast as possible."""
         for queue in range(len(self.ends)):
             until = min(self.ends[queue], self.next_offset[queue] + self.load.warm_messages)
             while self.next_offset[queue] < until:
@@ -53,7 +53,7 @@ class Reader:
         self.messages = 0
 
     def run(self, over: threading.Event) -> None:
-        """Queue after queue, until the writer has finished."""
+        """Read queue after queue, until the writer has finished."""
         began, queues, per_s = time.perf_counter(), cycle(range(len(self.ends))), self.load.read_per_s
         while not over.wait(max(0.0, began + self.messages / per_s - time.perf_counter())):
             queue = next(queues)
@@ -72,13 +72,13 @@ class Reader:
         self.messages += count
 
     def compare(self) -> int:
-        """Compare all that was read; how many messages."""
+        """Compare all read messages. Returns their number."""
         content = self.load.content
         return sum(check_payloads(content, queue, offset, found.values()) for queue, offset, found in self.kept)
 
 
 def measure(base: Path, load: Load, repeat: int, run: Run) -> list[Figures]:
-    """A row a way to read: medians over the rounds. Every window reads on where the last one of its kind stopped."""
+    """One row for each way to read: medians over the rounds. A window goes on where the last of its kind stopped."""
     with sub_folder(base, "catchup") as folder:
         home = folder / "store"
         with MessageStore.open(home, TunedConfig(recent_bytes=0)) as store:

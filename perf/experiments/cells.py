@@ -30,7 +30,7 @@ BLOCKING_MESSAGES_PER_S_MAX = 45_000
 
 @dataclass(frozen=True)
 class Cell:
-    """The run of a row. `settings` goes to StoreConfig as it is; the labels only go to the table."""
+    """The run of a row. `settings` goes to StoreConfig unchanged; the labels only go to the table."""
 
     labels: Mapping[str, object]
     sizes: Sizes
@@ -57,9 +57,9 @@ def blocking_bytes(threads: int, sizes: Sizes, seconds: float) -> int:
 
 
 def run_cell(base: Path, cell: Cell, run: Run, look: Callable[[MessageStore], Figures] = lambda _store: {}) -> Figures:
-    """The labels; rates (MB = 10^6 bytes of payload), latency; what was written; the time with opening and closing.
+    """The labels; rates (MB = 10^6 bytes of payload), latency; written bytes; the time with opening and closing.
 
-    `look` may look at the store right after the last append; its figures are added.
+    `look` gets the store right after the last append; its figures are added.
     """
     drive = Drive(cell.api, batch_messages=cell.batch_messages)
     work = Workload(cell.seed, cell.sizes, drive.producers(cell.threads), cell.queues)

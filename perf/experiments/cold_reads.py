@@ -28,7 +28,7 @@ FETCH_MESSAGES = 100
 WARM_FETCH_MESSAGES = 32
 LMDB_WRITE_MESSAGES = 2048
 KEEP_EVERY = 16  # calls of a timed read whose result is kept and compared after it
-RING = TunedConfig(recent_bytes=0)  # the least: what is read lies outside of it
+RING = TunedConfig(recent_bytes=0)  # the smallest: all read messages lie outside of it
 
 Fetch = Callable[[int, int, int], "dict[int, bytes] | list[bytes] | MessageBatch"]
 Step = tuple[int, int, int]  # queue, offset, messages
@@ -46,11 +46,11 @@ class Data:
 
     @property
     def messages(self) -> int:
-        """How many."""
+        """The number of messages."""
         return int(self.work.written.sum())
 
     def whole_queues(self, count: int) -> Iterator[Step]:
-        """Queue after queue, `count` messages a call."""
+        """Fetches of queue after queue, `count` messages a call."""
         for queue, end in enumerate(self.work.written.tolist()):
             for offset in range(0, end, count):
                 yield queue, offset, min(count, end - offset)
@@ -94,7 +94,7 @@ def _fill_lmdb(folder: Path, work: Workload, plan: Plan) -> None:
 
 
 def timed(fetch: Fetch, steps: list[Step], work: Workload, run: Run) -> float:
-    """Seconds of all fetches. Each one's count is looked at, and each 16th result kept and compared after the clock."""
+    """Seconds of all fetches. Each count is checked; each 16th result is kept, and compared after the timed part."""
     kept, short = [], 0
     began = time.perf_counter()
     for number, (queue, offset, count) in enumerate(steps):
@@ -141,7 +141,7 @@ def _ranges(data: Data, run: Run, store: MessageStore) -> float:
 
 
 def _columns(data: Data, run: Run, store: MessageStore) -> float:
-    """read_batch, queue after queue. A call may end early; the next one goes on there."""
+    """Read queue after queue by read_batch. If a call ends early, the next one goes on there."""
     kept, number = [], 0
     began = time.perf_counter()
     for queue, end in enumerate(data.work.written.tolist()):
@@ -169,7 +169,7 @@ def _raw(data: Data, *, direct: bool) -> Figures:
 
 
 def _lmdb(data: Data, run: Run, *, readahead: bool) -> Figures:
-    """A queue after the other, one call a queue."""
+    """Read one queue after the other, with one call each."""
     assert data.lmdb is not None
     drop_page_cache(data.lmdb)
     database = Lmdb(data.lmdb, readahead=readahead)
@@ -181,7 +181,7 @@ def _lmdb(data: Data, run: Run, *, readahead: bool) -> Figures:
 
 
 def cold_reads(data: Data, repeat: int, run: Run) -> list[dict[str, Figures]]:
-    """Each way once a round, with a cold page cache. Afterwards the whole store is compared once more."""
+    """Measure each way once a round, with a cold page cache. After that the whole store is compared again."""
     ways: dict[str, Callable[[], Figures]] = {
         "raw_direct": partial(_raw, data, direct=True),
         "raw_buffered": partial(_raw, data, direct=False),

@@ -1,4 +1,4 @@
-"""Columns in: append_columns of small messages beside RocksDB, and of contest sizes beside the raw device."""
+"""Appends of columns: append_columns of small messages beside RocksDB, and of contest sizes beside the raw device."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class Job:
             begin = end
 
     def datas(self) -> Iterator[bytes]:
-        """Each message's data, made anew."""
+        """The data of each message, made again at each call."""
         make = self.work.content.make
         return (make(queue, serial, size) for queue, serial, size, _ in self.plan.rows())
 
     def models(self) -> list[tuple[bytes, IntArray]]:
-        """What the model without a store takes."""
+        """The figures of the model without a store."""
         return [(call.payload, call.lengths) for call in self.calls]
 
 
@@ -140,11 +140,11 @@ class Columns(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """The stores, one after the other; RocksDB with its warm-up takes most."""
+        """The space of one store after the other; RocksDB with its warm-up takes most."""
         return 2 * space_bytes(max(self.messages * (self.message_bytes + KEY_BYTES), self.contest_bytes))
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """Rates in messages and MB a second; RocksDB's are None when it is not installed."""
+        """Rates in messages and MB a second; RocksDB's are None if it is not installed."""
         small = self._job(Sizes(self.message_bytes, self.message_bytes), self.messages * self.message_bytes)
         contest = self._job(Sizes.parse("contest"), self.contest_bytes)
         ways: dict[str, Callable[[], Figures]] = {
@@ -219,7 +219,7 @@ class Columns(Experiment):
         return rates_of(job, seconds)
 
     def show(self, figures: Figures, console: Console) -> None:
-        """A row a way."""
+        """Show one row for each way."""
         config = figures["config"]
         title = f"{config['message_bytes']} B, {config['batch_messages']:,} messages a call; contest sizes, 4 MiB"
         rows = [{"way": name, **row} for name, row in figures["ways"].items()]

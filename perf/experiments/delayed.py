@@ -1,4 +1,4 @@
-"""Delayed entries: what they take in memory, how fast they come and go, and the tracker on disk."""
+"""Delayed entries: their memory, the rates of adding and draining, and the tracker on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAST_APART = 1_000_000  # a run with fewer entries tells nothing of memory, and
 
 
 class Row(NamedTuple):
-    """A row of the memory table: the source's figure, and ours at most (MB)."""
+    """A row of the memory table: the source's figure, and the limit of ours (MB)."""
 
     name: str
     rate: int
@@ -59,7 +59,7 @@ SHOWN_MODEL = {
 
 
 def model_bytes(rate: int, bits: int, ledger_entries: int = LEDGER_ENTRIES) -> float:
-    """The source's analytical model: bytes an entry of Roaring bitmaps without runs, by what is in one slot.
+    """The source's analytical model: bytes for an entry of Roaring bitmaps without runs, by the content of one slot.
 
     M = rate * 2**bits entries a slot. Below 4,096 an array of 2 bytes each; else a bitmap of 8 KiB for each ledger, of
     which so many entries are delayed.
@@ -100,7 +100,7 @@ class Delayed(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Of the tracker on disk."""
+        """The space of the tracker on disk."""
         stored = self.stored + self.rate * self.spread_ms // 1000
         return DISK_BYTES * self.entries + STORED_BYTES * stored
 
@@ -171,7 +171,7 @@ class Delayed(Experiment):
         return {"entries": self.entries, **filled, **{f"after_{name}": value for name, value in opened.items()}}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The tables."""
+        """Show the tables."""
         console.print(report.table("memory and speed, in memory", report.chosen(figures["rows"], SHOWN)))
         console.print(report.table("one at a time, million entries/s (best of 3 in a process)", figures["single"]))
         title = "bytes an entry, one delay for all, as the tracker says; 12 columns a byte"
@@ -181,7 +181,7 @@ class Delayed(Experiment):
             console.print(report.pairs("in the store, end to end, one subscription", figures["store"]))
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:
-        """That all was given, none early, which a run checks itself."""
+        """All entries were given, none early: a run checks this itself."""
         total = sum(figures["config"][name] for name in ("messages", "drained"))
         return True, f"{total:,} entries and more: none was early, late beyond its precision, or lost"
 
@@ -191,6 +191,6 @@ def _here(measured: Callable[..., Figures], *arguments: Any) -> Figures:
 
 
 def in_child(measured: Callable[..., Figures], *arguments: Any) -> Figures:
-    """Call it in a fresh process."""
+    """Call a function in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(measured, *arguments).result()

@@ -18,7 +18,7 @@ from ..report.progress import Run
 def setting(
     default: Any, help: str, *, short: Any = None, least: float | None = None, option: str | None = None
 ) -> Any:
-    """An option of an experiment. `short`: its value in a --short run, where the caller gives none.
+    """An option of an experiment. `short`: its value in a --short run, if the caller gives none.
 
     A field whose name ends in `_bytes` takes a human size ("64MiB"); its option has no `_bytes`. `option` is the
     option's name where it is another than the field's.
@@ -32,7 +32,7 @@ def repeats(default: int = 3) -> Any:
 
 
 def time_limit(default: int = 90) -> Any:
-    """The option --limit, of experiments whose rounds take long on a busy machine."""
+    """The option --limit of experiments with rounds that take long on a busy machine."""
     return setting(default, "seconds; but for the first, no round begins that would end later", least=1, option="limit")
 
 
@@ -61,21 +61,21 @@ class Experiment(ABC):
 
     @abstractmethod
     def measure(self, base: Path, run: Run) -> Figures:
-        """All figures, JSON-ready. Raises WrongResult if a read gave something else than was written."""
+        """All figures, ready for JSON. Raises WrongResult if a read gave other bytes than those written."""
 
     @abstractmethod
     def show(self, figures: Figures, console: Console) -> None:
-        """The figures as tables."""
+        """Show the figures as tables."""
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:
-        """Whether all is right, and the last line of the output: what was compared."""
+        """Whether all is right, and the last line of the output, which says what was compared."""
         return True, f"{figures['checked_messages']:,} messages read and compared with what was written: no difference"
 
 
 def by_turns(
     ways: Mapping[str, Callable[[], Figures]], repeat: int, run: Run, limit_s: float = math.inf
 ) -> list[dict[str, Figures]]:
-    """Each way once a round. Every second round goes backwards, so that none always follows the same one.
+    """Run each way once a round. Every second round goes backwards, so that no way always follows the same one.
 
     `limit_s`, of the run's time: a round that is as long as the one before and would end later is not begun.
     """

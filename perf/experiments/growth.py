@@ -1,4 +1,4 @@
-"""Growth: what calls and background steps cost while a store holds 10 and 100 times as much of one thing."""
+"""Growth: the cost of calls and background steps while a store holds 10 and 100 times as many of one thing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Chapter = Callable[[Path, int], Rows]
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that a store may hold much of, how much in turn, and what is measured at each step."""
+    """One thing that a store may hold many of, its numbers, and the measurement at each step."""
 
     title: str
     steps: tuple[int, ...]
@@ -35,7 +35,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Growth(Experiment):
-    """What calls and background work cost by what the store holds: segments, streams, transactions, consumers."""
+    """The cost of calls and background work by the number of segments, streams, transactions and consumers."""
 
     NAME: ClassVar[str] = "growth"
     METHOD: ClassVar[str] = (
@@ -59,7 +59,7 @@ class Growth(Experiment):
     repeat: int = repeats(1)
 
     def need_bytes(self) -> float:
-        """The stores of segments, their footers, and the stores of streams."""
+        """The space of the stores of segments, their footers, and the stores of streams."""
         return 3.5 * self.segments * (64 << 10) + 2_000.0 * self.streams + (512 << 20)
 
     def axes(self) -> dict[str, Axis]:
@@ -84,7 +84,7 @@ class Growth(Experiment):
         return {name: axis for name, axis in every.items() if self.only in name}
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """A table a chapter: a row a call, a column a step."""
+        """A table for each chapter: a row for each call, a column for each step."""
         axes = self.axes()
         if self.picture:
             check_picture(Path(self.picture))
@@ -106,13 +106,13 @@ class Growth(Experiment):
         return list(_by_call(axis.steps, [report.median_of(list(at)) for at in zip(*rounds, strict=True)]))
 
     def show(self, figures: Figures, console: Console) -> None:
-        """A table a chapter."""
+        """Show one table for each chapter."""
         axes = self.axes()
         for name, rows in figures["chapters"].items():
             console.print(report.table(axes[name].title, rows))
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:
-        """The row that grows most."""
+        """The row with the largest growth."""
         rows = [row for rows in figures["chapters"].values() for row in rows if row["growth"] is not None]
         if not rows:
             return True, "nothing was measured at two steps"

@@ -80,7 +80,7 @@ def by_waiting(folder: Path, consumers: int) -> Rows:
 
 
 def by_subscriptions(folder: Path, subscriptions: int) -> Rows:
-    """One more subscription of a topic that has so many, and what the others cost its appends."""
+    """One more subscription of a topic with so many, and the cost of the others for its appends."""
     with MessageStore.open(folder) as store:
         store.append(TOPIC, 0, b"x")
         others = [store.subscribe(TOPIC, f"other-{at}") for at in range(subscriptions)]

@@ -30,7 +30,8 @@ from ..workload.in_turn import Rows, known, spent, timed
 
 LOOKS = 200
 TOUCHED = 100
-TOUCHING = 64  # segments, so that a full table now and then counts by its share
+TOUCHED_BYTES = 1 << 17  # a segment: it has room for one batch, a message each of so many streams
+TOUCHING = 1024  # segments: at least one of them has a full footer, so that this counts by its share
 BACKGROUND_ROUNDS, BACKGROUND_SEGMENTS = 8, 16  # 128 segments: two full tables, whatever the store holds
 OPENINGS = 9
 EACH = 4  # of so many messages of a queue one is read, so that each segment was looked into
@@ -57,7 +58,7 @@ def by_segments(folder: Path, segments: int) -> Rows:
 
 
 def _calls(store: MessageStore) -> Rows:
-    """Of the public face."""
+    """The calls of the public face."""
     rng, messages = random.Random(1), min(store.queue_bounds(BUSY, queue)[1] for queue in range(BUSY_QUEUES))
     old, young = (store.read(BUSY, 0, offset, max_messages=1)[0].timestamp_ms for offset in (0, messages - 1))
 
@@ -106,14 +107,13 @@ def _seen(store: MessageStore, reader: StoreReader) -> None:
 
 
 def by_streams(folder: Path, streams: int) -> Rows:
-    """Opening, memory, and what a segment costs that touches a hundred of the streams."""
-    config = TunedConfig(segment_bytes=1 << 20, recent_bytes=0)
-    with MessageStore.open(folder, config) as store:
+    """Opening, memory, and the cost of a segment that touches a hundred of the streams."""
+    with MessageStore.open(folder, TunedConfig(segment_bytes=1 << 20, recent_bytes=0)) as store:
         streams_made(store, streams)
         settled(store)
     give_back_free_memory()
     before, began = resident_bytes(), time.perf_counter()
-    with MessageStore.open(folder, config) as store:
+    with MessageStore.open(folder, TunedConfig(segment_bytes=TOUCHED_BYTES, recent_bytes=0)) as store:
         took_s, resident = time.perf_counter() - began, resident_bytes() - before  # before the other sizes go on
         yield known("open", took_s * 1e6)
         yield known("resident bytes a stream", resident / streams)
@@ -130,7 +130,8 @@ def by_streams(folder: Path, streams: int) -> Rows:
 def _touched(store: MessageStore, folder: Path, streams: int) -> tuple[float, int, int]:
     """Appends to some of the streams: processor seconds, segments, and bytes on disk beside those of the payload."""
     sealed, log_bytes, cpu_s, written = store.stats()["segments"]["sealed"], _bytes(folder), cpu_seconds(), 0
-    for _ in range((TOUCHING if streams > 10 * TOUCHED else 2) * (1 << 20) // (TOUCHED * MESSAGE_BYTES) + 1):
+    wanted = sealed + (TOUCHING if streams > 10 * TOUCHED else 2)
+    while store.stats()["segments"]["sealed"] < wanted:
         rows = [(f"{WIDE}-0", at % min(streams, 1000), bytes(MESSAGE_BYTES)) for at in range(TOUCHED)]
         store.append_batch(rows)
         written += TOUCHED * MESSAGE_BYTES
@@ -145,7 +146,7 @@ def _bytes(folder: Path) -> int:
 
 
 def by_transactions(folder: Path, transactions: int) -> Rows:
-    """One more commit beside a writer that has so many names of them; and an opening."""
+    """One more commit beside a writer with so many names of commits; and an opening."""
     with MessageStore.open(folder, SMALL) as store:
         store.append(BUSY, 0, b"first")
         names = (f"named-{at}" for at in count())
@@ -157,7 +158,7 @@ def by_transactions(folder: Path, transactions: int) -> Rows:
 
 
 def by_readers(folder: Path, readers: int) -> Rows:
-    """Processor time of an append beside so many readers that follow, of which each sees it."""
+    """Processor time of an append beside so many following readers; each of them sees the message."""
     with ExitStack() as stack:
         store = stack.enter_context(MessageStore.open(folder, SMALL))
         store.append(BUSY, 0, b"first")

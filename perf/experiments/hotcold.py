@@ -1,4 +1,4 @@
-"""The main job: one hot/cold run, with everything that can be chosen."""
+"""The main job: one hot/cold run, with all options."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class HotCold(Experiment):
         Sizes.parse(self.sizes)  # ValueError: a usage error
 
     def options(self) -> Options:
-        """The run that was asked for."""
+        """The wanted run."""
         given = {"lanes": self.lanes, "alignment": self.alignment, "durability": self.durability}
         return Options(
             size_bytes=self.size_bytes,
@@ -113,7 +113,7 @@ class HotCold(Experiment):
         return replace(memory, expected_bytes=int(self.size_bytes * PHASE_1_PART)) if computed else memory
 
     def need_bytes(self) -> float:
-        """The store's segments, or the references' files."""
+        """The space of the store's segments, or of the references' files."""
         return self.options().need_bytes()
 
     def measure(self, base: Path, run: Run) -> Figures:
@@ -163,7 +163,7 @@ def _row(name: str, seconds: float, part: Figures) -> Figures:
 
 
 def show_memory(figures: Figures, console: Console) -> None:
-    """Which layer served the reads, and what the message cache held, if there is one."""
+    """Show the layers that served the reads, and the content of the message cache, if there is one."""
     ring = human_bytes(figures["stats"]["recent_bytes"])
     console.print(report.table(f"reads of phase 2, by layer (ring: {ring})", layers.rows(figures["served"])))
     console.print(report.pairs("below the ring", layers.device_pairs(figures["served"])))

@@ -74,7 +74,7 @@ class Options:
 
     @property
     def log_bytes(self) -> float:
-        """What the log takes at most."""
+        """The most bytes of the log."""
         return self.size_bytes * PREWRITE_PART * (1 + METADATA_BYTES_MAX / self.sizes.mean)
 
     def need_bytes(self) -> int:
@@ -102,7 +102,7 @@ class Job:
 
     @classmethod
     def of(cls, options: Options) -> Job:
-        """Everything that is drawn, before the clock starts."""
+        """Draw everything before the clock starts."""
         work = Workload(options.seed, options.sizes, options.drive.producers(options.threads), options.queues)
         first = [Track(plan) for plan in work.plan(int(options.size_bytes * PHASE_1_PART))]
         written = work.written.copy()
@@ -207,7 +207,7 @@ def _mean_write_bytes(before: Mapping[str, Any], after: Mapping[str, Any]) -> fl
 
 
 def references(options: Options, folder: Path, write_bytes: float, writers: int) -> Figures:
-    """The raw device once and, where producers wait one by one, the producers without an engine."""
+    """The raw device once and, if producers wait one by one, the producers without an engine."""
     seconds, file_bytes = options.reference_s, options.reference_file_bytes
     size = round_up(round(write_bytes))
     raw = raw_device(folder, size, writers, Seconds(seconds), file_bytes=min(file_bytes, RAW_FILE_BYTES))
@@ -254,7 +254,7 @@ def with_ratios(figures: Figures, before: Figures, after: Figures) -> Figures:
 
 
 def run_once(options: Options, base: Path, console: Console, reference: bool = True) -> Figures:
-    """One fresh run on the CPUs that it is to have, with the references measured before and after it."""
+    """One fresh run on its CPUs, with the references measured before and after it."""
     with on_cpus(options.cpus):
         if not reference:
             with sub_folder(base, "store") as folder:
@@ -279,7 +279,7 @@ COUNT_NAMES = tuple(asdict(Counts()))
 
 
 def clean(figures: Figures) -> bool:
-    """Whether nothing was lost, repeated, reordered, damaged or answered with a wrong offset."""
+    """Whether no message was lost, repeated, reordered, damaged or answered with a wrong offset."""
     return Counts(**{name: figures[name] for name in COUNT_NAMES}).clean
 
 

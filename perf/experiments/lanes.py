@@ -43,11 +43,11 @@ class Lanes(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Of a row."""
+        """The space of a row."""
         return space_bytes(self.size_bytes)
 
     def cells(self) -> list[Cell]:
-        """Lanes next to each other within each API."""
+        """The cells: for each API all numbers of lanes in a row."""
         sizes = Sizes.parse("contest")
         slow = min(self.size_bytes, blocking_bytes(self.threads, sizes, self.seconds))
         return [
@@ -60,7 +60,7 @@ class Lanes(Experiment):
         ]  # fmt: skip
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """A row a cell, each with the device of the same minute."""
+        """One row for each cell, with the device measured in the same minute."""
         ways = {cell.name: partial(self._row, base, cell, run) for cell in self.cells()}
         return {"rows": list(medians(ways, self.repeat, run).values())}
 
@@ -73,6 +73,6 @@ class Lanes(Experiment):
         return {**row, "raw_device_mb_per_s": device.mb_per_s, "raw_device_ratio": ratio, "device_call": device.call}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The table."""
+        """Show the table."""
         rows = [report.named(row, SHOWN) for row in figures["rows"]]
         console.print(report.table("lanes", rows, labels=2))

@@ -25,7 +25,7 @@ UNPACED_PER_S = 4 * 33_000
 
 @dataclass(frozen=True)
 class Load:
-    """Rates a second (0 writes as fast as it goes), bytes a message, and how long a window is."""
+    """Rates a second (0 writes as fast as possible), bytes of a message, and the length of a window."""
 
     write_per_s: int
     read_per_s: int
@@ -43,12 +43,12 @@ class Load:
 
     @property
     def addresses(self) -> list[QueueAddress]:
-        """Of the queues."""
+        """The addresses of the queues."""
         return [QueueAddress("backlog", queue) for queue in range(self.queues)]
 
     @property
     def written(self) -> bytes:
-        """The one message that a window writes again and again."""
+        """The message that a window writes repeatedly."""
         return self.content.make(0, 0, self.message_bytes)
 
     def queue_of(self, at: int) -> int:
@@ -56,7 +56,7 @@ class Load:
         return at // QUEUE_MESSAGES % self.queues
 
     def serial_of(self, at: int) -> int:
-        """Its number in its queue."""
+        """The number of a message in its queue."""
         return at // (QUEUE_MESSAGES * self.queues) * QUEUE_MESSAGES + at % QUEUE_MESSAGES
 
     def config(self, memory: Memory, folder: Path) -> StoreConfig:
@@ -65,7 +65,7 @@ class Load:
         return TunedConfig(**prewritten(1.3 * written, memory.settings(folder)))
 
     def fill(self, store: MessageStore) -> list[int]:
-        """Write the backlog: whole rounds over all queues. Messages of each queue."""
+        """Write the backlog: whole rounds over all queues. Returns the number of messages of each queue."""
         round_messages, addresses = QUEUE_MESSAGES * self.queues, self.addresses
         total = max(1, self.backlog_bytes // self.message_bytes // round_messages) * round_messages
         for first in range(0, total, FILL_MESSAGES):
@@ -75,7 +75,7 @@ class Load:
         return [total // self.queues] * self.queues
 
     def check_store(self, store: MessageStore, backlog: list[int]) -> int:
-        """Compare every message of a store: the backlog's, then those of the windows. How many."""
+        """Compare every message of a store: the backlog's, then those of the windows. Returns their number."""
         written, matches, seen = self.written, self.content.matches, [0] * self.queues
         for batch in store.scan():
             names = batch.stream_names
@@ -95,7 +95,7 @@ class Load:
 
 @dataclass
 class Writer:
-    """Calls of append_batch at a pace, timed from the moment when each was due: a late one is not forgiven."""
+    """Calls of append_batch at a given rate. Each is timed from the moment when it was due, so a delay counts."""
 
     store: MessageStore
     load: Load
@@ -104,7 +104,7 @@ class Writer:
     seconds: float = 0.0
 
     def run(self) -> None:
-        """Until the window is over."""
+        """Append until the window is over."""
         load, addresses, data = self.load, self.load.addresses, self.load.written
         pace = CALL_MESSAGES / load.write_per_s if load.write_per_s else 0.0
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Metadata a message: on disk, in the queue tables of open and of sealed segments, and of the process."""
+"""Metadata of a message: on disk, in the queue tables of open and of sealed segments, and of the process."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Memory(Experiment):
     queues: int = queues()
 
     def need_bytes(self) -> float:
-        """Of the store."""
+        """The space of the store."""
         return space_bytes(self.messages * self.message_bytes)
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """Bytes a message."""
+        """Bytes for each message."""
         sizes = Sizes(self.message_bytes, self.message_bytes)
         work = Workload(self.seed, sizes, queues=self.queues)
         data = work.content.make(0, 0, self.message_bytes)
@@ -78,14 +78,14 @@ class Memory(Experiment):
         }
 
     def show(self, figures: Figures, console: Console) -> None:
-        """One line a figure."""
+        """Show one line for each figure."""
         title = f"{figures['config']['messages']:,} messages of {figures['config']['message_bytes']} B"
         hidden = ("stats", "config", "how", "checked_messages")
         console.print(report.pairs(title, {name: figures[name] for name in figures if name not in hidden}))
 
 
 def compare(folder: Path, work: Workload, drawn: list[int], messages: int, data: bytes) -> int:
-    """Read the closed store in log order and compare every message: queue, offset and bytes. How many."""
+    """Read the closed store in log order and compare every message: queue, offset and bytes. Returns their number."""
     next_offset, at, expected = [0] * len(work.addresses), 0, np.frombuffer(data, np.uint8)
     with MessageStore.open(folder, config=TunedConfig(recent_bytes=0)) as store:
         for batch in store.scan():
@@ -105,7 +105,7 @@ def compare(folder: Path, work: Workload, drawn: list[int], messages: int, data:
 
 
 def _on_disk(folder: Figures, padding_bytes: int, messages: int, message_bytes: int) -> Figures:
-    """What the closed store's segments hold beside the payloads: all bytes that were written to them, footers too;
+    """The bytes of a closed store's segments beside the payloads: all that were written to them, footers too;
     not the space that is only pre-written."""
     segments = [row for lane in folder["lanes"] for row in lane["segments"] if row["state"] != "spare"]
     log_bytes = sum(row["data_end"] for row in segments)

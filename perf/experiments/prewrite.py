@@ -45,7 +45,7 @@ class Prewrite(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Of a row."""
+        """The space of a row."""
         return space_bytes(self.size_bytes)
 
     def measure(self, base: Path, run: Run) -> Figures:
@@ -70,7 +70,7 @@ class Prewrite(Experiment):
                 "forces_per_s": rate.forces_per_s, "call": rate.call}  # fmt: skip
 
     def cells(self) -> list[Cell]:
-        """The store with segments that stand ready, and with segments made while it runs."""
+        """The store with segments made ahead, and with segments made while it runs."""
         apis: tuple[tuple[Api, int], ...] = (("blocking", self.threads), ("batch", 1))
         return [
             Cell(

@@ -62,7 +62,7 @@ class Purgatory(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """No disk; a number that tells the short form from the whole one."""
+        """Not disk space: a number that tells the short form from the whole one."""
         return self.requests
 
     @property
@@ -72,7 +72,7 @@ class Purgatory(Experiment):
         return RATES if self.requests > 10_000 else SHORT_RATES
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """A row for each profile, design and rate; designs take turns. One that falls far behind is given up."""
+        """One row for each profile, design and rate; designs take turns. A design that is far too late is stopped."""
         designs = DESIGNS if self.virtual else (NONE, *DESIGNS)
         run.expect(len(PROFILES) * len(self._rates) * len(designs) * self.repeat)
         rows: list[Figures] = []
@@ -124,7 +124,7 @@ class Purgatory(Experiment):
                 "purges": purges}  # fmt: skip
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The rows, the curve, and the highest rate that each design sustains."""
+        """Show the rows, the curve, and the highest rate that each design sustains."""
         config = figures["config"]
         title = f"requests of {config['message_bytes']} B, time-out {config['timeout_ms']} ms"
         shown = SHOWN_VIRTUAL if self.virtual else SHOWN
@@ -140,7 +140,7 @@ class Purgatory(Experiment):
         console.print(report.table(title, figures["sustained_per_s"]))
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:
-        """That each request has ended once, which a run checks itself, and none early."""
+        """Each request has ended once, and none early: a run checks this itself."""
         early = sum(row["early_expiries"] for row in figures["rows"])
         total = sum(row["requests"] for row in figures["rows"]) * figures["config"]["repeat"]
         return early == 0, f"{total:,} requests, each ended exactly once; {early:,} expired early"
@@ -154,13 +154,13 @@ def bar(row: Figures) -> str:
 
 
 def has_backlog(row: Figures) -> bool:
-    """Whether requests ended ever later: those of a run on the real clock."""
+    """Whether requests of a run on the real clock ended later and later."""
     run_ms = row["requests"] / row["target_per_s"] * 1000
     return bool(row.get("backlog_ms", 0.0) > (1 - SUSTAINED) * run_ms)
 
 
 def sustained(rows: list[Figures]) -> list[Figures]:
-    """The highest target that each design has kept up with, by profile; None where it has kept up with none."""
+    """The highest target that each design has reached, by profile; None if it has reached none."""
     found: list[Figures] = []
     for profile in dict.fromkeys(row["profile"] for row in rows):
         line: Figures = {"latencies": profile}

@@ -1,8 +1,8 @@
-"""The benchmark of the purgatory on a virtual clock, in one thread: what a rate costs, whatever else the machine does.
+"""The benchmark of the purgatory on a virtual clock, in one thread: the cost of a rate without the rest of the machine.
 
-Time goes on by a millisecond at a time. In each, the requests that arrive are made, those whose latency is over are
-completed, and the timers do what is due. The processor time of it all, over the virtual time, is the part of one
-interpreter that the rate takes. A design saturates where that part is 1.
+The clock moves by one millisecond at a time. In each, new requests are made, requests with an ended latency are
+completed, and due timers fire. The processor time of all this, over the virtual time, is the part of one interpreter
+that the rate takes. A design saturates when that part is 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WARM_UP_PART = 0.25  # of the requests; until then fewer are pending than later
 
 
 class VirtualClock:
-    """Seconds that the run sets."""
+    """A clock that the run sets, in seconds."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -33,7 +33,7 @@ class VirtualClock:
 
 
 def designs(purge_interval: int, clock: VirtualClock) -> dict[str, tuple[Taker, Callable[[], None]]]:
-    """Both designs, each with what its timer thread does when it wakes."""
+    """Both designs, each with the step of its timer thread."""
     old = OldPurgatory(purge_interval, clock, has_thread=False)
     wheel = TimingWheel()
 

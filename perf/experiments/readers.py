@@ -1,4 +1,4 @@
-"""Readers in other processes: what they cost the writer, how soon they see a message, what they cost when idle."""
+"""Readers in other processes: their cost for the writer, how soon they see a message, their cost when idle."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Workers = Mapping[str | None, Sequence[Process]]
 
 
 class _Sample(NamedTuple):
-    """The writer at a moment, and what the readers had of the processors."""
+    """The writer at a moment, and the processor time of the readers."""
 
     at_s: float
     messages: int
@@ -88,7 +88,7 @@ class _Writer:
                     time.sleep(PAUSE_S)
                 else:
                     counts[at] += append()
-        except BaseException as error:  # raised again by whoever has started it
+        except BaseException as error:  # raised again in the thread that has started it
             self.errors.append(error)
 
 
@@ -121,7 +121,7 @@ class Readers(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Of the slices of one turn, which have a store."""
+        """The space of one turn, whose slices share a store."""
         seconds = (2 * len(BESIDE) + 1) * (self.seconds + 2 * self.settle_s)
         return space_bytes(MOST_PER_S * seconds * (self.message_bytes + 20))
 
@@ -156,7 +156,7 @@ class Readers(Experiment):
     # -- the writer, and slices of its time -----------------------------------------------------------
 
     def _turn(self, base: Path, api: str, ways: Sequence[Way], workers: Workers, run: Run) -> list[Figures]:
-        """A slice of each way, and one alone before and behind each."""
+        """Run a slice of each way, and one alone before and after each."""
         slices: list[Figures] = []
         with self._writer(base, api) as writer:
             time.sleep(self.settle_s)
@@ -195,7 +195,7 @@ class Readers(Experiment):
                 raise WrongResult(f"{sum(counts):,} messages were written, and the store has {sum(ends):,}")
 
     def _append(self, store: MessageStore, api: str, data: bytes, at: int) -> Callable[[], int]:
-        """What a producer calls again and again: it returns how many messages it has appended."""
+        """The call that a producer repeats. Returns the number of appended messages."""
         topic, queues, many = QUEUES.topic, QUEUES.count, self.batch_messages
         if api == "blocking":
             return lambda: bool(store.append(topic, at % queues, data) + 1)
@@ -268,7 +268,7 @@ class Readers(Experiment):
         return {"processes": self.idle, "cpu_percent": 100 * sum(spent) / self.idle_s}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """A row a number of readers, then the two other figures."""
+        """Show one row for each number of readers, then the two other figures."""
         console.print(report.table("the writer's rate beside reader processes", figures["rows"], labels=3))
         for name, whom in (("latency", "a waiting process"), ("background_latency", "one in the background")):
             latency = {key: value for key, value in figures[name].items() if key != "way"}
@@ -277,7 +277,7 @@ class Readers(Experiment):
 
 
 def _between(before: _Sample, after: _Sample) -> Figures:
-    """The rate of a slice, what a message took the writer, and the readers' part of a processor."""
+    """The rate of a slice, the writer's time for a message, and the readers' part of a processor."""
     seconds, messages = after.at_s - before.at_s, max(1, after.messages - before.messages)
     ran, waited = None, None
     if before.writer is not None and after.writer is not None:
@@ -295,7 +295,7 @@ def _ran_s(before: Turns | None, after: Turns | None) -> float:
 
 
 def _medians(slices: Sequence[Figures]) -> Figures:
-    """The medians of the slices of one kind, and between which ratios half of them lie."""
+    """The medians of the slices of one kind, and the two ratios between which half of them lie."""
     found: Figures = report.median_of(slices)
     ratios = [one["of_alone"] for one in slices if one["of_alone"] is not None]
     quarters = np.percentile(ratios, [25, 75]).tolist() if ratios else (None, None)

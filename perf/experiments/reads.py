@@ -42,7 +42,7 @@ class Reads(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """The cold store, and LMDB beside it."""
+        """The space of the cold store, and of LMDB beside it."""
         return 2.5 * space_bytes(self.size_bytes)
 
     def measure(self, base: Path, run: Run) -> Figures:
@@ -78,7 +78,7 @@ class Reads(Experiment):
         return {**figures, "ratios": ratios(figures), **({"missing": missing} if missing else {})}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """A table a part."""
+        """Show one table for each part."""
         for name, title in TITLES.items():
             console.print(report.pairs(title, figures[name]))
         if "missing" in figures:
@@ -86,7 +86,7 @@ class Reads(Experiment):
 
 
 def ratios(figures: Figures) -> Figures:
-    """Each way over what it is beside; None without LMDB."""
+    """Each way over its reference; None without LMDB."""
     tail, small, cold, warm = (figures[name] for name in ("tail", "small", "cold", "warm"))
     lmdb = max((rate for name, rate in cold.items() if name.startswith("lmdb")), default=None)
     return {

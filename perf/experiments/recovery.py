@@ -35,10 +35,10 @@ def _raw_read_s(paths: Sequence[Path], size_bytes: int) -> float:
 
 
 class Crashed:
-    """The files of a process that died, to be recovered more than once.
+    """The files of a process that died; they can be recovered more than once.
 
-    Recovery changes the begin of a file and what lies behind the log. So these parts are kept and put back; to write a
-    log of the full size again for each round would take most of the time.
+    Recovery changes the beginning of a file and the bytes after the log. So these parts are kept and put back: to write
+    a log of the full size for each round would take most of the time.
     """
 
     def __init__(self, folder: Path, log_bytes: int) -> None:
@@ -54,7 +54,7 @@ class Crashed:
             return [(0, begin), (file.tell(), file.read())]
 
     def restore(self) -> None:
-        """All files as they were."""
+        """Put all files back as they were."""
         for path in files_of(self._folder):
             if path not in self._kept:
                 path.unlink()
@@ -82,7 +82,7 @@ class Recovery(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Of the larger of the two."""
+        """The space of the larger of the two."""
         return space_bytes(max(self.unsealed_bytes, self.size_bytes))
 
     def measure(self, base: Path, run: Run) -> Figures:
@@ -134,10 +134,10 @@ class Recovery(Experiment):
 
 
 def _recovered(folder: Path, files: Sequence[Path], segment: int) -> Figures:
-    """One cold opening. Beside it, before and after, a raw sequential read of the same file.
+    """One cold opening; a raw sequential read of the same file before and after it.
 
-    Recovery reads all of that file to find the log's end. Opening reads as much again when the next segment stands
-    ready, to be sure that it is empty.
+    Recovery reads all of that file to find the log's end. An opening reads as much again if the next segment was made
+    ahead, to be sure that it is empty.
     """
     log_bytes, folder_bytes = files[0].stat().st_size, sum(path.stat().st_size for path in files)
     drop_page_cache(folder)
@@ -180,7 +180,7 @@ def _opened(folder: Path, total_bytes: int, repeat: int) -> Figures:
 
 
 def _open(folder: Path, config: StoreConfig) -> tuple[float, Figures]:
-    """Seconds of a cold opening, and what recovery did."""
+    """Seconds of a cold opening, and the figures of recovery."""
     drop_page_cache(folder)
     began = time.perf_counter()
     with MessageStore.open(folder, config=config) as store:

@@ -55,7 +55,7 @@ class SparkReads(Experiment):
     limit_s: int = time_limit()
 
     def need_bytes(self) -> float:
-        """The store, the Arrow files and Parquet."""
+        """The space of the store, the Arrow files and Parquet."""
         return 3 * space_bytes(self.size_bytes)
 
     def measure(self, base: Path, run: Run) -> Figures:
@@ -105,7 +105,7 @@ class SparkReads(Experiment):
         }
 
     def _write_arrow(self, base: Path) -> None:
-        """The batches that the data source yields, a file a partition."""
+        """Write the batches of the data source, one file for each partition."""
         from pyspark.sql.types import StructType  # noqa: PLC0415  # as above
 
         from ...pipeline.datasource import StratalogSource  # noqa: PLC0415  # as above
@@ -121,7 +121,7 @@ class SparkReads(Experiment):
             write_arrow_file(path, reader.arrow_schema, reader.read(part))
 
     def _compared(self, reads: dict[str, Callable[[], DataFrame]], count: int) -> int:
-        """Is what the sources give the same, row by row? How many rows were compared."""
+        """Whether the sources give the same rows, and the number of compared rows."""
         parts = [f"sum(cast(xxhash64({COLUMNS}) as decimal(38,0))) as rows", "count(*) as count"]
         sums = {
             name: reads[name]().selectExpr(*parts).collect()[0]
@@ -140,7 +140,7 @@ class SparkReads(Experiment):
         }  # fmt: skip
 
     def show(self, figures: Figures, console: Console) -> None:
-        """A row a way, and the ratios."""
+        """Show one row for each way, and the ratios."""
         title = f"{figures['messages']:,} messages of {self.message_bytes:,} B, {self.cores} tasks at a time"
         rows = [{"way": name, **row} for name, row in figures["ways"].items()]
         console.print(report.table(title, report.chosen(rows, SHOWN)))

@@ -1,4 +1,4 @@
-"""How bulk reads by Spark scale: with the workers of one machine, and by calculation with nodes that are not here."""
+"""The scaling of bulk reads by Spark: with the workers of one machine, and, calculated, with more nodes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SparkScale(Experiment):
     cluster_bytes: int = setting(100 * 10**12, "what the calculated cluster reads", least=1, option="cluster-size")
 
     def need_bytes(self) -> float:
-        """Stores of 1, 2, 4 and 8 parts."""
+        """The space of stores of 1, 2, 4 and 8 parts."""
         return 15 * space_bytes(self.part_bytes)
 
     def measure(self, base: Path, run: Run) -> Figures:
@@ -84,14 +84,14 @@ class SparkScale(Experiment):
         return {"workers": rows, "parts": of_parts, "costs": costs, "cluster": self._cluster(costs)}
 
     def _filled(self, base: Path, parts: int) -> int:
-        """A store that a read cuts into so many parts; how many messages it has."""
+        """Fill a store that a read cuts into so many parts. Returns its number of messages."""
         work = Workload(self.seed, Sizes(self.message_bytes, self.message_bytes), queues=self.queues)
         size = parts * self.part_bytes
         with MessageStore.open(base / str(parts), TunedConfig(**prewritten(size))) as store:
             return fill(store, work, size)
 
     def _checked(self, spark: SparkSession, base: Path, parts: int, count: int, run: Run) -> None:
-        """The first read of a session, which starts its workers, counts the messages."""
+        """Make the first read of a session, which starts its workers, and check its count of messages."""
         found = spark.read.format("stratalog").options(columns="offset").load(str(base / str(parts))).count()
         if found != count:
             raise WrongResult(f"{count} messages were written, and Spark read {found}")
@@ -105,7 +105,7 @@ class SparkScale(Experiment):
         return time.perf_counter() - began
 
     def _rounds(self, run: Run) -> Iterator[int]:
-        """As many as are asked for and there is time for."""
+        """Run the wanted number of rounds, or those that there is time for."""
         done = 0
         while not done or (done < self.repeat and run.seconds < self.limit_s):
             yield done
@@ -117,7 +117,7 @@ class SparkScale(Experiment):
         return statistics.median(self._read(spark, base, parts, self.part_bytes) for _ in self._rounds(run))
 
     def _costs(self, spark: SparkSession, base: Path, seconds: float, run: Run) -> Figures:
-        """What a task, a GiB and a segment cost one worker."""
+        """The costs of a task, a GiB and a segment for one worker."""
         most, few, many = max(WORKERS), [], []
         path = str(base / str(most))
         part = max(4096, 40 * most * self.part_bytes // self.message_bytes // SMALLER)  # 40 bytes a row without data

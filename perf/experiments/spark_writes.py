@@ -55,7 +55,7 @@ class SparkWrites(Experiment):
     limit_s: int = time_limit()
 
     def need_bytes(self) -> float:
-        """The Arrow files and what two ways write, or what is attached."""
+        """The space of the Arrow files and two ways, or of the attached store."""
         return max(3 * space_bytes(self.size_bytes), space_bytes(self._attached_bytes))
 
     @property
@@ -87,7 +87,7 @@ class SparkWrites(Experiment):
         return {"ways": measured, "messages": count, **_ratios(measured), "attach": attach}
 
     def _compared(self, spark: SparkSession, rows: DataFrame, path: Path, count: int) -> None:
-        """Raises WrongResult if a store that the rows were written to has others."""
+        """Raises WrongResult if the store has other rows than those written."""
         self._save(rows, path)
         stored = spark.read.format("stratalog").options(columns="topic,queue_id,data").load(str(path))
         found, wanted = (frame.selectExpr(*SUMS).collect()[0] for frame in (stored, rows))
@@ -134,7 +134,7 @@ class SparkWrites(Experiment):
             yield pa.RecordBatch.from_arrays([pa.array([TOPIC] * count), numbers, data], ["topic", "queue_id", "data"])
 
     def _write_source(self, base: Path) -> int:
-        """The rows, a file a task; how many they are."""
+        """Write the rows, one file for each task. Returns their number."""
         from ..references.arrow_files import SUFFIX, write_arrow_file  # noqa: PLC0415  # it imports PySpark
 
         (base / "source").mkdir()
@@ -145,7 +145,7 @@ class SparkWrites(Experiment):
         return each * self.cores
 
     def _attach(self, base: Path, run: Run) -> Figures:
-        """Seconds of a commit of shards that are durable, and of the first read behind it."""
+        """Seconds of a commit of durable shards, and of the first read after it."""
         path = base / "attach"
         MessageStore.open(path).close()
         rows = self._attached_bytes // self.message_bytes
@@ -170,7 +170,7 @@ class SparkWrites(Experiment):
         return {"bytes": rows * self.message_bytes, "seconds": attached - began, "first_read_s": first_read - attached}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """A row a way, the ratios, and attaching."""
+        """Show one row for each way, the ratios, and attaching."""
         title = f"{figures['messages']:,} messages of {self.message_bytes:,} B, {self.cores} tasks at a time"
         rows = [{"way": name, **row} for name, row in figures["ways"].items()]
         console.print(report.table(title, report.chosen(rows, SHOWN)))

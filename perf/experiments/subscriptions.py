@@ -1,4 +1,4 @@
-"""Subscriptions: how fast messages are received and acknowledged, beside SQLite and, if it is there, Redis."""
+"""Subscriptions: the rates of receiving and acknowledging, beside SQLite and, if installed, Redis."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Subscriptions(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """The topic, the peer's and the records."""
+        """The space of the topic, of the peer's, and of the records."""
         return 4.0 * self.messages * (self.size_bytes + 100) + (512 << 20)
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """All ways by turns, on one store; then many subscriptions."""
+        """All ways in turn, on one store; then many subscriptions."""
         with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
             self._fill(store)
             few = max(self.threads * SOME, self.coroutines, self.messages // SHARE)
@@ -179,7 +179,7 @@ class Subscriptions(Experiment):
         return {"messages": done, "per_s": round(done / seconds)}
 
     def _many(self, store: MessageStore, run: Run) -> Figures:
-        """Many subscriptions of one topic: making one, and a message each."""
+        """Many subscriptions of one topic: the cost to make one, and a message for each."""
         began = time.perf_counter()
         subs = [store.subscribe(TOPIC, f"many-{number}") for number in range(self.subscriptions)]
         made = time.perf_counter()
@@ -198,7 +198,7 @@ class Subscriptions(Experiment):
         }
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The tables."""
+        """Show the tables."""
         shown = {"way": "way", "messages": "messages", "messages/s": "per_s"}
         console.print(report.table("receiving and acknowledging", report.chosen(figures["rows"], shown)))
         console.print(report.pairs("many subscriptions of one topic", figures["many"]))

@@ -1,4 +1,4 @@
-"""A reader a queue that follows the appends: which layer serves what was just written (R25)."""
+"""One reader for each queue follows the appends: the layers that serve new messages (R25)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Follower:
     kept: list[tuple[int, list[Message]]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Until everything was read."""
+        """Read until everything was read."""
         ended, reads = 0.0, 0
         while True:
             last = self.over.is_set()  # looked at first: nothing is written after it
@@ -57,7 +57,7 @@ class Follower:
                 return
 
     def compare(self, data: bytes) -> int:
-        """Compare what was kept; how many messages."""
+        """Compare the kept results. Returns the number of messages."""
         for offset, messages in self.kept:
             for index, message in enumerate(messages):
                 if message.offset != offset + index or message.data != data:

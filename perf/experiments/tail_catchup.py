@@ -46,11 +46,11 @@ class TailCatchup(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """The backlog, and what the windows write."""
+        """The space of the backlog and of the windows."""
         return space_bytes(self.backlog_bytes)
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """Medians of `repeat` windows each."""
+        """Medians of `repeat` windows for each way."""
         load = Load(
             self.write, self.read, self.message_bytes, self.queues, self.backlog_bytes, self.seconds,
             self.warm_messages, self.seed, self.read_cache_bytes,
@@ -62,7 +62,7 @@ class TailCatchup(Experiment):
         }
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The layers of the tail read; a row a way of catching up."""
+        """Show the layers of the tail read, and one row for each way of catching up."""
         tailed, config = figures["tail"], figures["config"]
         ring = human_bytes(tailed["ring_bytes"])
         console.print(report.table(f"tail read, a reader a queue (ring: {ring})", layers.rows(tailed["served"])))

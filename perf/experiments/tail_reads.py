@@ -1,4 +1,4 @@
-"""Reads of what was just written: rounds of a write and then the reads of all of it, of which only the reads are timed.
+"""Reads of new messages: rounds of a write and then the reads of all of it; only the reads are timed.
 
 The store and LMDB get the same rounds. Which of them comes first changes each round: the second one finds more of its
 data in the processor's caches. Few results are kept to be compared, so that memory is used again as a reader's is; the
@@ -44,14 +44,14 @@ Kept = tuple[Step, Found]
 
 @dataclass
 class Side:
-    """The store, or LMDB: how it is written and read, and the seconds that its reads took."""
+    """The store, or LMDB: its writes and reads, and the seconds of its reads."""
 
     write: Callable[[Messages, int], object]
     fetch: Fetch
     seconds: float = 0.0
 
     def read(self, plan: list[Step]) -> list[Kept]:
-        """All fetches of a round, timed; each eighth result."""
+        """Time all fetches of a round. Returns each eighth result."""
         fetch, kept = self.fetch, []
         began = time.perf_counter()
         for number, step in enumerate(plan):
@@ -63,7 +63,7 @@ class Side:
 
 
 def compare(kept: list[Kept], messages: Messages, first: int) -> int:
-    """Compare what came with what was written; how many messages."""
+    """Compare the results with the written messages. Returns their number."""
     for (queue, offset, count), came in kept:
         values = list(came.values()) if isinstance(came, dict) else came
         if values != messages[queue][offset - first : offset - first + count]:
@@ -84,7 +84,7 @@ def fetch_plan(rng: np.random.Generator, first: int, fetch_max: int | None) -> l
 
 
 def sides_of(store: MessageStore, lmdb: Lmdb | None) -> dict[str, Side]:
-    """The store, and LMDB where it is installed."""
+    """The store, and LMDB if it is installed."""
 
     def append(messages: Messages, _first: int) -> None:
         store.append_batch([(TOPIC, queue, messages[queue][index]) for queue, index in ROWS])
@@ -132,7 +132,7 @@ def tail_reads(
 ) -> Figures:
     """get_range right after the write, in messages a second of one thread; LMDB beside it.
 
-    With `fetch_max` None also read_batch over all that was written, all of it in the ring.
+    With `fetch_max` None also read_batch over all written messages, all of them in the ring.
     """
     rng, content = np.random.default_rng([seed, 3]), Content(seed, sizes.high)
     rounds = max(1, round(total_bytes / sizes.mean / (QUEUES * PER_QUEUE)))

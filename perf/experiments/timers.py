@@ -1,4 +1,4 @@
-"""Timers: insert, cancel and expire by each way, at rising numbers of pending ones; and how late a thread is."""
+"""Timers: insert, cancel and expire by each way, at rising numbers of pending timers; and the lateness of a thread."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TimerRates(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """No disk; a number that tells the short form from the whole one."""
+        """Not disk space: a number that tells the short form from the whole one."""
         return self.timers
 
     def measure(self, base: Path, run: Run) -> Figures:
@@ -96,7 +96,7 @@ class TimerRates(Experiment):
         expire_s = time.thread_time() - began
         if fired != pending:
             raise WrongResult(f"{way.NAME}: {fired:,} of {pending:,} timers fired")
-        timers = way()  # another one, for a heap keeps what was cancelled
+        timers = way()  # another one, because a heap keeps cancelled timers
         for part in lists:
             timers.add(part)
         beside = beside_pending(timers, deadlines, chance)
@@ -110,14 +110,14 @@ class TimerRates(Experiment):
         }
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The rows, the ratios, the lateness."""
+        """Show the rows, the ratios, the lateness."""
         console.print(report.table("timers", report.chosen(figures["rows"], SHOWN), labels=2))
         console.print(report.table("cost at the most pending timers over that at 1,000", figures["ratios"]))
         config = figures["config"]
         console.print(report.pairs(f"a TimerThread at {config['rate']:,} timers/s", figures["lateness"]))
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:
-        """That every timer has fired, which a run checks itself, and none early."""
+        """Every timer has fired, and none early: a run checks this itself."""
         early = figures["lateness"]["early"]
         total = sum(row["pending"] for row in figures["rows"]) * figures["config"]["repeat"]
         return early == 0, f"{total:,} timers, each fired once; {early:,} of {figures['lateness']['fired']:,} early"
@@ -148,7 +148,7 @@ def beside_pending(timers: Timers, deadlines: Any, chance: np.random.Generator) 
 
 
 def columns_bytes(timers: Timers, pending: int) -> float:
-    """Of a bulk wheel: what its columns occupy, as it says."""
+    """The bytes of a bulk wheel's columns, by its own figure."""
     assert isinstance(timers, InBulk)
     return timers.wheel.memory_bytes / pending
 
@@ -165,7 +165,7 @@ def ratios(rows: list[Figures]) -> list[Figures]:
 
 
 def lateness(rate: int, seconds: float) -> Figures:
-    """How late the payloads of a `TimerThread` are called, at so many timers a second of 5 to 200 ms."""
+    """The lateness of a `TimerThread`'s payloads, at so many timers a second of 5 to 200 ms."""
     late: list[float] = []
     chance = np.random.default_rng(1)
 

@@ -28,7 +28,7 @@ WARM_PART = 20  # of the turns, one in so many comes before those that count
 
 @dataclass(frozen=True, kw_only=True)
 class Turns(Experiment):
-    """How fast this code is beside another checkout's: the same calls by turns in one process, one store each.
+    """The speed of this code beside another checkout's: the same calls in turn in one process, one store each.
 
     A second copy of the other code is the control: how far it is from 1 is what the machine's noise makes.
     """
@@ -45,11 +45,11 @@ class Turns(Experiment):
     filled: int = setting(200_000, "messages that are there to read", short=4_000, least=2_000)
 
     def need_bytes(self) -> float:
-        """Three stores: their first segments, what is there to read, what the calls append."""
+        """The space of three stores: their first segments, the messages to read, and those that the calls append."""
         return 3 * ((512 << 20) + 600.0 * self.filled + (1_800 << 20) * self.turns)
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """A row a call."""
+        """One row for each call."""
         calls = {name: call for name, call in CALLS.items() if self.only in name}
         run.expect(len(calls))
         rows = []
@@ -61,7 +61,7 @@ class Turns(Experiment):
 
     @contextmanager
     def _stores(self, base: Path, run: Run) -> Iterator[dict[str, Side]]:
-        """A store of each code, with the same messages. The seed says which is first; another seed has another one."""
+        """A store of each code, with the same messages. The seed decides which code is first."""
         other = Path(self.against) if self.against else HERE
         places = [(NEW, HERE), (OLD, other), (CONTROL, other)]
         random.Random(self.seed).shuffle(places)
@@ -78,7 +78,7 @@ class Turns(Experiment):
             yield made
 
     def _row(self, kind: Kind, stores: dict[str, Side], run: Run) -> Figures:
-        """One call with each store by turns. What the first ones give, which do not count, is compared."""
+        """One call with each store in turn. The results of the first calls, which do not count, are compared."""
         turns = max(2, round(kind.turns * self.turns))
         warm = turns // WARM_PART + 1
         for side in stores.values():
@@ -100,7 +100,7 @@ class Turns(Experiment):
         return _figures({name: sorted(times[warm:]) for name, times in taken.items()})
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The table."""
+        """Show the table."""
         console.print(report.table("calls by turns, us, and how fast this code is", figures["rows"]))
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:
@@ -113,7 +113,7 @@ class Turns(Experiment):
 
 
 def _compared(found: list[list[Any]]) -> int:
-    """How many messages of a turn were compared. Raises WrongResult: two codes gave different ones."""
+    """The number of compared messages of a turn. Raises WrongResult if two codes gave different ones."""
     if any(one != found[0] for one in found):
         raise WrongResult("two checkouts gave different messages for the same call")
     return len(found[0]) * (len(found) - 1)

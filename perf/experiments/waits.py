@@ -1,4 +1,4 @@
-"""Reads that wait in the writing process: how soon they are woken, what they cost the writers, their memory."""
+"""Reads that wait in the writing process: how soon they are woken, their cost for the writers, their memory."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Waits(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Of a row."""
+        """The space of a row."""
         return space_bytes(MOST_PER_S * self.seconds * 120)
 
     def measure(self, base: Path, run: Run) -> Figures:
-        """The latencies, the rates with and without readers that wait, and the memory of one that waits."""
+        """The latencies, the rates with and without waiting readers, and the memory of a waiting reader."""
         ways = {str(count): partial(self._rate, base, count) for count in (0, self.waiting)}
         rounds = by_turns(ways, self.repeat, run)
         rows = []
@@ -124,7 +124,7 @@ class Waits(Experiment):
             return asyncio.run(self._count_memory(store))
 
     async def _count_memory(self, store: MessageStore) -> Figures:
-        async with waiting_tasks(store, 1):  # what is made once
+        async with waiting_tasks(store, 1):  # for the objects that are made once
             pass
         threads = threading.active_count()
         tracemalloc.start()
@@ -145,7 +145,7 @@ class Waits(Experiment):
         return {"coroutines": self.memory, "bytes_each": with_task - of_task, "with_task": with_task, "threads": more}
 
     def show(self, figures: Figures, console: Console) -> None:
-        """The rates, then the other figures."""
+        """Show the rates, then the other figures."""
         console.print(report.table("the writers' rate beside reads that wait elsewhere", figures["rows"], labels=1))
         titles = {
             "thread": "from the answer of an append to a waiting thread",
@@ -158,7 +158,7 @@ class Waits(Experiment):
 
 @contextmanager
 def others_waiting(store: MessageStore, count: int) -> Iterator[None]:
-    """So many coroutines of a loop of their own wait on queues of their own."""
+    """So many coroutines wait, in one other loop, each on another queue."""
     ready, done = threading.Event(), threading.Event()
 
     async def wait() -> None:
@@ -180,7 +180,7 @@ def others_waiting(store: MessageStore, count: int) -> Iterator[None]:
 
 @asynccontextmanager
 async def waiting_tasks(store: MessageStore, count: int) -> AsyncIterator[None]:
-    """So many tasks wait on queues of their own. Raises WrongResult if one of them gets something."""
+    """So many tasks wait, each on another queue. Raises WrongResult if one of them gets a message."""
     tasks = [asyncio.create_task(store.read_async(OTHERS, queue, wait_ms=AN_HOUR_MS)) for queue in range(count)]
     await asyncio.sleep(SETTLE_S)
     gc.collect()

@@ -1,7 +1,7 @@
-"""The store's code of several checkouts in one process, so that their calls can be measured by turns.
+"""The store's code of several checkouts in one process, so that their calls can be measured in turn.
 
-Two processes of the same code differ by up to a third in what a call takes: by where their memory lies, by their hash
-seed, by what their threads have done. In one process, with a call of each in turn, the same code differs by 1 to 3 %.
+The time of a call differs by up to a third between two processes of the same code: by the place of their memory, by
+their hash seed, by the work of their threads. In one process, with each call in turn, it differs by 1 to 3 %.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class NoCheckout(Exception):
 
 
 def load_store(checkout: Path) -> Any:
-    """The module `stratalog.store` of a checkout, loaded anew: a second one has its own classes, threads and locks.
+    """The module `stratalog.store` of a checkout, loaded again: a second one has its own classes, threads and locks.
 
-    It has to load all its modules when it is imported; one that comes later would be the running code's.
+    It has to load all its modules at its import; a later import would load the running code.
 
     Raises NoCheckout.
     """
@@ -42,7 +42,7 @@ def load_store(checkout: Path) -> Any:
 
 @contextmanager
 def _without_the_package() -> Iterator[None]:
-    """Imports find the package anew while the body runs; afterwards they find what was there before."""
+    """Let imports load the package again while the body runs; after that they find the old modules."""
     before = _modules()
     for name in before:
         del sys.modules[name]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class TooLittleSpace(Exception):
-    """A run would fill the disk; it was not begun."""
+    """A run would fill the disk, so it was not started."""
 
 
 def human_bytes(size_bytes: float) -> str:
@@ -37,7 +37,7 @@ def check_space(folder: Path, need_bytes: float) -> None:
 def run_folder(where: Path | None, need_bytes: float = 0) -> Iterator[Path]:
     """A fresh folder below `where`, removed after. The default is the current directory, since /tmp is often memory.
 
-    If `where` has to be made, it is removed as well, unless something else came into it.
+    If `where` is made for it, it is removed too, unless it has other files then.
     Raises TooLittleSpace, before anything is written, if `need_bytes` are not free.
     """
     base = where if where is not None else Path.cwd()
@@ -52,7 +52,7 @@ def run_folder(where: Path | None, need_bytes: float = 0) -> Iterator[Path]:
 
 @contextmanager
 def _there(folder: Path) -> Iterator[None]:
-    """The folder is there while the body runs; what had to be made for it is removed after, where it is empty."""
+    """Keep the folder while the body runs; the folders made for it are removed after, if they are empty."""
     new = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -81,12 +81,12 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def bytes_of(folder: Path) -> int:
-    """Bytes that the folder's files occupy on the device (blocks, not lengths)."""
+    """The bytes of the folder's files on the device (blocks, not lengths)."""
     return sum(path.stat().st_blocks * 512 for path in files_of(folder))
 
 
 def drop_page_cache(folder: Path) -> None:
-    """Forces the folder's files and takes their pages out of the page cache."""
+    """Force the folder's files and take their pages out of the page cache."""
     for path in files_of(folder):
         descriptor = os.open(path, os.O_RDONLY)
         try:

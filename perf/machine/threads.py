@@ -12,7 +12,7 @@ ALL_CPUS = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity"
 
 
 def run_together(jobs: Sequence[Callable[[], None]], finished: Callable[[], None] | None = None) -> float:
-    """Seconds from the moment that all threads are let go until the last one ends.
+    """Seconds from the start of all threads until the last one ends.
 
     A job's thread calls `finished` when it ended, well or not. Raises the first error of a job.
     """
@@ -23,7 +23,7 @@ def run_together(jobs: Sequence[Callable[[], None]], finished: Callable[[], None
         gate.wait()
         try:
             job()
-        except BaseException as error:  # raised again by whoever waits for the threads
+        except BaseException as error:  # raised again in the thread that waits
             errors.append(error)
         finally:
             if finished is not None:

@@ -20,9 +20,9 @@ def cpu_seconds() -> float:
 
 
 class Turns(NamedTuple):
-    """What a process's threads had of the processors so far, in ns: `ran`, and `waited` for one though they could run.
+    """The processor time of a process's threads so far, in ns: `ran`, and `waited` while they could run.
 
-    Those of threads that have ended are not among them.
+    Ended threads do not count.
     """
 
     ran: int
@@ -30,7 +30,7 @@ class Turns(NamedTuple):
 
 
 def turns_of(pid: int) -> Turns | None:
-    """Of a process; None where the kernel does not tell."""
+    """The turns of a process; None if the kernel does not tell."""
     ran = waited = 0
     try:
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -53,7 +53,7 @@ def resident_bytes() -> int:
 
 
 def give_back_free_memory() -> None:
-    """Have the C library give unused pages back to the system, so that resident memory is what is in use."""
+    """Let the C library give unused pages back to the system, so that resident memory is memory in use."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -62,7 +62,7 @@ def give_back_free_memory() -> None:
 def device_bytes(what: str) -> int | None:
     """Bytes that the kernel has moved between devices and this process: "read_bytes" or "write_bytes".
 
-    None where the kernel does not tell.
+    None if the kernel does not tell.
     """
     try:
         lines = PROCESS_IO.read_text().splitlines()
@@ -72,7 +72,7 @@ def device_bytes(what: str) -> int | None:
 
 
 def moved_mb(before: int | None, after: int | None) -> float | None:
-    """MB between two answers of `device_bytes`; None where one is missing."""
+    """MB between two answers of `device_bytes`; None if one is missing."""
     return None if before is None or after is None else (after - before) / 1e6
 
 

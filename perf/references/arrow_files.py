@@ -1,6 +1,6 @@
 """A bare source for Spark: it yields record batches that lie ready in Arrow files, and does nothing else.
 
-It is what the data source `stratalog` is compared to: the same batches, from the same file system, without a store.
+The data source `stratalog` is compared with it: the same batches, from the same file system, without a store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUFFIX = ".arrow"
 
 
 class ArrowFiles(DataSource):
-    """The Arrow files of a folder, a partition each."""
+    """The Arrow files of a folder, one partition for each."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,7 +49,7 @@ class _Reader(Prompt, DataSourceReader):
 
 
 def write_arrow_file(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write batches for the bare source; how many rows."""
+    """Write batches for the bare source. Returns the number of rows."""
     rows = 0
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for batch in batches:

@@ -1,6 +1,6 @@
 """A bare sink for Spark: it writes the record batches that it gets to an Arrow file a task, and forces it.
 
-It is what writing with the data source `stratalog` is compared to: the same batches, as durable, without a store.
+Writes with the data source `stratalog` are compared with it: the same batches, as durable, without a store.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Writer(Prompt, DataSourceArrowWriter):
         return _Written(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All is forced."""
+        """Do nothing: all files are forced already."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was written stays."""
+        """Do nothing: the written files stay."""

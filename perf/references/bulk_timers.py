@@ -23,7 +23,7 @@ FREE = 0  # no lap has this number
 
 
 class Rows:
-    """The timers of one bucket, in the order in which they came: 16 bytes each.
+    """The timers of one bucket, in the order of their addition: 16 bytes each.
 
     Rows are arrays of shape (2, n): a line of deadlines, a line of ids.
     """
@@ -42,11 +42,11 @@ class Rows:
 
     @property
     def memory_bytes(self) -> int:
-        """What the columns occupy."""
+        """The bytes of the columns."""
         return sum(block.nbytes for block in self._blocks)
 
     def append(self, rows: Int64s) -> None:
-        """Copy these rows behind the others."""
+        """Append a copy of these rows."""
         count, free = rows.shape[1], self._free
         if free:
             begin = self._blocks[-1].shape[1] - free
@@ -62,7 +62,7 @@ class Rows:
         self.rows += count
 
     def lend(self, rows: Int64s) -> None:
-        """Put these rows behind the others without a copy: they keep the whole array alive of which they are a part."""
+        """Append these rows without a copy: they keep the whole array of which they are a part."""
         if self._free:
             self.append(rows)
         else:
@@ -70,7 +70,7 @@ class Rows:
             self.rows += rows.shape[1]
 
     def take(self) -> Int64s:
-        """All rows; the bucket is empty then."""
+        """Take all rows out of the bucket."""
         blocks, free = self._blocks, self._free
         self._blocks, self._free, self.rows = [], 0, 0
         if not blocks:
@@ -94,7 +94,7 @@ class TimerIds:
 
     @property
     def memory_bytes(self) -> int:
-        """What the table occupies."""
+        """The bytes of the table."""
         return self._laps.nbytes
 
     def give(self, count: int) -> Int64s:
@@ -128,7 +128,7 @@ class TimerIds:
         self._lap = self._lap + 1 if self._lap < MOST_LAPS else 1
 
     def known(self, ids: Int64s) -> Int64s:
-        """Those of these numbers that may be ids: their slots are in the table."""
+        """The numbers of these that may be ids: their slots are in the table."""
         inside = (ids > SLOT_MASK) & ((ids & SLOT_MASK) < len(self._laps))
         return ids if inside.all() else ids[inside]
 
@@ -138,12 +138,12 @@ class TimerIds:
         return live
 
     def release(self, ids: Int64s) -> None:
-        """These timers, all pending and each given once, are over."""
+        """End these timers; all are pending, each is given once."""
         self._laps[ids & SLOT_MASK] = FREE
         self.live -= len(ids)
 
     def cancel(self, numbers: Int64s) -> int:
-        """How many different pending timers are among these; they are over."""
+        """Cancel these timers. Returns how many different ones were pending."""
         ids = self.known(numbers)
         ids = ids[self.are_live(ids)]
         slots = ids & SLOT_MASK
@@ -155,7 +155,7 @@ class TimerIds:
         return len(once)
 
     def shrink(self) -> None:
-        """Let go of the table's memory if no timer is pending. All rows of timers have to be gone."""
+        """Free the table's memory if no timer is pending. All rows of timers have to be gone."""
         if not self.live and len(self._laps) > LEAST_SLOTS:
             self._laps = np.zeros(LEAST_SLOTS, np.uint32)
             self._hand = LEAST_SLOTS  # the next id begins a lap

@@ -1,9 +1,9 @@
 """The hierarchical timing wheel in columns: timers are added, cancelled and expired as arrays.
 
-The store has no use for it: its timers come and go one by one. It is here to be compared with.
+The store does not use it: its timers are added and cancelled one by one. It is here for comparison.
 
 The geometry and the contract are those of `TimingWheel`. A timer is a row of a bucket, a deadline and an id, and four
-bytes in a table that says whether it is pending. To cancel clears that entry; the row stays until its bucket is
+bytes in a table that says whether it is pending. A cancel clears that entry; the row stays until its bucket is
 emptied, or until dead rows are a fifth of all. So a timer takes 20 to 24 bytes once there are many.
 
 New rows wait in an inbox until it is full or its first deadline comes. So the sorting into buckets costs small calls
@@ -31,7 +31,7 @@ NEVER = 1 << 64
 
 
 class BulkTimingWheel:
-    """Timers without a payload, by the million. What the caller knows of a timer it keeps by its id.
+    """Timers without a payload, by the million. The caller keeps its own data of a timer by the timer's id.
 
     Attributes:
         tick_ms: the resolution. A timer fires at the first tick at or after its deadline.
@@ -69,19 +69,19 @@ class BulkTimingWheel:
 
     @property
     def levels(self) -> int:
-        """How many wheels there are by now."""
+        """The number of wheels now."""
         return len(self._levels.wheels)
 
     @property
     def memory_bytes(self) -> int:
-        """What the columns occupy."""
+        """The bytes of the columns."""
         with self.lock:
             held = [*self._queue.buckets(), self._inbox]
             return self._ids.memory_bytes + sum(bucket.memory_bytes for bucket in held)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `advance` has something to do next: no timer fires before. None if no timer is pending."""
+        """The next time at which `advance` has work: no timer fires before. None if no timer is pending."""
         with self.lock:
             tick = self._next_tick()
         return None if tick == NEVER else tick * self.tick_ms
@@ -91,7 +91,7 @@ class BulkTimingWheel:
         return self._inbox_tick if tick is None else min(tick, self._inbox_tick)
 
     def add(self, deadlines_ms: npt.ArrayLike) -> Int64s:
-        """A new timer for each deadline; their ids, which ascend from call to call and are not given again."""
+        """Add a timer for each deadline. Returns their ids, which ascend from call to call and are not given again."""
         deadlines = as_int64(deadlines_ms, "deadlines")
         if not len(deadlines):
             return deadlines
@@ -116,7 +116,7 @@ class BulkTimingWheel:
         return ids
 
     def cancel(self, ids: npt.ArrayLike) -> int:
-        """How many of these timers were pending and never fire now. Unknown ids, and an id's second time, count 0."""
+        """Cancel timers. Returns how many were pending. Unknown ids, and an id's second time, count 0."""
         given = as_int64(ids, "ids")
         with self.lock:
             cancelled = self._ids.cancel(given)
@@ -124,7 +124,7 @@ class BulkTimingWheel:
         return cancelled
 
     def advance(self, now_ms: int) -> Int64s:
-        """The ids of all timers that are due, by (deadline, id). A time before the present one changes nothing."""
+        """The ids of all due timers, by (deadline, id). A time before the present one changes nothing."""
         due: list[Int64s] = []
         with self.lock:
             self._now_ms = max(self._now_ms, now_ms)
@@ -142,7 +142,7 @@ class BulkTimingWheel:
         return due[0]
 
     def _empty(self, bucket: Rows) -> Int64s:
-        """The bucket's time has come: the ids that are due; the other rows move down."""
+        """Empty a bucket at its time. Returns the due ids; the other rows move down."""
         rows = self._take(bucket)
         if bucket.width > 1:
             later = rows[0] > self._levels.tick * self.tick_ms
@@ -155,7 +155,7 @@ class BulkTimingWheel:
         return ids  # a copy in any case: a few ids could keep a large array alive
 
     def _take(self, bucket: Rows) -> Int64s:
-        """The bucket's rows but for those of cancelled timers."""
+        """Take the bucket's rows without those of cancelled timers."""
         rows = bucket.take()
         if self._rows == self._ids.live:
             return rows
@@ -165,7 +165,7 @@ class BulkTimingWheel:
         return rows[:, live] if dead else rows
 
     def _drop_dead_rows(self) -> None:
-        """Once they are too many: the work is shared by the cancelled timers, a few rows for each."""
+        """Drop dead rows when they are too many: that is a few rows for each cancelled timer."""
         live, dead = self._ids.live, self._rows - self._ids.live
         if dead > max(DEAD_LEAST, live // DEAD_PART) or (dead and not live):
             for bucket in [*self._queue.buckets(), self._inbox]:

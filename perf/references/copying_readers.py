@@ -1,7 +1,7 @@
 """Readers in other processes without a store: they copy messages out of shared memory and hash them, nothing else.
 
 They take each message at the pace at which a writer appends it, in shares as readers of a store do, and pause as these
-do. So the writer's rate beside them is what this machine's processors leave it, whatever a store does.
+do. So the writer's rate beside them shows the effect of the processors alone, without a store's readers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MESSAGES_BYTES = 32 << 20  # of memory, used in a circle: as much as a store sha
 
 @dataclass(frozen=True)
 class Shared:
-    """The memory as readers find it: a word a producer, how many messages it has appended, and then messages.
+    """The memory of the readers: for each producer a word with its number of appended messages, and then messages.
 
     Attributes:
         path: by which other processes open it.
@@ -38,12 +38,12 @@ class Shared:
 
     @property
     def begin(self) -> int:
-        """Where the messages begin, in bytes."""
+        """The position of the messages, in bytes."""
         return -(-8 * self.producers // mmap.PAGESIZE) * mmap.PAGESIZE
 
     @property
     def held(self) -> int:
-        """How many messages there is room for."""
+        """The number of messages that have room."""
         return MESSAGES_BYTES // self.message_bytes
 
 
@@ -85,7 +85,7 @@ def _appended(memory: mmap.mmap, shared: Shared) -> int:
 
 
 def _take(memory: mmap.mmap, shared: Shared, share: Share, taken: int) -> int:
-    """Copy and hash what is there, up to the memory's end; how many messages that were."""
+    """Copy and hash the messages, up to the memory's end. Returns their number."""
     appended = _appended(memory, shared)
     first, size = share.first + taken * share.count, shared.message_bytes
     at = first % shared.held

@@ -1,4 +1,4 @@
-"""The device alone: forced writes of one size, as fast as they go."""
+"""The device alone: forced writes of one size, as fast as possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Over = Callable[[], bool]
 
 
 class Seconds:
-    """Says whether so many seconds are over, counted from the first question. Asked by several threads."""
+    """Says whether so many seconds are over since the first call. Several threads call it."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -77,7 +77,7 @@ def raw_device(
 
 
 def write_call(folder: Path) -> str:
-    """How forced writes are made here, in words."""
+    """The way of forced writes on this machine, in words."""
     file = RawFile(folder / "call", 0)
     try:
         return file.call

@@ -19,7 +19,7 @@ SMALL_BYTES = 1024
 def hash_and_copy(calls: Sequence[tuple[bytes, IntArray]], ring_bytes: int = RING_BYTES) -> float:
     """Seconds of one thread for calls of (payload, lengths); none is larger than the ring."""
     ring = mmap.mmap(-1, ring_bytes)
-    ring.write(bytes(ring_bytes))  # the first touch of a page is not what is measured
+    ring.write(bytes(ring_bytes))  # the first touch of a page is not measured
     hashed, position = xxhash.xxh3_64_intdigest, 0
     began = time.perf_counter()
     for payload, lengths in calls:

@@ -1,4 +1,4 @@
-"""Producers without an engine: they wait for a real forced write, and nothing lies between.
+"""Producers without an engine: they wait for a real forced write, with no store between.
 
 No framing, no checksums, no offsets, no reader. One thread writes what all producers handed over, and releases them.
 The producers run the workload's own loop, so a message costs the same to make; with `bare` they make none. It is no
@@ -53,13 +53,13 @@ class NoEngineRate:
 
 
 class Ended(Exception):
-    """The time is over: raised in the producers."""
+    """Raised in the producers when the time is over."""
 
 
 class Writer(Generic[Waiter]):
-    """One thread that takes all messages that wait, writes and forces them at once, and releases their producers.
+    """One thread that takes all waiting messages, writes and forces them at once, and releases their producers.
 
-    `sleeping` is set before the last look at `pending`; a producer looks at it after its own append. So either the
+    `sleeping` is set before the last look at `pending`; a producer checks it after its own append. So either the
     thread sees the append, or the producer sees the flag.
     """
 
@@ -105,7 +105,7 @@ class Writer(Generic[Waiter]):
             self._release(taken)
 
     def close(self) -> None:
-        """End the thread, when no producer waits any longer."""
+        """End the thread when no producer waits any more."""
         self._stopped = True
         self._thread.join()
 
@@ -129,7 +129,7 @@ def _writer(
 
 
 def _tracks(producers: int, sizes: Sizes, seconds: float, seed: int) -> tuple[Workload, list[Track]]:
-    """More messages than can be written in that time."""
+    """Tracks with more messages than can be written in that time."""
     work = Workload(seed, sizes, producers)
     return work, [Track(plan) for plan in work.plan(int(PLANNED_MESSAGES_PER_S * seconds * sizes.mean))]
 

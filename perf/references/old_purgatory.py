@@ -1,4 +1,4 @@
-"""The design that the purgatory has replaced, as its source describes it: a heap of timers, and lists that are scanned.
+"""The design before the purgatory, as the source describes it: a heap of timers, and scanned lists.
 
 A completed request stays in the heap and in the lists. The thread that expires requests also looks how many there are:
 if the heap, or the lists, hold at least `purge_interval` of them, pending or completed, it scans all and takes out
@@ -18,10 +18,10 @@ LONGEST_POLL_S = 0.2
 
 
 class NoPurgatory:
-    """Watches nothing: what is left is the cost of the run itself."""
+    """Watches nothing: the rest is the cost of the run itself."""
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
-        """Let it go."""
+        """Do nothing."""
         return False
 
 
@@ -29,7 +29,7 @@ class OldPurgatory:
     """A heap of timers, lists by key, and a reaper thread."""
 
     def __init__(self, purge_interval: int, clock: Clock = SYSTEM_CLOCK, *, has_thread: bool = True) -> None:
-        """Without a thread its caller makes the `step` of the reaper, on a clock of its own."""
+        """Without a thread the caller makes the `step` of the reaper, on its own clock."""
         self.purge_interval = purge_interval
         self._clock = clock
         self._heap: list[tuple[float, int, DelayedOperation]] = []
@@ -45,7 +45,7 @@ class OldPurgatory:
             self._thread.start()
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
-        """As the new design's."""
+        """Complete an operation or watch it, like the new design."""
         if operation.try_complete() and operation.force_complete():
             return True
         deadline_s = self._clock.monotonic_s() + operation.timeout_ms / 1000
@@ -71,7 +71,7 @@ class OldPurgatory:
             self._news.acquire(timeout=self.step())
 
     def step(self) -> float:
-        """What the reaper does each time it wakes; how long to sleep then."""
+        """The reaper's work at each wake. Returns how long to sleep then."""
         if self._watched >= self.purge_interval:
             self._purge_lists()
         if len(self._heap) >= self.purge_interval:
@@ -79,7 +79,7 @@ class OldPurgatory:
         return self._expire()
 
     def _expire(self) -> float:
-        """End what is due; how long to sleep then."""
+        """End due operations. Returns how long to sleep then."""
         due = []
         with self._lock:
             now_s = self._clock.monotonic_s()

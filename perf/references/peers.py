@@ -73,7 +73,7 @@ class RocksDb:
         self._db.write(batch, self._forced)
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Everything that was written after the warm-up, ordered by key."""
+        """All pairs written after the warm-up, ordered by key."""
         for key, value in self._db.items():
             if not key.startswith(KEY.pack(WARM_QUEUE, 0)[:QUEUE_BYTES]):
                 yield key, value
@@ -84,7 +84,7 @@ class RocksDb:
 
 
 def seconds_of_rocksdb(folder: Path, pairs: Items, batch_messages: int, payload_bytes: int) -> float:
-    """How long forced write batches of these pairs take. Raises WrongResult if the database does not hold them then."""
+    """Seconds of forced write batches of these pairs. Raises WrongResult if the database does not hold them then."""
     cuts = [pairs[first : first + batch_messages] for first in range(0, len(pairs), batch_messages)]
     database = RocksDb(folder)
     try:
@@ -126,7 +126,7 @@ class Lmdb:
             if not cursor.set_range(KEY.pack(queue, offset)):
                 return []
             found = list(islice(cursor.iternext(keys=False), fetch_messages))
-            # The cursor stands on the last value, or behind the last of all: one key tells whether the queue ended.
+            # The cursor is on the last value, or after the last of all: one key tells whether the queue ended.
             last = cursor.key()
             if len(found) == fetch_messages and last[:QUEUE_BYTES] == KEY.pack(queue, 0)[:QUEUE_BYTES]:
                 return found
@@ -134,7 +134,7 @@ class Lmdb:
 
     @staticmethod
     def _cut(cursor: Any, queue: int, offset: int, fetch_messages: int) -> list[bytes]:
-        """As `get_range`, of a queue that has fewer values: its keys are looked at."""
+        """`get_range` for a queue with fewer values: its keys are compared."""
         cursor.set_range(KEY.pack(queue, offset))
         found, prefix = [], KEY.pack(queue, 0)[:QUEUE_BYTES]
         for key, value in islice(cursor.iternext(), fetch_messages):

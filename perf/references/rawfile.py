@@ -1,4 +1,4 @@
-"""Files written and read past the page cache, without an engine: what the references stand on.
+"""Files written and read past the page cache, without an engine: the base of the references.
 
 The store writes with one system call that also forces, pwritev2 with RWF_DSYNC. So do the references; where the kernel
 does not take the flag, both write and then call fdatasync.
@@ -26,7 +26,7 @@ def round_up(size_bytes: int) -> int:
 
 
 def open_direct(path: Path, flags: int) -> tuple[int, bool]:
-    """A descriptor with O_DIRECT, or without where the file system refuses it; and which of the two."""
+    """A descriptor with O_DIRECT, or without if the file system refuses it; and which of the two."""
     try:
         return os.open(path, flags | os.O_DIRECT, 0o644), True
     except OSError:
@@ -66,7 +66,7 @@ class RawFile:
         os.fsync(self.descriptor)
 
     def _probe(self) -> int:
-        """RWF_DSYNC, or 0 where the kernel refuses it. Leaves the file empty."""
+        """RWF_DSYNC, or 0 if the kernel refuses it. Leaves the file empty."""
         try:
             os.pwritev(self.descriptor, [self._buffer[:BLOCK_BYTES]], 0, RWF_DSYNC)
         except OSError as error:
@@ -79,7 +79,7 @@ class RawFile:
 
     @property
     def call(self) -> str:
-        """How the file is written, in words."""
+        """The way of writing the file, in words."""
         call = "pwritev2(RWF_DSYNC)" if self._flags else "pwritev + fdatasync"
         return f"{call}, {'O_DIRECT' if self.direct else 'page cache'}"
 
@@ -104,7 +104,7 @@ class RawFile:
         return size
 
     def _begin_again(self) -> None:
-        """Close the circle. What was written once is no longer new, so a new file starts again from nothing."""
+        """Close the circle. Blocks that were written once are not new any more, so a new file starts from nothing."""
         self._position = 0
         if self.preparation != "prewritten":
             os.ftruncate(self.descriptor, 0)

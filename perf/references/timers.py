@@ -1,4 +1,4 @@
-"""Timers by each way: both wheels, and the standard library's heapq and sched, behind one interface."""
+"""Timers by each way, with one interface: both wheels, and the standard library's heapq and sched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .bulk_timing_wheel import BulkTimingWheel
 
 
 class Timers(ABC):
-    """Timers with integer deadlines. What a call takes and gives is what the way itself has: objects, or arrays."""
+    """Timers with integer deadlines. A call takes and gives the types of the way: objects, or arrays."""
 
     NAME: ClassVar[str]
     IN_BULK: ClassVar[bool] = False
@@ -27,11 +27,11 @@ class Timers(ABC):
 
     @abstractmethod
     def cancel(self, handles: Any) -> int:
-        """Cancel them; how many were pending."""
+        """Cancel timers. Returns how many were pending."""
 
     @abstractmethod
     def advance(self, now_ms: int) -> int:
-        """How many are due."""
+        """The number of due timers."""
 
 
 class OneByOne(Timers):
@@ -79,7 +79,7 @@ class InBulk(Timers):
 
 
 class Heap(Timers):
-    """`heapq`: a list for each timer. To cancel marks it; it stays in the heap until its time."""
+    """`heapq`: a list for each timer. A cancel marks it; it stays in the heap until its time."""
 
     NAME = "heapq"
 
@@ -107,7 +107,7 @@ class Heap(Timers):
         return count
 
     def advance(self, now_ms: int) -> int:
-        """Pop what is due."""
+        """Pop due timers."""
         heap, pop, count = self.heap, heapq.heappop, 0
         while heap and heap[0][0] <= now_ms:
             count += pop(heap)[2]
@@ -140,7 +140,7 @@ class Scheduler(Timers):
         return len(handles)
 
     def advance(self, now_ms: int) -> int:
-        """Run what is due."""
+        """Run due timers."""
         self.now_ms, before = now_ms, self.fired
         self.scheduler.run(blocking=False)
         return self.fired - before

@@ -19,7 +19,7 @@ class NoPicture(Exception):
 
 
 def check_picture(path: Path) -> None:
-    """To be called before a long run that ends with a picture. Raises NoPicture if it could not be written."""
+    """Check before a long run that a picture can be written at its end. Raises NoPicture if not."""
     _pyplot()
     if path.suffix not in SUFFIXES or not path.absolute().parent.is_dir():
         raise NoPicture(
@@ -28,7 +28,7 @@ def check_picture(path: Path) -> None:
 
 
 def write_curves(path: Path, chapters: Mapping[str, Sequence[Figures]]) -> None:
-    """Draw a panel for each chapter: a line a row, by the steps that are its columns. Raises NoPicture."""
+    """Draw a panel for each chapter: one line for each row, by the steps of its columns. Raises NoPicture."""
     pyplot = _pyplot()
     rows = -(-len(chapters) // COLUMNS)
     figure, axes = pyplot.subplots(

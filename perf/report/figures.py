@@ -22,19 +22,19 @@ WIDTH_WITHOUT_TERMINAL = 140
 def console() -> Console:
     """The console of the results: as wide as the terminal, else as COLUMNS says, else wide enough for a table.
 
-    Brackets and colons, as in names of topics, are letters like others.
+    Brackets and colons, as in names of topics, have no special meaning.
     """
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console(width=None if known else WIDTH_WITHOUT_TERMINAL, markup=False, emoji=False)
 
 
 def messages_console() -> Console:
-    """The console of everything else: standard error."""
+    """The console of all other output: standard error."""
     return Console(stderr=True, markup=False, emoji=False)
 
 
 def table(title: str, rows: Sequence[Mapping[str, object]], labels: int = 1) -> Sheet:
-    """A table with a column a key, numbers to the right; the first `labels` columns say which row it is."""
+    """A table with one column for each key, numbers to the right; the first `labels` columns name the row."""
     return Sheet(title, rows, labels)
 
 
@@ -44,7 +44,7 @@ def pairs(title: str, figures: Mapping[str, object]) -> Sheet:
 
 
 def chosen(rows: Sequence[Figures], columns: Mapping[str, str]) -> list[Figures]:
-    """The rows of a table: `columns` says which figure stands under which heading; "-" where a row has none."""
+    """The rows of a table: `columns` maps figures to headings; "-" if a row has no figure."""
     return [{heading: row.get(name) for heading, name in columns.items()} for row in rows]
 
 
@@ -54,7 +54,7 @@ def named(figures: Figures, names: Sequence[str]) -> Figures:
 
 
 def ratio(rate: float | None, beside: float | None) -> float | None:
-    """A rate over another one; None where one of them was not measured."""
+    """A rate over another one; None if one of them was not measured."""
     return rate / beside if rate is not None and beside else None
 
 
@@ -66,7 +66,7 @@ def counted(count: int, what: str) -> str:
 def median_of(runs: Sequence[Any], key: str = "") -> Any:
     """Medians over runs of the same shape, leaf by leaf.
 
-    Counts of broken promises are summed. Where a leaf is no number, the first run's is taken.
+    Counts of broken promises are summed. If a leaf is not a number, the first run's is taken.
     """
     first = runs[0]
     if isinstance(first, Mapping):
@@ -80,7 +80,7 @@ def median_of(runs: Sequence[Any], key: str = "") -> Any:
 
 
 def write_json(path: Path | None, figures: Mapping[str, Any]) -> None:
-    """Writes the figures to `path`; "-" is the standard output; None is nowhere."""
+    """Write the figures to `path`; "-" is the standard output; None writes nothing."""
     if path is None:
         return
     text = json.dumps(figures, indent=2, default=_plain) + "\n"

@@ -1,4 +1,4 @@
-"""Which layer served reads: the ring of recent frames, a tier of the message cache, the read cache, the device."""
+"""The layers that served reads: the ring of recent frames, a tier of the message cache, the read cache, the device."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Mark:
 def served(before: Mark, after: Mark) -> Figures:
     """Between two marks: `layers`, name -> messages, share and bytes of payload; and what the device did.
 
-    The device's messages are those that no memory had. Bytes are None where the store does not count them.
+    The device's messages are those that no memory had. Bytes are None if the store does not count them.
     """
     first, last = _reads(before), _reads(after)
     least = last.pop("device_least_bytes", None)  # no counter: the shortest message since the store was opened
@@ -94,7 +94,7 @@ def _share(layers: Mapping[str, tuple[int, int | None]], names: Iterable[str], m
 
 
 def rows(figures: Figures) -> list[Figures]:
-    """A table's rows: a layer each."""
+    """The rows of a table, one for each layer."""
     return [
         {
             "served by": name,
@@ -113,7 +113,7 @@ def device_pairs(figures: Figures) -> Figures:
 
 
 def cached_all(store: MessageStore) -> Figures:
-    """Wait until the message cache has seen what was appended, and say what it holds."""
+    """Wait until the message cache has seen all appended messages. Returns its figures."""
     before, still, until = None, 0, time.monotonic() + GIVE_UP_S
     while still < STILL_LOOKS and time.monotonic() < until:
         stats = store.stats()["cache"]
@@ -127,21 +127,21 @@ def cached_all(store: MessageStore) -> Figures:
 
 
 def seen_messages(store: MessageStore) -> int:
-    """Appended messages that the message cache has looked at, or has missed."""
+    """Appended messages that the message cache has seen, or has missed."""
     held = holding(store)
     names = ("filled_messages", "not_admitted_messages", "refused_messages", "missed_messages")
     return sum(held[name] for name in names) if held else 0
 
 
 def wait_until_seen(store: MessageStore, messages: int) -> None:
-    """Until the cache has seen so many; a moment at most, since some are never counted."""
+    """Wait a moment at most until the cache has seen so many; some are never counted."""
     until = time.monotonic() + SOON_S
     while seen_messages(store) < messages and time.monotonic() < until:
         time.sleep(SHORT_LOOK_S)
 
 
 def holding(store: MessageStore) -> Figures:
-    """What the message cache holds and refused so far; empty without one."""
+    """The figures of the message cache, held and refused; empty without one."""
     stats = store.stats()["cache"]
     messages = stats["messages"]
     if messages is None:

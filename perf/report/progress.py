@@ -22,7 +22,7 @@ LINE_LETTERS = 40  # so that a shorter line hides the one before
 
 
 class Count(NamedTuple):
-    """The progress that a bar shows: `done()` of `total`; without a total, only that something goes on."""
+    """The progress that a bar shows: `done()` of `total`; without a total, only that work goes on."""
 
     label: str
     total: int | None = None
@@ -31,7 +31,7 @@ class Count(NamedTuple):
 
 @contextmanager
 def watched(console: Console, *counts: Count) -> Iterator[None]:
-    """Shows a bar a count while the body runs; nothing at all without a terminal."""
+    """Show one bar for each count while the body runs; nothing without a terminal."""
     if not console.is_terminal:
         yield
         return
@@ -70,7 +70,7 @@ class Run:
 
     Attributes:
         checked_messages: how many were compared.
-        rounds: how many the medians are of; None if nothing says that there are fewer than were asked for.
+        rounds: the rounds of the medians; None unless they may be fewer than the wanted number.
     """
 
     def __init__(self, name: str, console: Console | None = None) -> None:
@@ -83,11 +83,11 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return time.monotonic() - self._began_s
 
     def stage(self, label: str) -> AbstractContextManager[None]:
-        """Says that this goes on, and for how long, while the body runs."""
+        """Say that this goes on, and for how long, while the body runs."""
         return watched(self.console, Count(f"{self.name}: {label}"))
 
     def expect(self, parts: int) -> None:
@@ -96,12 +96,12 @@ class Run:
         self._say()
 
     def one_done(self) -> None:
-        """The next part begins."""
+        """Count one part as done; the next one begins."""
         self._done += 1
         self._say()
 
     def checked(self, messages: int) -> None:
-        """So many messages were compared with what was written, and found as they were."""
+        """Note that so many messages were compared with the written ones, and were equal."""
         self.checked_messages += messages
 
     def _say(self) -> None:

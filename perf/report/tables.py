@@ -15,7 +15,7 @@ EDGES = 3  # a column's padding and its line
 
 
 def figure(value: object) -> str:
-    """A cell's text: thousands grouped, three or four digits that matter."""
+    """A cell's text: thousands grouped, three or four significant digits."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -26,14 +26,14 @@ def figure(value: object) -> str:
 
 
 def plain(text: str) -> str:
-    """Names as they were given, but what would steer the terminal, or cannot be encoded, as its escape."""
+    """Names as they were given; characters that steer the terminal or cannot be encoded become escapes."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows under a title, a column a key. The first `labels` columns say which row it is: where the console is too
-    narrow for all, they are repeated in each of several tables."""
+    """Rows under a title, one column for each key. The first `labels` columns name the row: if the console is too
+    narrow for all columns, they are repeated in each of several tables."""
 
     title: str
     rows: Sequence[Mapping[str, object]]
@@ -49,7 +49,7 @@ class Sheet:
             yield self._table(part, fold=True, title="" if index else self.title)
 
     def _parts(self, names: list[str], width: int) -> Iterator[list[str]]:
-        """As many columns as fit, then the others, each time with the labels."""
+        """Parts of the columns that fit, each with the labels."""
         labels = names[: self.labels]
         part = list(labels)
         for name in names[self.labels :]:

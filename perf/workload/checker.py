@@ -14,7 +14,7 @@ GetRange = Callable[[str, int, int, int], dict[int, bytes]]
 
 
 class WrongResult(Exception):
-    """A measurement got something else than what was written: its figures would mean nothing."""
+    """A measurement got other bytes than those written: its figures would mean nothing."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Counts:
     wrong_offsets: int = 0
 
     def add(self, other: Counts) -> None:
-        """Adds the counts of another reader or producer."""
+        """Add the counts of another reader or producer."""
         self.lost += other.lost
         self.duplicated += other.duplicated
         self.out_of_order += other.out_of_order
@@ -61,11 +61,11 @@ class QueueReader:
         self.bytes = 0
 
     def start(self, queue: int, offset: int) -> None:
-        """Begins to read `queue` at `offset`."""
+        """Begin to read `queue` at `offset`."""
         self.next_offset[queue] = self._expected[queue] = offset
 
     def read(self, queue: int, fetch_messages: int) -> int:
-        """One `get_range`; returns how many messages came."""
+        """Call `get_range` once. Returns the number of messages."""
         offset = self.next_offset[queue]
         topic, queue_id = self._addresses[queue]
         try:
@@ -90,7 +90,7 @@ class QueueReader:
         return len(found)
 
     def _judge(self, queue: int, offset: int, data: bytes) -> None:
-        """Classifies a message that is not the expected one."""
+        """Classify a message that is not the expected one."""
         serial = self._serial_of(queue, data)
         if serial is None:
             self.counts.corrupted += 1
@@ -120,7 +120,7 @@ class QueueReader:
         return int(serial)
 
     def finish(self, queue: int, end_offset: int) -> None:
-        """End a queue that holds messages up to `end_offset`: count what is lost, and what is too much."""
+        """End a queue that holds messages up to `end_offset`: count lost messages and surplus ones."""
         for _ in range(SURPLUS_READS):
             if not self.read(queue, 1):
                 break

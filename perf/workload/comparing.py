@@ -1,4 +1,4 @@
-"""Compares what a store holds, or what a read gave, with what was written. Never inside a timed part."""
+"""Compares the messages of a store, or of a read, with the written ones. Never inside a timed part."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .contest import Content, Workload
 
 
 def check_folder(folder: Path, work: Workload) -> int:
-    """Open a closed store and compare every message of it; how many."""
+    """Open a closed store and compare every message of it. Returns their number."""
     with MessageStore.open(folder, config=TunedConfig(recent_bytes=0)) as store:
         return check_store(store, work)
 
 
 def check_store(store: MessageStore, work: Workload) -> int:
-    """Compare every message of the store with the workload's, to the byte; how many. Raises WrongResult."""
+    """Compare every message of the store with the workload's, to the byte. Returns their number. Raises WrongResult."""
     return check_log(store, work.addresses, work.written.tolist(), work.content)
 
 
@@ -46,7 +46,7 @@ def check_log(
 
 
 def check_payloads(content: Content, queue: int, offset: int, payloads: Iterable[bytes | memoryview]) -> int:
-    """Compare the messages of one queue from `offset` on; how many. Raises WrongResult."""
+    """Compare the messages of one queue from `offset` on. Returns their number. Raises WrongResult."""
     at = offset
     for data in payloads:
         if not content.matches(bytes(data), queue, at):
@@ -56,7 +56,7 @@ def check_payloads(content: Content, queue: int, offset: int, payloads: Iterable
 
 
 def check_batches(work: Workload, batches: Sequence[MessageBatch]) -> int:
-    """Compare the messages of a scan's batches, each by the offset that it says; how many. Raises WrongResult."""
+    """Compare the messages of a scan's batches, each by its offset. Returns their number. Raises WrongResult."""
     numbers = {tuple(address): queue for queue, address in enumerate(work.addresses)}
     for batch in batches:
         rows = zip(batch.stream_index.tolist(), batch.offsets.tolist(), batch.payloads(), strict=True)

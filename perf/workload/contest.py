@@ -2,8 +2,8 @@
 
 A message is a 16-byte header (queue number, serial number in its queue, size, seed tag; four little-endian u32) and
 then a slice of one random pool, at a position that follows from (queue, serial). So a message costs one `pack` and one
-copy to make (about 0.5 us at 8.7 KB), and its content is incompressible. A reader can tell from the queue and the
-offset alone what every byte must be.
+copy to make (about 0.5 us at 8.7 KB), and its content is incompressible. The queue and the offset alone
+determine every byte.
 
 Each producer owns its queues, as RocketMQ's producers hash to queues: the serial number that it writes is the offset
 that `append` must return.
@@ -105,7 +105,7 @@ class Content:
         self.view = memoryview(self.pool)
 
     def position(self, queue: int, serial: int) -> int:
-        """Where in the pool the body of a message starts."""
+        """The position of a message's body in the pool."""
         return (queue * 2_654_435_761 + serial * 40_503) % self.positions
 
     def make(self, queue: int, serial: int, size_bytes: int) -> bytes:

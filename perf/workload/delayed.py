@@ -1,4 +1,4 @@
-"""Delayed entries as the source's test makes them, and what a process of its own measures of a tracker.
+"""Delayed entries as in the source's test, and the measurements of a tracker in its own process.
 
 The source (R27) writes x messages a millisecond, 50,000 a ledger, all with one delay. Each function here that measures
 runs in a fresh process, so that its growth is the tracker's alone.
@@ -31,10 +31,10 @@ Batch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64
 
 
 class Load(NamedTuple):
-    """So many entries, `rate` a millisecond. With a spread, delays are random below it; else they are all alike.
+    """So many entries, `rate` a millisecond. With a spread, delays are random below it; else all are equal.
 
-    `stride`: every so manieth message is delayed, the others are not. `queues`: positions are those of a store, in turn
-    in so many queues; 0: those of the source.
+    `stride`: with 3, each third message is delayed. `queues`: positions are those of a store, in turn in so many
+    queues; 0: those of the source.
     """
 
     entries: int
@@ -84,12 +84,12 @@ def made(kind: int | str) -> Tracker:
 
 
 def edges_of(load: Load, precision_ms: int) -> npt.NDArray[np.int64]:
-    """The times at which all is taken, step by step."""
+    """The times of the steps at which all due entries are taken."""
     return np.linspace(0, load.end_ms + precision_ms, STEPS + 1).astype(np.int64)[1:]
 
 
 class DueCounts:
-    """How many entries have to be given at each step, and how many may be."""
+    """The numbers of entries that must be given at each step, and that may be."""
 
     def __init__(self, load: Load, seed: int, precision_ms: int) -> None:
         self.edges = edges_of(load, precision_ms)
@@ -102,7 +102,7 @@ class DueCounts:
 
 
 def drain(tracker: Tracker, due: DueCounts, most: int) -> float:
-    """Seconds for each entry, to take all or `most`. Raises WrongResult if one is early, late or lost."""
+    """Seconds for each entry, to take all or `most`. Raises WrongResult if an entry is early, late or lost."""
     taken, seconds = 0, 0.0
     for now_ms, must, may in zip(due.edges.tolist(), due.must.tolist(), due.may.tolist(), strict=True):
         began = time.perf_counter()
@@ -120,7 +120,7 @@ def drain(tracker: Tracker, due: DueCounts, most: int) -> float:
 
 
 def in_memory(kind: int | str, load: Load, seed: int) -> dict[str, Any]:
-    """Add all in batches, look at the process, take all. `kind`: bits of precision, or the heap."""
+    """Add all in batches, measure the process, take all. `kind`: bits of precision, or the heap."""
     precision_ms = 1 << kind if isinstance(kind, int) else 1
     due = DueCounts(load, seed, precision_ms)
     with made(kind) as warm:  # what code and libraries take is no tracker's
@@ -168,7 +168,7 @@ def one_at_a_time(kind: int | str, load: Load, folder: Path | None = None) -> di
 
 
 def fill_on_disk(folder: Path, load: Load, seed: int) -> dict[str, Any]:
-    """Add all, and look at the memory meanwhile. The tracker is not closed: its process ends, as in a crash."""
+    """Add all, and measure the memory meanwhile. The tracker is not closed: its process ends, as in a crash."""
     tracker, timed = BucketTracker(folder), _Timed()
     before = most = resident_bytes()
     for batch in load.batches(seed):
@@ -185,7 +185,7 @@ def fill_on_disk(folder: Path, load: Load, seed: int) -> dict[str, Any]:
 
 
 def open_and_drain(folder: Path, load: Load, seed: int, most: int) -> dict[str, Any]:
-    """Open after that, add again what was not sealed, take `most`, and look at the memory meanwhile."""
+    """Open after that, add again the unsealed entries, take `most`, and measure the memory meanwhile."""
     due, before = DueCounts(load, seed, 1), resident_bytes()
     began = time.perf_counter()
     tracker = BucketTracker(folder)

@@ -18,7 +18,7 @@ QUEUES = 16
 BATCH = 4_096
 RECEIVED = 4_096
 TICK_S = 0.02  # of the producer that goes on appending
-SLACK_S = 60.0  # beyond the last delay, until what is missing counts as lost
+SLACK_S = 60.0  # after the last delay, until missing messages count as lost
 
 Int64s = npt.NDArray[np.int64]
 
@@ -34,7 +34,7 @@ class StoreLoad(NamedTuple):
 
 
 def now_ms() -> int:
-    """As the store's clock has it."""
+    """The time of the store's clock."""
     return time.time_ns() // 1_000_000
 
 
@@ -42,7 +42,7 @@ def deliver(folder: Path, load: StoreLoad, seed: int) -> dict[str, Any]:
     """Append, receive and acknowledge all of it. Raises WrongResult if a message is early, or lost, or comes twice.
 
     All are received from the first one on. `late_p50_ms`, `late_p99_ms` and `late_most_ms` leave out what comes before
-    a tenth of the spread has passed since the filling: it waits behind that. `late_all_p99_ms` leaves out nothing.
+    a tenth of the spread has passed since the filling, because it waits for that. `late_all_p99_ms` has all.
     """
     with (
         MessageStore.open(folder, StoreConfig()) as store,
@@ -73,7 +73,7 @@ def deliver(folder: Path, load: StoreLoad, seed: int) -> dict[str, Any]:
 
 
 class _Received:
-    """What was received: how late it was, how often each message came, and how many came early."""
+    """The received messages: how late, how often each came, and how many came early."""
 
     def __init__(self, counts: int) -> None:
         self.first: list[Int64s] = []
@@ -83,7 +83,7 @@ class _Received:
 
 
 def _receive(sub: Subscription, producer: _Producer, load: StoreLoad) -> _Received:
-    """Receive and acknowledge until all has come, or nothing more is to be expected."""
+    """Receive and acknowledge until all messages have come, or no more can come."""
     found = _Received(QUEUES * producer.most)
     patience = time.monotonic() + 2 * load.spread_ms / 1000 + SLACK_S
     while (producer.is_alive() or found.messages < producer.count) and time.monotonic() < patience:
@@ -130,11 +130,11 @@ class _Producer(threading.Thread):
             self.filled_s = time.perf_counter() - began
             self.settled_s = time.monotonic() + self._load.spread_ms / 10_000
             self.go_on()
-        except Exception as error:  # whoever receives raises it
+        except Exception as error:  # the receiving thread raises it
             self.error = error
 
     def append(self, count: int) -> None:
-        """So many, in batches; their delays begin now."""
+        """Append so many, in batches; their delays begin now."""
         for begin in range(0, count, BATCH):
             size = min(BATCH, count - begin)
             times = now_ms() + self._chance.integers(0, self._load.spread_ms + 1, size)
@@ -146,7 +146,7 @@ class _Producer(threading.Thread):
             self.count += size
 
     def go_on(self) -> None:
-        """The rate, as long as the first messages are delayed."""
+        """Append at the rate, as long as the first messages are delayed."""
         began, done = time.monotonic(), 0
         while (passed := time.monotonic() - began) < self._load.spread_ms / 1000:
             wanted = int(passed * self._load.rate) - done

@@ -19,7 +19,7 @@ FILL_BATCH_MESSAGES = 512
 
 
 def fill(store: MessageStore, work: Workload, size_bytes: int) -> int:
-    """Append `size_bytes` of the workload's next messages, in batches by one producer; how many messages."""
+    """Append `size_bytes` of the workload's next messages, in batches by one producer. Returns their number."""
     tracks = [Track(plan) for plan in work.plan(size_bytes)]
     append_phase(store, work, tracks, Drive("batch", batch_messages=FILL_BATCH_MESSAGES))
     check_offsets(tracks)

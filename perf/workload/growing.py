@@ -1,4 +1,4 @@
-"""Stores that hold much of one thing: segments, streams, transactions. Their messages and files are small."""
+"""Stores with many segments, streams or transactions. Their messages and files are small."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def segments_filled(store: MessageStore, segments: int) -> None:
 
 
 def appended(store: MessageStore, segments: int) -> int:
-    """Append what fills so many segments, and wait for all that follows from it; the bytes of the payload."""
+    """Append messages that fill so many segments, and wait for the background. Returns the bytes of the payload."""
     payload_bytes = _append_segments(store, segments)
     settled(store)
     return payload_bytes
 
 
 def _append_segments(store: MessageStore, segments: int) -> int:
-    """Append as much as fills so many segments; the bytes of the payload."""
+    """Append messages that fill so many segments. Returns the bytes of the payload."""
     count = SEGMENT_BYTES * 7 // 8 // MESSAGE_BYTES
     streams = [(BUSY, queue) for queue in range(BUSY_QUEUES)]
     index, lengths, payload = (
@@ -61,7 +61,7 @@ def settled(store: MessageStore) -> None:
 
 
 def streams_made(store: MessageStore, count: int) -> None:
-    """One small message in each of so many queues, a thousand queues a topic."""
+    """Append a small message to each of so many queues, a thousand queues a topic."""
     step = 50_000
     for begin in range(0, count, step):
         streams = [(f"{WIDE}-{at // 1000}", at % 1000) for at in range(begin, min(begin + step, count))]
@@ -69,7 +69,7 @@ def streams_made(store: MessageStore, count: int) -> None:
 
 
 def committed(folder: Path, name: str, store: MessageStore | None = None) -> None:
-    """A transaction of one message. `store`: of the writer, which is asked to attach it; None waits until it does."""
+    """Commit a transaction of one message. `store`: the writer, which is asked to attach it; None waits for it."""
     with ShardWriter(folder) as writer:
         writer.append_columns([(BUSY, 0)], [0], [8], bytes(8))
         shards = writer.finish()

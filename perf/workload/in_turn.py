@@ -1,7 +1,7 @@
-"""Stores of several sizes side by side: what each does is measured in turn, so the machine's pace is the same for all.
+"""Stores of several sizes side by side, measured in turn: so the machine's speed is the same for all.
 
-A machine that others use works at half its pace for minutes. Figures that were taken one store after the other then say
-more of the machine than of the stores.
+A shared machine may run at half its speed for minutes. Figures of one store after the other would then say more of the
+machine than of the stores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Row:
 
     Attributes:
         what: its name, the same at each size.
-        measure: makes a call and gives its figure. It is called once a round.
+        measure: makes a call and returns its figure. It is called once a round.
         rounds: so many; None makes rounds for as long as the run gives a row.
         whole: the figure is the mean of all rounds, for what a part of them pays for the others; else the median.
     """
@@ -64,7 +64,7 @@ def spent(what: str, call: Callable[[], float], rounds: int, *, scale: float = 1
 
 
 def known(what: str, figure: float) -> Row:
-    """A figure that there is once."""
+    """A figure that is measured once."""
     return Row(what, lambda: figure, rounds=1)
 
 
@@ -75,8 +75,8 @@ def in_turn(sizes: Sequence[Rows], seconds: float, seed: int = 1) -> list[dict[s
     one does between two rows, such as an opening, it does while the others wait.
 
     Args:
-        seconds: that a row's rounds take for each size, where its rounds are not counted.
-        seed: of the order in which the sizes take their turn, anew in each round.
+        seconds: the time of a row's rounds for each size, if their number is not given.
+        seed: of the order of the sizes, which is another one in each round.
     """
     rng, found = random.Random(seed), [dict[str, float]() for _ in sizes]
     with ExitStack() as stack:

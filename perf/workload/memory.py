@@ -15,14 +15,14 @@ CONTEST_DRAM_PART = 0.056
 CONTEST_PMEM_PART = 0.49
 SMALL_MESSAGE_BYTES = 64 << 10
 SMALL_FRAME_BYTES = 256 << 10
-RING_PART_OF_DRAM = 4  # the ring is DRAM as well: a quarter of it
+RING_PART_OF_DRAM = 4  # the ring is DRAM too: a quarter of it
 # Its DRAM: 32 MB of heap, 1,700 MB off the heap, the rest of 6,732 MB a private file mapping.
 HEAP_PART, OFF_HEAP_PART = 32 / 6732, 1700 / 6732
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Sizes of the tiers and rules of the message cache. Without any tier there is none.
+    """Sizes of the tiers and rules of the message cache. Without any tier there is no cache.
 
     `recent_bytes`, `read_cache_bytes` and `limit_bytes` go to the store as they are; None leaves its default.
     `largest_message_bytes` allows a small ring, which is at least four of the largest frames.
@@ -46,7 +46,7 @@ class Memory:
 
     @property
     def tier_bytes(self) -> int:
-        """Of all tiers together."""
+        """The bytes of all tiers together."""
         return self.heap_bytes + self.off_heap_bytes + self.private_file_bytes + self.persistent_bytes
 
     def with_dram(self, size_bytes: int) -> Memory:

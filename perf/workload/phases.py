@@ -43,7 +43,7 @@ class Drive:
     def jobs(
         self, store: MessageStore, work: Workload, tracks: list[Track], acknowledged: Acknowledged | None
     ) -> list[Callable[[], None]]:
-        """What the producing threads run (blocking: a thread a track; else one thread)."""
+        """The jobs of the producing threads (blocking: one thread for each track; else one thread)."""
         if self.api == "blocking":
             return [partial(producers.blocking, store.append, work, track, acknowledged) for track in tracks]
         if self.api == "asyncio":
@@ -106,24 +106,24 @@ class Consumer:
         self.ends: dict[int, int] = {}
 
     def start(self, queue: int, first_offset: int, acknowledged: int) -> None:
-        """The queue is read from `first_offset`; `acknowledged` messages are durable by now."""
+        """Read the queue from `first_offset`; `acknowledged` messages are durable by now."""
         self.reader.start(queue, first_offset)
         self.ends[queue] = acknowledged
 
     def acknowledged(self, queue: int, end_offset: int) -> None:
-        """A producer's message is durable: read its queue once, with the next random fetch count."""
+        """Read the queue of a durable message once, with the next random fetch count."""
         self.ends[queue] = end_offset
         if self.reader.next_offset[queue] < end_offset:
             self.reader.read(queue, next(self._fetch))
 
     def drain(self) -> None:
-        """Reads until nothing is left."""
+        """Read until nothing is left."""
         for queue, end in self.ends.items():
             while self.reader.next_offset[queue] < end and self.reader.read(queue, next(self._fetch)):
                 pass
 
     def finish(self) -> Counts:
-        """The reader's counts, once everything should have been seen."""
+        """The reader's counts, when everything should have been seen."""
         for queue, end in self.ends.items():
             if end:
                 self.reader.finish(queue, end)
@@ -224,7 +224,7 @@ def _beside(store: MessageStore, work: Workload, tracks: list[Track], drive: Dri
 
 
 def reader_queues(work: Workload, drive: Drive) -> list[IntArray]:
-    """Which queues each consumer reads: its producer's with the blocking API, else by queue number."""
+    """The queues of each consumer: its producer's with the blocking API, else by queue number."""
     if drive.api == "blocking":
         return work.owned
     queues = np.arange(len(work.addresses), dtype=np.int64)

@@ -54,7 +54,7 @@ class Track:
 
 
 def blocking(append: Append, work: Workload, track: Track, acknowledged: Acknowledged | None = None) -> None:
-    """One message at a time: the next is made when the last is durable."""
+    """Append one message at a time: the next is made when the last is durable."""
     pack, view, tag, addresses = HEADER.pack, work.content.view, work.content.tag, work.addresses
     clock, latencies, done = time.perf_counter_ns, track.latencies_ns, 0
     for queue, serial, size, start in track.plan.rows():
@@ -144,7 +144,7 @@ def batch(
 
 
 async def _one_task(append: AppendAsync, work: Workload, track: Track, acknowledged: Acknowledged | None) -> None:
-    """The blocking loop with await."""
+    """Run the blocking loop with await."""
     pack, view, tag, addresses = HEADER.pack, work.content.view, work.content.tag, work.addresses
     clock, latencies, done = time.perf_counter_ns, track.latencies_ns, 0
     for queue, serial, size, start in track.plan.rows():

@@ -1,4 +1,4 @@
-"""Processes that read what another one writes, in slices: each slice has its readers, which come and go."""
+"""Processes that read a store while another one writes it, in slices: each slice has its own readers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Job = Callable[..., None]  # of a pipe, and what it was given
 
 
 class Process(NamedTuple):
-    """A process, and the pipe by which it is given jobs and answers."""
+    """A process, and the pipe for its jobs and answers."""
 
     pid: int
     pipe: Connection
@@ -36,7 +36,7 @@ def processes(count: int, *, in_background: bool = False) -> Iterator[list[Proce
 
     Raises RuntimeError if one ended before, which the block finds out when it receives from its pipe.
 
-    `in_background`: all of their threads take a processor only where no other thread wants it, as those of a program
+    `in_background`: all of their threads take a processor only if no other thread wants it, as those of a program
     that `chrt --idle 0` starts. No change where the system has no such way.
     """
     context = multiprocessing.get_context("spawn")
@@ -64,7 +64,7 @@ def processes(count: int, *, in_background: bool = False) -> Iterator[list[Proce
 
 
 def _ended(children: Sequence[BaseProcess]) -> list[BaseProcess]:
-    """Those that have ended. The system closes the pipes of a process first, so it may take a moment."""
+    """The ended processes. The system closes the pipes of a process first, so it may take a moment."""
     closed = wait([child.sentinel for child in children], ENDING_S)
     ended = [child for child in children if child.sentinel in closed]
     for child in ended:
@@ -83,7 +83,7 @@ def _work(pipe: Connection, in_background: bool) -> None:
 
 @contextmanager
 def at_work(workers: Sequence[Process], job: Job, given: Sequence[tuple[Any, ...]]) -> Iterator[list[Connection]]:
-    """Each of the workers has begun with the job and its part of `given`."""
+    """Start the job in each worker, with its part of `given`."""
     for (_, pipe), arguments in zip(workers, given, strict=True):
         pipe.send((job, arguments))
     for _, pipe in workers:
@@ -148,7 +148,7 @@ def wait_for_each(pipe: Connection, folder: Path, topic: str, count: int) -> Non
 
 
 def wait_for_nothing(pipe: Connection, folder: Path, topic: str, seconds: float) -> None:
-    """Wait for a message that does not come; send when that is over."""
+    """Wait for a message that does not come; send when the wait is over."""
     with MessageStore.open(folder, read_only=True) as store:
         pipe.send(READY)
         store.read(topic, 1, 0, wait_ms=round(seconds * 1000))

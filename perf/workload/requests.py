@@ -28,7 +28,7 @@ GIVE_UP_S = 60.0
 
 
 class Profile(NamedTuple):
-    """How long requests take: a log-normal distribution by two of its percentiles."""
+    """The latencies of requests: a log-normal distribution by two of its percentiles."""
 
     name: str
     p75_ms: float
@@ -51,7 +51,7 @@ class Taker(Protocol):
 
 
 class Ends:
-    """What has become of the requests."""
+    """The counts of ended requests."""
 
     def __init__(self) -> None:
         self.all: list[None] = []  # an item each: to append one is a single step of the interpreter
@@ -59,7 +59,7 @@ class Ends:
 
 
 class Request(DelayedOperation):
-    """100 bytes, and its end is counted."""
+    """A request of 100 bytes, whose end is counted."""
 
     __slots__ = ("data", "due_s", "ends")
 
@@ -70,7 +70,7 @@ class Request(DelayedOperation):
         self.due_s = time.monotonic() + timeout_ms / 1000
 
     def on_complete(self) -> None:
-        """Count."""
+        """Count the end."""
         self.ends.all.append(None)
 
     def on_expiration(self) -> None:
@@ -80,7 +80,7 @@ class Request(DelayedOperation):
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """The collector of cycles looks at what is new after `COLLECT_AT` objects; at what is there already, never."""
+    """Let the collector of cycles visit new objects after `COLLECT_AT` of them, and older ones never."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -95,16 +95,16 @@ def collecting_rarely() -> Iterator[None]:
 class Drive:
     """One run: a thread makes requests as they arrive, one completes those whose latency is over, one expires them.
 
-    What a request costs the two threads here is kept low, as it is no part of a design: what arrives or is over within
-    a tick is taken together, and the order of the ends is known in advance. If requests are made late, latencies
-    count from then on.
+    The cost of a request for the two threads here is kept low, because it is no part of a design: requests that arrive
+    or end within a tick are taken together, and the order of the ends is known in advance. If requests are made late,
+    latencies count from then on.
     """
 
     def __init__(
         self, profile: Profile, rate: float, requests: int, timeout_ms: int, size_bytes: int, seed: int, *,
         times_out: bool = True,
     ) -> None:  # fmt: skip
-        """Without `times_out` nobody but this completes requests: those with a longer latency at their time-out."""
+        """Without `times_out` only this run completes requests: those with a longer latency at their time-out."""
         chance = np.random.default_rng([seed, 7])
         self.requests, self.timeout_ms, self.size_bytes = requests, timeout_ms, size_bytes
         self.arrivals_s = np.cumsum(chance.exponential(1 / rate, requests))

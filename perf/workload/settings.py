@@ -19,7 +19,7 @@ def space_bytes(payload_bytes: float) -> float:
 
 
 def prewritten(size_bytes: float, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """StoreConfig's arguments so that `size_bytes` stand pre-written over all lanes (R7).
+    """StoreConfig's arguments so that `size_bytes` are pre-written over all lanes (R7).
 
     Segments have the default size at most. A small run has smaller ones, so it does not write 256 MiB ahead a lane.
     """

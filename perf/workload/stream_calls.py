@@ -1,6 +1,6 @@
-"""The calls that two checkouts are compared by: each is a call of a user, with what it needs made before.
+"""The calls that compare two checkouts: each is a call of a user, with its data made before.
 
-What a call gives is turned into a list outside the timed part, so that the results of two codes can be compared.
+The result of a call becomes a list outside the timed part, so that the results of two codes can be compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOPIC = "filled"
 
 
 class Side:
-    """A store of some checkout's code, and a subscription of what it was filled with. `with` closes both."""
+    """A store of some checkout's code, and a subscription of its messages. `with` closes both."""
 
     def __init__(self, code: Any, folder: Path) -> None:
         self.store = code.MessageStore.open(folder)
@@ -31,7 +31,7 @@ class Side:
         self.subscription: Any = None
 
     def fill(self, messages: int) -> None:
-        """So many messages in 8 queues, in batches of 2,000, and a subscription at their begin."""
+        """Append so many messages to 8 queues, in batches of 2,000, and make a subscription at their beginning."""
         batch = [(TOPIC, number % QUEUES, BODY) for number in range(2_000)]
         for _ in range(messages // len(batch)):
             self.store.append_batch(batch)
@@ -57,7 +57,7 @@ Call = Callable[[], Any]
 
 
 class Kind(NamedTuple):
-    """A call: how it is made ready, how many turns give a steady median within some seconds, what it gave as a list,
+    """A call: its preparation, the turns that give a steady median within some seconds, its result as a list,
     and how many messages of the subscription it takes."""
 
     make: Callable[[Side, random.Random], Call]
@@ -163,7 +163,7 @@ def _submitted_acks(at: Side, dice: random.Random) -> Call:
 
 
 def _count(found: Any) -> list[Any]:
-    """Of what a subscription gives: which queue is next is free."""
+    """A list of the length of a subscription's result: the order of its queues may differ."""
     return [None] * len(found)
 
 

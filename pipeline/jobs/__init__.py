@@ -1,4 +1,4 @@
-"""Jobs on the data of stores, as functions; `stratalog spark NAME` is the same as a command."""
+"""Jobs on the data of stores, as functions; `stratalog spark NAME` runs each as a command."""
 
 from .compact import compact
 from .export import Exported, export

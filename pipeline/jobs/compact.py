@@ -1,4 +1,4 @@
-"""Closed stores in fewer and larger segments, in parallel; offsets, subscriptions and delays stay."""
+"""Rewrites closed stores to fewer and larger segments, in parallel; offsets, subscriptions and delays stay."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def compact(spark: SparkSession, paths: Paths, *, segment_bytes: int | None = No
     """Write the live messages of some closed stores to fewer and larger segments, in their own folders.
 
     Offsets, times, subscriptions and pending delays stay. Tasks read the old segments, compare every checksum, and
-    write the new ones; the driver, which holds the store's lock, puts each lane in the place of the old one in one
-    step. A store after the other; what it means for each is told by `stratalog.store.compact_store`.
+    write the new ones; the driver, which holds the store's lock, replaces each lane in one step. It compacts one store
+    after another; `stratalog.store.compact_store` says more of each.
 
     Args:
         spark: the session.
@@ -40,5 +40,5 @@ def compact(spark: SparkSession, paths: Paths, *, segment_bytes: int | None = No
             compact_store(store, in_parts=run, **chosen)
             for store in store_folders(paths_of({"path": paths_option(paths)}))
         ]
-    except InvalidMessage as error:  # it is found before the first store is looked at
+    except InvalidMessage as error:  # raised before the first store is looked at
         raise BadOption(str(error)) from error

@@ -1,4 +1,4 @@
-"""Messages as files that other programs read: Parquet, JSON lines, CSV."""
+"""Writes messages to files for other programs: Parquet, JSON lines, CSV."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _AS_TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export wrote.
+    """The result of an export.
 
     Attributes:
-        messages: how many.
-        files, size_bytes: how many files with messages, and their size.
+        messages: the number of messages.
+        files, size_bytes: the number of files with messages, and their size.
     """
 
     messages: int
@@ -41,7 +41,7 @@ def export(spark: SparkSession, paths: Paths, to: str | Path, format: str = "par
     """Write the messages of some stores to a new folder of files.
 
     Parquet has all columns as they are. JSON lines have bytes as base64. CSV has bytes as base64, properties as
-    JSON, \\N for what is missing, and a first line of names. Times are UTC with milliseconds.
+    JSON, \\N for a missing value, and a first line of names. Times are UTC with milliseconds.
 
     Args:
         spark: the session.

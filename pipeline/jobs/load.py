@@ -1,4 +1,4 @@
-"""Files of other programs as messages: Parquet, JSON lines, CSV."""
+"""Appends files of other programs as messages: Parquet, JSON lines, CSV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 ENCODINGS = ("base64", "text")
-# Of files that have no types; an export has these columns.
+# For files without types; an export has these columns.
 TEXT_SCHEMA = (
     "topic string, queue_id int, offset bigint, timestamp timestamp, deliver_at timestamp, key string, "
     "properties {properties}, data string, store string"
@@ -24,7 +24,7 @@ TAKEN = ("topic", "queue_id", "data", "key", "properties", "deliver_at")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load wrote: `messages` and their `payload_bytes`."""
+    """The result of a load: `messages` and their `payload_bytes`."""
 
     messages: int
     payload_bytes: int
@@ -37,23 +37,23 @@ def load(
 ) -> Loaded:  # fmt: skip
     """Append the rows of files to a store, which is made if there is none: all of them by one commit, or none.
 
-    A folder of stores (`shards`) gets a commit for each store, one after the other. A load that fails between two of
+    A folder of stores (`shards`) gets a commit for each store, one after another. A load that fails between two of
     them leaves its rows in the first ones, and raises. So give it a `transaction`: the same load again then changes
     nothing in those, and adds the rows to the others. Without one, it would add all rows again.
 
-    The files have the columns `topic`, `queue_id` and `data`, and may have `key`, `properties` and `deliver_at`: what
-    `export` writes, for example. With a column `offset`, each queue's rows are appended in its order; else in the order
-    of the files and their rows. Offsets and times are given anew.
+    The files have the columns `topic`, `queue_id` and `data`, and may have `key`, `properties` and `deliver_at`, as
+    files of `export` do. With a column `offset`, each queue's rows are appended in its order; else in the order of the
+    files and their rows. The messages get new offsets and times.
 
     Args:
         spark: the session.
         files: files or folders of files.
         to: the store, or the folder of stores.
         format: "parquet", "json" (lines) or "csv" (with a first line of names; \\N is a missing value).
-        topic, queue_id: of the rows that have none.
-        encoding: of `data` and `key` in JSON and CSV: "base64", or "text" for what is taken as UTF-8.
-        transaction: a name of this load. A load that comes again under its name changes nothing.
-        shards: how many stores the folder gets, if it is made.
+        topic, queue_id: for rows without these.
+        encoding: of `data` and `key` in JSON and CSV: "base64", or "text" for UTF-8.
+        transaction: a name of this load. A load that is repeated with its name changes nothing.
+        shards: the number of stores in the folder, if it is made.
 
     Raises:
         BadOption: an argument or a column is wrong.
@@ -95,7 +95,7 @@ def _read(spark: SparkSession, names: list[str], format: str) -> DataFrame:
     if format == "json":
         schema = TEXT_SCHEMA.format(properties="map<string,string>")
         rows = spark.read.schema(schema).json(names)
-        # A line need not have each column, so what there is only all of the lines can say.
+        # A line need not have each column: all of the lines together say which columns exist.
         counts = rows.selectExpr(*[f"count({name}) as {name}" for name in rows.columns]).first()
         assert counts is not None, "an aggregate has a row"
         return rows.select(*[name for name in rows.columns if counts[name]])
@@ -109,7 +109,7 @@ def _read(spark: SparkSession, names: list[str], format: str) -> DataFrame:
 
 
 def _messages(rows: DataFrame, format: str, encoding: str, topic: str | None, queue_id: int | None) -> DataFrame:
-    """Rows with the columns that a store takes, in the order of their offsets if they have some."""
+    """Rows with the columns of a store, in the order of their offsets if they have some."""
     from pyspark.sql import functions  # noqa: PLC0415  # an extra: the command imports this module without it
 
     there = rows.columns

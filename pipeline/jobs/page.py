@@ -1,4 +1,4 @@
-"""A profile as one page of HTML with pictures (SVG): no script, nothing from elsewhere."""
+"""A profile as one page of HTML with pictures (SVG): no script, and nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = ("topic", "messages", "bytes", "queues", "skew", "keys", "delayed", "
 
 
 def page_of(profile: Profile) -> str:
-    """The page."""
+    """The page of a profile."""
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Profile</title><style>{_STYLE}</style>",
         f"<h1>{profile.messages:,} messages in {len(profile.topics):,} topics</h1>",

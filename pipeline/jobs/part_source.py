@@ -1,4 +1,4 @@
-"""A data source of figures: a function reads each part of a plan, and its rows alone go to Spark.
+"""A data source of figures: a function reads each part of a plan, and only its rows go to Spark.
 
 So a job that only counts moves no payload out of the Python processes.
 """
@@ -31,15 +31,15 @@ Paths = str | Path | Iterable[str | Path]  # of stores, or of folders of stores
 
 
 class PartSource(DataSource):
-    """Rows that a function makes of each part. Options: `job` (MODULE:FUNCTION), `schema`, and those of reads."""
+    """Rows that a function makes from each part. Options: `job` (MODULE:FUNCTION), `schema`, and those of reads."""
 
     @classmethod
     def name(cls) -> str:
-        """What `spark.read.format` calls it."""
+        """The name for `spark.read.format`."""
         return NAME
 
     def schema(self) -> str:
-        """Of the function's rows."""
+        """The schema of the function's rows."""
         return self.options[SCHEMA]
 
     def reader(self, schema: StructType) -> PartReader:
@@ -49,9 +49,9 @@ class PartSource(DataSource):
 
 
 class PartReader(Prompt, DataSourceReader):
-    """The function is called as `function(part)` and yields rows as tuples.
+    """Calls the function as `function(part)`; it yields rows as tuples.
 
-    A store that cannot be planned, as damage hides where its log goes on, is one row of `function(error)`.
+    A store that cannot be planned, because damage hides a part of its log, is one row of `function(error)`.
     """
 
     def __init__(self, job: str, options: ReadOptions, schema: StructType) -> None:
@@ -59,7 +59,7 @@ class PartReader(Prompt, DataSourceReader):
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
-        """One a part, or an error in place of a store's parts."""
+        """One for each part, or an error in place of a store's parts."""
         found: list[InputPartition] = []
         for store in self._options.stores:
             try:
@@ -72,7 +72,7 @@ class PartReader(Prompt, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a part."""
-        if partition.value is None:  # what Spark makes of no partitions
+        if partition.value is None:  # given by Spark if there are no partitions
             return
         module, _, name = self._job.partition(":")
         rows: list[tuple[Any, ...]] = []
@@ -91,25 +91,25 @@ class PartReader(Prompt, DataSourceReader):
 
 
 def rows_of_parts(spark: SparkSession, paths: Paths, job: str, schema: str, options: Mapping[str, Any]) -> DataFrame:
-    """The rows that a function makes of all parts of some stores."""
+    """The rows that a function makes from all parts of some stores."""
     spark.dataSource.register(PartSource)
     given = {**checked_options(paths, options), JOB: job, SCHEMA: schema}
     return spark.read.format(NAME).options(**given).load()
 
 
 def checked_options(paths: Paths, options: Mapping[str, Any]) -> dict[str, str]:
-    """The options of a read of some stores. Raises BadOption, here and not in a process of Spark's."""
+    """The options of a read of some stores. Raises BadOption here, and not in a process of Spark."""
     given = {"path": paths_option(paths), **{name: str(value) for name, value in options.items()}}
     read_options(given)
     return given
 
 
 def paths_option(paths: Paths) -> str:
-    """Paths as the option `path` takes them."""
+    """The option `path` for some paths."""
     return json.dumps([str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths])
 
 
 def single_ranges(part: ScanPart) -> Iterator[ScanPart]:
-    """A part of each range of a part."""
+    """Yield each range of a part as a part of its own."""
     for one in part.ranges:
         yield replace(part, ranges=(one,))

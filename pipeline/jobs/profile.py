@@ -1,4 +1,4 @@
-"""What topics and queues are like: rates over time, sizes, skew, keys, delays. Payloads are not read."""
+"""Profiles topics and queues: rates over time, sizes, skew, keys, delays. Payloads are not read."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class TopicProfile:
         queues: for each queue its `queue_id`, `messages` and `bytes`, the largest first.
         skew: the largest queue's messages over the mean queue's; 1.0 is even.
         keyed: messages with a key. keys: about how many different keys there are.
-        delayed: messages with a delivery time. mean_delay_ms: behind the time they came; None without any.
-        rate: (time, messages, bytes) of the steps of `step_ms` in which something came.
+        delayed: messages with a delivery time. mean_delay_ms: from append to delivery time; None without any.
+        rate: (time, messages, bytes) of the steps of `step_ms` that have messages.
         sizes, delays: (lower bound, messages) of classes of bytes, or of ms; each bound is twice the one before.
         lags: by subscription, the messages that it has not acknowledged.
     """
@@ -62,19 +62,19 @@ class Profile:
 
     @property
     def messages(self) -> int:
-        """In all."""
+        """The messages of all topics."""
         return sum(topic.messages for topic in self.topics)
 
 
 def profile(spark: SparkSession, paths: Paths, **options: Any) -> Profile:
-    """Profile the topics of some stores. Heads of frames are read, and no payload. Lags are those of now.
+    """Profile the topics of some stores. It reads heads of frames and no payload. Lags are those of now.
 
     Args:
         spark: the session.
         paths: folders of stores, or folders that have stores in them.
         options: of a read, such as `topic` or `start_time`.
 
-    Raises the errors of Spark, with StoreCorrupt inside for damage.
+    Raises Spark's errors; for damage, with StoreCorrupt inside.
     """
     rows = rows_of_parts(spark, paths, JOB, SCHEMA, options).cache()
     try:
@@ -119,7 +119,7 @@ def _sketches() -> list[Any]:
 
 
 def _steps(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """By topic, the step of its rate: minutes, or as many of them as leave at most POINTS steps."""
+    """By topic, the step of its rate: a minute, or as many minutes as leave at most POINTS steps."""
     spans: dict[str, tuple[int, int]] = {}
     for row in rows:
         if row["kind"] == MINUTE:
@@ -131,7 +131,7 @@ def _steps(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _add(topic: TopicProfile, row: dict[str, Any]) -> None:
-    """Take a row of counts. Rows of a kind come in the order of their buckets."""
+    """Add a row of counts. Rows of one kind come in the order of their buckets."""
     messages, size = row["messages"], int(row["bytes"])
     match row["kind"]:
         case "queue":
@@ -152,7 +152,7 @@ def _add(topic: TopicProfile, row: dict[str, Any]) -> None:
         case "delay":
             topic.delays.append((row["bucket"], messages))
             topic.delayed += messages
-            topic.mean_delay_ms = (topic.mean_delay_ms or 0.0) + size  # the sum, until all rows are there
+            topic.mean_delay_ms = (topic.mean_delay_ms or 0.0) + size  # the sum, until all rows were added
 
 
 def _finish(topic: TopicProfile, keyed: int, hashes: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""The counts that a profile is made of, of one part: what a task does."""
+"""The counts of one part for a profile: the work of a task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = (
 JOB = f"{__name__}:profile_part"
 QUEUE, MINUTE, SIZE, DELAY, KEY = "queue", "minute", "size", "delay", "key"
 MINUTE_MS = 60_000
-SKETCH = 1024  # the smallest hashes of keys that are kept of a topic: they tell how many there are within some 3 %
+SKETCH = 1024  # the smallest hashes of a topic's keys: they give the number of keys within some 3 %
 HASHES = 1 << 64
 Int64s = npt.NDArray[np.int64]
 Row = tuple[str, str, int | None, int | None, int, float, int | None, int | None]
@@ -79,7 +79,7 @@ class _TopicCounts:
         """Count a frame's messages."""
         for number, rows in groups(batch.topic_index.astype(np.int64)):
             topic, lengths, times = batch.streams.topics[number], batch.lengths[rows], batch.times_ms[rows]
-            minute = int(times[0]) // MINUTE_MS * MINUTE_MS  # a frame has one time
+            minute = int(times[0]) // MINUTE_MS * MINUTE_MS  # all messages of a frame have one time
             self._note((MINUTE, topic, minute), lengths, times)
             for bucket, members in groups(classes_of(lengths)):
                 self._note((SIZE, topic, bucket), lengths[members], lengths[members])
@@ -90,7 +90,7 @@ class _TopicCounts:
                     self._note((DELAY, topic, bucket), delays[members], delays[members])
 
     def _note(self, at: tuple[str, str, int], sizes: Int64s, values: Int64s) -> None:
-        """Sums are floats: those of delays without an end have no room in 64 bits, and those of bytes are exact."""
+        """Add to the figures. Sums are floats: sums of endless delays exceed 64 bits, and sums of bytes stay exact."""
         messages, size, least, most = self._counts.get(at, (0, 0.0, int(values[0]), int(values[0])))
         self._counts[at] = (
             messages + len(sizes), size + float(sizes.sum(dtype=np.float64)), min(least, int(values.min())),
@@ -104,7 +104,7 @@ class _TopicCounts:
 
 
 class _KeySketches:
-    """The smallest hashes of each topic's keys, and how many messages have a key."""
+    """The smallest hashes of each topic's keys, and the number of messages with a key."""
 
     def __init__(self) -> None:
         self._keys: dict[str, tuple[Int64s, int]] = {}
@@ -126,7 +126,7 @@ class _KeySketches:
             self._keys[topic] = smallest, messages + len(rows)
 
     def rows(self) -> Iterator[Row]:
-        """A row a hash; the first of a topic has the number of messages."""
+        """A row for each hash; the first row of a topic has the number of messages."""
         for topic, (hashes, messages) in self._keys.items():
             for at, one in enumerate(hashes.tolist()):
                 yield (KEY, topic, None, one, messages if at == 0 else 0, 0.0, None, None)

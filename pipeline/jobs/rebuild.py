@@ -1,4 +1,4 @@
-"""Footers and delayed indexes that closed stores have lost, made again of their logs in parallel."""
+"""Makes footers and delayed indexes that closed stores have lost again from their logs, in parallel."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class RebuiltStore:
-    """What was done in a store.
+    """The result for one store.
 
     Attributes:
         store: the folder.
-        footers: how many were made again.
-        left: a sentence for each lost footer that could not be.
-        delayed: by topic, how many pending messages its new index has.
+        footers: the number of footers that were made again.
+        left: a sentence for each lost footer that could not be made.
+        delayed: by topic, the number of pending messages in its new index.
     """
 
     store: str
@@ -41,20 +41,20 @@ def rebuild(
 ) -> list[RebuiltStore]:  # fmt: skip
     """Make lost footers and the indexes of delayed messages of some closed stores again.
 
-    Tasks read the log and compare its checksums; they write footers, and sorted runs of what is pending, into the
+    Tasks read the log and compare its checksums; they write footers, and sorted runs of pending messages, into the
     store's folder `rebuild`. The driver, which holds the store's lock, checks each footer and puts it into its segment,
-    and merges the runs. A store after the other; what it means for each is told by `stratalog.store.rebuild_store`.
+    and merges the runs. It rebuilds one store after another; `stratalog.store.rebuild_store` says more of each.
 
     Args:
         spark: the session.
         paths: folders of stores, or folders that have stores in them.
         footers, delays: False leaves these as they are.
-        now_ms: ms since the epoch; messages that are due by then are pending no more. None is now.
+        now_ms: ms since the epoch; messages that are due by then are not pending. None is now.
 
     Raises:
         StoreLocked: a process has a store open.
         StoreUnusable: a folder is no store, and has none.
-        StoreCorrupt: damage hides where a log goes on, or a footer that could not be made again hides messages.
+        StoreCorrupt: damage hides a part of a log, or a footer that could not be made again hides messages.
         StoreUnreadable: the system refused to read or to write a file; try again.
     """
     run, done = in_tasks(spark), []
@@ -65,7 +65,7 @@ def rebuild(
 
 
 def in_tasks(spark: SparkSession) -> InParts:
-    """Has a function called with each part of some work in tasks of Spark's; errors of the store are raised as such."""
+    """A function that calls another one with each part of some work in Spark's tasks; it raises the store's errors."""
 
     def run(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
         if not parts:

@@ -1,4 +1,4 @@
-"""The live messages of some stores in new ones: another number of stores, fewer and larger segments."""
+"""Copies the live messages of some stores to new ones: another number of stores, fewer and larger segments."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def reshard(
 ) -> Loaded:  # fmt: skip
     """Write the live messages of some stores to a new store, or to a new folder of stores. The old ones stay.
 
-    What was trimmed, deleted or given up by a repair is left behind. Each queue keeps its order. Its offsets begin at
-    0, and the times are those of this write.
+    Messages that were trimmed, deleted or given up by a repair are not copied. Each queue keeps its order. Its offsets
+    begin at 0, and the times are those of this write.
 
     Args:
         spark: the session.
         paths: folders of stores, or folders that have stores in them.
         to: the folder. It must not exist.
-        shards: how many stores the folder gets, each queue in one of them; None makes `to` itself a store.
+        shards: the number of stores in the folder, each queue in one of them; None makes `to` itself a store.
         lanes: of each new store; None for one.
         segment_bytes: about how large a new segment is, at most 3 GiB.
         options: of a read, such as `topic`.
 
     Raises:
-        BadOption: an argument is wrong, or the folder is there.
+        BadOption: an argument is wrong, or the folder exists.
     """
     if Path(to).exists():
         raise BadOption(f"{to} is there already; reshard makes a new folder")

@@ -1,4 +1,4 @@
-"""Every checksum of some stores, in parallel."""
+"""Checks every checksum of some stores, in parallel."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Verified:
 
     @property
     def messages(self) -> int:
-        """Messages that are whole."""
+        """The number of whole messages."""
         return sum(row["messages"] for row in self.stores)
 
 
 def verify(spark: SparkSession, paths: Paths, **options: Any) -> Verified:
     """Read all of some stores and check it: each frame, each message, each footer. It changes no file.
 
-    A store may be open in another process; then all that is durable is checked. What `verify_folder` checks of a closed
-    store beside the bytes of messages, such as zeros behind the log's end, is not looked at.
+    A store may be open in another process; then all durable bytes are checked. `verify_folder` checks more of a closed
+    store, such as zeros after the log's end.
 
     Args:
         spark: the session.
@@ -73,7 +73,7 @@ def verify(spark: SparkSession, paths: Paths, **options: Any) -> Verified:
 
 
 def checked_segments(spark: SparkSession, paths: Paths, **options: Any) -> DataFrame:
-    """The findings as a table: a row for what is whole of each segment, and one for each damaged place (`what`)."""
+    """The findings as a table: a row for each segment's whole messages, and one for each damaged place (`what`)."""
     return rows_of_parts(spark, paths, f"{__name__}:check_part", SCHEMA, options)
 
 

@@ -81,7 +81,7 @@ class Appender:
         except AttributeError:
             request = self._local.request = BlockingRequest()
         if request.stream is not NO_STREAM:
-            request = BlockingRequest()  # an append within one of this thread: of a finalizer that the interpreter ran
+            request = BlockingRequest()  # an append inside another one, of a finalizer that the interpreter ran
         request.stream, request.data, request.size_bytes, request.extras = stream, data, size_bytes, extras
         try:
             stream.lane.queue.put(request)
@@ -112,7 +112,7 @@ class Appender:
         properties: Mapping[str, str] | None,
         queues: Queues | None,
     ) -> Ticket:
-        """One message, handed over: its ticket."""
+        """Hand one message over; return its ticket."""
         # The usual message is accepted here: a call saved on it shows.
         stream = None
         has_more = deliver_at_ms is not None or key is not None or properties is not None or queues is not None
@@ -136,7 +136,7 @@ class Appender:
         properties: Mapping[str, str] | None,
         queues: Queues | None,
     ) -> asyncio.Future[int]:
-        """One message, handed over: a Future of its offset."""
+        """Hand one message over; return a Future of its offset."""
         stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
         loop = asyncio.get_running_loop()
         request = AsyncRequest(stream, data, len(data), extras, loop)
@@ -147,7 +147,7 @@ class Appender:
         return request.future
 
     def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> npt.NDArray[np.int64]:
-        """Many messages, durable when it returns: their offsets."""
+        """Append many messages; return their offsets when all are durable."""
         parts = self._cut(messages)
         for part in parts:
             for group in part.groups:
@@ -155,14 +155,14 @@ class Appender:
         return offsets_of(parts)
 
     def append_batch_async(self, messages: Iterable[tuple[str, int, Payload]]) -> asyncio.Future[npt.NDArray[np.int64]]:
-        """Many messages, handed over: a Future of their offsets."""
+        """Hand many messages over; return a Future of their offsets."""
         loop = asyncio.get_running_loop()
         batch = AsyncBatch(loop, self._cut(messages))
         batch.put(self.config.append_timeout_ms / 1000)
         return batch.future
 
     def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[BatchPart]:
-        """A batch, checked, in groups; nothing is handed over yet."""
+        """Check a batch and cut it into groups; nothing is handed over yet."""
         try:
             if isinstance(messages, str | bytes | bytearray | memoryview):
                 raise TypeError
@@ -282,14 +282,14 @@ class Appender:
 
 
 def _give_up(queue: RequestQueue, request: AsyncRequest) -> None:
-    """The time to wait for space in the publish buffer is over."""
+    """Fail a request that has waited too long for space in the publish buffer."""
     error = queue.withdraw(request)
     if error is not None and not request.future.done():
         request.future.set_exception(error)
 
 
 def _leave_line(queue: RequestQueue, request: AsyncRequest, timer: asyncio.TimerHandle) -> None:
-    """The append has its outcome; if that is a cancellation, nobody waits for space for it any more."""
+    """Called when the append has its outcome: a cancelled one leaves the line for space."""
     timer.cancel()
     if request.future.cancelled():
         queue.withdraw(request)

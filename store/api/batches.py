@@ -99,7 +99,7 @@ class AsyncBatch:
             self.future.set_result(offsets_of(self._parts))
 
     def _look_at_line(self, timeout_s: float) -> None:
-        """Wait on if some came in since the last look: a batch may be larger than what is written in that time."""
+        """Wait again if some groups came in since the last look: a large batch may take longer than the time-out."""
         waiting = [group for group in self._lined if group.stream.lane.queue.is_in_line(group)]
         if len(waiting) < len(self._lined):
             self._lined = waiting
@@ -108,14 +108,14 @@ class AsyncBatch:
             self._give_up()
 
     def _give_up(self) -> None:
-        """The time to wait for space in the publish buffer is over."""
-        for group in reversed(self._lined):  # or one that goes would let in the ones behind it
+        """Fail the groups that have waited too long for space in the publish buffer."""
+        for group in reversed(self._lined):  # the last one first, or each would let in the ones after it
             error = group.stream.lane.queue.withdraw(group)
             if error is not None:
                 group.answer(error)
 
     def _leave_line(self) -> None:
-        """The batch has its outcome; if that is a cancellation, nobody waits for space for it any more."""
+        """Called when the batch has its outcome: a cancelled one leaves the line for space."""
         if self._timer is not None:
             self._timer.cancel()
         if self.future.cancelled():

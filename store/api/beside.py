@@ -86,7 +86,7 @@ def inspect_folder(path: str | Path) -> dict[str, Any]:
 
 
 def _beside_or_whole(closed: Callable[[], Answer], beside: Callable[[], Answer]) -> Answer:
-    """As a closed store; beside a writer, if there is one. Errors of the system are StoreUnreadable."""
+    """The answer for a closed store, or beside its writer. Errors of the system are StoreUnreadable."""
     with system_errors("the store cannot be looked at", "Look again."):
         try:
             return closed()
@@ -153,7 +153,7 @@ def _describe_closed(path: str | Path) -> Row:
     try:
         with look_into_folder(path) as store:
             return {**found, **_deliveries(store)}
-    except StoreCorrupt:  # it does not open; what the folder shows is said all the same
+    except StoreCorrupt:  # it does not open; the folder is described in any case
         return {**found, **_HIDDEN}
 
 

@@ -42,15 +42,15 @@ class ColumnCalls:
         Messages of one queue keep the order of the rows. As `append_batch`, a call is not a transaction.
 
         Args:
-            streams: a table of (topic, queue id) pairs. One that no row names is not looked at. The store knows a tuple
-                again that the next call has as well, and does not look its names up.
+            streams: a table of (topic, queue id) pairs. One that no row names is not looked at. If the next call has
+                the same tuple, the store does not look its names up again.
             stream_index: integers (n), each message's index into `streams`.
             lengths: integers (n), bytes of each payload.
             payload: the payloads back to back: any contiguous buffer of bytes (bytes, bytearray, memoryview, numpy
                 uint8, mmap, an Arrow buffer). It is copied once, while the call lasts. If another thread changes it
                 meanwhile, some messages have the old bytes and some the new ones, and the store stays sound.
             keys: (lengths, buffer), as the payloads; the length -1 is no key, 0 an empty one.
-            properties: the same; each is JSON of an object whose values are strings, or -1 for none.
+            properties: (lengths, buffer), each JSON of an object whose values are strings; the length -1 is none.
             deliver_at_ms: integers (n), ms since the epoch; -1 is none.
 
         Returns: int64 (n), the offset of each message, in the order of the rows.

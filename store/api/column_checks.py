@@ -1,4 +1,4 @@
-"""The checks of columns before they are accepted: what comes out is the store's own, but for the payload's bytes."""
+"""The checks of columns before they are accepted: what comes out is the store's own, except the payload's bytes."""
 
 from __future__ import annotations
 

@@ -29,25 +29,25 @@ class ColumnAppender:
         self._stream_table = StreamTable(())  # of the newest call
 
     def append(self, *columns: object) -> Int64s:
-        """Durable when it returns: the offsets."""
+        """Append; return the offsets when all are durable."""
         parts = self.parts(*columns)
         _put(parts)
         return offsets_of(parts)
 
     def append_again(self, *columns: object) -> Int64s:
-        """`append` of messages that the store has taken: a limit that was lowered meanwhile does not hold for them."""
+        """`append` of messages that the store has taken before: a limit that is lower by now does not hold for them."""
         parts = self.parts(*columns, limit_bytes=MOST_MESSAGE_BYTES)
         _put(parts)
         return offsets_of(parts)
 
     def submit(self, *columns: object) -> BatchTicket:
-        """Handed over: the ticket."""
+        """Hand over; return the ticket."""
         parts = self.parts(*columns)
         _put(parts)
         return GroupsTicket(parts, self._shared.queues[0].listeners)
 
     def append_async(self, *columns: object) -> asyncio.Future[Int64s]:
-        """Handed over: the Future."""
+        """Hand over; return the Future."""
         loop = asyncio.get_running_loop()
         batch = AsyncBatch(loop, self.parts(*columns))
         batch.put(self._shared.config.append_timeout_ms / 1000)
@@ -57,7 +57,7 @@ class ColumnAppender:
         self, streams: object, stream_index: object, lengths: object, payload: object, keys: object,
         properties: object, deliver_at_ms: object, *, limit_bytes: int | None = None,
     ) -> list[BatchPart]:  # fmt: skip
-        """Columns, checked, in groups; nothing is handed over yet. `limit_bytes` of a message: None is the setting."""
+        """Check columns and cut them into groups, to be handed over. `limit_bytes`: of a message; None: the setting."""
         limit = self._shared.config.max_message_bytes if limit_bytes is None else limit_bytes
         table = self._stream_table
         if not table.is_of(streams):

@@ -39,7 +39,7 @@ FIRST_PATIENCE_S, ANSWER_S = 0.125, 30.0
 
 
 class Commit(NamedTuple):
-    """What became of a commit.
+    """The outcome of a commit.
 
     Attributes:
         is_new: False if it had been committed before: then nothing has changed, and its shards were removed.
@@ -59,16 +59,17 @@ def commit_shards(
 ) -> Commit:  # fmt: skip
     """Make shards a part of a store: all of their messages, exactly once, whatever crashes.
 
-    The commit is durable when this returns. If it raises, nothing was committed, but for an error of the last step,
-    whose text says that the commit may be durable: then call it again, with the same name. If no process has the store
-    open, it is opened, and the messages have offsets when this returns, unless something hinders it: a full device, or
-    an earlier commit whose shards are damaged. Else the process that has it open is called, and attaches them at once.
+    The commit is durable when this returns. If it raises, nothing was committed, except after an error of the last
+    step, whose text says that the commit may be durable: then call it again, with the same name. If no process has the
+    store open, it is opened, and the messages have offsets when this returns, unless something hinders it: a full
+    device, or an earlier commit whose shards are damaged. Else the process that has it open is called, and attaches
+    them at once.
 
     Args:
         path: the store's folder.
         shards: what `ShardWriter.finish` returned, in the order in which offsets are to be given.
         name: whose commit it is: a query, or a transaction; up to 255 bytes of UTF-8.
-        batch: its number in the query. Of a query the newest 65 batches are remembered, and a batch must come behind
+        batch: its number in the query. Of a query the newest 65 batches are remembered, and a batch must come after
             those before it. None: `name` is a transaction, and is remembered for good.
         keep: False forgets a transaction once it is attached: for names that never come again. Without shards and with
             False nothing is written: it is only compared with the commit that it replays, if there is one.
@@ -79,8 +80,8 @@ def commit_shards(
     Raises:
         ReplayDiffers: a commit of this name and batch had other messages, or it is too old to tell, or a repair has
             given up a part of it. Nothing has changed.
-        StoreLocked: the process that has the store open does not say for 30 s what it has: it hangs, or compacts. Or
-            it was poisoned. Nothing was committed.
+        StoreLocked: the process that has the store open has not answered for 30 s (it hangs, or compacts), or it was
+            poisoned. Nothing was committed.
         StoreCorrupt: a shard, a manifest or the store is damaged.
         StoreUnusable: the folder is no store, or the shards are another store's.
         InvalidMessage: an argument is wrong, or another commit that waits has some of the shards.
@@ -112,10 +113,10 @@ def commit_shards(
 def abort_shards(
     path: str | Path, shards: Sequence[Shard], *, transaction: str | None = None, disk: Disk | None = None
 ) -> int:  # fmt: skip
-    """Remove shards that are not to be committed; what a manifest names stays. How many folders were removed.
+    """Remove shards that are not to be committed; return how many folders were removed. What a manifest names stays.
 
-    With a `transaction`, all that its tasks have staged goes, also what nobody has the shards of. So give one that no
-    other run has.
+    With a `transaction`, all that its tasks have staged is removed, also shards that no caller has. So pass a name that
+    no other run has.
 
     Raises StoreCorrupt, StoreUnreadable.
     """
@@ -132,7 +133,7 @@ def abort_shards(
 
 
 def sweep_shards(path: str | Path, *, older_than_s: float = 24 * 3600.0) -> list[str]:
-    """Remove staged shards that were never committed and that nobody has written to for so long; their folders' names.
+    """Remove staged shards that were never committed nor written to for so long; return their folders' names.
 
     A store that is open does it by itself, for those older than a day.
 
@@ -176,7 +177,7 @@ def _utf8_bytes(name: str) -> int:
 def _look_up(
     disk: Disk, store: Path, manifest: Manifest, clock: Clock | None, opened: ExitStack
 ) -> tuple[MessageStore | None, dict[int, int]]:
-    """The store, if nobody has it open, and the digests of the commits of this name, those that wait among them.
+    """The store, if no process has it open, and the digests of the commits of this name, also of those that wait.
 
     The store is opened to attach the commit as well, and `opened` closes it. If a process has it open, that one is
     asked. Raises StoreLocked if it does not answer.
@@ -209,7 +210,7 @@ def _look_up(
 
 
 def _asked(disk: Disk, store: Path, key: tuple[str, int], patience_s: float) -> dict[int, int] | None:
-    """The commits of a name, by the process that has the store open; None if it does not answer for so long.
+    """The commits of a name, by the process that has the store open; None if it does not answer in `patience_s`.
 
     It may have ended then, or another one have come. Raises StoreLocked if it cannot tell.
     """
@@ -237,7 +238,7 @@ def _in_closed(disk: Disk, store: Path, key: tuple[str, int], _: float) -> dict[
 
 
 def _remove(disk: Disk, store: Path, staged: set[str]) -> int:
-    """Remove these staging folders, but for those that a manifest names; how many. `committing` is held."""
+    """Remove these staging folders, except those that a manifest names; return how many. `committing` is held."""
     folders = staged - named_folders(pending_in(disk, store))
     remove_staged(disk, store, folders)
     return len(folders)
@@ -258,7 +259,7 @@ def _check_shards(disk: Disk, store: Path, manifest: Manifest) -> None:
 
 
 def _attach(disk: Disk, store: Path, manifest: Manifest, wait_ms: int, clock: Clock | None, nap_s: float) -> bool:
-    """Have it attached by whoever has the store open and was called, or do it; False if it waits.
+    """Have the process that was called attach it, or attach it here; False if it still waits.
 
     It is durable, whatever hinders it; so no StoreError comes out. `stats` and the next opening tell of it.
     """

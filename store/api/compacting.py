@@ -35,12 +35,12 @@ TRIES = 10  # to find the store as it was left: another program may open it in b
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction has done.
+    """The outcome of a compaction.
 
     Attributes:
         store: the folder.
         segments, size_bytes: sealed segments and the bytes of their files, of all lanes.
-        segments_before, size_before_bytes: the same before it.
+        segments_before, size_before_bytes: these two before the compaction.
         removed: messages that no reader could get any more, and that were left out.
     """
 
@@ -120,8 +120,8 @@ def _compact(store: Path, in_parts: InParts, segment_bytes: int) -> Compacted:
 def _seal_all(store: Path) -> None:
     """Give each segment its footer. Raises StoreError, OSError.
 
-    An opening tidies up in the background: it notes which copies of delayed messages nobody wants any more. So appends
-    end before the segments are sealed: else there would be an open segment again behind nearly each opening.
+    An opening tidies up in the background: it notes which copies of delayed messages are not needed any more. So
+    appends end before the segments are sealed: else nearly each opening would leave an open segment again.
     """
     with MessageStore.open(store) as opened:
         running = opened._running
@@ -160,7 +160,7 @@ def _exchange(lane: Path, fresh: Path) -> None:
 
 
 def _sizes(lane: Lane, store_id: bytes) -> tuple[int, int]:
-    """How many sealed segments a lane's folder has, and the bytes of their files."""
+    """The number of sealed segments in a lane's folder, and the bytes of their files."""
     found = sealed_segments(ReadingDisk(), lane.folder, lane.index, store_id).sealed
     return len(found), sum((lane.folder / segment_name(one.sequence)).stat().st_size for one in found)
 

@@ -34,7 +34,7 @@ class DelayedCalls:
         """Cancel a delayed message: no subscription gets it any more. The message itself stays in its queue.
 
         True exactly if the message was still pending: it has a time of delivery, which had not come, and it was not
-        cancelled. The answer is exact beside deliveries in other threads, and durable when the call returns: a message
+        cancelled. The answer is exact, also while other threads deliver, and durable when the call returns: a message
         that was cancelled is not delivered after a crash either. False changes nothing.
 
         The first change of a delay in a topic, like its first subscription, makes the topic's index.
@@ -82,9 +82,9 @@ class DelayChanges:
         return self._decide(topic, queue_id, offset, time_ms)
 
     def stats(self) -> dict[str, Any]:
-        """By topic; `kept_bytes` are those of delayed messages in segments that retention would have removed.
+        """Figures by topic; `kept_bytes` are those of delayed messages in segments that retention would have removed.
 
-        Of a store that is closed, nothing.
+        Empty for a store that is closed.
         """
         kept = self.keeping.kept
         try:
@@ -94,7 +94,7 @@ class DelayChanges:
         return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in by_topic.items()}
 
     def pending(self) -> PendingDelays:
-        """What is pending by the log. Raises StoreCorrupt, StoreUnreadable."""
+        """The pending delays, by the log. Raises StoreCorrupt, StoreUnreadable."""
         with self._counted():
             return self._counting.by_log()
 

@@ -132,7 +132,7 @@ class Fetcher:
             return behind >= following
         try:
             return not self._there(stream, *wanted.name, behind, 1, wanted.max_bytes)
-        except StoreError:  # of damage: whoever reads on is told
+        except StoreError:  # damage: the next read raises it
             return False
 
     def _next_offset(self, stream: Stream | None) -> int:
@@ -272,7 +272,7 @@ class Fetcher:
             raise self._unreadable(error) from error
 
     def let_go(self) -> None:
-        """Behind the end: have nothing of the folder's files open any more. Here the lanes had them, and are closed."""
+        """Called after the end: keep none of the folder's files open. Here the lanes had them, and are closed."""
 
     def bounds_of_topic(self, topic: str) -> dict[int, tuple[int, int]]:
         """(first, next) offset of each queue of a topic that is known by now, by queue id."""
@@ -306,7 +306,7 @@ class Fetcher:
         return sorted(stream.queue_id for stream in streams if self._was_used(stream))
 
     def _was_used(self, stream: Stream) -> bool:
-        """False for a queue of which nothing was durable yet: its first message is on its way, or failed."""
+        """False for a queue without a durable message yet: its first message is on its way, or failed."""
         try:
             return self.reader.bounds(stream)[1] > stream.hidden
         except OSError as error:

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 
 class LogStats(TypedDict):
-    """What the lanes wrote. `direct_io`: past the page cache; `held_requests` waited for another write."""
+    """The writes of the lanes. `direct_io`: past the page cache; `held_requests` waited for another write."""
 
     written_bytes: int
     forces: int
@@ -42,7 +42,7 @@ class SegmentStats(ReaderSegmentStats):
 
 
 class ReserveStats(TypedDict):
-    """What the lanes keep for records alone, for a full disk."""
+    """Bytes that the lanes keep for records alone, for a full disk."""
 
     bytes: int
     wanted_bytes: int
@@ -78,7 +78,7 @@ class ReadStats(TypedDict):
 
 
 class BufferStats(TypedDict):
-    """How full the publish buffer is."""
+    """The fill of the publish buffer."""
 
     used_bytes: int
     cap_bytes: int
@@ -113,7 +113,7 @@ class BulkStats(TypedDict):
 
 
 class RecoveryStats(TypedDict):
-    """What the opening took. `losses`: each `Loss` as a dict."""
+    """The cost of the opening. `losses`: each `Loss` as a dict."""
 
     open_ms: float
     scan_ms: float
@@ -122,7 +122,7 @@ class RecoveryStats(TypedDict):
 
 
 class LiveStats(TypedDict):
-    """What a reader knows of the process that writes. `mirror`: it has found the memory that the writer shares."""
+    """A reader's knowledge of the process that writes. `mirror`: it has found the memory that the writer shares."""
 
     page: bool
     current: bool

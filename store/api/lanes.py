@@ -78,7 +78,7 @@ class LaneMaker:
 
 
 def ring_bytes(config: StoreConfig, recent_bytes: int) -> int:
-    """How large a lane's ring begins: for `recent_bytes` of readers, and the frames in flight in any case."""
+    """The first size of a lane's ring: for `recent_bytes` of readers, and the frames in flight in any case."""
     overhead = COLUMN_BYTES_A_MESSAGE * MAX_FRAME_MESSAGES + 64 * BLOCK_BYTES
     largest = TunedConfig.of(config).frame_bytes + config.max_message_bytes + overhead
     return align_up(max(recent_bytes, RING_FRAMES * largest))

@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Lifetime:
-    """What is entered open, and closed when it is left."""
+    """Something that is entered open, and closed when it is left."""
 
     def close(self) -> None:
         """End it."""

@@ -31,7 +31,7 @@ class _RecoveredInMemory(MessageStore):
             queue.close(refused)
 
     def _forget_lost(self) -> None:
-        """Whoever counts leaves out what is lost; the log keeps what it says."""
+        """Does nothing: counts leave out what is lost, and the log stays as it is."""
 
     def attach_pending(self) -> int:
         self._shared.check_open()

@@ -119,7 +119,7 @@ class ReadCalls:
         The result is a prefix of each lane's log, without what was trimmed or is not wanted. Appends, sealing and
         retention during the scan do not change it. In the process that writes, the files of segments that retention
         removes stay until the scan has read them, or is dropped. In a reader's process only those stay that it has
-        open: a scan that retention overtakes there raises StoreUnreadable, and is to be begun again.
+        open: a scan that retention overtakes there raises StoreUnreadable; begin it again.
 
         Args:
             wanted: which messages, a `stratalog.plans.ScanFilter`. Segments without any of them are not read, as their

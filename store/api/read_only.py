@@ -120,7 +120,7 @@ class FollowedStore(Fetcher):
             raise copy_of(self.follower.error)
 
     def _readable(self, topic: str, queue_id: int) -> Stream | None:
-        self._check_sound()  # those who wait for a known stream hear of damage, too
+        self._check_sound()  # reads that wait for a known stream raise damage, too
         return super()._readable(topic, queue_id)
 
     def _follow(self) -> None:
@@ -150,7 +150,7 @@ class FollowedStore(Fetcher):
                     return found
 
     def fresh(self, read: Callable[[], Given]) -> Given:
-        """What a read gives that looks at segments by itself. Raises StoreUnreadable for what the system refuses."""
+        """The result of a read that looks at segments by itself. Raises StoreUnreadable if the system refuses it."""
 
         def guarded() -> Given:
             try:
@@ -161,7 +161,7 @@ class FollowedStore(Fetcher):
         return self._fresh(guarded)
 
     def let_go(self) -> None:
-        """Behind the end: have nothing of the folder's files open any more."""
+        """Called after the end: have none of the folder's files open any more."""
         self.follower.let_go()
 
     def _unreadable(self, error: OSError) -> StoreUnreadable:
@@ -180,7 +180,7 @@ class FollowedStore(Fetcher):
         def read() -> list[Message]:
             known = stream
             if known is None or known.lane is not self._lanes[known.lane.index]:
-                known = self._readable(topic, queue_id)  # by the look at the page it has come, or is another one
+                known = self._readable(topic, queue_id)  # the look at the page may have brought it, or another one
             return super(FollowedStore, self)._there(known, topic, queue_id, offset, max_messages, max_bytes)
 
         return self._fresh(read)
@@ -268,4 +268,4 @@ def _no_segment(lane: Lane, at_least_bytes: int) -> Segment:
 
 
 def _nothing(*given: object) -> None:
-    """What a lane tells, nobody needs to know here."""
+    """Does nothing: a reader needs none of what a lane tells."""

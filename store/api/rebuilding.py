@@ -39,7 +39,7 @@ class InParts(Protocol):
 
 
 class Rebuilt(NamedTuple):
-    """What a rebuild has done.
+    """The outcome of a rebuild.
 
     Attributes:
         footers: how many were made again and put into their segments.
@@ -54,7 +54,7 @@ class Rebuilt(NamedTuple):
 
 
 def here(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """One part after the other, in this process."""
+    """Do one part after the other, in this process."""
     return [work(part) for part in parts]
 
 
@@ -65,7 +65,7 @@ def rebuild_store(
 
     A footer is made where the frames and the segment before tell all of it without doubt; every checksum of its segment
     is compared. Others are left: a store that opens reads such a segment by its frames, and one that does not open
-    wants a repair. The indexes are made of the frames that have delivery times, of each topic that has an index, and
+    needs a repair. The indexes are made of the frames that have delivery times, of each topic that has an index, and
     take the place of what is there. The store then opens without reading them from the log. A topic gets its index with
     its first subscription; one without is left out.
 
@@ -142,9 +142,9 @@ def rebuild_delays(store: Path, in_parts: InParts, now_ms: int | None = None) ->
 
 
 def _sealed_dues(looked: StoreReader, after_ms: int) -> tuple[list[SegmentAt], list[LogPlace]]:
-    """The sealed segments with pending messages, and for each lane the place behind its last sealed one.
+    """The sealed segments with pending messages, and for each lane the place after its last sealed one.
 
-    Of segments that an opening seals nothing is taken: their end may not be durable yet. Raises StoreCorrupt.
+    Segments that an opening seals are left out: their end may not be durable yet. Raises StoreCorrupt.
     """
     segments, places = [], []
     for lane in looked._lanes:
@@ -166,7 +166,7 @@ def _sealed_dues(looked: StoreReader, after_ms: int) -> tuple[list[SegmentAt], l
 
 
 def _grouped(segments: Sequence[SegmentAt]) -> list[tuple[SegmentAt, ...]]:
-    """Segments one behind the other, until they are large enough for a part."""
+    """Neighbouring segments, put together until they are large enough for a part."""
     groups: list[list[SegmentAt]] = []
     size = DUE_PART_BYTES
     for at in segments:

@@ -32,7 +32,7 @@ _OURS = re.compile(
 def replace_store(path: str | Path, fresh: str | Path) -> None:
     """Put a store that nobody has open, or a folder of such stores, in the place of what is at `path`; remove that.
 
-    It is one step: whoever opens `path` at any moment finds the one or the other, also after a power cut. Readers of
+    It is one step: an opening of `path` at any moment finds the one or the other, also after a power cut. Readers of
     the old store keep what they have open.
 
     Args:
@@ -64,7 +64,7 @@ def replace_store(path: str | Path, fresh: str | Path) -> None:
 
 
 def check_replaceable(path: str | Path) -> None:
-    """Raises what `replace_store` would raise now of what is at `path`, so that no work is done in vain."""
+    """Raises now what `replace_store` would raise for what is at `path`, so that no work is done in vain."""
     with system_errors(path), ExitStack() as held:
         _hold(OsDisk(), held, fixed_path(path))
 
@@ -72,7 +72,7 @@ def check_replaceable(path: str | Path) -> None:
 def put_store(path: str | Path, fresh: str | Path) -> bool:
     """Put a store that nobody has open, or a folder of such stores, where nothing is, or an empty folder.
 
-    Returns: False if something is there by now: of several who do this at once, one is the first.
+    Returns: False if something is there by now: of several calls at once, one is the first.
 
     Raises StoreUnusable: the file system refuses it; `fresh` is where it was.
     """
@@ -111,7 +111,7 @@ def note_shards(path: str | Path, count: int) -> None:
 
 
 def noted_shards(path: str | Path) -> int | None:
-    """How many stores a folder has had since it was made; None if that was not noted.
+    """The number of stores that a folder has had since it was made; None if that was not noted.
 
     Raises StoreCorrupt, StoreUnreadable.
     """

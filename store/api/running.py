@@ -1,9 +1,9 @@
 """The running parts of an open store, and their end: by `close`, by a failed opening, or with the last reference.
 
-The threads of a store know this object and never the store itself, but for a weak reference. So a store that its
+The threads of a store know this object and never the store itself, except by a weak reference. So a store that its
 program lets go of without `close` is noticed at once, and so is one whose `open` was interrupted just before the
-program had it. Its finalizer has this object end; should an interrupt hit the finalizer, the background does it at
-its next look, or the next opening of the folder.
+program had it. Its finalizer has this object end; should an interrupt hit the finalizer, the background does it at its
+next look, or the next opening of the folder.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ RESUME_BELOW_BYTES = 16 << 20
 
 
 class Live(Protocol):
-    """What a store has to do with other processes: it publishes, or it follows."""
+    """A store's link with other processes: it publishes, or it follows."""
 
     def telling(self) -> AbstractContextManager[object]:
-        """What lanes tell inside is told to other processes all at once, at its end."""
+        """A context: what lanes tell inside it reaches other processes all at once, at its end."""
 
     def close(self) -> None:
-        """End. Again is fine."""
+        """End. It may be called again."""
 
     def after_fork(self) -> None:
         """In a child process."""
@@ -127,17 +127,17 @@ class OpenStore:
             report("the message cache could not be told of new messages", error)
 
     def attached(self, names: Sequence[tuple[str, int]]) -> None:
-        """These queues have more messages by segments that were attached."""
+        """Tell of queues that got more messages by attached segments."""
         if self.delays is not None:
             self.delays.attached()
         self.waiting.look_at([*names, *{(topic, ANY_QUEUE) for topic, _ in names}])
 
     def telling(self) -> AbstractContextManager[object]:
-        """What lanes tell inside is told to other processes all at once, at its end."""
+        """See `Live.telling`."""
         return contextlib.nullcontext() if self.live is None else self.live.telling()
 
     def poisoned(self, error: StoreError) -> None:
-        """One lane failed: none takes anything any more."""
+        """Called when one lane has failed: no lane takes anything any more."""
         self.poison = error
         try:
             self.waiting.look_at_all()  # for what the step that failed has shown before
@@ -215,7 +215,7 @@ class OpenStore:
                 self.ended = True
 
     def end_appends(self) -> None:
-        """Write what was handed over, save what follows the log, and append nothing more. Again is fine."""
+        """Write what was handed over, save what follows the log, and append nothing more. It may be called again."""
         closed = StoreClosed(self.why_closed)
         steps: list[Callable[[], object]] = [] if self.attacher is None else [self.attacher.stop]
         steps += [partial(self._close_queue, queue, closed) for queue in self.queues]
@@ -229,7 +229,7 @@ class OpenStore:
         answer_all([one for one in queue.close(closed) if not one.done()], closed)
 
     def _join(self, flusher: Flusher, closed: StoreClosed) -> None:
-        if not flusher.queue.is_closed:  # memory has ended in that: its threads would never end
+        if not flusher.queue.is_closed:  # `close` found no memory: its threads would never end
             self._close_queue(flusher.queue, closed)
         flusher.join()
 
@@ -293,7 +293,7 @@ class OpenStore:
             for sealed in lane.view.sealed:
                 sealed.after_fork()
             waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
-            # Of the others nobody is here: their threads and loops stayed with the parent.
+            # The other requests belong to threads and loops that stayed with the parent.
             tickets = [one for one in waiting.values() if isinstance(one, SubmitRequest) and not one.done()]
             for ticket in tickets:
                 ticket.forget_waiters()
@@ -308,7 +308,7 @@ class OpenStore:
         return self.holder() is None and not self.is_over
 
     def goes_on(self) -> bool:
-        """What the background asks now and then; False if there is nothing left to look after."""
+        """False if there is nothing left to look after; the background asks now and then."""
         if self.is_dropped:
             self.drop()
         elif not self.lock.is_in_place():

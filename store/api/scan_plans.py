@@ -37,11 +37,11 @@ class ScanPlanner:
 
     @property
     def store_id(self) -> str:
-        """What the store is called for good, wherever its folder is."""
+        """The store's identity, wherever its folder is."""
         return self._store._store_id.hex()
 
     def _made(self, make: Callable[[dict[int, LaneLook]], Given], *, payload: bool = True) -> Given:
-        """What is made of the log as it is now. It is made again if retention removes a segment meanwhile."""
+        """The result of `make` on the log as it is now, made again if retention removes a segment meanwhile."""
         fetcher = self._store._fetcher
         assert isinstance(fetcher, FollowedStore), "the store is only read"
         return fetcher.fresh(lambda: make(self._looks(payload=payload)))
@@ -56,11 +56,11 @@ class ScanPlanner:
         return looks
 
     def begin(self) -> Positions:
-        """By lane, where the log begins now."""
+        """The beginning of the log now, by lane."""
         return self._made(lambda looks: {lane: look.begin for lane, look in looks.items()})
 
     def end(self) -> Positions:
-        """By lane, how far the log is durable now."""
+        """The durable end of the log now, by lane."""
         return self._made(lambda looks: {lane: look.end for lane, look in looks.items()})
 
     def limited(
@@ -72,7 +72,7 @@ class ScanPlanner:
         on all the same, so that retention does not overtake a read that waits.
 
         Raises LogOvertaken unless `skip_lost`, and with it, too, where the log was compacted; InvalidMessage for a
-        limit of nothing, with which no read would go on.
+        limit of 0, with which no read would go on.
         """
         _check_wanted(wanted)
         _check_limit(limit)
@@ -160,13 +160,13 @@ def plan_scan(
         part_bytes: about how many bytes of the log a part has, at least 4,096.
         start: by lane, where to begin; None, or a lane that is left out, is the log's beginning.
         end: by lane, where to end, at most where the log is durable; None is that place. The plan's own `end` is the
-            `start` of a read that goes on behind it.
-        skip_lost: True goes on behind what retention removed behind `start`.
+            `start` of a read that continues there.
+        skip_lost: True passes over messages that retention removed after `start`.
         payload: False if the parts are to be read without payloads: these do not count in `part_bytes` then.
         disk: another file system, for tests.
 
     Raises:
-        LogOvertaken: retention removed messages behind `start`, or the store was compacted since it was taken.
+        LogOvertaken: retention removed messages after `start`, or the store was compacted since it was taken.
         StoreCorrupt: damage hides where the log goes on.
         StoreUnusable: the folder is not a store.
         InvalidMessage: an argument has a wrong type or value.
@@ -189,9 +189,9 @@ def read_part(
         optional: False leaves keys, properties and delivery times out.
         lengths: False leaves the lengths of payloads out. Without all three, what footers tell is enough: no frame of a
             sealed segment is read, unless `on_damage` wants to hear of damaged ones.
-        on_damage: is called with each StoreCorrupt, and the read goes on behind it: what is damaged is left out. None
+        on_damage: is called with each StoreCorrupt, and the read goes on after it: what is damaged is left out. None
             raises it.
-        on_rebuilt: is called with what is wrong with a segment's footer whose frames told what it said; once a range.
+        on_rebuilt: is called with the damage of a segment's footer that was made again of the frames; once a range.
         disk: another file system, for tests.
 
     Raises:

@@ -32,7 +32,7 @@ class ShardCalls:
 
         Raises:
             ReplayDiffers: one of them differs from what it replays. It was set aside; all others are attached.
-            StoreCorrupt: a shard or a manifest is damaged. It stays where it is, and so do the commits behind it, until
+            StoreCorrupt: a shard or a manifest is damaged. It stays where it is, and so do the commits after it, until
                 its files are back, or an opening with `repair=True` gives it up.
             StoreFull: there is no space for it; free some, and call again.
             StorePoisoned, StoreClosed, StoreReadOnly, StoreUnreadable
@@ -64,8 +64,8 @@ def begin_attaching(
 ) -> list[Loss]:
     """Attach what waits, and from here on what comes; with `repair`, what was given up for it.
 
-    A commit that the log has begun with must be finished now: behind it offsets would be given again. Any other may
-    wait, for space or for somebody who looks after its shards.
+    A commit that the log has in part must be finished now: after it, offsets would be given again. Any other may wait,
+    for space or for a repair of its shards.
 
     Raises StoreError, OSError.
     """
@@ -91,7 +91,7 @@ def begin_attaching(
 
 
 def answering(running: OpenStore, upkeep: Upkeep) -> Callable[[], None]:
-    """What is done when a committer calls: it asks something, or it has left a commit."""
+    """The answer to a committer's call: it asks something, or it has left a commit."""
     attacher = running.attacher
     assert attacher is not None, "it was begun before"
     return lambda: take_all([attacher.answer, upkeep.call_lookers])

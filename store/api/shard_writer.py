@@ -38,7 +38,7 @@ SHARD_BYTES = 1024 * MIB  # a shard that is longer is followed by another one
 class ShardWriter:
     """Writes messages for a store into shards, which `commit_shards` makes a part of it.
 
-    The store may be open, in this process or in another one, or not. Its messages have no offsets yet, and nobody
+    The store may be open, in this process or in another one, or not. Its messages have no offsets yet, and no reader
     sees them. Offsets are given when the commit is attached: in the order of the shards given to the commit, and in
     each in the order of its rows. Any number of writers may write for one store at once.
 
@@ -105,7 +105,7 @@ class ShardWriter:
         Raises:
             MessageTooLarge, InvalidTopic, InvalidMessage: an argument or a row is wrong, and no row is written.
             StoreFull: there is no space for them; the writer is of no use any more.
-            StoreUnreadable: the system refused a write for another reason; nor is it then.
+            StoreUnreadable: the system refused a write for another reason; the writer is of no use any more.
             StoreClosed: the writer is finished, or was aborted.
         """
         self._check_open()
@@ -128,7 +128,7 @@ class ShardWriter:
     def _names_of(self, table: Sequence[object], index: Int64s) -> tuple[Streams, Int64s]:
         """The names of the streams that have rows, checked, and the place of each row's among them.
 
-        Those of a tuple that comes again and again are checked once, but for pairs that may change.
+        Those of a tuple that comes again and again are checked once, except pairs that may change.
         """
         if table is not self._table:
             self._table, self._names = (table if type(table) is tuple else None), {}
@@ -165,14 +165,14 @@ class ShardWriter:
         return file
 
     def finish(self) -> tuple[Shard, ...]:
-        """Force all that was written; return the shards, in order, for `commit_shards`. Again is fine.
+        """Force all that was written; return the shards, in order, for `commit_shards`. It may be called again.
 
-        They can be pickled, so a task hands them to whoever commits. Without a commit they are removed after a day by
-        the process that has the store open.
+        They can be pickled, so a task hands them to the process that commits. Without a commit they are removed after a
+        day by the process that has the store open.
 
         Raises:
             StoreFull: there is no space for them; the writer is of no use any more.
-            StoreUnreadable: a write or force failed for another reason; nor is it then.
+            StoreUnreadable: a write or force failed for another reason; the writer is of no use any more.
             StoreClosed: the writer was aborted.
         """
         if self._done is None:
@@ -189,7 +189,7 @@ class ShardWriter:
         return self._done
 
     def abort(self) -> None:
-        """Remove what was written and not finished. Again is fine."""
+        """Remove what was written and not finished. It may be called again."""
         if self._done is None and not self._is_over:
             self._is_over = True
             for file in self._files:

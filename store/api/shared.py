@@ -22,7 +22,7 @@ Seen = TypeVar("Seen")
 class Shared:
     """The state that `MessageStore`, which opens and closes, shares with its parts, which append and read.
 
-    Invariant: neither this nor a part references the store. So a store that its program lets go of is noticed, whoever
+    Invariant: neither this nor a part references the store. So a store that its program lets go of is noticed, whatever
     still holds a part.
     """
 

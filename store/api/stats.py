@@ -15,7 +15,7 @@ from ..shards.attacher import Attacher
 
 
 def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
-    """What the lanes did and what their segments and tables take: bytes and counts."""
+    """The lanes' work, and the bytes and counts of their segments and tables."""
     log: dict[str, Any] = dict.fromkeys(vars(lanes[0].counters), 0)
     for lane in lanes:
         for name, value in vars(lane.counters).items():
@@ -51,7 +51,7 @@ def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
 
 
 def reserve_figures(upkeep: Upkeep) -> dict[str, int]:
-    """What the lanes keep for records alone, for a full disk, in bytes; and how many lanes have nothing of it."""
+    """Bytes that the lanes keep for records alone, for a full disk; and how many lanes have none."""
     reserves = upkeep.reserves()
     return {
         "bytes": sum(reserve.size_bytes for reserve in reserves),
@@ -61,12 +61,12 @@ def reserve_figures(upkeep: Upkeep) -> dict[str, int]:
 
 
 def cache_figures(caches: Caches, feeder: Feeder | None) -> dict[str, Any]:
-    """What the caches hold and did, and how many messages came too fast for them."""
+    """The work of the caches and their bytes, and how many messages came too fast for them."""
     return {**caches.stats(), "missed_messages": 0 if feeder is None else feeder.missed_messages}
 
 
 def queue_figures(queues: Sequence[RequestQueue]) -> dict[str, Any]:
-    """How full the publish buffer is, in bytes."""
+    """The fill of the publish buffer, in bytes."""
     return {
         "used_bytes": sum(queue.used_bytes for queue in queues),
         "cap_bytes": sum(queue.cap_bytes for queue in queues),
@@ -74,7 +74,7 @@ def queue_figures(queues: Sequence[RequestQueue]) -> dict[str, Any]:
 
 
 def bulk_figures(attacher: Attacher | None) -> dict[str, Any]:
-    """What was attached since the opening."""
+    """The bulk commits that were attached since the opening."""
     return {
         "commits": 0 if attacher is None else attacher.commits,
         "messages": 0 if attacher is None else attacher.messages,
@@ -82,7 +82,7 @@ def bulk_figures(attacher: Attacher | None) -> dict[str, Any]:
 
 
 def recovery_figures(open_ms: float, scan_ms: float, scanned_bytes: int, losses: Sequence[Loss]) -> dict[str, Any]:
-    """Of the opening."""
+    """The figures of the opening."""
     return {
         "open_ms": round(open_ms, 3),
         "scan_ms": round(scan_ms, 3),

@@ -162,7 +162,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         enter_folder(self._disk, self.path, self._running.lock)
 
     def _start(self, *, repair: bool) -> None:
-        """From here on messages are taken in."""
+        """Take messages from here on."""
         publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.call_lookers)
         self._upkeep.lookers.append(publisher.provide)
         self._running.live = publisher

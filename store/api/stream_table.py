@@ -51,7 +51,7 @@ class StreamTable:
         return all(map(is_, streams, self.given))
 
     def resolve(self, index: Int64s, find_or_make: FindOrMake) -> ResolvedStreams:
-        """The streams of the messages, the numbers in the table of which are `index`.
+        """The streams of n messages; `index` (n,) has the place of each one's stream in the table.
 
         Raises InvalidTopic, which names the first row of a wrong name; then no stream is made.
         """
@@ -105,7 +105,7 @@ def table_of(streams: object) -> StreamTable:
 
 
 def check_table(streams: object) -> Sequence[object]:
-    """What was given, if it can be a table of streams. Raises InvalidMessage."""
+    """The argument, if it can be a table of streams. Raises InvalidMessage."""
     if isinstance(streams, str | bytes | bytearray | memoryview | Mapping) or not isinstance(streams, Sequence):
         raise InvalidMessage(f"streams are (topic, queue id) pairs, not {shown(streams)}")
     return streams

@@ -37,22 +37,22 @@ class SubscriptionCalls(SubscriptionList):
 
         Args:
             name: of the subscription within the topic; what may be a topic's name may be this one's.
-            start: where a new one begins: "earliest"; "latest", behind what is durable now; a time in ms since the
+            start: where a new one begins: "earliest"; "latest", after what is durable now; a time in ms since the
                 epoch; or a dict of offsets by queue id. One that exists goes on where it was.
-            mode: "shared" gives out whatever is next. "ordered" gives a batch of a line to one consumer, in order,
-                and the next one only when all of it was acknowledged.
-            precision_ms: how much later than its time a delayed message may come to those who wait, for fewer wake-ups.
-                It never comes early. 0 for a new one.
+            mode: "shared" gives any consumer the next messages. "ordered" gives a batch of a line to one consumer, in
+                order, and the next one only when all of it was acknowledged.
+            precision_ms: how much later than its time a delayed message may come to waiting consumers, for fewer
+                wake-ups. It never comes early. 0 for a new one.
             order_by: the lines of "ordered": each "queue", or each "key" in a queue; then messages without a key are
                 in no line.
             filter: for each property named the values that are wanted, as {"tag": {"a", "b"}}. Other messages count as
                 acknowledged.
-            max_attempts, dead_letter_topic: a message that was given out so often, and neither acknowledged nor in
-                flight, is appended to this topic, in a queue of the same id, and acknowledged. It is another topic than
-                `topic`, and its own dead letters do not lead back. Give both, or none.
+            max_attempts, dead_letter_topic: a message that was given out `max_attempts` times, and is neither
+                acknowledged nor in flight, is appended to this topic, in a queue of the same id, and acknowledged. It
+                is another topic than `topic`, and its own dead letters do not lead back. Give both, or none.
 
-        A subscription keeps the settings that it was made with. Whoever opens it again gives the same `mode`,
-        `order_by` and `filter`; `precision_ms`, `max_attempts` and `dead_letter_topic` are the same or left out. See
+        A subscription keeps the settings that it was made with. To open it again, give the same `mode`, `order_by` and
+        `filter`; give the same `precision_ms`, `max_attempts` and `dead_letter_topic`, or leave them out. See
         `Subscription.change`.
 
         Raises:
@@ -66,7 +66,7 @@ class SubscriptionCalls(SubscriptionList):
         )
 
     def delete_subscription(self, topic: str, name: str) -> bool:
-        """Remove a subscription, durably; False if there is none. Its open objects are closed by that.
+        """Remove a subscription, durably; False if there is none. This closes its open objects.
 
         Raises:
             InvalidTopic, InvalidMessage: a name is not valid.
@@ -76,7 +76,7 @@ class SubscriptionCalls(SubscriptionList):
         return self._subscriptions().delete(topic, name)
 
     def _forget_lost(self) -> None:
-        """At an opening: what was acknowledged of messages that a power cut took is not, for good."""
+        """At an opening: take back, for good, acknowledgements of messages that a power cut took."""
         if self._subscriptions().forget_lost():
             self._appender.flush()  # also with durability "os": the next power cut may leave other messages there
 

@@ -18,7 +18,7 @@ from .shared import Shared
 
 
 class WritingParts(NamedTuple):
-    """What subscriptions need of a store that writes; see `Parts`."""
+    """The parts of a writing store that subscriptions need; see `Parts`."""
 
     append_again: Callable[..., Any]
     trim_stream: Callable[[Stream, int], None]
@@ -57,7 +57,7 @@ class SubscriptionList:
         return self._subscribed
 
     def _end_subscriptions(self) -> None:
-        """The store is about to close. Again is fine."""
+        """The store is about to close. It may be called again."""
         if self._subscribed is not None and not self._shared.closed:
             self._subscribed.closing()
 

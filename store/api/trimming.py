@@ -59,7 +59,7 @@ class TrimChanges:
         return bool(changes)
 
     def changes_of(self, topic: str) -> list[Change]:
-        """What deleting a topic changes: its queues that are listed."""
+        """The changes that delete a topic: one for each of its listed queues."""
         changes: list[Change] = []
         for stream in list(self._streams.topics.get(topic, {}).values()):
             next_offset = self._bounds(stream)[1]

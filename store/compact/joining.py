@@ -1,4 +1,4 @@
-"""A new lane made of shards: a log that begins where the old one's live messages begin."""
+"""A new lane made of shards: its log begins with the first live messages of the old one."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .writing import WrittenPart
 
 
 def join_lane(disk: Disk, plan: LanePlan, written: Sequence[WrittenPart], fresh: Path, now_ms: int) -> int:
-    """Make the lane's new folder, forced but for its own name; the number of its segments.
+    """Make the lane's new folder, forced except for its own name. Returns the number of its segments.
 
-    Raises StoreCorrupt if the shards are not what was asked for, OSError.
+    Raises StoreCorrupt if the shards do not fit the plan, OSError.
     """
     disk.make_folder(fresh)
     joining = _Joining(disk, plan, fresh, now_ms)
@@ -45,7 +45,7 @@ def join_lane(disk: Disk, plan: LanePlan, written: Sequence[WrittenPart], fresh:
 
 
 class _Joining:
-    """`end` is where the new log ends by now."""
+    """`end` is the end of the new log so far."""
 
     def __init__(self, disk: Disk, plan: LanePlan, fresh: Path, now_ms: int) -> None:
         self._disk, self._plan, self._fresh, self._now_ms = disk, plan, fresh, now_ms
@@ -57,9 +57,9 @@ class _Joining:
         self._behind: NewestFooters | None = None
 
     def add_record(self) -> None:
-        """The last segment: a record that the records before it are gone.
+        """Add the last segment: a record that the records before it are gone.
 
-        Its footer is a second one that has all streams: of a log with one footer, its loss would be that of all names.
+        Its footer is a second one with all streams: in a log with one footer, losing that one would lose all names.
         """
         plan, number = self._plan, self._plan.records
         record = Record(TRIM, number, int(self._firsts[number]))
@@ -76,7 +76,7 @@ class _Joining:
         self.end.passed(seal)
 
     def add_shard(self, folder: Path, shard: Shard) -> None:
-        """The next segment. Raises StoreCorrupt, OSError."""
+        """Add the next segment. Raises StoreCorrupt, OSError."""
         staged = staged_in(self._disk, folder, shard)
         index = staged.index
         numbers = np.array([self._numbers[name] for name in names_in(index.footer)], np.uint32)
@@ -97,7 +97,7 @@ class _Joining:
         return SegmentPlace(header, self._names, self._firsts, *given)
 
     def check_end(self) -> None:
-        """Raises StoreCorrupt unless each stream goes on where it did, the records behind one more."""
+        """Raise StoreCorrupt unless each stream ends where it did in the old log, the records' stream one later."""
         ends = self._plan.nexts.copy()
         ends[self._plan.records] += 1
         if (self._firsts != ends).any():

@@ -1,7 +1,7 @@
-"""The live messages of sealed segments, in log order, with their checksums compared. Those that go may be damaged.
+"""The live messages of sealed segments, in log order, with their checksums compared. Other messages may be damaged.
 
-Frames are found by the footer, and not along their chain: one that a repair gave up, and of which nothing stays, is
-no hindrance.
+Frames are found by the footer, and not along their chain: so a frame that a repair gave up, and of which no message
+stays, is no hindrance.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ JOINED_BYTES = 1 << 20  # small frames of one time become one of up to this size
 
 
 def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, LaneRows]]:
-    """The frames to be written: for each its time in ms, and its messages.
+    """Yield the frames to be written: each one's time in ms, and its messages.
 
     Raises StoreCorrupt, OSError.
     """
@@ -58,7 +58,7 @@ def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int
 
 
 def _lows(part: LivePart, footer: Footer) -> Int64s:
-    """(rows,) the first offset that stays of each row's stream."""
+    """(rows,) the first offset of each row's stream that stays."""
     lows = np.zeros(len(footer.first), np.int64)
     rows = footer.rows_of(part.numbers)
     known = rows < len(lows)
@@ -67,7 +67,7 @@ def _lows(part: LivePart, footer: Footer) -> Int64s:
 
 
 def _frames(sealed: SealedSegment, footer: Footer, stays: Bools) -> Iterator[tuple[Frame, memoryview, Indexes]]:
-    """The frames that have messages that stay, their payloads, and the rows of these messages; one may be damaged.
+    """Yield frames that have staying messages, their payloads, and the rows of these messages; others may be damaged.
 
     Raises StoreCorrupt.
     """
@@ -97,7 +97,7 @@ def _frames(sealed: SealedSegment, footer: Footer, stays: Bools) -> Iterator[tup
 
 
 class _Joiner:
-    """Puts the small frames of one time together. `names`: of the segment's streams, by number."""
+    """Joins small frames of one time. `names`: of the segment's streams, by number."""
 
     def __init__(self, names: list[tuple[str, int]]) -> None:
         self._names = names
@@ -111,7 +111,7 @@ class _Joiner:
     def take(
         self, frame: Frame, payloads: memoryview, numbers: Int64s, rows: Indexes
     ) -> Iterator[tuple[int, LaneRows]]:  # fmt: skip
-        """Add these messages of a frame; what cannot be joined with them comes out first."""
+        """Add these messages of a frame; yields earlier ones that cannot be joined with them."""
         time_ms = frame.header.time_ms
         lengths = frame.lengths.astype(np.int64)
         payload = gathered(payloads, lengths.cumsum() - lengths, lengths, rows)
@@ -128,7 +128,7 @@ class _Joiner:
         self._count += len(rows)
 
     def flush(self) -> Iterator[tuple[int, LaneRows]]:
-        """What is left."""
+        """Yield the messages that are left."""
         if not self._count:
             return
         used, index = np.unique(np.concatenate(self._numbers), return_inverse=True)

@@ -1,11 +1,10 @@
-"""What compaction keeps of a lane: of each stream its last messages, from the first one on that readers can get.
+"""The messages that compaction keeps in a lane: of each stream all from its low on.
 
-What `trim`, `delete_topic` and the records of subscriptions let go of lies before the stream's low. So the messages
-that stay have offsets without a gap, and the new log is what retention leaves: a log that begins later, in which each
+Messages that `trim`, `delete_topic` and the records of subscriptions have released are below the stream's low. So the
+staying messages have offsets without a gap. The new log is like one that retention has cut: it begins later, and each
 stream begins with its own offset.
 
-Numbers whose stream is gone (`log.gone`) are left out: the streams that stay get the numbers 0, 1, 2 .. in their old
-order.
+Numbers of gone streams (`log.gone`) are left out: the staying streams get the numbers 0, 1, 2 .. in their old order.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from ..log.streams import NOT_DEFINED, Stream
 from ..segment.groups import grown, offsets_before
 from ..segment.sealed import SealedSegment
 
-# The number behind the old log's last segment is where a reader stands that has read all of it: the new log begins
-# behind that one, too, so no number has two meanings.
+# A reader that has read all of the old log stands at the number after its last segment. The new log begins after that
+# number, so no number has two meanings.
 SKIPPED_NUMBERS = 2
-LEAST_GAIN = 0.05  # of a lane's bytes; for less, segments have to become fewer
-LEAST_GAIN_BYTES = 1 << 20  # the same; the new log has a small segment of its own, which the next one would drop again
+LEAST_GAIN = 0.05  # of a lane's bytes; a smaller gain counts only with fewer segments
+LEAST_GAIN_BYTES = 1 << 20  # at least: the new log has one more small segment, which the next compaction would drop
 
 
 class LivePart(NamedTuple):
-    """Some segments of a lane that become one: what a task reads.
+    """Some segments of a lane that become one: the work of a task.
 
     Attributes:
         sequences: their numbers, ascending.
-        numbers, lows: int64 (n) the trimmed streams, ascending, as the old log numbers them, and the first offset of
-            each that stays.
+        numbers, lows: int64 (n) the trimmed streams, ascending, by their numbers in the old log, and the first offset
+            of each that stays.
     """
 
     folder: str
@@ -55,20 +54,20 @@ class LivePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """A lane before and after. All but the parts has the streams' numbers in the new log.
+    """A lane before and after its compaction. Streams have their numbers in the new log, except in the parts.
 
     Attributes:
-        streams: those that stay, by number; the lane's stream of records is among them.
-        known: how many of them the old log names.
+        streams: those that stay, by number, with the lane's stream of records.
+        known: the number of streams that the old log names.
         records: the number of the stream of records.
-        firsts, nexts: int64 (streams) where each begins in the new log, and goes on behind it.
-        trimmed, applied: what the old log says of them; it holds in the new one.
+        firsts, nexts: int64 (streams) the first offset of each in the new log, and the next one after it.
+        trimmed, applied: of the old log; they hold in the new one.
         chain, messages: of the old log's end; the messages are counted, or UNKNOWN.
         last_time_ms: the time of its newest frame.
         sequence: of the new log's first segment.
-        parts: what the new log is made of, in order.
-        segments: how many the old log has.
-        removed: messages that are left out.
+        parts: of the new log, in order.
+        segments: the number of segments of the old log.
+        removed: the number of messages left out.
         is_worth_it: there will be fewer segments, or clearly fewer bytes.
     """
 
@@ -93,12 +92,12 @@ class LanePlan:
 
     @property
     def messages_before(self) -> int:
-        """How many messages the new log counts before its first segment: all that are in none of its segments."""
+        """The messages that the new log counts before its first segment: all that are in none of its segments."""
         return UNKNOWN if self.messages == UNKNOWN else self.messages - int((self.nexts - self.firsts).sum())
 
 
 def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | None:
-    """The plan of a lane that was opened to be looked at, all of whose segments are sealed; None if it has none.
+    """The plan of a lane that was opened for reading, with all segments sealed; None if it has none.
 
     Raises StoreCorrupt: a footer is damaged. StoreUnusable: a repair has left gaps between offsets, or a stream that is
     gone has messages.
@@ -126,7 +125,7 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
         if before is None:
             raise sealed[0].damaged()
         begins[: len(before)] = before[: len(begins)]
-    records_go = {number: StreamLow(int(nexts[number]))}  # the footers say what the records say
+    records_go = {number: StreamLow(int(nexts[number]))}  # the footers have the content of the records
     firsts = _firsts(begins, {**trimmed, **records_go}, nexts)
     found = _footer_figures(lane.folder, sealed, firsts, begins)
     parts = tuple(_part(lane, store_id, group, firsts) for group in _groups(sealed, found.live, segment_bytes))
@@ -143,9 +142,9 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
 
 
 def _staying_streams(folder: Path, streams: Sequence[Stream], firsts: Int64s, nexts: Int64s) -> Int64s:
-    """The old numbers of the streams that stay, ascending: all but those that are gone.
+    """The old numbers of the streams that stay, ascending: all but gone ones.
 
-    Raises StoreUnusable if one that is gone has messages: they would be nobody's.
+    Raises StoreUnusable if a gone stream has messages: they would be nobody's.
     """
     gone = np.array([stream.topic == GONE_TOPIC for stream in streams], np.bool_)
     if (firsts < nexts)[gone].any():
@@ -157,7 +156,7 @@ def _staying_streams(folder: Path, streams: Sequence[Stream], firsts: Int64s, ne
 
 
 def _renumbered(trimmed: Trimmed, stay: Int64s) -> Trimmed:
-    """What is said of the streams that stay, by their new numbers. `stay`: their old ones."""
+    """The trims of the streams that stay, by their new numbers. `stay`: their old ones."""
     columns = TrimmedColumns.of(trimmed)
     kept = np.isin(columns.numbers, stay)
     return TrimmedColumns(stay.searchsorted(columns.numbers[kept]), columns.low[kept], columns.hidden[kept])
@@ -165,7 +164,7 @@ def _renumbered(trimmed: Trimmed, stay: Int64s) -> Trimmed:
 
 @contextmanager
 def _footer(sealed: SealedSegment) -> Iterator[Footer]:
-    """A segment's footer, mapped as long as the context lasts: a lane may have more of them than a process may map."""
+    """A segment's footer, mapped while the context lasts: a lane may have more footers than a process may map."""
     index = sealed.index
     try:
         if index.is_remade:
@@ -176,7 +175,7 @@ def _footer(sealed: SealedSegment) -> Iterator[Footer]:
 
 
 def _firsts(begins: Int64s, trimmed: Trimmed, nexts: Int64s) -> Int64s:
-    """(streams,) the first offset of each that stays; `begins`: where the log has it begin."""
+    """(streams,) the first offset of each that stays; `begins`: the first offset in the log."""
     firsts = begins.copy()
     for number, low in trimmed.items():
         firsts[number] = max(int(firsts[number]), low.low)
@@ -184,10 +183,10 @@ def _firsts(begins: Int64s, trimmed: Trimmed, nexts: Int64s) -> Int64s:
 
 
 class _FooterFigures(NamedTuple):
-    """What the footers of a lane say.
+    """Figures of a lane's footers.
 
     Attributes:
-        sizes, live: for each segment the bytes of its frames, and about how many of them stay: 0 only if none does.
+        sizes, live: for each segment the bytes of its frames, and how many of them stay, about: 0 only if none does.
         messages: of the whole log.
         last_time_ms: of the newest frame.
     """
@@ -199,9 +198,9 @@ class _FooterFigures(NamedTuple):
 
 
 def _footer_figures(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64s, begins: Int64s) -> _FooterFigures:
-    """One footer after the other, of which only numbers stay: a log may have thousands, each with a million streams.
+    """Read one footer after another and keep only numbers: a log may have thousands, each with a million streams.
 
-    Raises StoreUnusable for gaps behind what stays, StoreCorrupt.
+    Raises StoreUnusable for gaps after the first message that stays, StoreCorrupt.
     """
     sizes: list[int] = []
     live: list[int] = []
@@ -230,7 +229,7 @@ def _footer_figures(folder: Path, sealed: Sequence[SealedSegment], firsts: Int64
 
 
 def _check_lost(folder: Path, footer: Footer, firsts: Int64s) -> None:
-    """Raises StoreUnusable if a message that stays was given up by a repair."""
+    """Raise StoreUnusable if a repair gave up a message that stays."""
     lost = np.flatnonzero(footer.entries == LOST_ENTRY)
     starts = footer.start.astype(np.int64)
     rows = starts.searchsorted(lost, side="right") - 1
@@ -239,7 +238,7 @@ def _check_lost(folder: Path, footer: Footer, firsts: Int64s) -> None:
 
 
 def _holes(folder: Path) -> StoreUnusable:
-    """The error for offsets of which a repair has given up the messages."""
+    """The error for offsets whose messages a repair has given up."""
     return StoreUnusable(
         f"{folder} has offsets without a message: a repair gave them up. Compaction keeps offsets, and cannot keep "
         f"such gaps. `trim` the queue behind them, or write a new store with `stratalog spark reshard`"
@@ -247,7 +246,7 @@ def _holes(folder: Path) -> StoreUnusable:
 
 
 def _live(sealed: SealedSegment, footer: Footer, ends: Int64s, firsts: Int64s) -> int:
-    """About how many bytes of a segment stay; 0 only if no message does. `ends`: its streams' next offsets."""
+    """The bytes of a segment that stay, about; 0 only if no message stays. `ends`: its streams' next offsets."""
     counts = np.maximum(ends - np.maximum(footer.first, firsts[footer.numbers]), 0)
     if not counts.any():
         return 0
@@ -257,7 +256,7 @@ def _live(sealed: SealedSegment, footer: Footer, ends: Int64s, firsts: Int64s) -
 
 
 def _live_bytes(sealed: SealedSegment, footer: Footer, firsts: Int64s) -> int:
-    """The bytes of a segment's messages that stay, those of a frame taken to be of one length. Raises StoreCorrupt."""
+    """The bytes of a segment's staying messages, with equal lengths within a frame assumed. Raises StoreCorrupt."""
     footer.check_entries()
     record = sealed.record
     before = np.concatenate([[0], staying(footer, record.entries, firsts[footer.numbers]).cumsum()])
@@ -268,7 +267,7 @@ def _live_bytes(sealed: SealedSegment, footer: Footer, firsts: Int64s) -> int:
 
 
 def staying(footer: Footer, entries: int, lows: Int64s) -> Bools:
-    """(entries,) the messages of a segment that stay. `lows`: the first offset that does of each row's stream."""
+    """(entries,) which messages of a segment stay. `lows`: the first offset of each row's stream that stays."""
     begins = footer.start[:-1].astype(np.int64)
     first = begins + np.maximum(lows - footer.first, 0)
     kept = np.arange(len(footer.entries)) >= first.repeat(np.diff(footer.start.astype(np.int64)))
@@ -278,7 +277,7 @@ def staying(footer: Footer, entries: int, lows: Int64s) -> Bools:
 
 
 def _groups(sealed: Sequence[SealedSegment], sizes: Sequence[int], segment_bytes: int) -> list[list[int]]:
-    """The numbers of segments that become one, of about this size; those of which nothing stays are left out."""
+    """Groups of segment numbers, each to become one segment of about `segment_bytes`; empty ones are left out."""
     groups: list[list[int]] = []
     filled = segment_bytes
     for one, size in zip(sealed, sizes, strict=True):

@@ -1,4 +1,4 @@
-"""A part's live messages as shards: segments that do not know their place in the log yet."""
+"""Writes a part's live messages as shards: segments without a place in the log yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_BYTES = 7 << 29  # of a shard: positions of frames have 32 bits
 
 
 class WrittenPart(NamedTuple):
-    """The shards of a part, in order, and the folder that they are in."""
+    """The shards of a part, in order, and their folder."""
 
     folder: str
     shards: tuple[Shard, ...]

@@ -1,6 +1,6 @@
-"""Delayed delivery in the store: an index a topic, shared by its subscriptions (R31 to R35).
+"""Delayed delivery in the store: one index for each topic, shared by its subscriptions (R31 to R35).
 
-Begin with `topic`: the delayed messages of one topic. `delays` has all topics, and what the thread does.
+Begin with `topic`: the delayed messages of one topic. `delays` has all topics, and the work of the thread.
 
     from the log        due_scan, opening, given_out
     to consumers        due_list, pointer, messages

@@ -1,4 +1,4 @@
-"""The changed delays of a topic, in memory: which messages are cancelled, and which have another time."""
+"""The changed delays of a topic, in memory: the cancelled messages, and the messages with a new time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..format.arrays import Bools, Int64s
 from ..format.delays import CANCELLED, WHOLE, Changes
 from .parts import ENTRY_BITS, are_among, offsets_of, places_of
 
-MOVED_BYTES = 120  # of one in a dict
-LONG_AGO_MS = 0  # when a message that was moved, and has come, was due
+MOVED_BYTES = 120  # of a moved message in a dict
+LONG_AGO_MS = 0  # in place of the time of a message that was moved, and has come
 
 
 class ChangedDelays:
-    """What the records of a topic say, by place. Not safe for threads.
+    """The content of a topic's change records, by place. Not safe for threads.
 
-    A message is in one of the three at most. One that was moved is a number in a dict until it has come, and one bit
-    from then on: what came by another time than its own is not to be pending again for one who knows its own alone.
+    A message is in at most one of the three. A moved message is a number in a dict until it has come, and one bit
+    from then on: it came by its new time, and a caller that knows only its own time must not see it as pending again.
 
     Attributes:
         cancelled: places.
-        moved: the time of each place that was moved and has not come.
+        moved: the new time of each place that was moved and has not come.
         come: places that were moved, and have come.
     """
 
@@ -39,12 +39,12 @@ class ChangedDelays:
 
     @property
     def memory_bytes(self) -> int:
-        """What they occupy, about."""
+        """The memory that they take, about."""
         sets = sum(memory_bytes(places) for places in (self.cancelled, self.come) if places)
         return sets + MOVED_BYTES * len(self.moved)
 
     def note(self, place: int, time_ms: int) -> None:
-        """The newest change of a message; CANCELLED as the time."""
+        """Note the newest change of a message; CANCELLED as the time cancels it."""
         into = self.cancelled if time_ms == CANCELLED else self.come if time_ms == LONG_AGO_MS else None
         if into is not None:
             into.add(place)
@@ -56,7 +56,7 @@ class ChangedDelays:
                 other.discard(place)
 
     def came(self, places: Int64s) -> None:
-        """The time of these messages has come: those that were moved take one bit from now on."""
+        """The time of these messages has come: moved ones take one bit from now on."""
         if not self.moved:
             return
         mine = list(filter(self.moved.__contains__, places.tolist()))
@@ -65,15 +65,15 @@ class ChangedDelays:
             del self.moved[place]
 
     def came_until(self, now_ms: int) -> None:
-        """The time of all messages that were moved to this time or an earlier one has come."""
+        """The time of all messages that were moved to `now_ms` or earlier has come."""
         self.came(np.array([place for place, time_ms in self.moved.items() if time_ms <= now_ms], np.int64))
 
     def are_cancelled(self, places: Int64s) -> Bools:
-        """(n,)"""
+        """(n,) which places are cancelled."""
         return are_among(places, self.cancelled)
 
     def times_of(self, places: Int64s, given_ms: Int64s) -> Int64s:
-        """(n,) when messages with these times of their own are due; CANCELLED for never."""
+        """(n,) when messages with these own times are due; CANCELLED for never."""
         if not len(self):
             return given_ms
         moved = self.moved
@@ -84,7 +84,7 @@ class ChangedDelays:
         return times
 
     def forget(self, is_gone: Callable[[int, Int64s], Bools]) -> None:
-        """Drop the changes of messages that are no more; asked with a queue id and (n,) entries."""
+        """Drop the changes of removed messages: `is_gone` gets a queue id and entries (n,), and says which."""
         for places in (self._places(self.cancelled), self._places(self.come), self._places(self.moved)):
             queues = places >> ENTRY_BITS
             for queue_id in np.unique(queues).tolist():
@@ -96,7 +96,7 @@ class ChangedDelays:
                     self.moved.pop(place, None)
 
     def rows(self, next_offset: Callable[[int], int]) -> tuple[Int64s, Int64s, Int64s]:
-        """(queue ids, offsets, times) of all, in order of the place; `next_offset` is asked with a queue id."""
+        """(queue ids, offsets, times) of all changes, in order of the place; `next_offset` gets a queue id."""
         places = np.sort(np.concatenate([self._places(of) for of in (self.cancelled, self.come, self.moved)]))
         queues = places >> ENTRY_BITS
         offsets = places & ((1 << ENTRY_BITS) - 1)
@@ -113,23 +113,23 @@ class ChangedDelays:
 class ChangesReader:
     """Builds the changes from the records of a stream, in their order.
 
-    Invariant: a WHOLE counts once all of its parts were read. Changes that lie between its parts are newer than all of
-    them.
+    Invariant: a WHOLE counts once all of its parts were read. Changes that lie between its parts are newer than the
+    WHOLE.
 
     Attributes:
-        is_cut: some were of lost messages, and left out.
+        is_cut: some changes were of lost messages, and left out.
     """
 
     def __init__(self, end_of: Callable[[int], int] | None = None) -> None:
-        """`end_of` is asked with a queue id: the messages from there on are lost, and others get their offsets."""
+        """`end_of(queue id)`: the messages from there on are lost, and others get their offsets."""
         self.state = ChangedDelays()
         self.is_cut = False
         self._end_of = end_of
         self._parts: list[Changes] = []  # of a WHOLE that is not complete
-        self._between: list[Changes] = []  # what came since its first part
+        self._between: list[Changes] = []  # changes read since its first part
 
     def add(self, data: bytes | memoryview) -> Int64s:
-        """Apply a record; (n,) the places that it may have changed. Raises StoreCorrupt."""
+        """Apply a record. Returns (n,) the places that it may have changed. Raises StoreCorrupt."""
         changes = Changes.unpack(data)
         if changes is None:
             raise StoreCorrupt("a record of changed delays makes no sense", "", 0)
@@ -137,7 +137,7 @@ class ChangesReader:
             if self._parts:
                 self._between.append(changes)
             return self._apply(changes)
-        if not self._parts or not changes.follows(self._parts[-1]):  # the writer of those before died
+        if not self._parts or not changes.follows(self._parts[-1]):  # the writer of the parts before died
             self._parts, self._between = [], []
         self._parts.append(changes)
         if changes.left:

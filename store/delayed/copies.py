@@ -1,4 +1,4 @@
-"""The copies of one topic: messages that live on after their segments, under the name that they had."""
+"""The copies of one topic: messages that live on after their segments, under their old names."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ COPY_BYTES = 100  # of a copy on disk, beside its data, about
 
 
 class Copies:
-    """Where each copy lies. Not safe for threads, but for `append`.
+    """Knows where each copy lies. Not safe for threads, except `append`.
 
-    Nothing is remembered of a copy but the copy: which are needed follows from what is acknowledged, cancelled and
-    trimmed.
+    It stores only the copies: which of them are needed follows from acknowledgements, cancellations and trims.
 
-    Invariant: none is of a message that was trimmed when `drop_trimmed` was called last; `_load` ends with that.
+    Invariant: no copy is of a message that was trimmed before the last `drop_trimmed`; `_load` ends with that.
 
     Attributes:
         places: (n,) of the messages that have a copy, ascending.
-        at: (n,) the offset of the newest copy of each in the stream.
+        at: (n,) the offset of each one's newest copy in the stream.
         times_ms: (n,) their own times of delivery.
         sizes: (n,) bytes on disk, about.
         damaged: copies that could not be read at the opening, and are passed over.
-        next_at: no copy at this offset of the stream or behind it is taken in.
+        next_at: copies from this offset of the stream on are not known yet.
     """
 
     def __init__(self, topic: str, parts: StoreParts) -> None:
@@ -47,7 +46,7 @@ class Copies:
         self.places = self.at = self.times_ms = self.sizes = _NONE
         self.next_at = 0
         self.damaged = 0
-        self._left = self._left_at = _NONE  # places that were forgotten, and their copies' offsets in the stream
+        self._left = self._left_at = _NONE  # forgotten places, and their copies' offsets in the stream
         self._load()
 
     def __len__(self) -> int:
@@ -60,7 +59,7 @@ class Copies:
 
     @property
     def size_bytes(self) -> int:
-        """Of all copies, on disk, about."""
+        """The bytes of all copies on disk, about."""
         return int(self.sizes.sum())
 
     def _load(self) -> None:
@@ -71,7 +70,7 @@ class Copies:
         while at < end:
             try:
                 messages = reader.read(stream, at, READ_MESSAGES, READ_BYTES)
-            except StoreCorrupt:  # one damaged copy: as with any message, the others are there still
+            except StoreCorrupt:  # one damaged copy: the others can still be read
                 self.damaged += 1
                 at += 1
                 continue
@@ -80,7 +79,7 @@ class Copies:
         self.drop_trimmed()
 
     def add(self, copies: Sequence[Message]) -> None:
-        """Take in copies, as messages of the stream. Later ones take the place of earlier ones."""
+        """Add copies, given as messages of the stream. Later ones replace earlier ones."""
         rows = []
         for copy in copies:
             head = CopyHead.unpack(copy.key)
@@ -100,7 +99,7 @@ class Copies:
         self.places, self.at, self.times_ms, self.sizes = places[newest], at[newest], times[newest], sizes[newest]
 
     def append(self, messages: Sequence[Message]) -> Int64s:
-        """Write copies of messages, durably: rows (n, 4) for `take_in`. Raises as an append does."""
+        """Write copies of messages, durably. Returns rows (n, 4) for `take_in`. Raises as an append does."""
         stream = self._parts.hidden.find_or_make(hidden_topic(COPIES, self._name))
         requests = []
         for message in messages:
@@ -117,7 +116,7 @@ class Copies:
         return np.array(rows, np.int64).reshape(-1, 4)
 
     def take_in(self, rows: Int64s) -> None:
-        """The copies of these are durable."""
+        """Add copies that are durable: rows of `append`."""
         self._add(rows)
 
     def where(self, queue_id: int, offset: int) -> int | None:
@@ -127,13 +126,13 @@ class Copies:
         return int(self.at[row]) if row < len(self.places) and self.places[row] == place else None
 
     def read(self, queue_id: int, offset: int, at: int) -> Message | None:
-        """The message, by its copy at this offset of the stream. It needs no lock. Raises StoreCorrupt, OSError."""
+        """The message, from its copy at this offset of the stream. It needs no lock. Raises StoreCorrupt, OSError."""
         stream = self.stream
         if stream is None:
             return None
         try:
             found = self._parts.reader.read(stream, at, 1, 1)
-        except OffsetOutOfRange:  # all had it, and it went with its segment
+        except OffsetOutOfRange:  # nobody wanted it any more, and it went with its segment
             return None
         head = CopyHead.unpack(found[0].key) if found else None
         if head is None or (head.queue_id, head.offset) != (queue_id, offset):
@@ -148,16 +147,16 @@ class Copies:
         return np.isin(places_of(np.full(len(offsets), queue_id), offsets), self.places)
 
     def may_have(self, queue_id: int, offsets: Int64s) -> Bools:
-        """(n,) which messages the next opening may find a copy of: those that are forgotten here lie in the log still.
+        """(n,) of which messages the next opening may find a copy: forgotten ones may still lie in the log.
 
-        What is known of a change of theirs must not be forgotten before they go.
+        Their changes must not be forgotten before the copies are removed.
         """
         self._forget_left()
         places = places_of(np.full(len(offsets), queue_id), offsets)
         return np.isin(places, self.places) | np.isin(places, self._left)
 
     def are_in_log(self) -> Bools:
-        """(n,) which copies the log has still: one that nobody wanted may have gone with its segment."""
+        """(n,) which copies the log still has: an unwanted one may have gone with its segment."""
         return self.at >= self._first_at()
 
     def _first_at(self) -> int:
@@ -189,9 +188,9 @@ class Copies:
             self.keep(kept)
 
     def keep(self, kept: Bools) -> None:
-        """Forget all others."""
+        """Forget all copies but these (n,)."""
         left = np.concatenate([self._left, self.places[~kept]]), np.concatenate([self._left_at, self.at[~kept]])
         rest = self.places[kept], self.at[kept], self.times_ms[kept], self.sizes[kept]
-        self._left, self._left_at = left  # no call from here on: an interrupt finds all or none
+        self._left, self._left_at = left  # no call from here on: an interrupt finds all done, or nothing
         self.places, self.at, self.times_ms, self.sizes = rest
         self._forget_left()

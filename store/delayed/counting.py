@@ -1,7 +1,7 @@
-"""Which messages of a topic are delayed, cancelled or copied: sets of offsets, by which a subscription counts.
+"""The delayed, cancelled and copied messages of a topic, as sets of offsets: a subscription counts with them.
 
-They come from the topic's index where it has read all of the log, else from the log alone: a store that is only read
-has no index.
+They come from the topic's index if it has read all of the log, else from the log alone: a store that is only read has
+no index.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of
 from .topic import DelayedTopic
 
 END = 1 << 63
-FEW_PLACES = 1 << 16  # in an array at once, which takes 8 bytes a place
-NO_OFFSETS = BitMap64()  # nobody changes it
-TRY_AGAIN_S = 60.0  # after an index that could not be made
+FEW_PLACES = 1 << 16  # of at most so many places an array is made, which takes 8 bytes a place
+NO_OFFSETS = BitMap64()  # never changed
+TRY_AGAIN_S = 60.0  # after an index could not be made
 _Queues = dict[int, list[Int64s]]
 
 
@@ -40,8 +40,8 @@ class DelayedOffsets(NamedTuple):
 
     Attributes:
         pending: their time has not come.
-        cancelled: nobody gets them.
-        copies: they live on as copies, whether they are in the queue still or not.
+        cancelled: no subscription gets them.
+        copies: they have copies, whether the queue still has them or not.
     """
 
     pending: BitMap64
@@ -53,7 +53,7 @@ DelayedSets = Mapping[int, DelayedOffsets]  # by queue id; a queue that is missi
 
 
 def sets_by_log(found: PendingDelays, topic: str) -> DelayedSets:
-    """The sets of a topic by what was read in the log."""
+    """The sets of a topic from the delays that were read in the log."""
     columns = [of_topics.get(topic, {}) for of_topics in (found.offsets, found.cancelled, found.copies)]
     queues = {queue_id for column in columns for queue_id in column}
     return {queue_id: DelayedOffsets(*[_set(column.get(queue_id)) for column in columns]) for queue_id in queues}
@@ -64,14 +64,14 @@ def _set(offsets: Int64s | None) -> BitMap64:
 
 
 def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
-    """The sets of a topic by its index; None if the index has not read all of the log yet. Raises OSError.
+    """The sets of a topic from its index; None if the index has not read all of the log yet. Raises OSError.
 
-    `Delays.catch_up` was called.
+    `Delays.catch_up` was called before.
     """
     with topic.lock:
         topic.advance()
         pending = topic.ask(lambda tracker: tracker.pending_places())
-        if topic.is_behind:  # also where the question has found a damaged file, and so the index was made anew
+        if topic.is_behind:  # or the question has found a damaged file, and the index was made again
             return None
         for place in topic.decisions.open:
             pending.add(place)
@@ -84,7 +84,7 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
 
 
 def _by_queue(places: BitMap64, next_offset: Callable[[int], int]) -> dict[int, BitMap64]:
-    """The offsets of places by queue id, see `positions`; `places` is used up. `next_offset` is asked of each queue."""
+    """The offsets of places by queue id, see `positions`. It empties `places`. `next_offset` gets each queue id."""
     found = {}
     for part in _parts(places):
         if _queue_of(part.min()) == _queue_of(part.max()):
@@ -102,7 +102,7 @@ def _by_queue(places: BitMap64, next_offset: Callable[[int], int]) -> dict[int, 
 
 
 def _parts(places: BitMap64) -> Iterator[BitMap64]:
-    """Places in parts of a few, or of one queue: halved again and again. To cut each queue out of all places would
+    """Split places into parts of a few places, or of one queue, by halves. Cutting each queue out of all places would
     cost the square of the queues."""
     left = [places] if places else []
     while left:
@@ -123,11 +123,11 @@ def _queue_of(place: int) -> int:
 
 
 def _offsets(places: BitMap64, queue_id: int, next_offset: int) -> BitMap64:
-    """The offsets of the places of one queue, of which there are any number: in a bitmap's memory."""
+    """The offsets of one queue's places, of which there may be many, as a bitmap."""
     begin, end = queue_id << ENTRY_BITS, (queue_id + 1) << ENTRY_BITS
     last = max(next_offset - 1, 0)
     round_begin = last >> ENTRY_BITS << ENTRY_BITS  # the offset whose entry is 0
-    cut = begin + (last - round_begin) + 1  # places from here on are of the round before
+    cut = begin + (last - round_begin) + 1  # places from here on belong to the round before
     found = _part(places, begin, cut).shift(round_begin - begin)
     if round_begin and cut < end:
         found |= _part(places, cut, end).shift(round_begin - (1 << ENTRY_BITS) - begin)
@@ -144,7 +144,7 @@ def _part(places: BitMap64, begin: int, end: int) -> BitMap64:
 class Counting:
     """Finds the sets of any topic. Any number of threads may use it.
 
-    A topic with delayed messages has an index once somebody has received from it or has counted it: a count by the log
+    A topic with delayed messages gets an index when a consumer receives from it or counts it, as a count by the log
     scans all frames with delivery times. A store that is only read has no index, and scans each time.
     """
 
@@ -154,16 +154,16 @@ class Counting:
         self._delays = delays
         self._lock = threading.Lock()
         self._scans: list[tuple[DueScan, set[int]]] = []  # by lane: with the streams that ever had a delivery time
-        self._may_make_s = 0.0  # when an index may be made next
+        self._may_make_s = 0.0  # no index is made before
 
     def by_log(self, topics: Collection[str] | None = None) -> PendingDelays:
-        """What the log alone says, of some topics or of all. Raises as `pending_by_log` does."""
+        """The delays of some topics or of all, by the log alone. Raises as `pending_by_log` does."""
         return pending_by_log(self._parts, topics)
 
     def sets(self, topics: Collection[str]) -> dict[str, DelayedSets]:
-        """The sets of some topics, exactly as they are now: by the index where it has read all of the log.
+        """The current sets of some topics, exactly: from the index if it has read all of the log, else from the log.
 
-        A call makes the index of one topic at the most, the first that has none and had delayed messages.
+        A call makes the index of at most one topic, the first that has none and had delayed messages.
 
         Raises StoreCorrupt, OffsetOutOfRange, OSError.
         """
@@ -190,7 +190,7 @@ class Counting:
         return found
 
     def _made(self, topic: str) -> DelayedTopic | None:
-        """The index of a topic, made as a receive makes it; None where it cannot be made: the log says the same."""
+        """Make the index of a topic as a receive does. None if that fails: the log has the same answer."""
         delays, now_s = self._delays, self._parts.clock.monotonic_s()
         if delays is None or topic in delays.damaged or now_s < self._may_make_s:
             return None
@@ -200,9 +200,9 @@ class Counting:
         return None
 
     def _had_times(self, topic: str) -> bool:
-        """Whether a message of a topic may be delayed. The log is scanned on from where the newest call has got to.
+        """Whether a message of a topic may have been delayed. The log is scanned on from the newest call's end.
 
-        The scan ends at the first one that is.
+        The scan ends at the first such message.
         """
         if any(self._parts.hidden.find(hidden_topic(kind, topic)) is not None for kind in (DELAYS, COPIES)):
             return True  # by a segment that is gone
@@ -216,13 +216,13 @@ class Counting:
             )
 
     def _numbers(self, topic: str, lane: int) -> set[int]:
-        """Of the topic's streams in a lane."""
+        """The numbers of the topic's streams in a lane."""
         streams = list(self._parts.streams.topics.get(topic, {}).values())
         return {stream.number for stream in streams if stream.lane.index == lane}
 
 
 def _scanned_on(scan: DueScan, known: set[int]) -> Iterator[None]:
-    """Adds the streams that have delivery times to those that are known; a turn each time that there may be some."""
+    """Add streams that have delivery times to the `known` ones; yield each time that there may be new ones."""
     if known:
         yield
     for rows in scan.parts(-1):
@@ -232,12 +232,12 @@ def _scanned_on(scan: DueScan, known: set[int]) -> Iterator[None]:
 
 
 class PendingDelays(NamedTuple):
-    """The messages whose time has not come, and that are not cancelled.
+    """The messages whose time has not come, without cancelled ones.
 
     Attributes:
         offsets: by topic and queue id, (n,) ascending.
-        cancelled: the same of those that were cancelled, and may be there no more.
-        copies: the same of those that live on as copies, delayed or not.
+        cancelled: as `offsets`, of cancelled messages; some may have been removed.
+        copies: as `offsets`, of messages that live on as copies, delayed or not.
         is_whole: False if damage hides some. The index of a store that opens leaves out the same ones.
     """
 
@@ -247,14 +247,14 @@ class PendingDelays(NamedTuple):
     is_whole: bool
 
     def counts(self) -> dict[str, int]:
-        """How many there are of each topic that has some, sorted."""
+        """The number of pending messages of each topic that has some, sorted."""
         return {topic: sum(map(len, queues.values())) for topic, queues in sorted(self.offsets.items())}
 
 
 def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> PendingDelays:
-    """Read the frames with delivery times and the records of changes; nothing else is read, and nothing is changed.
+    """Read the frames with delivery times and the records of changes. It reads nothing else, and changes nothing.
 
-    `topics`: None counts all. It takes 8 bytes of memory a pending message.
+    `topics`: None reads all. It takes 8 bytes of memory for each pending message.
 
     Raises StoreCorrupt if a record of a change or a copy is damaged, OffsetOutOfRange or OSError if a writer
     removed some of them meanwhile.
@@ -291,7 +291,7 @@ def _note(found: dict[str, _Queues], topic: str, queue_id: int, offsets: Int64s)
 
 
 def _topics_with(kind: str, parts: StoreParts, topics: Collection[str] | None) -> list[str]:
-    """The topics, of some or of all, that have a hidden stream of a kind."""
+    """Those of some topics, or of all, that have a hidden stream of a kind."""
     told = [hidden_parts(stream.topic) for stream in parts.hidden.of_kind(kind)]
     named = [one.names[0] for one in told if one is not None and one.names]
     return [name for name in named if topics is None or name in topics]
@@ -309,7 +309,7 @@ def _changes(parts: StoreParts, topics: Collection[str] | None) -> dict[str, Cha
 
 
 def _apply(changed: ChangedDelays, queues: _Queues, topic: str, parts: StoreParts, now_ms: int) -> None:
-    """Leave out what was cancelled or moved, and take in what was moved to a later time."""
+    """Remove messages that were cancelled or moved, and add those that were moved to a later time."""
     if not len(changed):
         return
     for queue_id, pieces in queues.items():
@@ -324,7 +324,7 @@ def _apply(changed: ChangedDelays, queues: _Queues, topic: str, parts: StorePart
             entries = later[later >> ENTRY_BITS == queue_id] & MOST_ENTRY
             offsets = offsets_of(entries, parts.next_offset(topic, queue_id))
             first = parts.reader.finder.bounds(stream)[0]
-            there = (offsets >= first) | copies.has(queue_id, offsets)  # else it was removed, and the change is left
+            there = (offsets >= first) | copies.has(queue_id, offsets)  # else it was removed, and the change is ignored
             queues.setdefault(queue_id, []).append(offsets[there])
 
 

@@ -1,4 +1,4 @@
-"""Cancelling and moving delayed messages: either the change or the delivery comes first, and both are durable."""
+"""Cancels and moves delayed messages: either the change or the delivery is first, and both are durable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .parts import MOST_ENTRY, places_of
 if TYPE_CHECKING:
     from .topic import DelayedTopic
 
-LOOK_S = 0.01  # between two looks at decisions of others whose threads were interrupted
+LOOK_S = 0.01  # between two checks of open decisions whose threads were interrupted
 COMPACT_BYTES = 1 << 20
 ROW_BYTES = 20
 
@@ -32,10 +32,10 @@ class Decision:
     """A change on its way to the log.
 
     Attributes:
-        own_ms: the time of the message before.
-        requests: one, once it is sent.
-        barriers: one, where nobody knows whether the log has accepted that. It is answered after it.
-        is_refused: the log has no record of it: whoever settles gives the message back.
+        own_ms: the time of the message before the change.
+        requests: the record's request, once it is sent.
+        barriers: a barrier, if nobody knows whether the log has accepted the record. It is answered after the record.
+        is_refused: the log has no record of the change: the thread that settles gives the message back.
     """
 
     queue_id: int
@@ -51,21 +51,21 @@ class Decisions:
     """The changes of one topic.
 
     A change takes the message out of the tracker first, under the topic's lock; from then on the message is neither
-    due nor pending, but *open*. Then its record is made durable, without the lock. Then the change is applied, or, if
-    the record could not be written, taken back. So of a change and a delivery exactly one is first, and there is no
-    record of a change that was too late.
+    due nor pending, but *open*. Then its record is made durable, without the lock. Then the change is applied; if the
+    record could not be written, the message is given back. So either the change or the delivery is first, and no record
+    tells of a change that was too late.
 
-    Nobody waits for the log with the topic's lock: the threads that write the log may wait for those who hold it.
+    Nobody waits for the log with the topic's lock: the threads that write the log may wait for its holder.
 
     Invariants, under the topic's lock:
         * a message has at most one open decision;
-        * the tracker's files are not checkpointed while one is open, as they would forget the message before the log
-          has the change.
+        * the tracker's files are not checkpointed while a decision is open: they would forget the message before the
+          log has the change.
 
     Attributes:
         open: by place.
         next_offset: of the stream of changes: all records before it are applied.
-        changed: places of the changes that the tracker's files do not know: those since the last checkpoint.
+        changed: places of the changes since the last checkpoint, which the tracker's files do not have.
     """
 
     def __init__(self, topic: DelayedTopic, stream: Stream, next_offset: int, changed: set[int]) -> None:
@@ -75,21 +75,21 @@ class Decisions:
         self.next_offset = next_offset
         self._topic = topic
         self._pausing = 0
-        self._compacting = threading.Lock()  # the records of two compactions would be mixed
+        self._compacting = threading.Lock()  # the parts of two compactions would be mixed
         self._bytes = 0  # of records since the last compaction
 
     def are_open(self, places: Int64s) -> Bools:
-        """(n,) which places are being decided about."""
+        """(n,) which places have an open decision."""
         if not self.open:
             return np.zeros(len(places), np.bool_)
         return np.isin(places, np.array(list(self.open), np.int64))
 
     def cancel(self, queue_id: int, offset: int) -> bool:
-        """Whether it was pending. It is never delivered then, also after a crash."""
+        """Cancel a message; True if it was pending. Then it is never delivered, also after a crash."""
         return self._decide(queue_id, offset, CANCELLED)
 
     def move(self, queue_id: int, offset: int, deliver_at_ms: int) -> bool:
-        """Whether it was pending. It is delivered at the new time then, also after a crash."""
+        """Move a message; True if it was pending. Then it is delivered at the new time, also after a crash."""
         return self._decide(queue_id, offset, deliver_at_ms)
 
     def _decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
@@ -110,15 +110,15 @@ class Decisions:
                 if due_ms is None:
                     return False
                 decision = Decision(queue_id, offset, time_ms, due_ms)
-                topic.ask_for_visit()  # before it is open: an interrupt leaves it to the thread
-                self.open[place] = decision  # before it leaves the tracker: an interrupt gives it back
+                topic.ask_for_visit()  # before it is open: after an interrupt the thread settles it
+                self.open[place] = decision  # before it leaves the tracker: after an interrupt it is given back
                 topic.ask(lambda tracker: tracker.cancel(queue_id, offset & MOST_ENTRY))
                 topic.count(1)
             self._hand_over(decision, Changes(CHANGES, 0, *columns).pack())
             decision.requests[0].result()
-        except BaseException:  # also an interrupt: where the record went out, its answer is looked at by all others
+        except BaseException:  # also an interrupt: if the record was sent, all other calls look at its answer
             if decision is not None and not decision.requests:
-                decision.is_refused = True  # no call: behind another interrupt others settle it
+                decision.is_refused = True  # no call: after another interrupt others settle it
             raise
         finally:
             with topic.lock:
@@ -128,10 +128,10 @@ class Decisions:
         return True
 
     def _hand_over(self, decision: Decision, record: bytes) -> None:
-        """Hand a change's record to the log. Raises StoreError: it has none.
+        """Hand a change's record to the log. Raises StoreError: then the log does not have it.
 
-        Behind an interrupt nobody may know whether the record was accepted. So a barrier goes out: it has its answer
-        when all that was accepted before has, and the decision is open until then. It needs no room.
+        After an interrupt nobody may know whether the record was accepted. Then a barrier is sent, which needs no room:
+        it is answered after all requests before it, and the decision is open until then.
         """
         requests, queue = decision.requests, self.stream.lane.queue
         try:
@@ -145,15 +145,15 @@ class Decisions:
                 try:
                     decision.barriers.append(Barrier())
                     queue.put(decision.barriers[0])
-                except BaseException:  # of a log that takes no more, or a second interrupt: the next opening knows
+                except BaseException:  # a log that takes no more, or a second interrupt: the next opening knows
                     del requests[:]
                     raise
             raise
 
     def _own_ms(self, queue_id: int, offset: int, place: int) -> int | None:
-        """A message's own time, which never changes; None if it is surely not pending. Raises StoreCorrupt, OSError.
+        """The own time of a message, which only a change replaces; None if it is surely not pending.
 
-        Not under the lock: it may read the device.
+        Without the lock: it may read the device. Raises StoreCorrupt, OSError.
         """
         topic = self._topic
         with topic.lock:
@@ -161,12 +161,12 @@ class Decisions:
                 return None
             moved = topic.changes.moved.get(place)
         if moved is not None:
-            return moved  # what it was before asks nobody any more
+            return moved  # the time before that does not matter any more
         message = fetch(topic, queue_id, offset)
         return None if message is None else message.deliver_at_ms
 
     def _may_be_pending(self, queue_id: int, offset: int, place: int) -> bool:
-        """Whether a message is there, and neither cancelled nor known to have come. Under the lock."""
+        """Whether a message exists, and is neither cancelled nor known to have come. Under the lock."""
         topic = self._topic
         stream = topic.parts.stream(topic.name, queue_id)
         if stream is None or offset < stream.low or offset >= topic.parts.next_offset(topic.name, queue_id):
@@ -176,20 +176,20 @@ class Decisions:
     def _due_ms(self, queue_id: int, offset: int, place: int, own_ms: int) -> int | None:
         """When a message is due; None if it is not pending. Under the lock.
 
-        Its time decides, also where the tracker has it still: it was not taken out yet, but it is too late.
+        Its time decides, even if the tracker still has it: then it has not been taken out yet, but it is too late.
         """
         topic = self._topic
-        # Made anew, the topic may be behind.
+        # The question may make the index again: then the topic has not read all of the log.
         is_known = topic.ask(lambda tracker: bool(tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]))
         due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.now_ms()
         if due_ms <= max(now_ms, topic.given.told_ms) or not self._may_be_pending(queue_id, offset, place):
             return None
         if topic.is_behind and offset >= read_up_to(topic, queue_id):
             return None if place in topic.reported else due_ms
-        return due_ms if is_known or due_ms > topic.given.latest_ms else None  # else it came by another clock
+        return due_ms if is_known or due_ms > topic.given.latest_ms else None  # else it has come, by another clock
 
     def settle(self) -> None:
-        """Apply the decisions that have their answer. Under the lock."""
+        """Apply or undo the decisions that have their answer. Under the lock."""
         for place, decision in dict(self.open).items():
             if decision.is_refused:
                 self._give_back(place, decision)
@@ -224,16 +224,16 @@ class Decisions:
         return stream is not None and decision.offset < stream.low
 
     def _give_back(self, place: int, decision: Decision) -> None:
-        """The record was not written, or nobody knows: the message is as it was. Under the lock."""
+        """Undo a change whose record was not written, or may not be: the message is as before. Under the lock."""
         if not self._is_trimmed(decision):
             self._topic.given.owes(decision.own_ms)
             self._topic.tracker.put_back(decision.queue_id, decision.offset & MOST_ENTRY, decision.own_ms)
         self._topic.count(1)
-        del self.open[place]  # last: behind an interrupt it is given back again
+        del self.open[place]  # last: after an interrupt it is given back again
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """No decision is open, and none begins. Under the topic's lock, which is let go of while that is waited for."""
+        """While it is entered, no decision is open or begins. Under the topic's lock, which it releases to wait."""
         topic = self._topic
         self._pausing += 1
         try:
@@ -249,9 +249,9 @@ class Decisions:
     # -- the stream of records ------------------------------------------------------------------------
 
     def compact(self) -> None:
-        """Write all changes that still matter anew, and let go of the older records.
+        """Write all changes that still matter again, and remove the older records.
 
-        Raises StoreError; then the older records are there still.
+        Raises StoreError; then the older records are still there.
         """
         topic = self._topic
         is_pausing = False
@@ -260,19 +260,19 @@ class Decisions:
                 with topic.quiet():
                     forget_gone(topic)
                     rows = topic.changes.rows(lambda queue_id: topic.parts.next_offset(topic.name, queue_id))
-                    self._pausing += 1  # until the records are durable: so they say all that there is
+                    self._pausing += 1  # until the records are durable: so they have all changes
                     is_pausing = True  # no call in between: an interrupt finds both or none
                 offsets = topic.parts.hidden.append(self.stream, whole(*rows))
                 with topic.lock:
                     self.next_offset = int(offsets[-1]) + 1
                     self._bytes = 0
             finally:
-                self._pausing -= is_pausing  # first, and without the lock: an interrupt may come where it is waited for
+                self._pausing -= is_pausing  # first, and without the lock: the wait for it may be interrupted
                 with topic.lock:
                     topic.settled.notify_all()
             topic.parts.hidden.trim(self.stream, int(offsets[0]))
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether most of the records are about what has changed again, or is gone."""
+        """Whether most of the records are of messages that have changed again, or are gone."""
         return self._bytes > COMPACT_BYTES and self._bytes > 2 * ROW_BYTES * len(self._topic.changes)

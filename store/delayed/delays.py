@@ -31,38 +31,38 @@ from .topic import DelayedTopic
 from .visits import Visits
 from .worker import Worker
 
-MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, at the most where nobody says more
+MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, the most if no setting says more
 LONGEST_S = 0.5  # between two looks at a clock that may jump
 CHECKPOINT_ROWS = 500_000
 CHECKPOINT_S = 60.0
-DROP_S = 1.0  # between two looks at copies that nobody wants any more ..
-DROP_TIMES = 20  # .. and so many times as long as a look takes
-STEPS = 4  # of a topic that is behind, between two looks at all others
+DROP_S = 1.0  # between two checks for copies that nobody wants any more ..
+DROP_TIMES = 20  # .. and so many times as long as a check takes
+STEPS = 4  # of a lagging topic, between two visits of all others
 
 _Found = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
 
 
 def memory_of(plan: MemoryPlan | None) -> int:
-    """Of all indexes together: the plan's part, up to a bound."""
+    """The memory of all indexes together: the plan's part, up to a bound."""
     return MEMORY_LIMIT_BYTES if plan is None else min(MEMORY_LIMIT_BYTES, plan.delayed_index_bytes)
 
 
 class Delays:
     """The topics of one store that have an index.
 
-    A topic gets one when a receive meets a delayed message or a count knows of one, or with the first change of a
-    delay, and keeps it. All follow the log together, one scan a lane; a topic that is behind, after an opening or at
-    its limit of memory, has scans of its own until it has caught up. A store without one has no thread.
+    A topic gets one when a receive meets a delayed message or a count finds one, or with the first change of a delay,
+    and keeps it. All follow the log together, with one scan for each lane. A topic lags after an opening or at its
+    memory limit; it has its own scans until it has caught up. A store without an index has no thread.
 
     Attributes:
-        is_open: all indexes are; until then nothing may be removed from the log, as they are to read it.
-        damaged: the topics whose changes cannot be read, and why. Nobody knows what of them is wanted, so retention
-            keeps the segments with delayed messages of theirs until the store is opened with `repair=True`.
+        is_open: all indexes are open; until then nothing may be removed from the log, as they have to read it.
+        damaged: topics whose changes cannot be read, and why. Nobody knows which of their messages are wanted, so
+            retention keeps their segments with delayed messages until the store is opened with `repair=True`.
         with_copies: the topics that may have copies of messages whose segments are gone.
-        subscribers: set by the subscriptions; without it, what is pending counts as not acknowledged.
+        subscribers: set by the subscriptions; without it, pending messages count as not acknowledged.
 
-    Invariant: what is durable before `catch_up` is called is in the trackers when it returns, or in a part of the log
-    that a topic behind knows it has not read.
+    Invariant: messages that are durable before `catch_up` is called are in the trackers when it returns, or in a part
+    of the log that a lagging topic knows it has not read.
     """
 
     def __init__(self, parts: StoreParts, poisoned: Callable[[], bool], memory_bytes: int) -> None:
@@ -82,17 +82,16 @@ class Delays:
         self._feeding = threading.RLock()
         self._worker = Worker(self.work, partial(setattr, self, "last_error"))
         self._checkpointed_s = parts.clock.monotonic_s()
-        self._drop_copies_s = 0.0  # when copies are looked at next
+        self._drop_copies_s = 0.0  # when copies are checked next
         self._visits = Visits()
         self._unsaved: set[DelayedTopic] = set()  # changed since their checkpoints, as the thread has seen
 
     # -- topics ---------------------------------------------------------------------------------------
 
     def open(self) -> bool:
-        """Open the indexes that there are; called once, when the store can append. Raises OSError.
+        """Open the indexes that exist; called once, when the store can append. Raises OSError.
 
-        True if some changes were of lost messages: the caller has the log forced before other messages get their
-        offsets.
+        True if it dropped changes of lost messages: the caller has the log forced before others get their offsets.
 
         A topic with a damaged record of changes has no index: its calls raise StoreCorrupt, all others work.
         """
@@ -115,18 +114,18 @@ class Delays:
         return self.topics.get(name)
 
     def topic(self, name: str) -> DelayedTopic:
-        """The index of a topic, made at the first call: it then costs a durable append. Raises StoreError, OSError."""
+        """The index of a topic. The first call makes it, which costs a durable append. Raises StoreError, OSError."""
         if (found := self.topics.get(name)) is not None and found.is_ready and self._worker.is_started:
             return found
         with self._feeding:
             if (found := self.topics.get(name)) is not None:
-                self._begin(found)  # behind an interrupt
+                self._begin(found)  # after an interrupt
             else:
                 if not self._scans:
                     self._scans = [DueScan(lane, end_of(lane)) for lane in self.parts.lanes]
                 found = DelayedTopic(name, self.parts, self.catch_up, self._worker.ring, self._visits, self._memory)
                 set_precision(found, self._precision_ms(name))
-                self.topics[name] = found  # from here on it is fed; what went by before, it reads by scans of its own
+                self.topics[name] = found  # it is fed from here on; earlier messages it reads by scans of its own
                 self._memory.topics = len(self.topics)
                 self._begin(found)
                 self._catch_up_steps(found)
@@ -148,7 +147,7 @@ class Delays:
             set_precision(topic, self._precision_ms(name))
 
     def _precision_ms(self, name: str) -> int:
-        """What all subscriptions of a topic accept that were used since the opening."""
+        """The precision that all subscriptions of a topic accept which were used since the opening."""
         return min(list(self._accepted.get(name, {}).values()), default=0)
 
     def cover_subscribed_topics(self) -> None:
@@ -160,7 +159,7 @@ class Delays:
     # -- retention ------------------------------------------------------------------------------------
 
     def wanted(self, topic: DelayedTopic, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which delayed messages, whose offsets ascend, some subscription is still to get."""
+        """(n,) which delayed messages, whose offsets ascend, some subscription has still to get."""
         if self.subscribers is None:
             with topic.lock:
                 found = topic.are_pending(queue_id, offsets)
@@ -169,7 +168,7 @@ class Delays:
         return found & ~are_over(topic, queue_id, offsets)
 
     def drop_copies(self, topic: DelayedTopic) -> None:
-        """Let go of the copies that nobody wants any more, or that are gone. Raises StoreError."""
+        """Forget copies that nobody wants any more, or that are gone. Raises StoreError."""
         with topic.lock:
             before, of_queues = topic.copies.places, topic.copies.of_queues()
         kept = np.zeros(len(before), np.bool_)
@@ -179,7 +178,7 @@ class Delays:
             copies = topic.copies
             if copies.places is not before:
                 return
-            kept &= copies.are_in_log()  # else they would be listed for ever, once a subscription goes back
+            kept &= copies.are_in_log()  # else they would stay listed forever if a subscription seeks back
             if kept.all():
                 return
             copies.keep(kept)
@@ -192,26 +191,26 @@ class Delays:
     # -- following the log ----------------------------------------------------------------------------
 
     def arrived(self, shown: Sequence[VisibleEntries]) -> None:
-        """Messages became durable. On the way of the appends: nothing is looked at but a number a frame."""
+        """Messages became durable. Called by appends: it looks only at one number of each frame."""
         for table, _, _ in shown:
             if table.dues.least != NO_TIME:
                 self._worker.ring()
                 return
 
     def _trimmed(self, changes: Sequence[Change]) -> None:
-        """The lows of some streams have moved. In the thread of a lane."""
+        """The lows of some streams have moved. Called by the thread of a lane."""
         for stream, _ in changes if self.topics else ():
             if (topic := self.topics.get(stream.topic)) is not None:
                 topic.see_trim()
 
     def attached(self) -> None:
-        """Segments were attached, and some of their messages may be delayed."""
+        """Segments were attached; some of their messages may be delayed."""
         if self.topics:
             self._worker.ring()
 
     def catch_up(self) -> None:
-        """Add what is durable now to all topics that are not behind. Raises OSError."""
-        if all([scan.is_at_end() for scan in self._scans]):  # it gets there when all before it was added
+        """Add all durable messages to all topics that do not lag. Raises OSError."""
+        if all([scan.is_at_end() for scan in self._scans]):  # a scan reaches the end only after its messages were added
             return
         with self._feeding:
             for scan in self._scans:
@@ -227,7 +226,7 @@ class Delays:
             scan.move(part)  # last, see `DueScan`
 
     def _hand_out(self, lane: Lane, rows: DueRows) -> None:
-        """Give each topic its messages. One that cannot take them falls behind, to where the scans are: before them."""
+        """Give each topic its messages. One that cannot take them lags from here on: the scans stand before them."""
         for topic, mine, queue_ids in self._by_topic(lane, rows):
             if topic.is_behind:
                 continue
@@ -240,7 +239,7 @@ class Delays:
             topic.fall_behind([scan.place for scan in self._scans])
 
     def _by_topic(self, lane: Lane, rows: DueRows) -> list[tuple[DelayedTopic, npt.NDArray[np.intp], Int64s]]:
-        """The topics that have some of the rows: which, and their queue ids."""
+        """The topics that have some of the rows, with their rows and the rows' queue ids."""
         if self._found_of != len(self.topics):
             self._found = [{} for _ in self.parts.lanes]
             self._found_of = len(self.topics)
@@ -263,11 +262,11 @@ class Delays:
         return known[number]
 
     def _catch_up_steps(self, topic: DelayedTopic) -> bool:
-        """Some steps of a topic that is behind; whether there may be more."""
+        """Make some steps of a lagging topic. True if there may be more."""
         return all(self._catch_up_topic(topic) for _ in range(STEPS))
 
     def _catch_up_topic(self, topic: DelayedTopic) -> bool:
-        """A step of a topic that is behind; False if there is none, for now or for good."""
+        """Make a step of a lagging topic; False if there is none, for now or for good."""
         with self._feeding:
             with topic.lock:
                 scans = topic.scans
@@ -277,7 +276,7 @@ class Delays:
                     if not scan.is_at_end():
                         return self._step_of(topic, scan)
             self.catch_up()
-            # Looked at after the others have caught up: where this one is at the end now, so are they, at the same.
+            # After the others have caught up: if this topic is at the end now, the others are at the same place.
             if topic.scans is scans and all([scan.is_at_end() for scan in scans]):
                 topic.catch_up_with_all()
                 return False
@@ -302,7 +301,7 @@ class Delays:
     # -- the thread -----------------------------------------------------------------------------------
 
     def work(self) -> float:
-        """Do what there is to do, once; how long to sleep then, in seconds."""
+        """Do all work that there is, once. Returns how long to sleep then, in seconds."""
         self.catch_up()
         is_behind, failed = False, None
         for topic in self._visits.take(self.parts.clock.wall_ms()):
@@ -320,7 +319,7 @@ class Delays:
         return 0.0 if is_behind else LONGEST_S
 
     def _visit(self, topic: DelayedTopic) -> bool:
-        """Do what there is to do for a topic; whether it has still to catch up. Raises StoreError, OSError."""
+        """Do the work of one topic. True if it has still to catch up. Raises StoreError, OSError."""
         is_behind = self._catch_up_steps(topic)
         topic.look()
         if topic.decisions.wants_compaction and not self._poisoned():
@@ -356,20 +355,20 @@ class Delays:
             self._checkpointed_s = now_s
 
     def checkpoint(self, topic: DelayedTopic) -> None:
-        """Bring the files of an index up to date: the next opening reads the log from here. Raises OSError."""
+        """Write a topic's index to its files: the next opening reads the log from here. Raises OSError."""
         with self._feeding:
             topic.checkpoint([scan.place for scan in self._scans])
 
     # -- the end --------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End the thread. Again is fine."""
+        """End the thread. A second call does no harm."""
         self._worker.stop()
 
     def close(self, *, save: bool) -> None:
-        """Let go of all files; with `save`, bring them up to date before. The lanes must have ended. Again is fine.
+        """Close all files; with `save`, after a checkpoint of each. The lanes have ended. A second call does no harm.
 
-        What cannot be saved of a topic is no error, and none of the others': the next opening reads more of the log.
+        A topic that cannot be saved raises no error and does not hinder others: the next opening reads more of the log.
         """
         self.stop()
         take_all([partial(self._close_topic, topic, save=save) for topic in list(self.topics.values())])
@@ -393,7 +392,7 @@ class Delays:
             topic.after_fork()
 
     def stats(self) -> dict[str, Any]:
-        """By topic."""
+        """The figures of each topic, by name."""
         return {
             **{name: {"damaged": why} for name, why in sorted(dict(self.damaged).items())},
             **{name: figures_of(topic) for name, topic in sorted(dict(self.topics).items())},

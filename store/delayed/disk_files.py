@@ -1,4 +1,4 @@
-"""The files of an index, on the store's disk: what `index` asks of files, by the store's own way to the device."""
+"""The files of an index on the store's device, as `index` calls them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ..device.log_file import LogFile
 
 
 class DiskFiles:
-    """The files of one folder, which is made durably if it is not there. A file is opened for each read of it.
+    """The files of one folder. Makes the folder durably if it does not exist; opens a file for each read of it.
 
-    It is a `Files` of `index.trackers`; what each call promises is said there.
+    It implements `Files` of `index.trackers`, which has the contract of each call.
     """
 
     def __init__(self, disk: Disk, folder: Path) -> None:
         self._disk = disk
         self._folder = folder
-        self._writers: dict[str, tuple[LogFile, int]] = {}  # and where they end
+        self._writers: dict[str, tuple[LogFile, int]] = {}  # by name, with the end of the file
         disk.make_folder(folder)
 
     def names(self) -> list[str]:
-        """Of all files that are there."""
+        """The names of all files."""
         return self._disk.list(self._folder)
 
     def append(self, name: str, data: bytes | memoryview) -> None:
-        """Write behind what was written to the file, which the first call makes."""
+        """Append to a file, which the first call makes."""
         known = self._writers.get(name)
         file, end = known or (self._disk.open(self._folder / name, create=True), 0)
         self._writers[name] = file, end
@@ -34,11 +34,11 @@ class DiskFiles:
         self._writers[name] = file, end + len(data)
 
     def flush(self, name: str) -> None:
-        """What was written so far is durable."""
+        """Make the bytes written so far durable."""
         self._writers[name][0].force()
 
     def force(self, name: str) -> None:
-        """The file is durable, and is not written to any more."""
+        """Make a file durable. It is not written to after that."""
         file, _ = self._writers.pop(name)
         try:
             file.force()
@@ -46,21 +46,21 @@ class DiskFiles:
             file.close()
 
     def force_folder(self) -> None:
-        """The names are durable."""
+        """Make the names durable."""
         self._disk.force_folder(self._folder)
 
     def rename(self, name: str, to: str) -> None:
-        """In one step; a file of the new name is replaced."""
+        """Rename a file in one step; a file of the new name is replaced."""
         self._disk.rename(self._folder / name, self._folder / to)
 
     def remove(self, name: str) -> None:
-        """No error if it is not there."""
+        """Remove a file. No error if it does not exist."""
         self._let_go(name)
         with contextlib.suppress(FileNotFoundError):
             self._disk.remove(self._folder / name)
 
     def read(self, name: str, at: int, size: int) -> bytes:
-        """So many bytes, or as many as there are."""
+        """`size` bytes from `at` on, or fewer at the file's end."""
         file = self._disk.open(self._folder / name)
         try:
             return file.read(at, size)
@@ -68,7 +68,7 @@ class DiskFiles:
             file.close()
 
     def size(self, name: str) -> int:
-        """In bytes."""
+        """The size in bytes."""
         file = self._disk.open(self._folder / name)
         try:
             return file.size()
@@ -81,7 +81,7 @@ class DiskFiles:
             known[0].close()
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close the files that are open."""
         for name in list(self._writers):
             self._let_go(name)
 

@@ -1,4 +1,4 @@
-"""The list of what became due, in the order in which it did: each reader has its own place in it (R35)."""
+"""The list of due messages, in the order in which they became due: each pointer has its own place in it (R35)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ..format.arrays import Bools, Int64s
 from .parts import StoreParts, offsets_of
 
-JOINED_ROWS = 1024  # few rows join the chunk before them: a chunk takes 500 bytes beside its rows
+JOINED_ROWS = 1024  # fewer rows join the chunk before them: a chunk takes 500 bytes beside its rows
 
 
 class DueMessages(NamedTuple):
@@ -21,7 +21,7 @@ class DueMessages(NamedTuple):
         queue_ids, offsets: int64 (n).
         cancelled: bool (n): cancelled or trimmed, never delivered.
         missed: rows before these were dropped, because the reader was too slow: it has to scan the queues again.
-        is_cut: more may be due behind these, for which the list had no room.
+        is_cut: more messages may be due after these, for which the list had no room.
     """
 
     queue_ids: Int64s
@@ -36,7 +36,7 @@ NOTHING_DUE = DueMessages(_NOTHING, _NOTHING, np.empty(0, np.bool_))
 
 
 def joined(parts: list[DueMessages]) -> DueMessages:
-    """Some parts behind each other; the flags are not joined."""
+    """Some parts one after another; the flags are not joined."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -47,7 +47,7 @@ def joined(parts: list[DueMessages]) -> DueMessages:
 
 
 def due_of(parts: StoreParts, topic: str, queue_ids: Int64s, entries: Int64s) -> DueMessages:
-    """What left the tracker of a topic, (n,) each; messages that were trimmed are marked as cancelled."""
+    """The messages that left the tracker of a topic, (n,) each; trimmed ones are marked as cancelled."""
     known, index = np.unique(queue_ids, return_inverse=True)
     next_offsets, lows = np.empty(len(known), np.int64), np.zeros(len(known), np.int64)
     for at, queue_id in enumerate(known.tolist()):
@@ -59,12 +59,12 @@ def due_of(parts: StoreParts, topic: str, queue_ids: Int64s, entries: Int64s) ->
 
 
 class DueList:
-    """Rows by a running number. 17 bytes a row. Not safe for threads.
+    """Rows by a running number; 17 bytes a row. Not safe for threads.
 
     Invariants:
         * the rows begin .. end - 1 are here, each in one chunk;
         * rows are added by one step, so an interrupt finds all of them here or none;
-        * two chunks that follow each other had more than JOINED_ROWS rows together when they were added.
+        * two neighbouring chunks had more than JOINED_ROWS rows together when they were added.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class DueList:
         return self.end - self.begin
 
     def add(self, due: DueMessages) -> None:
-        """Rows that come behind all others."""
+        """Append rows."""
         if not len(due.offsets):
             return
         if self._chunks and len(self._chunks[-1][1].offsets) + len(due.offsets) <= JOINED_ROWS:
@@ -93,7 +93,7 @@ class DueList:
             self._chunks.append((self.end, due))
 
     def read(self, at: int, most: int) -> DueMessages:
-        """Up to `most` rows from the number `at` on, which is from begin to end."""
+        """Up to `most` rows from number `at` on; `at` is from begin to end."""
         parts: list[DueMessages] = []
         chunks, number = self._chunks, bisect_right(self._chunks, at, key=_first_row) - 1
         while at < self.end and most > 0:
@@ -107,7 +107,7 @@ class DueList:
         return joined(parts)
 
     def drop_before(self, at: int) -> None:
-        """Nobody needs the rows before this number. The memory of a chunk is free once all of its rows are dropped."""
+        """Drop the rows before a number. The memory of a chunk is free once all of its rows are dropped."""
         self.begin = max(self.begin, at)
         while self._chunks and self._chunks[0][0] + len(self._chunks[0][1].offsets) <= self.begin:
             self._chunks.popleft()

@@ -1,4 +1,4 @@
-"""Scanning along the log of a lane by its frames with delivery times, sealed or open; all other frames cost a flag."""
+"""Scans the log of a lane by its frames with delivery times, sealed or open; all other frames cost a look at a flag."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ..segment.segment import Segment
 
 STEP_MESSAGES = 1 << 16
 GUESS_BYTES = 4096  # of a frame's head
-FEW_STREAMS = 64  # of so many at the most it is asked where they are; of more, all frames with delivery times are read
+FEW_STREAMS = 64  # at most so many are looked up; of more, all frames with delivery times are read
 
 
 class DueRows(NamedTuple):
     """Messages with a delivery time, in log order: stream numbers, offsets and times, int64 (n) each.
 
-    `sizes` (n): bytes on disk, with a share of the frame's columns. `written_ms` (n): when they were put into the log.
+    `sizes` (n): bytes on disk, with a share of the frame's columns. `written_ms` (n): when they were appended.
     """
 
     numbers: Int64s
@@ -53,7 +53,7 @@ class DuePart(NamedTuple):
 
     Attributes:
         end: the place after them.
-        damaged: how many frames among them, or segments, were passed over because what names their messages is damaged.
+        damaged: frames among them, or whole segments, that were passed over: their columns or footers are damaged.
     """
 
     rows: DueRows
@@ -62,53 +62,53 @@ class DuePart(NamedTuple):
 
 
 class _Sealed(NamedTuple):
-    """What is wanted of a sealed segment.
+    """The wanted frames and entries of a sealed segment.
 
     Attributes:
-        frames: those with delivery times that have some of it, ascending, by their numbers in the footer.
-        offsets: of each entry; NO_OFFSET of what is lost, or not wanted.
+        frames: those with delivery times that have wanted messages, ascending, by their numbers in the footer.
+        offsets: of each entry; NO_OFFSET for a lost or unwanted one.
     """
 
     sequence: int
-    footer: Footer  # another one, made of the frames, may have other numbers of frames
+    footer: Footer  # another footer, made from the frames, may number the frames otherwise
     frames: Indexes
     offsets: Int64s
 
 
 class DueScan:
-    """A place in the log of a lane, and the way from it. Not safe for threads.
+    """A place in the log of a lane, and the scan from there. Not safe for threads.
 
-    Give, then take (see `index.trackers.tracker`): `look` finds the next messages and leaves the place where it is;
-    `move` passes them, once they are where they belong.
+    Give, then take (see `index.trackers.tracker`): `look` finds the next messages and leaves the place as it is; `move`
+    passes them, after the caller has put them where they belong.
 
     Attributes:
-        place: all messages before it were given. It stands at the end of the durable messages at most.
-        damaged: frames, and whole segments, that were passed over because what names their messages is damaged.
+        place: all messages before it were given. It is never after the end of the durable messages.
+        damaged: frames, and whole segments, that were passed over: their columns or footers are damaged.
     """
 
     def __init__(
         self, lane: Lane, place: LogPlace = BEGIN, streams: Callable[[], Sequence[Stream]] | None = None
     ) -> None:
-        """`streams`: those that are wanted at least, of this lane, as there are by now; None: all.
+        """`streams` gives the current streams of this lane that must be found; None: all.
 
-        Where these are few, frames that have none of their messages are passed over. New ones may come meanwhile: a
-        stream is there before its first message can be seen.
+        If they are few, frames without their messages are passed over. New streams may come meanwhile: a stream exists
+        before its first message is visible.
         """
         self.lane = lane
         self.place = place
         self.damaged = 0
         self._streams = streams
-        self._sealed: _Sealed | None = None  # while it is scanned
+        self._sealed: _Sealed | None = None  # while a segment is scanned
 
     def _wanted(self) -> list[int] | None:
-        """The numbers of the wanted streams; None: all, as they are many."""
+        """The numbers of the wanted streams; None: all, or too many to look up."""
         streams = None if self._streams is None else self._streams()
         if streams is None or len(streams) > FEW_STREAMS:
             return None
         return [stream.number for stream in streams if stream.number >= 0]
 
     def is_at_end(self) -> bool:
-        """Whether nothing durable lies behind the place; a look at two numbers."""
+        """Whether no durable message is after the place; it compares two numbers."""
         opened = self.lane.view.open
         if not opened:
             sealed = self.lane.view.sealed
@@ -117,16 +117,16 @@ class DueScan:
         return self.place == (segment.sequence, table.visible)
 
     def parts(self, due_after_ms: int) -> Iterator[DueRows]:
-        """The messages from the place on, to the end of what is durable. A part is passed once the next one is wanted.
+        """Yield the durable messages from the place on. A part is passed when the next one is asked for.
 
-        Sealed segments in which nothing is due after this time are passed over.
+        Sealed segments in which no message is due after `due_after_ms` are passed over.
         """
         while (part := self.look(due_after_ms)) is not None:
             yield part.rows
             self.move(part)
 
     def move(self, part: DuePart) -> None:
-        """The newest part was given."""
+        """Pass the newest part."""
         if part.end.sequence != self.place.sequence:
             self._sealed = None
         self.damaged += part.damaged
@@ -142,7 +142,7 @@ class DueScan:
         for index, opened in enumerate(view.open):
             if opened.segment.sequence < sequence:
                 continue
-            is_last = index == len(view.open) - 1  # taken before the look at what is visible
+            is_last = index == len(view.open) - 1  # read before the number of visible entries
             found = self._look_open(opened)
             if found is not None:
                 return found
@@ -167,7 +167,7 @@ class DueScan:
                     return DuePart(NO_ROWS, next_segment)
                 self._sealed = _sealed_of(sealed, checked_footer(sealed), wanted)
             return self._rows_of_sealed(sealed, first, self._sealed)
-        except StoreCorrupt:  # its messages cannot be told apart
+        except StoreCorrupt:  # the streams of its messages are not known
             return DuePart(NO_ROWS, next_segment, damaged=1)
 
     def _rows_of_sealed(self, sealed: SealedSegment, first: int, known: _Sealed) -> DuePart:
@@ -213,7 +213,7 @@ class DueScan:
         offsets = np.full(high - low, NO_OFFSET, np.int64)
         for number in np.unique(frame.numbers[low - begin : high - begin]).tolist() if wanted is None else wanted:
             row = table.row(number)
-            if row is None:  # a wanted one that has its first message later
+            if row is None:  # a wanted stream whose first message comes later
                 continue
             at = bisect_left(row[1], low)
             entries = np.array(row[1][at : bisect_left(row[1], high, at)], np.int64)
@@ -222,7 +222,7 @@ class DueScan:
 
 
 def _due_frames(table: OpenTable, low: int, high: int, wanted: list[int] | None, entries: tuple[int, int]) -> list[int]:
-    """The frames low .. high - 1 with delivery times; of wanted streams those that have some of their `entries`."""
+    """The frames low .. high - 1 with delivery times; with `wanted`, those that have `entries` of these streams."""
     flags = np.frombuffer(table.frame_flags[low:high], np.uint16)
     frames: list[int] = (low + np.flatnonzero(flags & HAS_DUE)).tolist()
     if wanted is None or not frames:
@@ -237,12 +237,12 @@ def _due_frames(table: OpenTable, low: int, high: int, wanted: list[int] | None,
 
 
 def _sealed_of(sealed: SealedSegment, footer: Footer, wanted: Sequence[int] | None) -> _Sealed:
-    """`footer` was checked. Raises StoreCorrupt."""
+    """The wanted part of a segment. `footer` was checked. Raises StoreCorrupt."""
     if wanted is None:
         return _Sealed(sealed.segment.sequence, footer, due_frames(footer), sealed_offsets(sealed, footer))
     offsets = np.full(sealed.record.entries, NO_OFFSET, np.int64)
     rows = footer.rows_of(np.array(wanted, np.int64))
-    firsts, start, all_entries = footer.first, footer.start, footer.entries  # each use may read all of a column
+    firsts, start, all_entries = footer.first, footer.start, footer.entries  # each access may read a whole column
     for row in rows[rows < footer.stream_count].tolist():
         entries = all_entries[int(start[row]) : int(start[row + 1])]
         values, kept = int(firsts[row]) + np.arange(len(entries)), entries != LOST_ENTRY
@@ -252,7 +252,7 @@ def _sealed_of(sealed: SealedSegment, footer: Footer, wanted: Sequence[int] | No
 
 
 def reached(lane: Lane, place: LogPlace, number: int) -> int:
-    """The offset of a stream's first message that does not lie before a place. Raises StoreCorrupt."""
+    """The offset of a stream's first message at or after a place. Raises StoreCorrupt."""
     view = lane.view
     at = index_of(view.sealed, place.sequence) if view.sealed else 0
     if at < len(view.sealed):
@@ -285,7 +285,7 @@ def sealed_rows(
         ring: of the lane, if the segment may be in it.
         frames: by their numbers in the footer; all of them have delivery times.
         offsets: of all entries of the segment; NO_OFFSET leaves one out.
-        damaged: gets the error of each frame that is damaged, which is passed over; None: it is raised.
+        damaged: gets the error of each damaged frame, which is passed over; None: the error is raised.
 
     Raises StoreCorrupt, OSError.
     """
@@ -319,7 +319,7 @@ def _frame_at(segment: Segment, ring: Ring | None, position: int) -> Frame:
 
 
 def _rows_of(frame: Frame, skip: int, offsets: Int64s) -> DueRows:
-    """The messages of a frame from the number `skip` on, as many as there are offsets, that have a time."""
+    """The messages with a delivery time of a frame, from the number `skip` on, one for each of `offsets`."""
     rows = slice(skip, skip + len(offsets))
     times = frame.extras().times_ms
     assert times is not None, "the frame's flags say so"

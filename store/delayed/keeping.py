@@ -1,9 +1,9 @@
-"""Retention and delayed messages: a segment's time has come, and some of its messages are still wanted.
+"""Retention and delayed messages: an expired segment may have messages that are still wanted.
 
-Kept or copied? As long as the segments beyond retention hold little but wanted messages, they are kept: to copy them
-would free nothing. Once more than a third of them is waste, the wanted messages of the oldest one are copied to the
-log's end, under the names that they have, and the segment goes. So what lies on the disk beyond retention is at most
-1.5 times what is wanted of it.
+Kept or copied? While the expired segments hold little but wanted messages, they are kept: copying the messages would
+free nothing. When more than a third of the bytes is waste, the wanted messages of the oldest segment are copied to the
+log's end, under their old names, and the segment goes. So expired segments take at most 1.5 times the bytes of their
+wanted messages.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from .delays import Delays
 
 MOST_WASTE = 1.5  # bytes on disk for each wanted one
-LOOK_S = 1.0  # between two looks at what is kept ..
-LOOK_TIMES = 20  # .. and so many times as long as a look takes
-COPIED_BYTES = 4 << 20  # at a time
+LOOK_S = 1.0  # between two checks of the wanted messages ..
+LOOK_TIMES = 20  # .. and so many times as long as a check takes
+COPIED_BYTES = 4 << 20  # by one append
 
 
 class _WantedMessages(NamedTuple):
-    """Wanted messages of one segment, of one queue: which topic's, and how many bytes they take on disk."""
+    """Wanted messages of one queue in one segment: the topic, and the bytes that they take on disk."""
 
     topic: DelayedTopic
     queue_id: int
@@ -49,13 +49,13 @@ class _WantedMessages(NamedTuple):
 
 
 class _WantedOfLane:
-    """What was wanted of the segments of a lane whose time had come.
+    """The wanted messages of a lane's expired segments.
 
-    Invariant: the sums are those of the segments in it; one comes and goes in steps for itself alone.
+    Invariant: the sums are those of the segments in it; each segment is added and dropped by itself.
 
     Attributes:
-        until_s: then all is looked at anew.
-        rest_s: until then it is not asked whether there are more.
+        until_s: at this time all segments are checked again.
+        rest_s: until this time new expired segments are not looked for.
         all_bytes: of the segments.
         topics: wanted bytes by topic.
     """
@@ -68,15 +68,15 @@ class _WantedOfLane:
 
     @property
     def is_kept(self) -> bool:
-        """Whether they hold little but wanted messages."""
+        """Whether the segments hold little but wanted messages, so that they are kept."""
         return self._wanted_bytes > 0 and self.all_bytes <= MOST_WASTE * self._wanted_bytes
 
     def has(self, sealed: SealedSegment) -> bool:
-        """Whether a segment was looked at."""
+        """Whether a segment was checked."""
         return sealed.segment.sequence in self._wanted
 
     def add(self, sealed: SealedSegment, wanted: Sequence[_WantedMessages]) -> None:
-        """A segment was looked at."""
+        """Add a segment that was checked."""
         topics: Counter[str] = Counter()
         for one in wanted:
             topics[one.topic.name] += one.size_bytes
@@ -84,7 +84,7 @@ class _WantedOfLane:
         self._count(size_of(sealed), topics)
 
     def drop(self, sealed: SealedSegment) -> None:
-        """A segment goes."""
+        """Drop a segment that goes."""
         size_bytes, topics = self._wanted.pop(sealed.segment.sequence, (0, Counter[str]()))
         self._count(-size_bytes, Counter({topic: -wanted for topic, wanted in topics.items()}))
 
@@ -95,11 +95,11 @@ class _WantedOfLane:
 
 
 class Keeping:
-    """Says whether a segment may go, and sees to what is wanted in it. Called by the store's upkeep alone.
+    """Says whether a segment may go, and copies its wanted messages if so. Called by the store's upkeep alone.
 
     Attributes:
         copied_messages: since the opening.
-        kept: by topic, bytes of segments that are kept for it.
+        kept: by topic, the bytes of segments that are kept for it.
     """
 
     def __init__(self, delays: Delays, config: StoreConfig, lanes: Sequence[Lane]) -> None:
@@ -123,7 +123,7 @@ class Keeping:
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
         """Whether a lane's oldest segment may be removed now. Raises StoreError, OSError: then it may not.
 
-        A segment in which nothing was ever delayed costs a look at its own footer.
+        For a segment that never had a delayed message it only looks at the segment's footer.
         """
         delays = self._delays
         if not delays.is_open or self._is_held_by_damage(lane, oldest):
@@ -137,7 +137,7 @@ class Keeping:
             self._look(lane, oldest)
             if self._looks[lane.index].is_kept:
                 return False
-        delays.catch_up()  # an index that meets a message behind its copy takes the copy for one that is due
+        delays.catch_up()  # an index that meets a message after its copy takes the copy for a due message
         if has_dues:
             self._copy(list(self._wanted(lane, oldest)))
         self._move_records(lane, oldest)
@@ -147,8 +147,8 @@ class Keeping:
         return True
 
     def _look(self, lane: Lane, oldest: SealedSegment) -> None:
-        """See what is wanted of the segments of a lane whose time has come. What is known of one is taken for a while,
-        so each is scanned through once, whichever of them go meanwhile."""
+        """Find the wanted messages of a lane's expired segments. A result holds for a while, so each segment is scanned
+        once, whichever of them go meanwhile."""
         clock = self._delays.parts.clock
         now_s, look = clock.monotonic_s(), self._looks.get(lane.index)
         if look is not None and now_s < look.rest_s and look.has(oldest):
@@ -168,14 +168,14 @@ class Keeping:
         self._tell_kept()
 
     def _expired(self, lane: Lane, oldest: SealedSegment) -> list[SealedSegment]:
-        """The segments of a lane whose time has come; the oldest one is asked about, and so among them."""
+        """The expired segments of a lane; the oldest one is always among them."""
         now_ms = self._delays.parts.clock.wall_ms()
         found = expired_segments(self._lanes, self._config, now_ms, self._copies_bytes())
         mine = [one for one in found if one.segment.header.lane == lane.index and one is not oldest]
         return [oldest, *mine]
 
     def _tell_kept(self) -> None:
-        """What is kept is shown anew."""
+        """Set `kept` by the newest results."""
         kept: dict[str, int] = {}
         for look in list(self._looks.values()):
             for topic, size_bytes in look.topics.items() if look.is_kept else ():
@@ -185,7 +185,7 @@ class Keeping:
     # -- damage ---------------------------------------------------------------------------------------
 
     def _is_held_by_damage(self, lane: Lane, oldest: SealedSegment) -> bool:
-        """Whether a segment has something of a topic whose changes cannot be read, and that somebody may want."""
+        """Whether a segment has messages of a topic whose changes cannot be read, and that a subscription may want."""
         if not self._delays.damaged:
             return False
         for name in list(self._delays.damaged):
@@ -198,7 +198,7 @@ class Keeping:
         return any(self._of_damaged_topic(lane, rows) for rows in _rows_of(lane, oldest))
 
     def _of_damaged_topic(self, lane: Lane, rows: DueRows) -> bool:
-        """Whether some of these messages are delayed ones of such a topic, and not acknowledged by all."""
+        """Whether some of these are delayed messages of such a topic, and not acknowledged by all subscriptions."""
         subscribers = self._delays.subscribers
         for number in np.unique(rows.numbers).tolist():
             stream: Stream = lane.streams[number]
@@ -209,7 +209,7 @@ class Keeping:
                     return True
         return False
 
-    # -- what is wanted -------------------------------------------------------------------------------
+    # -- wanted messages ------------------------------------------------------------------------------
 
     def _wanted(self, lane: Lane, sealed: SealedSegment) -> Iterator[_WantedMessages]:
         for rows in _rows_of(lane, sealed):
@@ -248,7 +248,7 @@ class Keeping:
             for offset in one.offsets.tolist():
                 try:
                     message = fetch(one.topic, one.queue_id, offset)
-                except StoreCorrupt:  # there is nothing to be copied
+                except StoreCorrupt:  # a damaged message cannot be copied
                     continue
                 if message is not None:
                     messages.append(message)
@@ -269,7 +269,7 @@ class Keeping:
             self.copied_messages += len(messages)
 
     def _move_records(self, lane: Lane, oldest: SealedSegment) -> None:
-        """Write the changes of delays anew where the segment has the records of some."""
+        """If the segment has records of changed delays, write the changes again."""
         for topic in list(self._delays.topics.values()):
             stream = topic.decisions.stream
             if stream.lane is lane and stream.number >= 0:
@@ -279,7 +279,7 @@ class Keeping:
 
 
 def _rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
-    """The messages of a segment that have a delivery time."""
+    """Yield the messages of a segment that have a delivery time."""
     scan = DueScan(lane, LogPlace(sealed.segment.sequence, 0))
     while scan.place.sequence == sealed.segment.sequence:
         part = scan.look(-1)
@@ -292,7 +292,7 @@ def _rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
 def _has_dues(sealed: SealedSegment) -> bool:
     try:
         return sealed.footer.dues != NO_DUES
-    except StoreCorrupt:  # nor can its messages be told
+    except StoreCorrupt:  # the streams of its messages are not known
         return False
 
 

@@ -1,4 +1,4 @@
-"""The limits of memory of the topics' indexes."""
+"""The memory limits of the topics' indexes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 from ...index import BucketTracker
 from .changes import ChangedDelays
 
-MEASURED_ROWS = 1 << 12  # memory is looked at once for so many changes
-LEAST_PART = 4  # of the limit, one so many-th is for what is pending alone
+MEASURED_ROWS = 1 << 12  # memory is measured once for so many changes
+LEAST_PART = 4  # an n-th of the limit is for pending messages alone
 LEAST_LIMIT_BYTES = 8 << 20  # of one topic: the next segments of 50 buckets
 
 
 class SharedMemory:
-    """What all topics have together, in equal shares. `topics`: how many there are."""
+    """The memory of all topics, in equal shares. `topics` gives the number of topics."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -21,12 +21,12 @@ class SharedMemory:
 
     @property
     def share_bytes(self) -> int:
-        """Of one topic."""
+        """The share of one topic."""
         return max(self.size_bytes // max(self.topics, 1), min(self.size_bytes, LEAST_LIMIT_BYTES))
 
 
 class LimitedTopic(Protocol):
-    """What takes the memory: a topic."""
+    """A topic, as its memory limit sees it."""
 
     changes: ChangedDelays
 
@@ -36,16 +36,16 @@ class LimitedTopic(Protocol):
 
 
 class MemoryLimit:
-    """Says when an index takes no more.
+    """Says when an index takes no more messages.
 
-    What is pending has a part of the memory for itself, however many changes there are, and an index that has nothing
-    pending is never full: so one at its limit goes on once some of it is due.
+    Pending messages have a part of the memory for themselves, however many changes there are, and an index without
+    pending messages is never full. So an index at its limit goes on once some of its messages are due.
     """
 
     def __init__(self, topic: LimitedTopic, shared: SharedMemory) -> None:
         self._topic = topic
         self._shared = shared
-        self._measured = -MEASURED_ROWS  # the topic's count of changes at the last look
+        self._measured = -MEASURED_ROWS  # the topic's count of changes at the last measurement
         self._is_reached = False
 
     @property
@@ -54,7 +54,7 @@ class MemoryLimit:
         return self._shared.share_bytes
 
     def is_reached(self, count: int) -> bool:
-        """Whether there is no room now, after `count` changes of the index. Under the topic's lock. Raises OSError."""
+        """Whether there is no room, after `count` changes of the index. Under the topic's lock. Raises OSError."""
         if self._is_reached or abs(count - self._measured) >= MEASURED_ROWS:
             tracker = self._topic.tracker
             limit_bytes = self.limit_bytes

@@ -1,4 +1,4 @@
-"""What a topic knows of its delayed messages: of each, in its queue or as a copy, of the next ones, and of all."""
+"""Questions to a topic about its delayed messages: one in its queue or copied, the next ones, and all of them."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ def fetch(topic: DelayedTopic, queue_id: int, offset: int) -> Message | None:
         copy = topic.copies.read(queue_id, offset, at)
         if copy is not None:
             return copy
-        before = at  # once more, if there is a newer one meanwhile
+        before = at  # once more, if there is a newer copy meanwhile
 
 
 def waiting(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s) -> tuple[Bools, Bools]:
-    """For messages found in the log, with these times of delivery: (n,) which are pending, which are cancelled.
+    """For messages found in the log, with these delivery times: (n,) which are pending, which are cancelled.
 
-    Pending ones are to be left out: they come through a pointer. What is neither is delivered as any message. What
-    retention has removed since it was read counts as cancelled: nobody may know any more that it was.
+    The caller leaves pending ones out: they come through a pointer. Messages that are neither are delivered like any
+    other. Messages that retention has removed meanwhile count as cancelled: they may have been, and that is forgotten
+    with them.
     """
     topic.catch_up()
     with topic.lock:
@@ -71,7 +72,7 @@ def due_copies(topic: DelayedTopic) -> tuple[Int64s, Int64s]:
     with topic.lock:
         topic.advance()
         queues, offsets = [_NOTHING], [_NOTHING]
-        places, times_ms = topic.copies.places, topic.copies.times_ms  # of now: a trim may take some out below
+        places, times_ms = topic.copies.places, topic.copies.times_ms  # of now: a trim may remove some below
         for queue_id, rows, of_queue in topic.copies.of_queues():
             cancelled = topic.changes.are_cancelled(places[rows])
             gone = cancelled | topic.are_pending(queue_id, of_queue)
@@ -82,7 +83,7 @@ def due_copies(topic: DelayedTopic) -> tuple[Int64s, Int64s]:
 
 
 def are_over(topic: DelayedTopic, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
-    """(n,) which messages are cancelled or trimmed: nobody wants them any more."""
+    """(n,) which messages are cancelled or trimmed, so that nobody wants them any more."""
     stream = topic.parts.stream(topic.name, queue_id)
     with topic.lock:
         cancelled = topic.changes.are_cancelled(places_of(np.full(len(offsets), queue_id), offsets))
@@ -106,9 +107,9 @@ def forget_gone(topic: DelayedTopic) -> None:
 
 
 def mended(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s, absent: Bools) -> Bools:
-    """(n,) which messages that are `absent` from the index it should have, by their times: they are in it now.
+    """(n,) which messages `absent` from the index belong into it, by their times. They are added.
 
-    The log has a damaged frame there, or something was missed. Under the topic's lock.
+    A frame of the log is damaged there, or the index has missed a message. Under the topic's lock.
     """
     if not absent.any():
         return absent
@@ -117,8 +118,8 @@ def mended(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s
     topic.now_ms()
     lost: Bools = absent & (times > topic.given.latest_ms)
     while lost.any():
-        with suppress(TrackerDamaged):  # by a file of it; made anew, it takes them
-            tracker = topic.tracker  # what was trimmed meanwhile has left it, and does not come into it again
+        with suppress(TrackerDamaged):  # by one of its files; the index that is made again takes them
+            tracker = topic.tracker  # messages trimmed meanwhile have left it, and are not added again
             kept = lost & ~topic.trimmed.are_before(np.full(len(offsets), queue_id), offsets)
             added = tracker.add_messages(queue_id, offsets[kept] & MOST_ENTRY, times[kept])
             topic.count(added)
@@ -128,21 +129,20 @@ def mended(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s
 
 
 def read_up_to(topic: DelayedTopic, queue_id: int) -> int:
-    """The first offset of a queue that was not added to the index yet, while the topic is behind."""
+    """The first offset of a queue that was not added to the index yet, while the topic lags."""
     stream = topic.parts.stream(topic.name, queue_id)
     if stream is None or topic.scans is None:
         return 1 << 62
     try:
         return reached(stream.lane, topic.scans[stream.lane.index].place, stream.number)
-    except StoreCorrupt:  # nor can the scan tell its messages: it passes them over
+    except StoreCorrupt:  # the scan does not know its messages either, and passes over them
         return 1 << 62
 
 
 def first_not_pending(topic: DelayedTopic, queue_ids: Int64s, begins: Int64s, ends: Int64s) -> Int64s:
-    """(n,) of each queue the first of the offsets begin .. end - 1 that is not pending; its end if all are.
+    """(n,) for each queue the first of the offsets begin .. end - 1 that is not pending; its end if all are.
 
-    What the index does not know, or is being decided about, counts as not pending: `waiting` is to be asked about it.
-    Raises OSError.
+    Unknown messages, and those with an open decision, count as not pending: ask `waiting` about them. Raises OSError.
     """
     counts = ends - begins
     behind = counts.cumsum()
@@ -162,7 +162,7 @@ def first_not_pending(topic: DelayedTopic, queue_ids: Int64s, begins: Int64s, en
 def figures_of(topic: DelayedTopic) -> dict[str, Any]:
     """Counts, plain and JSON-ready; bytes and times have their unit in the name."""
     with topic.lock:
-        tracker = topic.ask(lambda one: one.stats())  # first: it may have to be made anew
+        tracker = topic.ask(lambda one: one.stats())  # first: the index may have to be made again
         return {
             "pending": tracker["pending"],
             "next_due_ms": topic.ask(lambda tracker: tracker.next_deadline_ms),

@@ -1,6 +1,6 @@
-"""Opening a topic's index: its files, then what the log says after their mark (R33).
+"""Opens a topic's index: its files, then the records and messages of the log after the files' mark (R33).
 
-At an opening of the store what is known of the delays of deleted topics goes; then `log.gone` can forget them.
+An opening of the store removes all knowledge of the delays of deleted topics; then `log.gone` can forget them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ READ_BYTES = 16 << 20
 
 
 class OpenedIndex(NamedTuple):
-    """What an opening found.
+    """The result of an opening.
 
     Attributes:
-        changes: all that the topic's records say.
+        changes: all changes of the topic's records.
         changes_next: the offset of the next record.
-        changed: the places that the records after the files' mark may have changed.
+        changed: the places that records after the files' mark may have changed.
         places: for each lane, the first place in the log that is not in the tracker.
-        rebuilt: why the files were thrown away; None if they were taken over, or if there were none.
-        is_cut: some records were of messages that are lost. The log says so, as durably as a message.
+        rebuilt: why the files were thrown away; None if they were used, or if there were none.
+        is_cut: some records were of lost messages. New records, as durable as a message, leave these out.
     """
 
     tracker: BucketTracker
@@ -52,17 +52,17 @@ class OpenedIndex(NamedTuple):
 
 
 def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
-    """Open the index of a topic, or make it. What lies behind `places` in the log has to be added still.
+    """Open the index of a topic, or make it. The caller has to add the messages of the log from `places` on.
 
-    Called before the store takes messages in, if the topic has an index: changes of lost messages are left out, and
-    said no more, before other messages get their offsets.
+    If the topic has an index, call this before the store takes messages: it drops changes of lost messages, also from
+    the records, before other messages get their offsets.
 
     Raises OSError, and StoreCorrupt if a record of changes is damaged; else as an append does.
     """
     stream = parts.hidden.find_or_make(hidden_topic(DELAYS, topic))
     reader = ChangesReader(partial(parts.streams.end_at_opening, topic))
     first, end = parts.reader.finder.bounds(stream)
-    if first == end:  # the topic has an index from now on, also for an opening that finds no files of it
+    if first == end:  # from now on the topic has an index, even if an opening finds no files of it
         nothing = np.empty(0, np.int64)
         end = int(parts.hidden.append(stream, [Changes(CHANGES, 0, nothing, nothing, nothing).pack()])[-1]) + 1
     files = DiskFiles(parts.disk, parts.folder_of(topic))
@@ -71,7 +71,7 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
         changed = _read_changes(parts, stream, reader, mark)
         if reader.is_cut:
             end = write_whole(topic, parts, stream, reader.state)
-    except BaseException:  # also an interrupt: its files are let go
+    except BaseException:  # also an interrupt: its files are closed
         tracker.close()
         raise
     now_ms = parts.clock.wall_ms()
@@ -84,12 +84,12 @@ def open_again(
     topic: str, parts: StoreParts, changes: ChangedDelays, changes_next: int, changed: Collection[int], drained_ms: int,
     *, by_files: bool,
 ) -> tuple[BucketTracker, list[LogPlace]]:  # fmt: skip
-    """The index of a topic from its files, as after a crash, or an empty one if these are damaged. What lies after the
-    places in the log has to be added still.
+    """The index of a topic from its files, as after a crash, or an empty one if these are damaged. The caller has to
+    add the messages of the log from the returned places on.
 
     Args:
         changed: the places of the changes since the last checkpoint.
-        drained_ms: what was due then was given out.
+        drained_ms: messages due by then were given out.
 
     Raises OSError; then nothing was lost.
     """
@@ -108,14 +108,14 @@ def open_again(
 
 
 def write_whole(topic: str, parts: StoreParts, stream: Stream, changes: ChangedDelays) -> int:
-    """Write all changes anew, and let go of the older records: the offset of the next one. Raises StoreError."""
+    """Write all changes again, and remove the older records. Returns the offset of the next one. Raises StoreError."""
     offsets = parts.hidden.append(stream, whole(*changes.rows(partial(parts.next_offset, topic))))
     parts.hidden.trim(stream, int(offsets[0]))
     return int(offsets[-1]) + 1
 
 
 def _read_changes(parts: StoreParts, stream: Stream, reader: ChangesReader, mark: IndexMark) -> set[int]:
-    """Give all records to the reader: the places that those behind the mark may have changed."""
+    """Give all records to the reader. Returns the places that records after the mark may have changed."""
     changed: set[int] = set()
     for record in changes_of(stream, parts.reader):
         places = reader.add(record.data)
@@ -125,7 +125,7 @@ def _read_changes(parts: StoreParts, stream: Stream, reader: ChangesReader, mark
 
 
 def changes_of(stream: Stream, reader: Reader) -> Iterator[Message]:
-    """The records of changes of a topic, all that are durable now. Raises StoreCorrupt, OffsetOutOfRange, OSError."""
+    """Yield a topic's records of changes that are durable now. Raises StoreCorrupt, OffsetOutOfRange, OSError."""
     at, end = reader.finder.bounds(stream)
     while at < end:
         messages = reader.read(stream, at, READ_MESSAGES, READ_BYTES)
@@ -134,13 +134,13 @@ def changes_of(stream: Stream, reader: Reader) -> Iterator[Message]:
 
 
 def new_tracker(files: DiskFiles) -> BucketTracker:
-    """An empty one; what is in the folder is removed."""
+    """An empty index; files in the folder are removed."""
     files.clear()
     return _tracker(files)
 
 
 def _tracker(files: DiskFiles) -> BucketTracker:
-    return BucketTracker("", files=files, memory_limit_bytes=None)  # the topic looks at its limit itself
+    return BucketTracker("", files=files, memory_limit_bytes=None)  # the topic checks its limit itself
 
 
 def _tracker_of(
@@ -172,7 +172,7 @@ def _why_wrong(mark: IndexMark | None, topic: str, parts: StoreParts, changes_en
 
 
 def _is_in(lane: Lane, place: LogPlace) -> bool:
-    """Is all of the lane's log before a place there? One that is sealed goes on in the next segment."""
+    """Whether all of the lane's log before a place exists. A sealed one goes on in the next segment."""
     sealed = lane.view.sealed
     at = bisect_left(sealed, place.sequence, key=lambda one: one.segment.sequence)
     if at < len(sealed) and sealed[at].segment.sequence == place.sequence:
@@ -189,7 +189,7 @@ def end_of(lane: Lane) -> LogPlace:
 
 
 def _repeat(tracker: BucketTracker, state: ChangedDelays, changed: Collection[int], now_ms: int) -> None:
-    """Apply what changed behind the mark to what the files have: the newest change of each message alone."""
+    """Apply changes that the files do not have yet: the newest change of each message alone."""
     for place in changed:
         queue_id, entry = place >> ENTRY_BITS, place & MOST_ENTRY
         tracker.cancel(queue_id, entry)
@@ -199,10 +199,10 @@ def _repeat(tracker: BucketTracker, state: ChangedDelays, changed: Collection[in
 
 
 def forget_deleted(parts: StoreParts) -> set[str]:
-    """Remove the indexes of topics that were deleted and have no subscription: the topics that have none now.
+    """Remove the indexes of topics that were deleted and have no subscription. Returns the topics that have none now.
 
-    First the files, then the records: whoever comes between finds records without files, and makes the index anew.
-    Raises OSError; else as an append does.
+    It removes the files first, then the records: an opening in between finds records without files, and makes the index
+    again. Raises OSError; else as an append does.
     """
     subscribed = {_topic_of(stream) for stream in parts.hidden.of_kind(CURSOR_KIND) if not stream.is_empty}
     forgotten: set[str] = set()
@@ -218,7 +218,7 @@ def forget_deleted(parts: StoreParts) -> set[str]:
             parts.disk.remove_folder(folder)
             for kind in (COPIES, DELAYS):
                 known = parts.hidden.find(hidden_topic(kind, topic))
-                with suppress(StoreFull):  # a store opens on a full disk; the next opening comes here again
+                with suppress(StoreFull):  # a store opens on a full disk; the next opening removes it
                     if known is not None and not known.is_empty:
                         parts.hidden.trim(known, known.next_offset)
     return forgotten

@@ -1,9 +1,9 @@
-"""What the index of a topic needs of its store; and positions of messages as the index has them.
+"""The parts of a store that a topic's index works with; and the positions of messages in the index.
 
-In a position the ledger is the queue id, the entry the low 32 bits of the offset. So it is what users call the message.
-It needs no search in the log, and it stays the same when a message is copied forward. An offset is told again from its
-entry and the queue's next offset: so the index is right as long as fewer than 2**32 messages of the same queue follow
-one that is still delayed.
+In a position the ledger is the queue id, the entry the low 32 bits of the offset: the name that users have for the
+message. It needs no search in the log, and stays valid when a message is copied. The entry and the queue's next offset
+give the offset. So the index is right as long as fewer than 2**32 messages of the same queue follow one that is still
+delayed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class StoreParts(NamedTuple):
     """Parts of one store.
 
     Attributes:
-        reader: without caches: what it reads is read once.
-        keeps: False where acknowledged messages may be lost (durability "os"): what an index has on disk is then not
-            taken over by the next opening.
+        reader: without caches, as each message is read once.
+        keeps: False if acknowledged messages may be lost (durability "os"): then the next opening does not use the
+            index's files.
     """
 
     disk: Disk
@@ -50,53 +50,53 @@ class StoreParts(NamedTuple):
     keeps: bool
 
     def folder_of(self, topic: str) -> Path:
-        """Of a topic's index. A name of a fixed length, since a topic may be longer than a file's name."""
+        """The folder of a topic's index. Its name has a fixed length, as a topic may be longer than a file name."""
         return self.path / DELAYED_FOLDER / f"{checksum64(topic.encode()):016x}"
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Where a queue goes on, messages counted that are not durable yet."""
+        """The next offset of a queue, with messages that are not durable yet."""
         stream = self.streams.get(topic, queue_id)
         if stream is None or stream.number < 0:
             return 0
         given = stream.lane.offsets[stream.number]
-        return given if given >= 0 else self.reader.finder.bounds(stream)[1]  # who follows a writer knows no more
+        return given if given >= 0 else self.reader.finder.bounds(stream)[1]  # a reader of another process's store
 
     def stream(self, topic: str, queue_id: int) -> Stream | None:
-        """A queue's stream, if it ever had a message."""
+        """The stream of a queue, if it ever had a message."""
         stream = self.streams.get(topic, queue_id)
         return None if stream is None or stream.number < 0 else stream
 
     def queues_in(self, topic: str, lane: Lane) -> list[Stream]:
-        """The streams of a topic that a lane has."""
+        """The streams of a topic in a lane."""
         return [stream for stream in list(self.streams.topics.get(topic, {}).values()) if stream.lane is lane]
 
 
 def places_of(queue_ids: Number, offsets: Number) -> Number:
-    """(n,) one number a message, by which they are in order of queue and offset."""
+    """(n,) a number for each message, which sorts by queue and offset."""
     return queue_ids << ENTRY_BITS | (offsets & MOST_ENTRY)
 
 
 def offsets_of(entries: Int64s, next_offset: int | Int64s) -> Int64s:
-    """(n,) the offsets of messages of one queue, which goes on at `next_offset`; or of a queue each (n,)."""
+    """(n,) the offsets of messages of one queue whose next offset is `next_offset`; or each of its own queue, (n,)."""
     last = np.maximum(np.asarray(next_offset, np.int64) - 1, 0)
     found: Int64s = last - ((last - entries) & MOST_ENTRY)
     return found
 
 
 def are_among(places: Int64s, known: BitMap64) -> Bools:
-    """(n,) which places a set has."""
+    """(n,) which places are in a set."""
     found = are_in(places, known) if known else None
     return np.zeros(len(places), np.bool_) if found is None else found
 
 
 class Subscribers(Protocol):
-    """What the subscriptions of a store tell of themselves."""
+    """The questions of an index to the subscriptions of its store."""
 
     def topics(self) -> set[str]:
-        """Those that have a subscription."""
+        """The topics that have a subscription."""
 
     def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) for which offsets, which ascend, some subscription of a topic has no acknowledgement."""
+        """(n,) which offsets, which ascend, lack an acknowledgement of some subscription of a topic."""
 
 
 __all__ = ["ENTRY_BITS", "MOST_ENTRY", "StoreParts", "Subscribers", "are_among", "offsets_of", "places_of"]

@@ -1,4 +1,4 @@
-"""The place of one subscription in what becomes due of a topic."""
+"""The place of one subscription in the list of a topic's due messages."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from .topic import DelayedTopic
 
 TAKEN_ROWS = 1 << 16
-STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, misses rows
+STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, loses rows
 FOREVER_S = 1e9
 BEHIND_S = 0.02  # between two looks while the index has not read all of the log
-HELD_UP_S = 0.02  # .. and while another pointer has so much to take that nothing more comes
+HELD_UP_S = 0.02  # .. and while another pointer has not taken so many rows that no more are added
 
 
 class Pointer:
-    """A subscription has one while it is open. Rows that all pointers of a topic have passed are dropped.
+    """Each open subscription has one. Rows that all pointers of a topic have passed are dropped.
 
     Attributes:
         at: the number of the next row; `missed`: rows before it were dropped; `taken_s`: when it was last used.
@@ -35,21 +35,20 @@ class Pointer:
         self._on_due = on_due
 
     def take(self, most: int = TAKEN_ROWS) -> DueMessages:
-        """What became due, or was cancelled, since the last call; at most so many rows.
+        """Take the messages that became due, or were cancelled, since the last call; at most so many rows.
 
         The caller skips a row if its scanner has not reached the offset, as it meets the message there; and if the
         message is acknowledged or in flight. All others were left out before, because `waiting` said so, and are
-        delivered now. With `missed`, the queues have to be read again
-        from the mark-delete position on.
+        delivered now. With `missed`, the queues have to be read again from the mark-delete position on.
 
         Raises OSError: a file of the index could not be read; nothing is lost.
         """
         return self._topic.take(self, most)
 
     def due_in_s(self) -> float:
-        """In how many seconds `take` finds something, by the clock of now; 0 if it would now.
+        """In how many seconds `take` finds a message, by the current clock; 0 if it finds one now.
 
-        A look at two numbers, unless the index has changed.
+        It compares two numbers, unless the index has changed.
         """
         topic = self._topic
         with topic.lock:
@@ -59,7 +58,7 @@ class Pointer:
             if self._next_due[0] != topic._count:
                 try:
                     self._next_due = topic._count, topic.tracker.next_deadline_ms
-                except (OSError, TrackerDamaged, TrackerClosed):  # `take` says so, or builds the index anew
+                except (OSError, TrackerDamaged, TrackerClosed):  # `take` raises it, or builds the index again
                     return 0.0
             next_ms = self._next_due[1]
             if topic.is_held_up:
@@ -73,17 +72,17 @@ class Pointer:
         self.at, self.missed = at, True
 
     def on_due(self) -> None:
-        """Tell the subscription that there is something to take."""
+        """Tell the subscription that there is a message to take."""
         if self._on_due is not None:
             self._on_due()
 
     def close(self) -> None:
-        """Hold nothing up any more. Again is fine."""
+        """Hold up no others any more. A second call does no harm."""
         self._topic.forget(self)
 
 
 def pass_over_idle(topic: DelayedTopic, pointers: Collection[Pointer], due: DueList) -> bool:
-    """Have the pointers that hold the list up, and seem to be left alone, miss it; whether there is room now.
+    """Have idle pointers that hold the list up lose its rows. True if there is room now.
 
     Under the topic's lock.
     """

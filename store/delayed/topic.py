@@ -25,38 +25,38 @@ from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, places_of
 from .pointer import Pointer, pass_over_idle
 from .visits import Visits
 
-DUE_ROWS = 1 << 20  # that wait for the slowest pointer: 17 MB
+DUE_ROWS = 1 << 20  # rows that wait for the slowest pointer: 17 MB
 DRAINED_ROWS = 1 << 16  # at a time
 
 T = TypeVar("T")
 
 
 class DelayedTopic:
-    """The index of a topic, and what becomes due of it. Any number of threads may use it.
+    """The index of a topic, and its due messages. Any number of threads may use it.
 
     A message is *pending* from its append until its time has come or it is cancelled. `messages.waiting` says which
-    of the messages that a subscription finds in the log are pending; it leaves these out. What becomes due comes
-    through a `Pointer` of its own to each subscription, in the order of (time, queue, offset).
+    of the messages that a subscription finds in the log are pending; it leaves these out. Due messages come to each
+    subscription through a `Pointer` of its own, in the order of (time, queue, offset).
 
     Invariants, under `lock`:
         * a message that `waiting` reported as pending is in the tracker, or is still to be added, or has an open
           decision; it leaves the tracker only when it is due or cancelled;
-        * a time is compared with the clock only where a message leaves the tracker, or never gets into it: so a clock
-          that jumps makes nothing early by itself, and loses nothing;
+        * a time is compared with the clock only when a message leaves the tracker, or is not added to it: so a clock
+          that jumps makes no message early by itself, and loses none;
         * absence is no proof: a message that the tracker does not have is due only if its own time, or the one that it
-          was moved to, is not after `given.latest_ms`. Else the index has missed it, by damage of the log above all: it
-          is added when it is met, and is pending;
+          was moved to, is not after `given.latest_ms`. Else the index has missed it, mostly by damage of the log: it is
+          added when it is met, and is pending;
         * a message leaves the tracker when it is in the due list (give, then take: see `index.trackers.tracker`);
-        * the tracker's files say no more than the log does: a mark counts what is in the log and in the tracker.
+        * the tracker's files have no more than the log: a mark counts only messages in the log and in the tracker.
 
     Attributes:
-        scans: of a topic that is behind its store, a scan a lane, on the way to the others; None if it is not.
+        scans: of a lagging topic, its own scan of each lane, until it has caught up; else None.
         given: up to which time messages were given out.
         mended_messages: how many the index had missed, and were added when they were met.
         damaged_frames: of the log, that its scans have passed over.
         last_error: of the background, or None.
-        tick_ms: entries that are added have times that are multiples of it.
-        why_anew: the index is to be made anew from the log; "" if it is not.
+        tick_ms: added entries have times that are multiples of it.
+        why_anew: why the index has to be made again from the log; "" if it has not.
         is_cut: its opening has found, and left out, changes of lost messages.
         is_closed: after `close`.
         is_ready: it is whole, and the thread may visit it (`Visits`).
@@ -66,7 +66,7 @@ class DelayedTopic:
         self, name: str, parts: StoreParts, catch_up: Callable[[], None], wake: Callable[[], None],
         visits: Visits, shared_memory: SharedMemory,
     ) -> None:  # fmt: skip
-        """`catch_up` adds to all topics what is durable now; not called with the lock. `wake`: there is work to do."""
+        """`catch_up` adds all durable messages to all topics; called without the lock. `wake`: there is work to do."""
         self.name = name
         self.parts = parts
         self.lock = threading.RLock()
@@ -91,18 +91,18 @@ class DelayedTopic:
         self._behind(opened.places)
         self.decisions = Decisions(self, opened.stream, opened.changes_next, opened.changed)
         self._due = DueList()
-        self._pointers: WeakSet[Pointer] = WeakSet()  # one that nobody has holds nothing up: its opening was cut short
-        self._checkpointed = self._count = 0  # additions and departures, all and up to the last checkpoint
+        self._pointers: WeakSet[Pointer] = WeakSet()  # weak: a pointer whose opening was interrupted holds nothing up
+        self._checkpointed = self._count = 0  # additions and departures, up to the last checkpoint and all
         self._add_copies(self._tracker)
         self.rebuilds, self.last_rebuild = int(opened.rebuilt is not None), opened.rebuilt
         self.is_cut = opened.is_cut
 
     @property
     def tracker(self) -> BucketTracker:
-        """The index, sound and without what was trimmed. Under the lock.
+        """The index, sound and without trimmed messages. Under the lock.
 
-        "Damaged" is a state: whoever comes next makes the index anew. Raises OSError if that fails, and the one after
-        him tries again.
+        "Damaged" is a state: the next caller makes the index again. Raises OSError if that fails, and the caller after
+        that tries again.
         """
         if (self.why_anew or self._tracker.damage) and not self.is_closed:
             self._rebuild()
@@ -115,16 +115,16 @@ class DelayedTopic:
         return self._tracker
 
     def ask(self, question: Callable[[BucketTracker], T]) -> T:
-        """The answer of the index, made anew first if it turns out to be damaged. Under the lock."""
+        """The answer of the index; it is made again first if it turns out to be damaged. Under the lock."""
         while True:
             with suppress(TrackerDamaged):
                 return question(self.tracker)
 
     def now_ms(self) -> int:
-        """The time, to compare times of delivery with. Under the lock."""
+        """The time to compare delivery times with. Under the lock."""
         return self.given.now_ms()
 
-    # -- what the log says ----------------------------------------------------------------------------
+    # -- messages of the log --------------------------------------------------------------------------
 
     def _behind(self, places: list[LogPlace]) -> None:
         """The messages from these places on are not in the tracker."""
@@ -137,17 +137,17 @@ class DelayedTopic:
 
     @property
     def should_pause_all_deliveries(self) -> bool:
-        """Whether the index is at its limit of memory. It adds no more then until some are due; the log has them."""
+        """Whether the index is at its memory limit. Then it adds no more until some are due; the log has them."""
         with self.lock:
             return self.memory.is_reached(self._count)
 
     def add(self, queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> None:
-        """Messages of the log. Those that are pending already, or about which is being decided, stay as they are.
+        """Add messages of the log. Those that are pending already, or have an open decision, stay as they are.
 
-        Raises OSError, when some may have been added.
+        Raises OSError, after some may have been added.
         """
-        self.ask_for_visit()  # also for what is not added, or only in part: the clock is looked at after it
-        with self.lock, suppress(TrackerDamaged):  # made anew by the next one, from a place before these messages
+        self.ask_for_visit()  # also if they are not added, or only in part: the clock is read after it
+        with self.lock, suppress(TrackerDamaged):  # the next call makes it again, from a place before these messages
             self._add_to(self.tracker, queue_ids, offsets, times_ms)
             self.memory.is_reached(self._count)  # so it goes to disk now, and not with the next part
 
@@ -158,7 +158,7 @@ class DelayedTopic:
         kept = is_later & ~self.trimmed.are_before(queue_ids, offsets)
         kept &= ~self.decisions.are_open(places)
         told = kept & self.reported.are_due(places)
-        if told.any():  # of some subscriptions, but others may have left them out before
+        if told.any():  # to some subscriptions; others may have left them out before
             self.add_due(DueMessages(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
             kept &= ~told
         if kept.any():
@@ -166,49 +166,49 @@ class DelayedTopic:
         self.changes.came(places[~is_later])
 
     def _add_copies(self, tracker: BucketTracker) -> None:
-        """Messages whose segments are gone may be known by their copies alone."""
+        """Add copies: messages whose segments are gone may be known by these alone."""
         for queue_id, rows, offsets in self.copies.of_queues():
             self._add_to(tracker, np.full(len(rows), queue_id), offsets, self.copies.times_ms[rows])
 
     def fall_behind(self, places: list[LogPlace]) -> None:
-        """The index takes no more for now: go on from these places later."""
+        """Take no more for now: read on from these places later."""
         with self.lock:
             self._behind(places)
 
     def catch_up_with_all(self) -> None:
-        """All that is durable was added: go on with the store's other topics."""
+        """All durable messages were added: go on with the store's other topics."""
         with self.lock:
             self.scans = None
             self.reported.clear()
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages of the log are still to be added: after a crash, or at the limit of memory."""
+        """Whether the topic lags: messages of the log are still to be added, after a crash, or at the memory limit."""
         return self.scans is not None
 
-    # -- what becomes due -----------------------------------------------------------------------------
+    # -- due messages ---------------------------------------------------------------------------------
 
     @property
     def pending(self) -> int:
-        """Messages that are delayed."""
+        """The number of delayed messages."""
         with self.lock:
             return self.tracker.number_of_delayed_messages
 
     @property
     def ready(self) -> int:
-        """Rows that are due and that some pointer has not taken."""
+        """The number of due rows that some pointer has not taken."""
         return len(self._due)
 
     @property
     def pointers(self) -> int:
-        """Open ones."""
+        """The number of open pointers."""
         return len(self._pointers)
 
     def open_pointer(self, on_due: Callable[[], object] | None = None) -> Pointer:
-        """A place in what becomes due from now on.
+        """Open a place in the list of messages that become due from now on.
 
-        Whoever waits sleeps until the next time that `Pointer.due_in_s` says. `on_due` is called, and must be short,
-        when something is due that could not be known then: a message was moved, or the clock has jumped.
+        A waiting consumer sleeps until the time that `Pointer.due_in_s` gives. `on_due` is called, and must be short,
+        when a message is due that could not be known then: a message was moved, or the clock has jumped.
         """
         self.catch_up()
         with self.lock:
@@ -218,27 +218,25 @@ class DelayedTopic:
             return pointer
 
     def advance(self) -> bool:
-        """Have what is due by now leave the tracker; whether that was something. Under the lock. After an OSError
-        nothing is lost.
-        """
+        """Take due messages out of the tracker; True if there were some. An OSError loses none. Under the lock."""
         self.decisions.settle()
         now_ms, moved = self.now_ms(), False
         while True:
             if self.is_held_up and not pass_over_idle(self, self._pointers, self._due):
-                return moved  # it stays pending until there is room
+                return moved  # the messages stay pending until there is room
             room = min(DRAINED_ROWS, DUE_ROWS - len(self._due)) if self._pointers else DRAINED_ROWS
             try:
                 count = self.tracker.hand_out(now_ms, room, self._give)
             except TrackerDamaged:
-                continue  # it is made anew
+                continue  # the next round makes it again
             moved |= count > 0 and bool(self._pointers)
             if count < room:
-                if self.scans is None:  # else what it has not read was not given out
+                if self.scans is None:  # else messages that it has not read were not given out
                     self.given.until_ms = now_ms
                 return moved
 
     def _give(self, queue_ids: Int64s, entries: Int64s) -> None:
-        """What became due, before it leaves the tracker."""
+        """List due messages, before they leave the tracker."""
         if self._pointers:
             self._due.add(due_of(self.parts, self.name, queue_ids, entries))
         self.changes.came(places_of(queue_ids, entries))
@@ -246,7 +244,7 @@ class DelayedTopic:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether some pointer has so much to take that no more leaves the tracker."""
+        """Whether some pointer has so many rows to take that no more leave the tracker."""
         return bool(self._pointers) and len(self._due) >= DUE_ROWS
 
     def drop_passed(self) -> None:
@@ -254,12 +252,12 @@ class DelayedTopic:
         self._due.drop_before(min((pointer.at for pointer in self._pointers), default=self._due.end))
 
     def add_due(self, due: DueMessages) -> None:
-        """Rows that come without their time having come: what was cancelled or trimmed. Under the lock."""
+        """Add rows before their time: messages that were cancelled or trimmed. Under the lock."""
         if self._pointers:
             self._due.add(due)
 
     def take(self, pointer: Pointer, most: int) -> DueMessages:
-        """What a pointer has not taken yet, up to `most` rows."""
+        """The rows that a pointer has not taken yet, up to `most`."""
         self.catch_up()
         with self.lock:
             is_new = self.advance()
@@ -275,13 +273,13 @@ class DelayedTopic:
         return found._replace(missed=missed, is_cut=is_cut)
 
     def forget(self, pointer: Pointer) -> None:
-        """A pointer that is used no more."""
+        """Forget a pointer that is not used any more."""
         with self.lock:
             self._pointers.discard(pointer)
             self.drop_passed()
 
     def look(self) -> None:
-        """Tell those who wait of what is due now, if it is. Called by a thread of the store, every now and then."""
+        """Tell waiting consumers of due messages, if there are some. Called by a thread of the store, now and then."""
         with self.lock:
             self.advance()
             told = [pointer for pointer in self._pointers if pointer.at < self._due.end]
@@ -289,16 +287,16 @@ class DelayedTopic:
             pointer.on_due()
 
     def moved(self) -> None:
-        """A message has another time: those who wait may have to wake earlier. Not under the lock."""
+        """A message has another time: waiting consumers may have to wake earlier. Without the lock."""
         with self.lock:
             told = list(self._pointers)
         for pointer in told:
             pointer.on_due()
 
-    # -- what a message is ----------------------------------------------------------------------------
+    # -- single messages ------------------------------------------------------------------------------
 
     def are_pending(self, queue_id: int, offsets: Int64s) -> Bools:
-        """(n,) which messages are in the tracker, or being decided about. Under the lock."""
+        """(n,) which messages are in the tracker, or have an open decision. Under the lock."""
         pending = self.ask(lambda tracker: tracker.are_pending(queue_id, offsets & MOST_ENTRY))
         return pending | self.decisions.are_open(places_of(np.full(len(offsets), queue_id), offsets))
 
@@ -306,17 +304,17 @@ class DelayedTopic:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """With the lock, and no decision on its way."""
+        """Hold the lock while no decision is on its way."""
         with self.lock, self.decisions.paused():
             yield
 
     def checkpoint(self, places: list[LogPlace]) -> None:
-        """Have the files say what the tracker does. `places`: all before them was added, unless the topic is behind.
+        """Write the tracker to its files. `places`: all messages before them were added, unless the topic lags.
 
-        Raises OSError; then the files are as they were, and the log says the rest.
+        Raises OSError; then the files are as before, and the log has the rest.
         """
-        with self.quiet(), suppress(TrackerDamaged):  # the next one makes it anew
-            tracker = self.tracker  # it may be behind then
+        with self.quiet(), suppress(TrackerDamaged):  # the next call makes it again
+            tracker = self.tracker  # this may make the topic lag
             at = places if self.scans is None else [scan.place for scan in self.scans]
             tracker.checkpoint(IndexMark(self.name, self.decisions.next_offset, at).pack())
             self._checkpointed = self._count
@@ -328,14 +326,14 @@ class DelayedTopic:
         return self._count - self._checkpointed
 
     def _rebuild(self) -> None:
-        """Make the index anew: from its files, or from the log where these are damaged. What was given out before is
-        due, and so not added. Raises OSError.
+        """Make the index again: from its files, or from the log if these are damaged. Messages that were given out
+        before are due, and so not added. Raises OSError.
 
-        The new tracker is whole before it takes the place of the damaged one: what ends this in between is repeated.
+        The new tracker is whole before it replaces the damaged one: after an interrupt it is made once more.
         """
         damaged, why = self._tracker, self.why_anew or self._tracker.damage
-        until_ms = self.given.until_ms - (damaged.latest_ms - 1)  # what has a coarse time was not given out yet
-        damaged.close()  # lets go of its files, and is damaged as before
+        until_ms = self.given.until_ms - (damaged.latest_ms - 1)  # messages with a coarse time were not given out yet
+        damaged.close()  # closes its files, and stays damaged
         changed = self.decisions.changed.union(self.decisions.open)
         tracker, places = open_again(
             self.name, self.parts, self.changes, self.decisions.next_offset, changed, until_ms,
@@ -346,14 +344,14 @@ class DelayedTopic:
         for place in self.decisions.open:
             tracker.cancel(place >> ENTRY_BITS, place & MOST_ENTRY)
         self._behind(places)
-        self.trimmed = Trimmed(self.name, self.parts)  # its files may have what was trimmed since
+        self.trimmed = Trimmed(self.name, self.parts)  # the files may have messages that were trimmed since
         self._add_copies(tracker)
         self.rebuilds, self.last_rebuild = self.rebuilds + 1, why
         self.count(1)
-        if self.mended_messages:  # the log does not give them again: those that left them out are to meet them again
+        if self.mended_messages:  # the log does not give them again: pointers have to miss rows
             for pointer in self._pointers:
                 pointer.miss(self._due.end)
-        tracker.on_damage = self.ask_for_visit  # first: behind an interrupt it may be damaged again
+        tracker.on_damage = self.ask_for_visit  # first: after an interrupt it may be damaged again
         self._tracker, self.why_anew = tracker, ""
         self.given.made_anew(until_ms)
         self._wake()
@@ -364,7 +362,7 @@ class DelayedTopic:
         self.ask_for_visit()
 
     def ask_for_visit(self) -> None:
-        """Have the thread look at the topic: something of it has changed."""
+        """Have the thread visit the topic: something in it has changed."""
         self._visits.ask(self)
 
     def see_trim(self) -> None:
@@ -373,20 +371,20 @@ class DelayedTopic:
         self.ask_for_visit()
 
     def next_visit(self) -> tuple[int | None, bool]:
-        """When the thread is to visit the topic again, in ms since 1970; and whether as soon as it comes by.
+        """When the thread has to visit the topic again, in ms since 1970; and whether it has to at its next round.
 
-        Not by a time if nothing is pending. Raises OSError.
+        The time is None if no message is pending. Raises OSError.
         """
         with self.lock:
             return self.ask(lambda tracker: tracker.next_deadline_ms), self.is_behind or bool(self.decisions.open)
 
     def close(self) -> None:
-        """Let go of the files. Again is fine."""
+        """Close the files. A second call does no harm."""
         with self.lock:
             self.is_closed = True
             self._tracker.close()
 
     def after_fork(self) -> None:
-        """In a child process: its copy is used no more, and no lock of it is waited for."""
+        """In a child process: the copy is not used any more, and none of its locks is waited for."""
         self.lock = threading.RLock()
         self.settled = threading.Condition(self.lock)

@@ -1,4 +1,4 @@
-"""Which topics the thread of the delayed messages visits: one that is quiet costs nothing, however many there are."""
+"""The topics that the thread of the delayed messages has to visit: an idle topic costs nothing."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .topic import DelayedTopic
 
-SPARE_TIMES = 64  # that count no more, before the list of times is made anew
+SPARE_TIMES = 64  # old entries at most, before the list of times is made again
 
 
 class Visits:
-    """Topics in which something has changed, and topics whose next message is due by now, by the wall clock.
+    """Topics in which something has changed, and topics whose next message is due, by the wall clock.
 
-    Any number of threads may `ask`, and do so after the change. One thread at a time visits.
+    Any number of threads may `ask`, after their change. One thread at a time visits.
 
     Invariant: a topic with work to do is asked for, or listed with a time that is not after that of its next message.
     """
 
     def __init__(self) -> None:
-        self._asked: dict[DelayedTopic, None] = {}  # in order; each step is one of the interpreter's
+        self._asked: dict[DelayedTopic, None] = {}  # in order; each access is one step of the interpreter
         self._listed: dict[DelayedTopic, int] = {}
-        self._times: list[tuple[int, int, DelayedTopic]] = []  # a heap: (ms, number, topic); some count no more
-        self._numbers = count()  # of equal times the one that was listed first
+        self._times: list[tuple[int, int, DelayedTopic]] = []  # a heap: (ms, number, topic); some are old
+        self._numbers = count()  # sorts equal times by the moment of listing
         self._lock = threading.Lock()
 
     def ask(self, topic: DelayedTopic) -> None:
-        """Have a topic visited. The thread is not woken for it: it comes by twice a second, or when the log grows."""
+        """Have a topic visited. This does not wake the thread: it comes by twice a second, or when the log grows."""
         if topic.is_ready:
             self._asked[topic] = None
 
     def begin(self, topic: DelayedTopic) -> None:
-        """A new topic is whole: it is visited from here on. Again is fine, as after an interrupt."""
-        self._asked[topic] = None  # first: behind an interrupt it is not ready, and begins again
+        """A new topic is whole: it is visited from here on. A second call, as after an interrupt, does no harm."""
+        self._asked[topic] = None  # first: after an interrupt the topic is not ready, and begins again
         topic.is_ready = True
 
     def take(self, now_ms: int) -> Generator[DelayedTopic, None, None]:
-        """The topics to visit now, each once. One that is asked for meanwhile has its turn the next time.
+        """Yield the topics to visit now, each once. One that is asked for meanwhile has its turn the next time.
 
-        They are taken one by one: after an error the others are there still.
+        They are removed one by one: after an error the others are still there.
         """
         with self._lock:
             while self._times and self._times[0][0] <= now_ms:
@@ -51,11 +51,11 @@ class Visits:
                     del self._listed[topic]
                     self.ask(topic)
         for topic in list(self._asked):
-            self._asked.pop(topic, None)  # before it is looked at: what changes from here on asks again
+            self._asked.pop(topic, None)  # before the visit: later changes ask again
             yield topic
 
     def list_at(self, topic: DelayedTopic, time_ms: int | None) -> None:
-        """The next message of a topic that was visited is due then; None: it has none."""
+        """The next message of a visited topic is due at this time; None: it has none."""
         with self._lock:
             if time_ms == self._listed.get(topic):
                 return

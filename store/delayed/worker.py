@@ -9,25 +9,25 @@ from collections.abc import Callable
 from ..device.background import Background, Bell
 from ..errors import StoreError
 
-PAUSE_S = 0.02  # after a look: what comes meanwhile is added together, unless somebody asks before
+PAUSE_S = 0.02  # after a call: messages that come meanwhile are added together, unless somebody asks before
 RETRY_S = 0.1  # after an error
 
 
 class Worker:
-    """Calls `work` at each ring, and when the time is over that it gave; no error ends it.
+    """Calls `work` after each ring, and when the time that it returned is over; no error ends it.
 
     Attributes:
         is_started: there is a thread.
-        is_closing: it ends, or has ended.
+        is_closing: the thread ends, or has ended.
     """
 
     def __init__(self, work: Callable[[], float], failed: Callable[[str], None]) -> None:
-        """`work` gives the seconds until the next call; `failed` is told why one has failed."""
+        """`work` returns the seconds until the next call; `failed` gets the text of an error."""
         self._work = work
         self._failed = failed
         self._bell = Bell()
-        self._threads: list[Background] = []  # one, or more where an interrupt may have kept one from starting
-        self._working = threading.Lock()  # held by the one that works
+        self._threads: list[Background] = []  # one, or more if an interrupt may have kept one from starting
+        self._working = threading.Lock()  # held by the thread that works
         self.is_started = self.is_closing = False
 
     def ring(self) -> None:
@@ -35,7 +35,7 @@ class Worker:
         self._bell.set()
 
     def start(self) -> None:
-        """Have a thread. Again is fine."""
+        """Start the thread. A second call does no harm."""
         if not self.is_started and not self.is_closing:
             self._threads.append(Background(self._run))
             self._threads[-1].start()
@@ -62,7 +62,7 @@ class Worker:
                 time.sleep(PAUSE_S)  # each append rings
 
     def stop(self) -> None:
-        """End the thread. Again is fine."""
+        """End the thread. A second call does no harm."""
         self.is_closing = True
         self._bell.set()
         for thread in self._threads:

@@ -1,4 +1,4 @@
-"""Threads of the store's, and how they are woken: an interrupt of the program's own thread leaves neither in disorder.
+"""Threads of the store, and how they are woken; an interrupt of the program's own thread leaves both in order.
 
 Python runs signal handlers in the main thread only, between two of its steps. Interrupted there, a `threading.Thread`
 that is being started may never get further than its first step, and a `threading.Event` that is being set may keep its
@@ -22,7 +22,7 @@ LOGGER = logging.getLogger("stratalog")
 
 
 def report(what: str, error: BaseException) -> None:
-    """Log an error that nobody is there to catch."""
+    """Log an error that no caller can catch."""
     with suppress(Exception):  # a handler or filter of the program's may raise as well
         LOGGER.error(what, exc_info=error)
 
@@ -37,18 +37,17 @@ class NoThread(OSError, RuntimeError):
 class Background:
     """A thread that does one piece of work. The interpreter does not wait for it at its end.
 
-    Whoever waits for the thread cannot know whether an interrupted start has begun it. So the two make out between them
-    who came first: a thread that comes second does no work.
+    `join` cannot know whether an interrupted start has begun the thread. So the two settle which of them came first: a
+    thread that comes second does no work.
 
-    What an error of the work means, its owner says in the work itself. A thread that callers wait for handles every
-    exception: it tells those who wait and goes on (following, upkeep, delays, time-outs), or it fails them all and ends
-    (flushers). A thread that only helps just ends (growth of rings, the feeder of the cache). An error that the work
-    lets out is logged.
+    The work handles its own errors. If callers wait for a thread, its work handles every exception: it tells those
+    callers and goes on (following, upkeep, delays, time-outs), or it fails them all and ends (flushers). A thread that
+    only helps just ends (growth of rings, the feeder of the cache). An error that the work lets out is logged.
 
     Invariants:
         * once `join` has returned, the work is over or is never begun;
-        * `join` waits for the end of the thread, which comes whatever the work raises: no owner waits for a word that
-          the thread would have to say.
+        * `join` waits for the end of the thread, which comes whatever the work raises: no owner waits for a message of
+          the thread.
     """
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -78,7 +77,7 @@ class Background:
         try:
             if self._work is not None:
                 self._work()
-        except BaseException as error:  # also SystemExit: whose thread it is cannot be told by the interpreter
+        except BaseException as error:  # also SystemExit: the interpreter would not say whose thread it is
             report("a thread of the store has ended by an error", error)
         finally:
             self._work = None  # a thread that is over keeps nothing of the store
@@ -91,7 +90,7 @@ class Background:
     def join(self, nudge: Callable[[], object] | None = None) -> None:
         """Wait for the end of the work; its own thread does not wait. The work must have been told to end.
 
-        `nudge` is called again and again meanwhile, for work that may sleep where only that wakes it.
+        `nudge` is called again and again meanwhile, for work that only this can wake.
         """
         if self._came_first("join") == "join":
             self._work = None
@@ -110,7 +109,7 @@ class Bell:
         self._rings: SimpleQueue[None] = SimpleQueue()
 
     def set(self) -> None:
-        """Wake the thread that waits, or have it not wait the next time."""
+        """Wake the thread that waits, or let its next wait return at once."""
         if self._rings.empty():
             self._rings.put(None)
 
@@ -127,7 +126,7 @@ class Bell:
         return True
 
     def clear(self) -> None:
-        """Take back what was set."""
+        """Undo `set`."""
         try:
             while True:
                 self._rings.get_nowait()

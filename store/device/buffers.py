@@ -16,13 +16,13 @@ KEPT_BYTES = 32 << 20
 class BufferPool:
     """Lends buffers to readers. Any number of threads may use one.
 
-    A BytesIO refuses every write while somebody holds a view of it, or an array or a slice made of a view:
-    so a buffer that can be written to is one that nobody can see, and there is nothing to give back. A lent
-    buffer just stays in the pool, and is passed over until its last view is gone.
+    A BytesIO refuses every write while there is a view of it, or an array or a slice made of a view: so a buffer that
+    can be written to is one that nobody can see, and there is nothing to give back. A lent buffer just stays in the
+    pool, and is passed over until its last view is gone.
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        """`kept_bytes`: so much is kept for the next ones, in all."""
+        """`kept_bytes`: of all buffers that are kept for later use."""
         self._most_bytes = kept_bytes
         self._kept: deque[BytesIO] = deque()
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class BufferPool:
         return BytesIO(bytes(max(LEAST_BYTES, 1 << (size_bytes - 1).bit_length())))
 
     def joined(self, datas: Sequence[bytes], size_bytes: int) -> memoryview:
-        """A view, to read only, of so many bytes back to back."""
+        """A read-only view of all `datas`, back to back, `size_bytes` in all."""
         if size_bytes < POOLED_BYTES:
             return memoryview(b"".join(datas))
         buffer = self.take(size_bytes)

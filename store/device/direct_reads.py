@@ -1,4 +1,4 @@
-"""Ranges of files that the device reads into memory of ours, many at once and past the page cache.
+"""Ranges of files that the device reads into the process's memory, many at once and past the page cache.
 
 A message that is read once, far from any other that is wanted, is not worth pages of the page cache. They are more than
 the message, and on a virtual machine the first touch of a fresh page costs more than the copy of a message does.
@@ -61,7 +61,7 @@ Range = tuple[DirectFile, int, int]  # file, position, bytes
 class DirectReads:
     """Reads for any number of threads.
 
-    Each that reads has half a MiB of memory meanwhile; the memory of up to MOST_SPARE of them is kept.
+    Each thread that reads has half a MiB of memory meanwhile; the memory of up to MOST_SPARE of them is kept.
     """
 
     def __init__(self) -> None:
@@ -69,12 +69,7 @@ class DirectReads:
         self.is_refused = _SYSCALL is None or _CALLS is None
 
     def read(self, ranges: Sequence[Range]) -> tuple[list[bytes], int, int] | None:
-        """The bytes of each range, how many bytes were read for them, and with how many requests.
-
-        None where they cannot all be had so: the system has no such calls, a range is too long or behind the end of its
-        file, the device reports an error. Ranges of a file that follow one another, and share a block or touch, are
-        read with one request.
-        """
+        """See `RangeReads.read`. None also where the system has no such calls."""
         if self.is_refused:
             return None
         try:
@@ -152,7 +147,7 @@ class _RequestSlot:
         return is_whole and asked == count
 
     def _submit(self, count: int) -> int:
-        """Ask for the first requests: for how many the kernel took."""
+        """Submit the first requests; return how many the kernel took."""
         done = 0
         while done < count:
             pointers = ctypes.byref(self._pointers, ctypes.sizeof(ctypes.c_void_p) * done)
@@ -163,7 +158,7 @@ class _RequestSlot:
         return done
 
     def _answered(self, count: int, requests: list[list[int]]) -> bool:
-        """Wait for so many answers: whether each read has got all of its bytes."""
+        """Wait for `count` answers; True if each read has got all of its bytes."""
         is_whole, missing = True, count
         number, wanted = ctypes.c_long(self._calls.getevents), ctypes.c_long(count)
         while missing:

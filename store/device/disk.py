@@ -43,10 +43,10 @@ class Disk(Protocol):
         """Memory for readers in other processes; None where there is none."""
 
     def find_shared(self, pid: int, name: str) -> SharedMemory | None:
-        """That of another process; None if there is none. Raises BlockingIOError if it cannot be had right now."""
+        """Another process's memory; None if there is none. Raises BlockingIOError if it cannot be had right now."""
 
     def age_s(self, path: Path) -> float:
-        """Seconds since a file, or a folder with its files, was written to; 0 where it is gone, or that is not told."""
+        """Seconds since a file, or a folder with its files, was written to; 0 where it is gone, or if unknown."""
 
     def list(self, folder: Path) -> list[str]:
         """Names in a folder, sorted; none if there is no such folder."""
@@ -70,7 +70,7 @@ class Disk(Protocol):
         """Make new, renamed and removed names of a folder durable."""
 
     def free_bytes(self, folder: Path) -> int:
-        """What new files of a folder may take; others may be quicker."""
+        """Bytes that new files of a folder may take; another program may take them first."""
 
 
 def takes_direct(disk: Disk, path: Path) -> bool:
@@ -130,7 +130,7 @@ class OsDisk:
         except OSError as error:
             if error.errno not in (*REFUSED, errno.EMLINK, errno.EXDEV):
                 raise
-            shutil.copyfile(old, new)  # a file system without second names: the same, for the price of a copy
+            shutil.copyfile(old, new)  # a file system without second names: a copy does as well
             copied = self.open(new)
             copied.force()
             copied.close()
@@ -158,7 +158,7 @@ class OsDisk:
         return SharedMemory.make(name, size_bytes)
 
     def find_shared(self, pid: int, name: str) -> SharedMemory | None:
-        """That of another process, by `SharedMemory.find`. Raises BlockingIOError."""
+        """The memory of another process, by `SharedMemory.find`. Raises BlockingIOError."""
         return SharedMemory.find(pid, name)
 
     def free_bytes(self, folder: Path) -> int:
@@ -174,7 +174,7 @@ class OsDisk:
 
 
 class ReadingDisk(OsDisk):
-    """A disk for those who only look: files are opened for reading, so it may be mounted read-only."""
+    """A disk to look at stores with: files are opened for reading, so it may be mounted read-only."""
 
     def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
         return OsFile(path, create=False, direct=direct, write=False)

@@ -41,8 +41,8 @@ def fixed_path(path: str | Path) -> Path:
 class FolderLock:
     """The lock of a folder, from `take` to `release`. It ends with the process, however that ends.
 
-    It is made before it is taken, so whoever ends an opening has it, at whatever moment that was interrupted. Where it
-    is dropped, it is released.
+    The object is made before the lock is taken, so whatever ends an interrupted opening has it. An object that is
+    dropped releases its lock.
     """
 
     _owner: Descriptor | None = None
@@ -54,8 +54,8 @@ class FolderLock:
     def take(self, *, only_look: bool = False) -> None:
         """Lock the folder. Raises StoreLocked or OSError.
 
-        To look at a folder one need not be allowed to write the file: to be locked it only has to be open. The
-        process's number is then not noted in it.
+        With `only_look` the file need not be writable: to be locked, it only has to be open. The process's number is
+        then not noted in it.
         """
         path = self._folder / LOCK_FILE
         try:
@@ -99,10 +99,10 @@ class FolderLock:
         return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
     def release(self) -> None:
-        """Let others open the folder. When it was interrupted, call it again.
+        """Let others open the folder. After an interrupt, call it again.
 
-        The lock itself is given back, and not only our descriptor: a child that was forked meanwhile has a copy of it.
-        In such a child it is the parent's, and only the copy goes.
+        The lock itself is given back, not only our descriptor, of which a forked child has a copy. In such a child the
+        lock is the parent's, and only the copy is closed.
         """
         owner = self._owner
         if owner is not None and not owner.closed:
@@ -120,8 +120,8 @@ class FolderLock:
 def enter_folder(disk: Disk, folder: Path, lock: FolderLock, *, create: bool = True) -> None:
     """Make the folder if need be, and take its lock. Without `create`, the folder is only looked at.
 
-    Raises StoreUnusable if it cannot be a store's folder, StoreLocked if it is open. The lock may be taken all the
-    same: the caller releases it.
+    Raises StoreUnusable if it cannot be a store's folder, StoreLocked if it is open. The lock may be taken even then:
+    the caller releases it.
     """
     check_system()
     try:
@@ -131,7 +131,7 @@ def enter_folder(disk: Disk, folder: Path, lock: FolderLock, *, create: bool = T
             disk.make_folder(folder)
         if not folder.is_dir():
             raise StoreUnusable(f"{folder} is not a folder; give the path of a folder")
-        # Whoever has the lock may be making the store just now: then its names are not judged by halves.
+        # The process that has the lock may be making the store just now: do not judge by half of its names.
         if (folder / LOCK_FILE).exists():
             lock.take(only_look=not create)
         _check_names(disk, folder, create=create)
@@ -180,7 +180,7 @@ def _check_names(disk: Disk, folder: Path, *, create: bool) -> None:
 
 
 def _is_empty_lane(disk: Disk, path: Path) -> bool:
-    """True for what an interrupted creation leaves behind."""
+    """True for the remains of an interrupted creation."""
     return path.name.startswith("lane-") and path.is_dir() and disk.list(path) in ([], [START_FILE])
 
 

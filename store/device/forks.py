@@ -1,7 +1,7 @@
 """The end of open stores when the process forks (also by multiprocessing's "fork"), and when it ends.
 
-The child has copies of the objects, but not their threads, and their files are the parent's: whatever it did with
-them would be missing or would harm the parent's log. So its copies are closed, and say why.
+The child has copies of the objects, but not their threads, and their files are the parent's: what it did with them
+would be lost, or harm the parent's log. So its copies are closed, and say why.
 
 At the end of the interpreter the stores that are still open are closed. It is the moment when all threads but the
 daemons have ended, and the daemons, which the store's are, still run.
@@ -35,7 +35,7 @@ def watch(store: ForkAware) -> None:
 
 
 def forget(store: ForkAware) -> None:
-    """It was closed."""
+    """Tell a store nothing more: it was closed."""
     _OPEN.discard(weakref.ref(store))
 
 

@@ -30,7 +30,7 @@ class FoundStart(NamedTuple):
 
 
 def read_start(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> FoundStart:
-    """The start of a lane's log as its folder tells. `store_id` None takes that of any store.
+    """The start of a lane's log, by its folder. `store_id` None takes that of any store.
 
     The log's start only ever moves forward, so the larger of two copies is the newer one.
     """
@@ -60,9 +60,9 @@ def _block(file: LogFile, position: int) -> bytes:
 def write_start(disk: Disk, folder: Path, start: LaneStart) -> None:
     """Note durably where a lane's log begins.
 
-    Invariant: one copy is forced before the other is written, so one of the two is whole whenever a crash comes.
-    Whoever removes a segment calls this first: what START says was removed may still be there after a crash, and what
-    it says is there was never removed.
+    Invariant: one copy is forced before the other is written, so one of the two is whole whenever a crash comes. A
+    removal calls this before it removes a segment. So after a crash, segments that START calls removed may still be
+    there, and none that it calls present was removed.
     """
     is_new = START_FILE not in disk.list(folder)
     file = disk.open(folder / START_FILE, create=True)
@@ -79,17 +79,16 @@ def write_start(disk: Disk, folder: Path, start: LaneStart) -> None:
 def read_compacted(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> int:
     """The number of the first segment that the newest compaction of a lane wrote; 0 if there was none.
 
-    Any lower number that somebody has kept is of a log that is gone. `store_id` None takes that of any store.
+    A lower number that a reader has kept is of a log that is gone. `store_id` None takes that of any store.
 
-    Raises StoreCorrupt if the file is there and does not tell: a reader would take old positions for good ones.
-    Raises OSError.
+    Raises StoreCorrupt if the file is damaged: else a reader would take old positions for good ones. Raises OSError.
     """
     if COMPACTED_FILE not in disk.list(folder):
         return 0
     path = folder / COMPACTED_FILE
     file = disk.open(path)
     try:
-        block = file.read(0, BLOCK_BYTES)  # there is no other copy: what the device refuses goes out
+        block = file.read(0, BLOCK_BYTES)  # there is no other copy: an error of the device is raised
     finally:
         file.close()
     start = LaneStart.unpack(block)

@@ -54,12 +54,12 @@ def mapped(descriptor: int) -> tuple[mmap.mmap, int]:
 class OsLease:
     """A `Lease` of the operating system (`F_SETLEASE`).
 
-    As long as we have it, the kernel holds up whoever wants to open the file for writing or to cut it, for
+    As long as we have it, the kernel holds up a program that opens the file for writing or cuts it, for
     `/proc/sys/fs/lease-break-time` (45 s).
     """
 
     def __init__(self, owner: Descriptor) -> None:
-        """Of an open file; the lease goes with its descriptor. Raises OSError."""
+        """Take a lease on an open file; it goes with the file's descriptor. Raises OSError."""
         if _MMAP is None:
             raise OSError("this system does not say which pages are in memory")
         if int(PATIENCE.read_text()) < LEAST_PATIENCE_S:
@@ -67,7 +67,7 @@ class OsLease:
         self._owner = owner
         descriptor = owner.fileno()
         self._pid = os.getpid()
-        # The signal of a waiting opener: one that programs ignore unless they ask for it; the usual one ends them.
+        # The signal for a waiting opener: programs ignore this one unless they ask for it; the default one ends them.
         fcntl.fcntl(descriptor, F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         try:
@@ -77,7 +77,7 @@ class OsLease:
             raise
 
     def is_whole(self) -> bool:
-        """Nobody waits for the file, and the lease is this process's."""
+        """True if no program waits for the file, and the lease is this process's."""
         if self._pid != os.getpid() or self._owner.closed:
             return False
         return fcntl.fcntl(self._owner.fileno(), fcntl.F_GETLEASE) == fcntl.F_RDLCK
@@ -89,11 +89,11 @@ class OsLease:
         return not _MINCORE(self._address + position, size, pages) and pages.raw == b"\1" * count
 
     def populate(self, position: int, size: int) -> bool:
-        """Have the page cache and the mapping filled. It is not looked into: what fails is no signal."""
+        """Have the page cache and the mapping filled. It touches no page, so a failure is no signal."""
         return populate(self._owner.fileno(), position, size, self.memory)
 
     def give_back(self) -> None:
-        """Let those go on who wait."""
+        """Let the programs that wait go on."""
         if self._pid == os.getpid():  # else it is the parent's
             with contextlib.suppress(OSError, ValueError):  # the kernel has taken it away, or it was closed
                 fcntl.fcntl(self._owner.fileno(), fcntl.F_SETLEASE, fcntl.F_UNLCK)

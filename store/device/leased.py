@@ -15,18 +15,18 @@ buckets, shards, notes. What is mapped besides:
 
 Two things stand against the signal here:
 
-* A lease (`F_SETLEASE`). As long as we have it, the kernel holds up whoever wants to open the file for writing or to
-  cut it, for `/proc/sys/fs/lease-break-time` (45 s). Readers look every LOOK_S whether somebody waits, and copy nothing
+* A lease (`F_SETLEASE`). As long as we have it, the kernel holds up a program that opens the file for writing or cuts
+  it, for `/proc/sys/fs/lease-break-time` (45 s). Readers look every LOOK_S whether a program waits, and copy nothing
   from the mapping any more if so. The store's background looks as well and gives the lease back: the other one goes on.
 * Only windows are copied from whose pages were all in memory TRUST_S ago or later (`mincore`). A page that is there was
   read without an error. So for a signal, a page must be evicted within that time, and the device must fail to read what
   it has read before.
 
-Where there is no lease to be had (a file system without leases, another owner, somebody who has the file open for
+Where there is no lease to be had (a file system without leases, another owner, a program that has the file open for
 writing), there is no mapping, and reads are system calls.
 
-Not covered: a process that is stopped in the middle of a copy for longer than the kernel waits, while somebody cuts the
-file; and a file system that other machines write to, where it grants leases without asking them.
+Not covered: a process that is stopped in the middle of a copy for longer than the kernel waits, while a program cuts
+the file; and a file system that other machines write to, where it grants leases without asking them.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ LOW_32 = 0xFFFFFFFF  # of a checksum: what a message keeps
 
 
 class Maps:
-    """All mappings of the process. One lock is enough: a reader that copies has the interpreter lock as well.
+    """One lock for all mappings of the process. It is enough: a reader that copies has the interpreter lock as well.
 
     Attributes:
-        lock: taken by whoever copies from a mapping, and by whoever gives a lease back.
+        lock: taken to copy from a mapping, and to give a lease back.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class LeasedMap:
 
     Attributes:
         near: of each window, when all of its pages and all of the next one's were in memory; 0 without a mapping.
-        used: see `was_used`; those who go by `near` set it every TRUST_S.
+        used: see `was_used`; readers that go by `near` set it every TRUST_S.
     """
 
     def __init__(self, file: LogFile) -> None:
@@ -95,8 +95,8 @@ class LeasedMap:
     def copied(self, flat: Sequence[int], entries: Sequence[int], found: dict[int, bytes]) -> int:
         """Add copies of messages with right checksums to `found`: how many, from the first on.
 
-        The position, length and checksum of entry n are at 3 n, 3 n + 1, 3 n + 2 of `flat`. It ends before what it
-        cannot have: pages that are not in memory, bytes that are wrong, a place past the end.
+        The position, length and checksum of entry n are at 3 n, 3 n + 1, 3 n + 2 of `flat`. It stops at the first
+        message that it cannot have: pages not in memory, wrong bytes, a place past the end.
         """
         begin = index = len(found)
         with MAPS.lock:
@@ -163,7 +163,7 @@ class LeasedMap:
         return True
 
     def trust(self, window: int, now: float) -> bool:
-        """Whether what begins in a window, and is no longer than one, may be copied; `near` has it then.
+        """Whether bytes that begin in a window, and are no longer than one, may be copied; `near` notes it.
 
         The caller has the lock. Raises IndexError past the end of the file.
         """

@@ -28,7 +28,7 @@ class Lease(Protocol):
         """The mapping."""
 
     def is_whole(self) -> bool:
-        """Nobody waits for the file, and the lease is this process's."""
+        """True if no program waits for the file, and the lease is this process's."""
 
     def is_resident(self, position: int, size: int) -> bool:
         """Whether the page cache has all pages of a range, which begins with a page."""
@@ -37,7 +37,7 @@ class Lease(Protocol):
         """Have the page cache, and the mapping, filled from `position` on; False where it cannot be done so."""
 
     def give_back(self) -> None:
-        """Let those go on who wait. Nobody looks at `memory` any more."""
+        """Let the programs that wait go on. From now on nothing looks at `memory`."""
 
 
 class LogFile(Protocol):
@@ -59,7 +59,7 @@ class LogFile(Protocol):
         """Return when everything written before the call is on the device."""
 
     def begin_write_back(self, position: int, size: int) -> bool:
-        """Have the kernel begin to write a range to the device, and wait for nothing; False where it cannot be told.
+        """Have the kernel begin to write a range to the device, without a wait; False where it has no such call.
 
         Raises OSError: the device took no more, and the file is lost.
         """

@@ -1,4 +1,4 @@
-"""A disk that keeps nothing: what would recover a store recovers it in memory, and its files stay as they are."""
+"""A disk that keeps nothing: a store is recovered on it in memory, and its files stay as they are."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Mapped(Protocol):
         """Write some bytes, and then the word at a multiple of 8, at once."""
 
     def wake(self) -> None:
-        """Wake all who sleep on the bell."""
+        """Wake all that sleep on the bell."""
 
     def sleep(self, seen: int, patience_s: float) -> None:
         """Sleep while the bell is `seen`, no longer than `patience_s`. It may return for no reason."""
@@ -137,7 +137,7 @@ class MappedFile:
             return False
 
     def close(self) -> None:
-        """Nothing: the mapping goes with the last who looks at it, so nobody finds it gone."""
+        """Does nothing: the mapping ends with its last reader."""
 
 
 def _poll(mapped: Mapped, seen: int, at: int, patience_s: float) -> None:
@@ -149,7 +149,7 @@ def _poll(mapped: Mapped, seen: int, at: int, patience_s: float) -> None:
 
 
 def boot_id() -> bytes:
-    """16 bytes that are others after each start of the machine; zeros where it does not tell."""
+    """16 bytes that change with each start of the machine; zeros where the system does not tell."""
     try:
         return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))[:16]
     except (OSError, ValueError):

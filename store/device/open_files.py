@@ -25,19 +25,19 @@ class Holder(Protocol):
         """Give the descriptor back. A reader that is just using it keeps it until the end of its call."""
 
 
-# An entry a descriptor, in the order of opening, but that those that were used since go round once more. One list for
-# the process, as the limit on descriptors is. Only single operations of the deque are used, so threads need no lock. A
-# forked child forgets its parent's: a thread that is not there may have held the lock of one.
+# One entry for each descriptor, in the order of opening; used ones go round once more. One list for the process, as the
+# limit on descriptors is. Only single operations of the deque are used, so threads need no lock. A forked child forgets
+# its parent's list: a thread that is not there may have held the lock of a holder.
 #
 # Invariant: a descriptor that is held has an entry of its own, or one that its opener is about to add, or one that is
-# just going round. So whatever lets go takes an entry away first, and an entry more than descriptors (two threads
-# opened the same, a store was closed) does no harm: it lets go of nothing.
+# just going round. So code that lets go takes an entry away first. A surplus entry (two threads opened the same, a
+# store was closed) does no harm: it lets go of nothing.
 OPENED: deque[weakref.ref[Holder]] = deque()
 os.register_at_fork(after_in_child=OPENED.clear)
 
 
 def note_opened(holder: Holder) -> None:
-    """`holder` has just taken a descriptor: if there are too many now, those let go that were used least lately.
+    """`holder` has just taken a descriptor: if there are too many now, the least recently used let go.
 
     Call it without a lock of `holder`: others are asked to let go meanwhile, under theirs.
     """
@@ -56,7 +56,7 @@ def note_opened(holder: Holder) -> None:
 
 
 def let_go_of_most() -> None:
-    """The system gives no more: readers inside hold others than those that are counted. Call it without a lock."""
+    """Let go of most: the system gives no more, as readers in calls hold uncounted ones. Call it without a lock."""
     for _ in range(len(OPENED) - LEAST_DESCRIPTORS // 2):
         with suppress(IndexError):
             oldest = OPENED.popleft()()

@@ -155,7 +155,7 @@ class OsFile:
             return os.preadv(self._fd, views, position)
 
     def will_need(self, position: int, size: int) -> None:
-        """Ask the kernel to bring a range into the page cache; it does so beside us."""
+        """Ask the kernel to bring a range into the page cache; it does so in the background."""
         with contextlib.suppress(OSError):  # a hint
             os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_WILLNEED)
 
@@ -235,6 +235,6 @@ class OsFile:
         return OsFile(Path(f"/proc/self/fd/{self._fd}"), create=False, direct=True, write=False)
 
     def close(self) -> None:
-        # Where it is not called, the owner does it: when the last reader who is inside a call lets go of the file.
+        # If this is not called, the owner closes it when the last reader inside a call lets go of the file.
         self._fd = -1
         self._owner.close()

@@ -10,7 +10,7 @@ import numpy as np
 
 MADV_POPULATE_READ = 22  # Linux 5.14; not in the mmap module, whose madvise keeps the interpreter lock
 MADV_POPULATE_WRITE = 23
-# The device is asked for so much at a time: as fast as all at once, and a forced write beside it waits less.
+# The device is asked for so much at a time: as fast as all at once, and a forced write meanwhile waits less.
 STEP_BYTES = 1 << 20
 
 try:

@@ -48,7 +48,7 @@ class Ring:
     Attributes:
         low: bytes at or above this position are intact.
         shape: (origin, size, memory); position p lies at (p - origin) % size of this memory. Replaced as a whole, so a
-            reader who takes it once never has a place of one memory and the bytes of another.
+            reader that takes it once never mixes a place of one memory with the bytes of another.
         size_bytes, limit_bytes: the size now, and at the most.
         warm: bytes, from the memory's beginning, whose pages are there.
 
@@ -81,7 +81,7 @@ class Ring:
         self.warm = 0
 
     def begin(self, position: int) -> None:
-        """The log goes on from this position, a block's; nothing before it is here."""
+        """Start at this position, a block's; nothing before it is in the ring."""
         self.low = self._begin = position
         self.shape = position, self.size_bytes, self._map
         self._lap_end = position + self.size_bytes
@@ -200,7 +200,7 @@ class Ring:
         return [memory[(at := start + shift) : at + length] for start, length in zip(starts, lengths, strict=True)]
 
     def note_read(self, messages: int) -> None:
-        """Messages were read in columns: by that a ring of another process (`live.followed_ring`) makes its `span`."""
+        """Note that messages were read in columns. Only a ring of another process counts them, for its `span`."""
 
     def _place(self, position: int) -> tuple[int, int]:
         """Where a position lies in the memory, and the bytes from there to the ring's end."""

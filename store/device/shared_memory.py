@@ -1,7 +1,7 @@
-"""Memory that a process shares with others of the same user, with no name in any folder: nothing is left behind.
+"""Memory that a process shares with others of the same user, with no name in any folder: it leaves no file.
 
-Others find it among the open files of its maker (`/proc/PID/fd`), where the kernel lets no other user look. Those who
-look into it hold a shared lock on it. So its maker knows whether there is anybody.
+Others find it among the open files of its maker (`/proc/PID/fd`), where the kernel lets no other user look. A reader
+holds a shared lock on it, so its maker knows whether there are readers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SharedMemory:
 
     @classmethod
     def find(cls, pid: int, name: str) -> SharedMemory | None:
-        """What another process has made under this name, and a lock on it; None if there is nothing to be found.
+        """The memory that another process has made under this name, and a lock on it; None if there is none.
 
         Raises BlockingIOError if its maker looks at the lock right now.
         """
@@ -79,7 +79,7 @@ class SharedMemory:
         return mmap.mmap(self._owner.fileno(), size_bytes, prot=protection, offset=at)
 
     def is_wanted(self) -> bool:
-        """Whether anybody else has found it. Some 0.3 us; keeps the interpreter lock."""
+        """Whether another process has found it. Some 0.3 us; keeps the interpreter lock."""
         if _FLOCK is None or self._owner.closed:
             return False
         number = self._owner.fileno()
@@ -114,6 +114,6 @@ def _leads_to(entry: Path) -> str:
 
 
 def give_back(mapping: mmap.mmap) -> None:
-    """Free the memory of a shared mapping, for all who have it: they find zeros. A hint."""
+    """Free the memory of a shared mapping, for all processes that have it: they find zeros. A hint."""
     with suppress(OSError, AttributeError):  # a system that does not know it
         mapping.madvise(mmap.MADV_REMOVE)

@@ -1,4 +1,4 @@
-"""Steps that are all taken, whatever one of them raises: how things end, and how those who wait are answered."""
+"""Steps that are all taken, whatever one of them raises: for ends, and for answers to waiting callers."""
 
 from __future__ import annotations
 

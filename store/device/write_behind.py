@@ -17,7 +17,7 @@ class WriteBehind:
         self._begun = 0
 
     def reached(self, end: int) -> None:
-        """All up to `end` was written to the file. Raises OSError: the device took no more, and the file is lost."""
+        """Note that all up to `end` was written. Raises OSError: the device took no more, and the file is lost."""
         size = end - end % mmap.PAGESIZE - self._begun  # the last page gets more, and would be written twice
         if self._file is None or size < STEP_BYTES:
             return

@@ -1,10 +1,9 @@
 """Applied commits: which bulk commits a lane's log has, so that none is ever applied twice.
 
-A commit has a name and, if it is a batch of a query, a number. Of a query the newest batches are remembered, HISTORY
-and one; of a transaction, which has no number, its name. The names of queries and transactions together take MOST_BYTES
-at the most: then the one that came longest ago is forgotten. Both are said by a record in the log (see
-`records`), which is the first thing that a commit puts there, and by the footer of its segment and of each later one.
-So a lane's newest footer has all of them, whatever retention has removed.
+A commit has a name and, if it is a batch of a query, a number. Of a query the newest HISTORY + 1 batches are
+remembered; of a transaction, which has no number, its name. All names take MOST_BYTES at the most: beyond that the
+oldest one is forgotten. A record in the log (see `records`) says what a commit is, before its messages; so do the
+footer of its segment and each later one. So a lane's newest footer has all of them, whatever retention has removed.
 
 Record (the data of a message of the lane's stream of records)
     magic    4 bytes  RECORD_MAGIC
@@ -28,7 +27,7 @@ Entry
     name     UTF-8
     batches  n x      i64 batch, u64 digest: the older ones, the newest of them first
 
-Footer: the entries back to back, the one that came last at the end, behind their checksum (u64).
+Footer: a checksum (u64), then the entries back to back, the newest one at the end.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ HISTORY: Final = 64  # older batches of a query: a replay of one that is older s
 KEPT: Final = 1
 IN_FRAMES: Final = 2
 
-_newest_checked = [0]  # the checksum of a section: all footers behind the newest commit have the same one
+_newest_checked = [0]  # the checksum of a section: all footers after the newest commit have the same one
 
 _RECORD = struct.Struct("<4sBBH")
 _ENTRY = struct.Struct("<qQQIBBH")
@@ -60,7 +59,7 @@ MAX_ENTRY_BYTES: Final = _ENTRY.size + MAX_NAME_BYTES + HISTORY * _BATCH.size
 
 
 class AppliedCommit(NamedTuple):
-    """What a lane remembers of a commit; see the module's text."""
+    """A lane's memory of a commit; see the module's text."""
 
     name: str
     batch: int
@@ -82,7 +81,7 @@ class AppliedCommit(NamedTuple):
         return b"".join([head, name, *(_BATCH.pack(*one) for one in self.older)])
 
     def behind(self, known: AppliedCommit | None) -> AppliedCommit:
-        """This commit behind an earlier batch of its query, which it names."""
+        """This commit with the batches that `known` remembers, an earlier commit of its query."""
         if known is None or self.batch == NO_BATCH:
             return self
         return self._replace(older=((known.batch, known.digest), *known.older)[:HISTORY])
@@ -130,7 +129,7 @@ class AppliedRecord(NamedTuple):
 
 
 def pack_applied(table: AppliedTable) -> bytes:
-    """A footer's section; nothing for an empty table. What is too much of it is left out at the beginning."""
+    """A footer's section; nothing for an empty table. Beyond MOST_BYTES the oldest entries are left out."""
     parts = [entry.pack() for entry in table.values()]
     size, first = sum(map(len, parts)), 0
     while size > MOST_BYTES and first < len(parts) - 1:

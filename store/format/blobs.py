@@ -48,7 +48,7 @@ class Blobs(NamedTuple):
 
     @staticmethod
     def joined(parts: Sequence[tuple[Blobs | None, int]]) -> Blobs | None:
-        """Some columns, each with its number of rows, behind each other; None if there is none."""
+        """Some columns one after the other, each given with its number of rows; None if there is none."""
         if all(column is None for column, _ in parts):
             return None
         if len(parts) == 1:
@@ -61,7 +61,7 @@ def gathered(data: Buffer, begins: Int64s, lengths: Int64s, rows: npt.NDArray[np
     """The byte strings of some rows, back to back: a copy, or a view where they lie so already."""
     begins, lengths = begins[rows], lengths[rows]
     ends = begins + lengths
-    apart = np.flatnonzero(begins[1:] != ends[:-1])  # behind these rows there is a gap
+    apart = np.flatnonzero(begins[1:] != ends[:-1])  # after these rows there is a gap
     lows = begins[np.concatenate([[0], apart + 1])].tolist() if len(rows) else []
     highs = ends[np.concatenate([apart, [len(rows) - 1]])].tolist() if len(rows) else []
     view = memoryview(data)
@@ -121,14 +121,14 @@ class ExtraColumns(Sequence[Extras]):
         return self._blob(0, at)
 
     def take(self, rows: npt.NDArray[np.intp]) -> ExtraColumns:
-        """Those of the messages of these numbers."""
+        """The columns of the messages of these numbers."""
         times = None if self.times_ms is None else self.times_ms[rows]
         keys, properties = (None if one is None else one.take(rows) for one in (self.keys, self.properties))
         return ExtraColumns(len(rows), times, keys, properties)
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[ExtraColumns | None, int]]) -> ExtraColumns:
-        """Those of some batches, each with its number of messages, behind each other."""
+        """The columns of some batches one after the other, each given with its number of messages."""
         times = None
         if any(one is not None and one.times_ms is not None for one, _ in parts):
             times = np.concatenate(

@@ -22,7 +22,7 @@ class CommitNames:
     """
 
     def __init__(self, section: bytes = b"") -> None:
-        """`section` is what a footer says. It is taken apart when somebody asks for a commit, or one comes."""
+        """`section` is what a footer says. It is decoded when a commit is asked for or added."""
         self.size_bytes = len(section)
         self._section: bytes | None = section
         self._table: OrderedDict[Key, AppliedCommit] | None = None
@@ -42,7 +42,7 @@ class CommitNames:
             return self._ready().get(key)
 
     def _ready(self) -> OrderedDict[Key, AppliedCommit]:
-        """The table. The lock is held: of two tables that two threads make, one loses what is added to it."""
+        """The table. The lock is held: if two threads made one each, additions to one of them would be lost."""
         if self._table is None:
             table = OrderedDict(unpack_applied(self._section or b""))
             self._parts = {key: one.pack() for key, one in table.items()}
@@ -52,7 +52,7 @@ class CommitNames:
 
     @property
     def packed(self) -> bytes:
-        """As a footer has them."""
+        """The section of a footer."""
         with self._lock:
             if self._section is None:
                 self._section = packed_section([self._parts[key] for key in self._ready()])
@@ -68,7 +68,7 @@ class CommitNames:
             return twin
 
     def add(self, entry: AppliedCommit, waiting: Container[Key] = ()) -> None:
-        """Note one more commit. Those that no replay can come of any more are forgotten, but none that is `waiting`."""
+        """Note one more commit. Those that can have no replay any more are forgotten, unless they are `waiting`."""
         with self._lock:
             self._add(entry, waiting)
 

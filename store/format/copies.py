@@ -24,7 +24,7 @@ _HEAD = struct.Struct("<4sBBHIqq")
 
 
 class CopyHead(NamedTuple):
-    """What a copy says of its message."""
+    """The queue id, offset, time and key of a copied message."""
 
     queue_id: int
     offset: int
@@ -40,7 +40,7 @@ class CopyHead(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | None) -> CopyHead | None:
-        """What the key of a copy says; None when it is not one of this version."""
+        """The head in the key of a copy; None when it is not one of this version."""
         if data is None or len(data) < _HEAD.size:
             return None
         magic, version, has_key, zeros, queue_id, offset, time_ms = _HEAD.unpack_from(data)

@@ -11,11 +11,11 @@
     STATE    zlib of: u32 settings bytes, u32 n, settings (JSON), n x u32 queue ids, n x u32 eras, n x i64 marks, groups
              as in ACKS. All messages of a queue below its mark are acknowledged. A queue that was never named has the
              mark 0 in the era 0.
-    ACKS     groups, one behind the other: u32 queue id, u32 era, u8 form, 3 zeros, u32 bytes of what follows:
+    ACKS     groups, one after the other: u32 queue id, u32 era, u8 form, 3 zeros, u32 bytes of what follows:
              ONE      i64 an offset
              RANGES   pairs of i64: begin, end (exclusive)
              BITMAP   a 64-bit Roaring bitmap in its portable form
-    DELETE   nothing; its life is the one behind that of the subscription
+    DELETE   nothing; its life is the one after the subscription's
     ATTEMPTS groups with the same head; messages that were given out, once if the form is ONE, RANGES or BITMAP:
              COUNTS   pairs of i64: an offset, how often it was given out
 
@@ -61,7 +61,7 @@ FEW_RANGES: Final = 8  # up to here a bitmap is not tried
 
 
 class Record(NamedTuple):
-    """The head of a record, and its bytes behind that."""
+    """The head of a record, and its bytes after that."""
 
     kind: int
     life: int
@@ -90,14 +90,14 @@ class Group(NamedTuple):
 
 
 class CursorMark(NamedTuple):
-    """Where a queue's acknowledged messages end, in one era of the queue."""
+    """The end of a queue's acknowledged messages, in one era of the queue."""
 
     era: int
     offset: int
 
 
 class State(NamedTuple):
-    """What a STATE says: the settings as JSON, marks by queue id, and what is acknowledged above the marks."""
+    """The content of a STATE: the settings as JSON, marks by queue id, and what is acknowledged above the marks."""
 
     settings: bytes
     marks: Mapping[int, CursorMark]
@@ -123,7 +123,7 @@ def pack_state(life: int, state: State, limit_bytes: int) -> list[bytes]:
 
 
 def unpack_state(parts: Sequence[memoryview]) -> State:
-    """What the bodies of a STATE's records say, all of them in order. Raises ValueError for what is none."""
+    """The content of the bodies of a STATE's records, all of them in order. Raises ValueError if they make none."""
     try:
         whole = zlib.decompress(b"".join(parts))
         size, count = _COUNTS.unpack_from(whole)
@@ -166,12 +166,12 @@ def pack_attempts(life: int, groups: Iterable[tuple[int, int, Int64s, Int64s]], 
 
 
 def pack_delete(life: int) -> bytes:
-    """The record of a deleted subscription; `life` is the one behind its own."""
+    """The record of a deleted subscription; `life` is the one after its own."""
     return _head(DELETE, life)
 
 
 def ranges_of(ascending: Int64s) -> Int64s:
-    """(n, 2) begin and end of the stretches in ascending offsets, of which there is one at least."""
+    """(n, 2) begin and end of the stretches in ascending offsets, at least one."""
     cuts = np.flatnonzero(ascending[1:] != ascending[:-1] + 1) + 1
     found = np.empty((len(cuts) + 1, 2), np.int64)
     found[0, 0], found[-1, 1] = ascending[0], ascending[-1]

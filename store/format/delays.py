@@ -1,4 +1,4 @@
-"""What the store remembers of a topic's delayed messages, beside the messages themselves: changes, and marks.
+"""The store's memory of a topic's delayed messages, besides the messages themselves: changes, and marks.
 
 Changes are the messages of a hidden stream of the topic, `hidden_topic(DELAYS, topic)`. Each is
 
@@ -13,7 +13,7 @@ Changes are the messages of a hidden stream of the topic, `hidden_topic(DELAYS, 
     offsets  n x i64  } CANCELLED for one that is not delivered at all
     times    n x i64  }
 
-Of several changes of a message the last one holds. The stream's first message makes the topic one with an index.
+Of several changes of a message the last one holds. A topic has an index once the stream has a message.
 
 A mark is what the index on disk keeps with its buckets: how far in the log everything was added.
 

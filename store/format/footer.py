@@ -65,13 +65,13 @@ Column = memoryview | StoredColumn  # for single look-ups: a view's items cost a
 
 
 class _Content(NamedTuple):
-    """A footer's bytes in memory, as if it were read."""
+    """The bytes of a footer in memory, to be read like a file."""
 
     content: bytes
     position: int
 
     def read(self, position: int, size: int) -> bytes:
-        """Some of them."""
+        """Up to `size` bytes from `position`."""
         return self.content[position - self.position : position - self.position + size]
 
     def size(self) -> int:
@@ -92,7 +92,7 @@ class _Whole:
 class Footer:
     """A footer that was read. Its header and stream and frame tables are checked when they are read.
 
-    Not only their checksums: of tables that are held also that the numbers in them can be relied on as indexes,
+    Their checksums are compared. In tables that are held the numbers are checked, too: whether they can be indexes,
     positions and offsets.
 
     `entries` is not checked as a whole, since that would load it: each entry that is looked up leads to a frame
@@ -112,7 +112,7 @@ class Footer:
     def __init__(
         self, source: Source | None, path: str, record: SealRecord, content: bytes = b"", room_bytes: int | None = None
     ) -> None:
-        """Of a file; without one, of its `content` in memory.
+        """Read it from a file; without one, from its `content` in memory.
 
         `room_bytes`: a footer that is larger than a part of this leaves its entries in the file, and its tables as well
         if they are larger than all of it. None: all of it is held, and so are its names once they were decoded.
@@ -215,7 +215,7 @@ class Footer:
         return column if rows is None else np.asarray(column[rows])
 
     def _check_tables(self) -> None:
-        """What nobody could have written is damage, whatever the checksums say."""
+        """Take for damage what no writer could have written, also if the checksums hold."""
         start, position, entry, numbers = self.start, self.frame_position, self.frame_entry, self.stream
         streams = (self.stream_topic < self.topic_count).all() and _all_within(self.first, 0, MAX_OFFSET)
         rows = _never_falls(start) and (start[0], start[-1]) == (0, self.entry_count)
@@ -239,7 +239,7 @@ class Footer:
             raise StoreCorrupt(f"the footer's applied commits: {error}", self.path, self.position) from None
 
     def _trimmed_make_sense(self) -> bool:
-        """Are they in order, each once, of streams that there are, and is none behind its stream's end?"""
+        """Are they in order, each once, of streams that there are, and is none past its stream's end?"""
         numbers, low, hidden = self.trimmed_stream, self.trimmed_low, self.trimmed_hidden
         if not len(numbers):
             return True
@@ -251,12 +251,12 @@ class Footer:
 
     @property
     def presence(self) -> Presence | None:
-        """Where in its group each stream has messages; None if that is not told."""
+        """Where in its group each stream has messages; None if the footer does not say."""
         return Presence(self.taken(PRESENT_START), self.taken(PRESENT)) if self.tells_presence else None
 
     @property
     def stream_count(self) -> int:
-        """How many rows it has: one a stream."""
+        """The number of rows: one a stream."""
         return self._counts[0]
 
     @property
@@ -289,7 +289,7 @@ class Footer:
 
     @property
     def entry_count(self) -> int:
-        """How many entries it has: the segment's messages, but for those that a repair gave up for good."""
+        """The number of entries: the segment's messages, without those that a repair gave up for good."""
         return self._counts[ENTRIES]
 
     def check_entries(self) -> None:
@@ -316,7 +316,7 @@ class Footer:
             self.stored, self._held = stored, b""
 
     def check_entries_once(self) -> None:
-        """`check_entries` for a reader who comes again and again: what was found whole is not read another time."""
+        """As `check_entries`, but what was found whole is not read another time."""
         if not self._is_checked:
             self.check_entries()
 
@@ -355,7 +355,7 @@ class Footer:
 
     @property
     def trimmed(self) -> Trimmed:
-        """Where the streams that were trimmed begin, by stream number."""
+        """The lows of the streams that were trimmed, by stream number."""
         columns = self.trimmed_stream.tolist(), self.trimmed_low.tolist(), self.trimmed_hidden.tolist()
         return {number: StreamLow(low, hidden) for number, low, hidden in zip(*columns, strict=True)}
 

@@ -14,7 +14,7 @@ Every section begins at a multiple of 8, counted from the end of the checksums
     frame_time     f x i64   its time, ms since the epoch
     frame_flags    f x u16   its flags
     trimmed_stream t x u32   } of each stream that was ever trimmed, by the records (see `records`) of this segment
-    trimmed_low    t x i64   } and, in a full footer, of all before it; in a small one, of those behind the full one:
+    trimmed_low    t x i64   } and, in a full footer, of all before it; in a small one, of those after the full one:
     trimmed_hidden t x i64   } its number, ascending; the first offset that stays; and the offset up to which its queue
                              is not listed, 0 if its topic was never deleted
     stream         s x u32   of a small footer: the number of each row's stream, ascending; those without messages here
@@ -61,7 +61,7 @@ HELD_PART = 8  # of the room: a footer up to this is held with its entries; the 
 NOT_TOLD = (1 << 32) - 1  # in place of the number of elements of `present`
 FIXED_BYTES = HEADER_BYTES + 8 * (len(KINDS) + 2) + 1024
 STREAM_BYTES, TRIM_BYTES, FRAME_BYTES, ENTRY_BYTES = 28, 20, 18, 4
-SUMS_SHARE = CHUNK_BYTES // 8  # the checksums are so much (a 2,048th) of what they are of
+SUMS_SHARE = CHUNK_BYTES // 8  # the checksums take a 2,048th of what they cover
 
 
 class Presence(NamedTuple):
@@ -155,7 +155,7 @@ class FooterData:
         return [head, struct.pack("<Q", checksum64(head)), sums, tables, entries, padding]
 
     def _without_gone(self) -> TrimmedColumns:
-        """The trimmed streams: a full footer says nothing of those that are gone, which nobody can find any more."""
+        """The trimmed streams, in a full footer without those that are gone: no reader can find these any more."""
         columns = TrimmedColumns.of(self.trimmed)
         if self.stream is not None or GONE_TOPIC not in self.topics or not len(columns):
             return columns
@@ -172,7 +172,7 @@ def begins_at(numbers: Uint32s, first: Int64s, ends: Int64s, *, is_full: bool) -
 
     Args:
         numbers, first (rows,): of the footer, which has all streams of the lane if it `is_full`.
-        ends (streams,): where the segment before has ended them; below 0 where nothing tells.
+        ends (streams,): where the segment before has ended them; below 0 where that is unknown.
     """
     if is_full and len(ends) > len(numbers):
         return False

@@ -223,7 +223,7 @@ def optional_of(head: FrameHead) -> OptionalColumns | None:
     columns = _Optional(head, (wide + 10) * head.header.count)
     try:
         found = columns.columns_by_row()
-    except (ValueError, OverflowError, struct.error):  # something lies behind the end
+    except (ValueError, OverflowError, struct.error):  # something lies past the end
         return None
     return found if columns.at <= len(head.columns) else None
 
@@ -296,7 +296,7 @@ class _Optional:
                 self.definitions()
             else:
                 self._pass_extras()
-        except (ValueError, struct.error):  # something lies behind the end, or is not UTF-8
+        except (ValueError, struct.error):  # something lies past the end, or is not UTF-8
             return False
         return self.at == len(self.columns)
 

@@ -1,7 +1,7 @@
 """Hidden streams: what the store must remember of users' topics, as messages that users never see.
 
 The topic of a hidden stream begins with HIDDEN_MARK, a control character, and so no user can name it. Then come its
-kind and the names that it is about, each behind a mark of its own:
+kind and the names that it is about, each after a mark of its own:
 
     \\x01records                          the lane's records, see `records`; its queue id is the lane
     \\x01KIND\\x01TOPIC                    of a topic
@@ -54,12 +54,12 @@ def is_hidden(topic: str) -> bool:
 
 
 def is_said_again(topic: str) -> bool:
-    """Whether a topic is one of records that can be written anew elsewhere: see `cursors` and `delays`."""
+    """Whether a topic's records can be written again at the log's end: see `cursors` and `delays`."""
     return topic.startswith(_SAID_AGAIN)
 
 
 def hidden_parts(topic: str) -> HiddenTopic | None:
-    """What a hidden topic is made of; None for a topic of users."""
+    """The parts of a hidden topic; None for a topic of users."""
     if not is_hidden(topic):
         return None
     _, kind, *names = topic.split(HIDDEN_MARK)

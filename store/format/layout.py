@@ -4,7 +4,7 @@ All numbers are little-endian. A *checksum* is xxh3_64; a message's is its low 3
 
 Versions
     STORE says which version of the format its folder has, and nothing else in the folder is read before that was
-    looked at. A later version keeps STORE's first 40 bytes and the checksum behind them as they are here, so each
+    looked at. A later version keeps STORE's first 40 bytes and the checksum after them as they are here, so each
     version can tell a store of another one from a damaged one. A store of an unknown version is refused and left
     as it is, also by a repair. An unknown value inside a store of a known version (a flag of a frame, a state of
     a seal record) is damage.
@@ -23,7 +23,7 @@ Folder
     compact/                 what a compaction is writing: compact/lane-00 is the new folder of the lane until the two
                              exchange their names, and the old one from then on; compact/part-* are shards
     rebuild/                 what a rebuild is writing: footers, indexes of delayed messages
-    A store never reads compact/ and rebuild/. They are there while that work goes on, and behind one that was killed.
+    A store never reads compact/ and rebuild/. They are there while that work goes on, and after it was killed.
     The next compaction removes compact/, the next rebuild rebuild/; anybody may, while no such work goes on.
 
 Folder of stores
@@ -41,7 +41,7 @@ START
 COMPACTED
     One block, a copy of START's record as the newest compaction of the lane wrote it. It is forced before the new
     folder gets the lane's name, and never changes there. The new log's numbers lie above every position in the old
-    one, so a lower number that somebody has kept is of a log that is gone. A lane is compacted for itself: some lanes
+    one, so a lower number that a reader has kept is of a log that is gone. A lane is compacted for itself: some lanes
     of a store may have the file and others not, or have it of different compactions. Offsets and what records say are
     the same on both sides of a compaction, so each mix of old and new lanes is a whole store. Stream numbers are not:
     those of streams that are gone are left out. So a number means a stream of the log of one compaction; no file but
@@ -57,7 +57,7 @@ Segment
     footer                   at the next block boundary after `data_end`, once sealed
     A file without a header of its own is a spare: pre-written and not begun. Block 0 is zeros or, in a
     recycled file, the header of a segment of this lane that retention has removed.
-    A header that a repair wrote anew has REBUILT_MS as its time. The first frame was written behind
+    A header that a repair wrote anew has REBUILT_MS as its time. The first frame was written after
     another header, so its `chain` may be any; it must be the first by its entry number.
     Until the repair knows what comes before the segment, the header's `previous_chain` is UNLINKED.
 
@@ -74,7 +74,7 @@ Frame (one batch)
     [defined   u32 count, then count x (number u32, queue id u32, topic length u16, topic)] (HAS_STREAMS)
     payloads                 back to back, without gaps
 
-    The next frame begins right behind the last payload or, if zeros were filled in to end a block, at the
+    The next frame begins right after the last payload or, if zeros were filled in to end a block, at the
     next block boundary; `chain`, the checksum of the frame before (of the segment's header for the first),
     tells which, and makes bytes of an earlier life of the file impossible to take for this one's.
     `durable_*` is how far the lane was durable when the frame was built: whatever is missing below the
@@ -86,16 +86,16 @@ Frame (one batch)
 Footer (block-aligned)
     The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a
     full one of all streams of the lane. The seal record says which it is, so an opening reads the newest full one and
-    the small ones behind it. No older record is needed. What is trimmed is said by the newest full footer, the newest
-    small one behind it, and the records behind that; what was committed (`applied`) by the newest footer and the
-    records behind it.
+    the small ones after it. No older record is needed. What is trimmed is said by the newest full footer, the newest
+    small one after it, and the records after that; what was committed (`applied`) by the newest footer and the
+    records after it.
 
 Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flags) and 4 in a footer; per
 frame 88 + 18, per stream in a segment 24 and its name, in each full footer 28 a stream and its compressed name, 20 more
 for one that was trimmed.
 
 Records
-    A lane has a stream whose topic no user can name. Its messages are records: what the store has to remember beside
+    A lane has a stream whose topic no user can name. Its messages are records: what the store has to remember besides
     messages. `records` describes them, and `hidden` the topics that no user can name.
 """
 
@@ -139,8 +139,8 @@ MAX_LANES: Final = 64
 MAX_OFFSET: Final = 1 << 62  # no queue gets so far
 MAX_DATA_END: Final = 1 << 34  # a frame begins below 4 GiB, and 32 bits say how long each of its parts is
 LEAST_MESSAGE_BYTES: Final = 10  # of a frame's columns
-# Under 65,536, so that `lows` place what follows a lost frame. Messages behind 65,536 lost ones of a queue are
-# placed by a footer alone.
+# Under 65,536, so that `lows` place what follows a lost frame. Messages after 65,536 lost ones of a queue are placed by
+# a footer alone.
 MAX_FRAME_MESSAGES: Final = 4096
 
 # What decoding raises when checksums hold over bytes that make no sense.
@@ -219,7 +219,7 @@ class SegmentHeader(NamedTuple):
 
     @property
     def is_rebuilt(self) -> bool:
-        """A repair wrote it: the frames behind it were written behind another one."""
+        """A repair wrote it: the frames after it were written after another one."""
         return self.created_ms == REBUILT_MS
 
     def stands_wrongly(self, lane: int, store_id: bytes | None, sequence: int, lowest: int) -> bool:
@@ -234,7 +234,7 @@ class SegmentHeader(NamedTuple):
 
     @property
     def chain(self) -> int:
-        """What the first frame's `chain` must be."""
+        """The `chain` that the first frame must have."""
         return int(SUM.unpack_from(self.pack(), _SEGMENT.size)[0])
 
     @classmethod
@@ -290,7 +290,7 @@ class SealRecord(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Could these numbers have been written? Whoever reads the record relies on their order and their sizes.
+        """Could these numbers have been written? Readers of the record rely on their order and their sizes.
 
         Whether the footer lies inside of the file is seen when it is opened.
         """
@@ -324,7 +324,7 @@ class FrameHeader(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Position behind the last payload byte."""
+        """Position after the last payload byte."""
         return self.position + self.header_bytes + self.payload_bytes
 
     @staticmethod
@@ -342,7 +342,7 @@ class FrameHeader(NamedTuple):
 
 
 def kept_messages(record: SealRecord | None, header: FrameHeader) -> int:
-    """How many messages of a frame belong to the log: recovery may have cut a torn one, the segment's last."""
+    """The number of a frame's messages that belong to the log: recovery may have cut a torn one, the segment's last."""
     if record is None or header.end <= record.data_end:
         return header.count
     return min(header.count, max(0, record.entries - header.first_entry))
@@ -378,19 +378,19 @@ def check_frame_head(header: FrameHeader, raw: bytes) -> FrameHead | None:
 
 
 def block_of(body: bytes) -> bytes:
-    """The block that begins with `body`: its checksum behind it, then zeros."""
+    """The block that begins with `body`: its checksum after it, then zeros."""
     return (body + SUM.pack(checksum64(body))).ljust(BLOCK_BYTES, b"\0")
 
 
 def fields_of(block: bytes, layout: struct.Struct, magic: bytes) -> tuple[Any, ...] | None:
-    """The fields of a block behind its magic and version; None if it is another block, or damaged."""
+    """The fields of a block after its magic and version; None if it is another block, or damaged."""
     body = checked(block, layout.size)
     found, version, *fields = layout.unpack(body or bytes(layout.size))
     return tuple(fields) if (found, version) == (magic, FORMAT_VERSION) else None
 
 
 def checked(block: bytes, size: int) -> bytes | None:
-    """The first `size` bytes if the checksum behind them holds."""
+    """The first `size` bytes if the checksum after them holds."""
     if len(block) < size + SUM.size:
         return None
     body = bytes(block[:size])

@@ -9,7 +9,7 @@ along their chain, messages have checksums). It is never forced.
                          older than the log), the writer's process, how often the page was opened
 2048         u64         the bell: it moves with each slot. Readers sleep on its low half (a futex), when they have
                          looked for 7.5 ms and nothing has moved: a writer wakes them every 5 ms at the most
-2056         u64         a word a lane, written behind each force: the mark (24 bits of the segment's number, then
+2056         u64         a word a lane, written after each force: the mark (24 bits of the segment's number, then
                          40 of the position). It has no checksum, so it counts under the same boot id only
 2568         u64         the turn: odd while the states of several lanes change at once. Until it is even again, readers
                          go by what follows; so they do if the writer died meanwhile
@@ -91,7 +91,7 @@ class LiveHeader(NamedTuple):
 
 
 class LaneState(NamedTuple):
-    """What the page says of a lane. Each of it was true when it was written, and stays true.
+    """A lane's state in the page. Each part of it was true when it was written, and stays true.
 
     Attributes:
         bell: the page's bell as of this writing.
@@ -123,14 +123,14 @@ Before: TypeAlias = "list[tuple[int, int] | None]"  # by lane: the newest sealed
 
 
 def pack_before(before: Before) -> bytes:
-    """What the page has of lanes that change at once; None for those that do not."""
+    """The bytes of the page for lanes that change at once; None for those that do not."""
     words = [word for one in before for word in (one or (_WORD, _WORD))]
     body = struct.pack(f"<{2 * MAX_LANES}Q", *words, *[_WORD] * (2 * (MAX_LANES - len(before))))
     return body + SUM.pack(checksum64(body))
 
 
 def unpack_before(page: bytes) -> Before | None:
-    """What the bytes of the page say; None if they are torn."""
+    """The states in these bytes of the page; None if they are torn."""
     body = checked(page, 16 * MAX_LANES)
     if body is None:
         return None
@@ -145,7 +145,7 @@ def state_before(state: LaneState, before: tuple[int, int]) -> LaneState:
 
 
 def mark_at(lane: int) -> int:
-    """Where the page has a lane's mark as one word."""
+    """The position of a lane's mark, one word, in the page."""
     return MARKS_AT + 8 * lane
 
 
@@ -161,7 +161,7 @@ def mark_of(word: int, near: tuple[int, int]) -> tuple[int, int]:
 
 
 def slot_at(lane: int, turn: int) -> int:
-    """Where the page has one of a lane's two slots."""
+    """The position of one of a lane's two slots in the page."""
     return LANES_AT + (2 * lane + (turn & 1)) * SLOT_BYTES
 
 

@@ -1,4 +1,4 @@
-"""The mirror: memory in which the writer keeps a copy of the newest durable bytes of each lane, for readers beside it.
+"""The mirror: memory in which the writer keeps a copy of the newest durable bytes of each lane, for other processes.
 
 It is never on a disk, and goes with the last process that maps it. All numbers are little-endian:
 
@@ -68,11 +68,11 @@ class MirrorHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of all of it."""
+        """The size of the whole mirror."""
         return BLOCK_BYTES + self.lanes * (WORDS_BYTES + self.ring_bytes)
 
     def words_at(self, lane: int) -> int:
-        """Where a lane's words begin; its ring is behind them."""
+        """The position of a lane's words; its ring is after them."""
         return BLOCK_BYTES + lane * (WORDS_BYTES + self.ring_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Records: what the store must remember beside messages, as messages of an internal stream of each lane.
+"""Records: what the store must remember besides messages, as messages of an internal stream of each lane.
 
 A record is the data of a message of the stream (RECORDS_TOPIC, lane). No user can name this topic: a topic has no
 control characters. So a record has the checksums, the chain and the recovery of every other message.
@@ -7,7 +7,7 @@ control characters. So a record has the checksums, the chain and the recovery of
     version  u8       RECORD_VERSION
     kind     u8       TRIM: the queue begins at `low` for good
                       DELETE: the same, and `topics()` and `queues()` leave the queue out until it has a message at
-                      `low` or behind it
+                      `low` or after it
     zeros    u16
     number   u32      of the stream in its lane
     low      i64      the first offset that stays; at most the stream's next offset where the record lies in the log
@@ -37,7 +37,7 @@ RECORD_BYTES: Final = _RECORD.size
 
 
 class StreamLow(NamedTuple):
-    """Where a stream begins for its readers.
+    """The beginning of a stream for its readers.
 
     Attributes:
         low: the first offset that stays.
@@ -48,11 +48,11 @@ class StreamLow(NamedTuple):
     hidden: int = 0
 
     def joined(self, other: StreamLow) -> StreamLow:
-        """What holds after both."""
+        """The larger low and the larger `hidden` of both."""
         return StreamLow(max(self.low, other.low), max(self.hidden, other.hidden))
 
     def cut(self, next_offset: int) -> StreamLow:
-        """What holds of a stream that ends at `next_offset`."""
+        """The low of a stream that ends at `next_offset`."""
         return StreamLow(min(self.low, next_offset), min(self.hidden, next_offset))
 
 
@@ -95,7 +95,7 @@ class LentTrims(NamedTuple):
 
     Attributes:
         before: what some full footer says.
-        since: what records behind that say; of a stream in both, this holds.
+        since: what records after that say; of a stream in both, this holds.
         turn: how many were lent before.
     """
 
@@ -104,7 +104,7 @@ class LentTrims(NamedTuple):
     turn: int = 0
 
     def whole(self, gone: Sequence[int] = ()) -> TrimmedColumns:
-        """All of them, but for those of streams that are gone."""
+        """All lows, without those of streams that are gone."""
         numbers = np.concatenate([self.since.numbers, self.before.numbers])
         numbers, at = np.unique(numbers, return_index=True)  # of a number in both, the first one: it is newer
         stays = ~np.isin(numbers, gone) if len(gone) else slice(None)
@@ -138,23 +138,23 @@ class Record(NamedTuple):
 
     @property
     def effect(self) -> StreamLow:
-        """What the record says of its stream."""
+        """The low that the record gives its stream."""
         return StreamLow(self.low, self.low if self.kind == DELETE else 0)
 
 
 def add_low(trimmed: dict[int, StreamLow], number: int, low: StreamLow) -> None:
-    """Note what a record, or a footer, says of a stream."""
+    """Add the low of a stream, as a record or a footer has it."""
     trimmed[number] = trimmed.get(number, NOT_TRIMMED).joined(low)
 
 
 def add_trimmed(trimmed: dict[int, StreamLow], more: Trimmed) -> None:
-    """Note what is said of several streams."""
+    """Add the lows of several streams."""
     for number, low in more.items():
         add_low(trimmed, number, low)
 
 
 def beyond(known: Trimmed, more: Trimmed) -> Trimmed:
-    """What is said of several streams, without what is known."""
+    """The lows of `more` that are higher than those of `known`."""
     return {
         number: low for number, low in more.items() if known.get(number, NOT_TRIMMED).joined(low) != known.get(number)
     }

@@ -1,6 +1,6 @@
 """Shards and manifests: bulk data on its way into a store, in the folder `incoming` beside the lanes.
 
-    incoming/LOCK                           held by whoever commits, or removes shards
+    incoming/LOCK                           held to commit, or to remove shards
     incoming/QUESTION                       what a committer asks the process that has the store open, and
     incoming/ANSWER                         the answer
     incoming/<staging>/00-000001.shard      what one task has written: lane, number
@@ -19,7 +19,7 @@ Shard
 
 Index
     header      magic, version, store id, lane, frames, rows, where the frames end, bytes of the payloads, the sum of
-                the rows' hashes, bytes of the footer; behind it its checksum
+                the rows' hashes, bytes of the footer; then its checksum
     footer      a segment's footer, of the shard's own streams and offsets; sequence 0
     heads       f x u32   header_bytes of each frame
     sums        f x u64   checksum of what attaching leaves as it is of each frame's head: all columns but the
@@ -40,8 +40,8 @@ Question, answer
     batch and digest of each commit that the log has under that name, or why that cannot be told. They are not forced.
 
 Attaching a small commit
-    The lane's log gets the commit's record and behind it, in ordinary frames, the messages of its shards, in their
-    order. The record says how many messages the log has then. If a crash has left fewer, whoever opens the store next
+    The lane's log gets the commit's record and after it, in ordinary frames, the messages of its shards, in their
+    order. The record says how many messages the log has then. If a crash has left fewer, the next opening
     appends the rest.
 
 Attaching a large commit
@@ -50,7 +50,7 @@ Attaching a large commit
     else of the file is touched. It then is a segment like any other, and gets the name of the lane's next one. Before
     the shards' segments comes a small one with the commit's record (`applied`) and the names of streams that are new.
     Until all names are durable the shard keeps its old name as well, and the manifest stays. A crash in between leaves
-    a manifest: whoever opens the store next attaches the rest. The record says which segments the shards
+    a manifest: the next opening attaches the rest. The record says which segments the shards
     become; those that are there are done. The others are made again of the index, which attaching never changes.
 """
 
@@ -189,7 +189,7 @@ def rows_digest(shards: Sequence[Shard]) -> int:
 
 
 class ShardIndex(NamedTuple):
-    """What a shard is. `head_bytes` and `sums` (frames,); see the module's text."""
+    """The index of a shard. `head_bytes` and `sums` (frames,); see the module's text."""
 
     store_id: bytes
     lane: int

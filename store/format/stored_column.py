@@ -34,7 +34,7 @@ class CheckedSource:
 
     @property
     def end(self) -> int:
-        """Behind it."""
+        """The position after its last byte."""
         return self.position + self._size
 
     def size(self) -> int:
@@ -42,7 +42,7 @@ class CheckedSource:
         return self.end
 
     def read(self, position: int, size: int) -> bytes:
-        """Some bytes. Raises StoreCorrupt where they are not what was written, OSError."""
+        """Some bytes. Raises StoreCorrupt if they are not those that were written, OSError."""
         low = (position - self.position) // CHUNK_BYTES
         begin = low * CHUNK_BYTES
         end = min(-(-(position + size - self.position) // CHUNK_BYTES) * CHUNK_BYTES, self._size)

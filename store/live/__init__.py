@@ -1,4 +1,4 @@
-"""Readers in other processes: the page by which the writer tells them how far it is, and those who follow it.
+"""Readers in other processes: the page by which the writer tells how far it is, and how they follow it.
 
 Begin with `publisher` in the writer's process, and with `follower` in a reader's.
 

@@ -17,11 +17,11 @@ NAP_S = 0.02  # where a sleep returns at once, for no reason
 
 
 class WriterCalls:
-    """The writer's side: a thread that sleeps until somebody calls.
+    """The writer's side: a thread that sleeps until a committer calls.
 
     Invariants:
         * a call that comes after `start` has returned is answered: the word was read before;
-        * nothing depends on it: without a page, or without a thread, upkeep looks twice a second all the same.
+        * nothing depends on it: without a page, or without a thread, upkeep looks twice a second in any case.
     """
 
     def __init__(self, disk: Disk, folder: Path, on_call: Callable[[], object]) -> None:
@@ -61,7 +61,7 @@ class WriterCalls:
                 report("upkeep could not be told of a commit", error)
 
     def close(self) -> None:
-        """End the thread. Again is fine."""
+        """End the thread. It may be called again."""
         self._closing = True
         thread, page = self._thread, self._page
         if page is not None:

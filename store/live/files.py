@@ -41,7 +41,7 @@ class FollowedSegment(Segment):
     def __init__(self, disk: Disk, folder: Path, header: SegmentHeader, *, grows: bool) -> None:
         """`grows`: the writer still appends to it."""
         super().__init__(disk, folder, header, direct=False)
-        # Where it grows, what lies behind a place may be no message yet: the kernel must not read ahead.
+        # In a file that grows, what follows a place may be no message yet: the kernel must not read ahead.
         self.reads_alone = self._grows = grows
 
     def _opened_to_read(self) -> LogFile:
@@ -52,7 +52,7 @@ class FollowedSegment(Segment):
         return data
 
     def _map(self) -> None:
-        """Nothing is mapped: a lease of ours would hold up the writer."""
+        """Map nothing: a lease of ours would hold up the writer."""
 
     def open_sequential(self) -> LogFile:
         """The file for reading from front to back, locked as well."""
@@ -95,7 +95,7 @@ def read_shared(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: 
 
 @contextmanager
 def sealed_in(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: int) -> Iterator[SealedSegment]:
-    """A sealed segment, opened by itself and closed behind the context. Raises StoreCorrupt, SegmentIsGone."""
+    """A sealed segment, opened by itself and closed after the context. Raises StoreCorrupt, SegmentIsGone."""
     file = read_shared(disk, folder, lane, store_id, sequence)
     if file.header is None or file.record is None or not file.is_sealed:
         raise StoreCorrupt("a segment's first blocks are damaged", file.path, BLOCK_BYTES)
@@ -107,15 +107,15 @@ def sealed_in(disk: Disk, folder: Path, lane: int, store_id: bytes, sequence: in
 
 
 def log_start(disk: Disk, folder: Path, lane: int, store_id: bytes) -> int:
-    """The number of the first segment of a lane's log, as its folder tells."""
+    """The number of the first segment of a lane's log, by its folder."""
     return first_number(read_start(disk, folder, lane, store_id), segment_numbers(disk, folder))
 
 
 class TailReader(PieceReader):
-    """Ranges of a segment that grows, read in small pieces and never behind `size_bytes`.
+    """Ranges of a segment that grows, read in small pieces and never past `size_bytes`.
 
-    Behind it there are blocks that the writer still writes, past the page cache. Read too early, they would stay in it.
-    What the ring has is not read from the device, where the writer's forces would wait for it.
+    Past it there are blocks that the writer is still writing, past the page cache. Read too early, they would stay in
+    it. What the ring has is not read from the device, where the writer's forces would wait for it.
     """
 
     def __init__(self, segment: Segment, ring: Ring | None) -> None:
@@ -127,6 +127,6 @@ class TailReader(PieceReader):
         return self._segment.fetch(self._ring, position, size)[0]
 
     def forget(self) -> None:
-        """Read anew, from the device: somebody else may have read a block before it was written."""
+        """Read anew, from the device: another process may have read a block before it was written."""
         self._piece, self._ring = memoryview(b""), None
         self.file.drop_cached(0, self.size_bytes)

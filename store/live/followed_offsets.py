@@ -1,4 +1,4 @@
-"""Where the streams of a followed lane go on."""
+"""The next offsets of the streams of a followed lane."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..segment.sealed import SealedSegment
 
 
 class FollowedOffsets(NextOffsets):
-    """Where the streams go on behind the sealed segments. No single one is told: the writer is ahead of it."""
+    """The next offsets of streams, after the sealed segments. `[number]` is -1: the writer is ahead of it."""
 
     def __init__(self, lane: Lane) -> None:
         super().__init__()
         self._lane = lane
-        self._behind = 0, np.zeros(0, np.int64)  # the newest sealed segment, and the offsets behind it
+        self._behind = 0, np.zeros(0, np.int64)  # the newest sealed segment, and the offsets after it
 
     def __getitem__(self, number: int) -> int:
         return -1
@@ -29,7 +29,7 @@ class FollowedOffsets(NextOffsets):
         return self._of(self._lane.view.sealed).copy()
 
     def behind(self, number: int) -> int:
-        """Where a stream goes on behind the sealed segments."""
+        """The next offset of a stream after the sealed segments."""
         column = self._of(self._lane.view.sealed)
         return int(column[number]) if number < len(column) else 0
 

@@ -19,8 +19,8 @@ LIFE_POSITIONS = 1 << 48  # of lane positions: more than one opening of a store 
 class FollowedRing(Ring):
     """A ring for reading that another process fills; empty as long as there is no mirror.
 
-    Each mirror has lane positions of its own, `LIFE_POSITIONS` above those of the one before. So whoever has found a
-    place in that one finds it overtaken.
+    Each mirror has lane positions of its own, `LIFE_POSITIONS` above those of the one before. So a place in the one
+    before counts as overtaken.
 
     Invariants:
         * it has only what is durable;
@@ -36,7 +36,7 @@ class FollowedRing(Ring):
     is_own = False
 
     def __init__(self, lanes: int = 1) -> None:
-        """`lanes`: so many the store has."""
+        """`lanes`: how many lanes the store has."""
         self._mirror = memoryview(bytes(WORDS_BYTES)).cast("Q"), 0  # the writer's words, and our position for its 0
         self.shown = NOWHERE
         self._highest = 0
@@ -51,10 +51,10 @@ class FollowedRing(Ring):
 
     @low.setter
     def low(self, position: int) -> None:
-        """It is the writer's."""
+        """Does nothing: the writer sets it."""
 
     def take(self, words: mmap.mmap, memory: mmap.mmap) -> None:
-        """Another mirror is there. A reader that looked at the one before finds all of it overtaken."""
+        """Use another mirror from now on. A reader that looked at the one before finds all of it overtaken."""
         self._replace(memoryview(words).cast("Q"), memory, self._mirror[1] + LIFE_POSITIONS)
 
     def _replace(self, words: memoryview, memory: mmap.mmap, origin: int) -> None:
@@ -66,18 +66,18 @@ class FollowedRing(Ring):
         self._mirror = words, origin
 
     def show(self, position: int | None) -> None:
-        """Readers are shown messages up to this position from now on; None if that is not known."""
+        """Let readers see messages up to this position from now on; None if that is not known."""
         if position is None:
             self.shown = NOWHERE
         else:
             self.shown = self._highest = max(self._highest, position)
 
     def note_read(self, messages: int) -> None:
-        """So many messages were read in columns."""
+        """Count messages that were read in columns."""
         self._whole.note_read(messages)
 
     def take_whole(self, base: int, heads: Sequence[FrameHead]) -> None:
-        """Some frames of the segment that begins at `base` can be seen, one behind the other; copy them if it pays."""
+        """Copy frames that can be seen now, if it pays. They stand in a row in the segment that begins at `base`."""
         self._whole.add(self, base, heads, self.shown)
         self.span = self._whole.span
 

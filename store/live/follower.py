@@ -1,4 +1,4 @@
-"""A store of another process, followed: all its lanes, and the thread that watches for those who wait."""
+"""A store of another process, followed: all its lanes, and the thread that watches for reads that wait."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from .publisher import RING_EVERY_S
 Seen = TypeVar("Seen")
 
 NO_MOVES = b""
-LOOK_S = 0.5  # how often it is looked whether the folder has another page
-OLD_LOOK_S = 0.02  # where no page tells that something is new, the files are looked at so often
+LOOK_S = 0.5  # between two looks whether the folder has another page
+OLD_LOOK_S = 0.02  # between two looks at the files where no page tells that something is new
 NAP_S = 0.0005  # between two looks while the writer is busy: what comes meanwhile is taken together
-AWAKE_S = 1.5 * RING_EVERY_S  # no sleep for so long behind a move of the bell: the writer counts on it
-PATIENCE_S = 1.0  # of a sleep: then it is looked whether there is another page
+AWAKE_S = 1.5 * RING_EVERY_S  # no sleep for so long after a move of the bell: the writer counts on it
+PATIENCE_S = 1.0  # of a sleep: then look whether there is another page
 LOOKS_OF_FOLLOWERS = 2  # a reader with fewer looks at what is new reads the files
 
 
@@ -59,11 +59,11 @@ class Follower:
     Invariants:
         * when `follow` returns, its readers see at least what was published before the call;
         * then they see all lanes as the page had them at one moment, so a bulk commit in all of its lanes or in none;
-        * whoever brings in what is new tells those who wait for it, so none of them is forgotten;
+        * a thread that brings in news wakes the reads that wait for it, so none of them is forgotten;
         * the mirror that is used is the one of the writer whose states are followed: this is compared after each state
           is read, and before anything is taken that it covers;
-        * there is a thread only from the first reader who waits, and it sleeps while nobody does. It goes on until
-          `close`, whatever it meets: those who wait are woken by `follow`, and meet it in calls of their own.
+        * there is a thread only from the first read that waits, and it sleeps while none does. It goes on until
+          `close`, whatever error it meets: it wakes the reads that wait, and they meet the error in their own calls.
 
     Attributes:
         error: the damage that keeps it from going on, while there is any.
@@ -82,8 +82,8 @@ class Follower:
         self._clock = clock
         self._page: LivePage | None = None
         self._seen = NO_MOVES  # of the page
-        self._look_at = float("-inf")  # of the monotonic time: then it is looked for another page, or at the files
-        self._check_at = float("-inf")  # then it is looked whether the folder has another store
+        self._look_at = float("-inf")  # monotonic time of the next look for another page, or at the files
+        self._check_at = float("-inf")  # and of the next look whether the folder has another store
         self._lock = threading.Lock()
         self._wanted = Bell()
         self._mirror: SharedMemory | None = None
@@ -159,7 +159,8 @@ class Follower:
     def _find_page(self) -> None:
         if self._page is None or not self._page.is_in_place():
             self._check_store()
-            # Without a page of its own the folder's frames tell: one that was taken away may not be written any more.
+            # If the folder has no page of its own, its frames tell: one that was taken away may not be written any
+            # more.
             self._page, self._seen = LivePage.of(self._disk, self._folder, self._header), NO_MOVES
 
     def _check_store(self) -> None:
@@ -179,7 +180,7 @@ class Follower:
 
     @property
     def has_mirror(self) -> bool:
-        """Whether a writer's mirror was found. It may be the one of a writer who is gone."""
+        """Whether a writer's mirror was found. That writer may be gone."""
         return self._mirror is not None
 
     def _find_mirror(self) -> None:
@@ -204,7 +205,7 @@ class Follower:
         self._mirror_of = page.header
 
     def _state_of(self, moment: _LaneStates, lane: int) -> LaneState | None:
-        """What the page says of a lane. The mirror of another writer than the one who says it is let go of."""
+        """The page's state of a lane. A mirror of another writer is let go of."""
         state, page = moment.state_of(lane), self._page
         if self._mirror is not None and (page is None or not page.is_of(self._mirror_of)):
             self._let_go_of_mirror()
@@ -218,7 +219,7 @@ class Follower:
             mirror.close()
 
     def at_one_moment(self, call: Callable[[], Seen]) -> Seen:
-        """What a call sees of several lanes while none is brought up."""
+        """The result of a call that looks at several lanes; none is brought up meanwhile."""
         with self._lock:
             return call()
 
@@ -232,7 +233,7 @@ class Follower:
             return has_moved
 
     def let_go(self) -> None:
-        """Behind `close`: the page and the files of the growing segments are closed with their last reader."""
+        """Called after `close`: the page and the files of the growing segments are closed with their last reader."""
         with self._lock:
             self._page = None
             for followed in self._lanes:
@@ -241,7 +242,7 @@ class Follower:
     # -- watching -------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Somebody waits for a message."""
+        """A read waits for a message: start the thread if there is none, and have it look. Raises NoThread."""
         if self._watching is None:
             with self._lock:
                 if self._watching is None and not self._closing:
@@ -287,7 +288,7 @@ class Follower:
         self._awake_until = time.monotonic() + AWAKE_S
 
     def close(self) -> None:
-        """End the thread. Again is fine."""
+        """End the thread. It may be called again."""
         self._closing = True
         self._wanted.set()
         if self._watching is not None:
@@ -297,10 +298,10 @@ class Follower:
 
     def _wake_sleeper(self) -> None:
         if self._page is not None:
-            self._page.wake()  # it may sleep there; others who do look, and go on sleeping
+            self._page.wake()  # it may sleep there; other sleepers look, and sleep again
 
     def telling(self) -> AbstractContextManager[object]:
-        """It tells nobody."""
+        """Does nothing: a reader tells no other process."""
         return nullcontext()
 
     def after_fork(self) -> None:
@@ -308,7 +309,7 @@ class Follower:
         self._lock, self._watching, self._closing = threading.Lock(), None, True
         self._mirror = None
         for followed in self._lanes:
-            followed.ring.close()  # its mappings would keep the lock that says that somebody reads
+            followed.ring.close()  # its mappings would keep the lock that marks a reader
 
 
 class _LaneStates:
@@ -337,7 +338,7 @@ class _LaneStates:
         self._states = [] if self._page is None else self._page.states()
 
     def state_of(self, lane: int) -> LaneState | None:
-        """What the page says of a lane; read again where it is asked for again."""
+        """The page's state of a lane, read again where it is asked for again."""
         if lane in self._taken:
             self._read()
             self._is_new = len(self._states) > 1

@@ -43,7 +43,7 @@ class FollowedLane:
         * the view only grows at its end and shrinks at its beginning, but where a growing segment is replaced by the
           same one, sealed;
         * a stream's number and name come from a durable frame or footer, in the order of the numbers;
-        * a number means one stream as long as the `Lane` is the same. Where the log begins behind all that is known, it
+        * a number means one stream as long as the `Lane` is the same. Where the log begins after all that is known, it
           may be a compacted one, which has other numbers: then another `Lane` takes its place, and other streams.
 
     Attributes:
@@ -82,7 +82,7 @@ class FollowedLane:
         return self._begin_at(log_start(self._disk, self._folder, self.lane.index, self._store_id))
 
     def _begin_at(self, first: int) -> bool:
-        """The log begins with this segment, or a later one; True if that is new."""
+        """Note that the log begins with this segment, or a later one; True if that is new."""
         moved = first > self._first
         if moved:
             newest = self._tails[-1].sequence if self._tails else self._sealed
@@ -93,14 +93,14 @@ class FollowedLane:
         return moved
 
     def _begin_other_lane(self) -> None:
-        """Of what is known nothing is left. Readers keep the lane that they have until the next one has segments."""
+        """Begin anew: nothing is left of what is known. Readers keep their lane until the next one has segments."""
         for one in self.lane.view.sealed:  # each once: the log has none of them any more
             one.segment.removed = True
         lane, streams = self._made(), StreamMap()
         self._streams, self._tails, self.lane = streams, [], lane  # no call in between, so no interrupt
 
     def _show_lane(self) -> None:
-        """Readers look at this lane and at its streams from now on. Again is fine."""
+        """Let readers look at this lane and at its streams from now on. It may be called again."""
         lane, fresh = self.lane, self._streams
         if fresh is self._shown or not lane.view.sealed:
             return
@@ -142,7 +142,7 @@ class FollowedLane:
         return shown
 
     def _begin_anew(self) -> list[VisibleEntries]:
-        """Behind an interrupt: read the newest growing segment once more, and show it. Raises StoreCorrupt, OSError."""
+        """After an interrupt: read the newest growing segment once more, and show it. Raises StoreCorrupt, OSError."""
         sealed = self.lane.view.sealed
         if sealed:
             self._sealed = max(self._sealed, sealed[-1].segment.sequence)
@@ -157,7 +157,7 @@ class FollowedLane:
         return shown
 
     def _show_tails(self, tails: list[Tail], fresh: Sequence[SealedSegment] = ()) -> None:
-        """The view ends with these, after `fresh` sealed ones. It comes first: an interrupt leaves what is shown."""
+        """End the view with these, after `fresh` sealed ones. The view is first: an interrupt leaves what is shown."""
         self.lane.view = self.lane.view.sealing(fresh, tuple(tail.opened for tail in tails))
         self._tails = tails
 
@@ -202,8 +202,8 @@ class FollowedLane:
     def _seal(self, newest: int, *, all_are: bool) -> None:
         """Take the segments up to this number as sealed ones, in place of the growing ones that they were.
 
-        `all_are`: they have their records for certain. Behind a power cut one may be missing, if its force had failed
-        and the writer read it all the same: its frames then tell what is durable.
+        `all_are`: it is certain that they have their records. After a power cut one may be missing, if its force had
+        failed and the writer could still read it: then its frames say what is durable.
         """
         fresh: list[SealedSegment] = []
         sequence = self._sealed + 1
@@ -229,7 +229,7 @@ class FollowedLane:
             one.join(self.lane)
         if fresh[-1].record.streams > len(self.lane.streams):
             self._learn_names(fresh)
-        full = [one for one in fresh if one.record.full][-1:]  # the small ones behind it say what came since
+        full = [one for one in fresh if one.record.full][-1:]  # the small ones after it say what came since
         for one in dict.fromkeys([*full, fresh[-1]]):
             with suppress(StoreCorrupt), briefly(one):  # reads around it go on, and the next full one has the same
                 self._take_lows(one.footer.trimmed)
@@ -238,7 +238,7 @@ class FollowedLane:
         self._mark = max(self._mark, (newest, fresh[-1].record.data_end))
 
     def _learn_names(self, fresh: Sequence[SealedSegment]) -> None:
-        """Of the newest full footer among these, and of those behind it. Raises StoreCorrupt."""
+        """Learn the names in the newest full footer among these, and in the footers after it. Raises StoreCorrupt."""
         full = max((index for index, one in enumerate(fresh) if one.record.full), default=0)
         for one in fresh[full:]:
             known = len(self.lane.streams)
@@ -266,7 +266,7 @@ class FollowedLane:
         self.lane.streams.append(stream)
 
     def _take_lows(self, trimmed: Trimmed) -> None:
-        """Readers begin where these say, from now on."""
+        """Let readers begin at these lows from now on."""
         streams, trims, nobody = self.lane.streams, self.lane.trims, self.lane.nobody
         there = [(streams[number], low) for number, low in trimmed.items() if number < len(streams)]
         changes = [(stream, low) for stream, low in there if stream is not nobody]
@@ -323,7 +323,7 @@ class FollowedLane:
             raise StoreCorrupt("a stream was never defined", path, header.position)
 
     def _open_next(self, before: Tail | None) -> None:
-        """Begin with the segment behind all that is in the view. Raises StoreCorrupt, SegmentIsGone."""
+        """Begin with the segment after all that is in the view. Raises StoreCorrupt, SegmentIsGone."""
         file = self._read(self._sealed + 1 if before is None else before.sequence + 1)
         if file.header is None:
             raise StoreCorrupt("a segment's header is damaged", file.path, 0)
@@ -347,7 +347,7 @@ class FollowedLane:
         return found
 
     def _continues(self, header: SegmentHeader, before: Tail | None) -> bool:
-        """Does a segment follow on what is in the view?"""
+        """Does a segment continue the view?"""
         if before is not None:
             # What is read of a segment that has just come to its end may be from before.
             while header.previous_chain != before.chain and before.retry():
@@ -361,7 +361,7 @@ class FollowedLane:
     # -- where no page tells, or an old one ------------------------------------------------------------
 
     def _proved(self) -> Mark:
-        """How far the frames and records behind the view say that the log is durable."""
+        """The highest place up to which frames and records after the view say that the log is durable."""
         mark, tail, chain = NOTHING, self._tails[-1] if self._tails else None, None
         sequence = self._sealed + 1 if tail is None else tail.sequence
         listed = set(segment_numbers(self._disk, self._folder))

@@ -16,15 +16,15 @@ from ..log.write import View
 
 MOST_BYTES = 32 << 20  # of all lanes
 LEAST_RING_BYTES = 64 << 10
-LOOK_S = 0.05  # whether there are readers
-KEPT_S = 5.0  # so long the memory is kept for readers to come; where there was no room, the next try is so much later
+LOOK_S = 0.05  # between two looks whether there are readers
+KEPT_S = 5.0  # memory without readers is kept so long; after a refusal the next try is so much later
 
 
 class LaneMirror:
     """The mirror of one lane. One thread at a time.
 
     Invariants:
-        * only what was forced is copied: what a reader finds below `END` is durable, whoever writes later;
+        * only what was forced is copied: what a reader finds below `END` is durable, also after another writer;
         * `LOW` is raised before a byte is overwritten, `END` after it was copied;
         * what the lane's ring has lost while it was copied is given up: no reader finds it.
     """
@@ -117,7 +117,7 @@ class Mirror:
     def of(
         cls, disk: Disk, opening: LiveHeader, lanes: Sequence[Lane], on_wanted: Callable[[], object]
     ) -> Mirror | None:
-        """A mirror of these lanes, and whose it is; None where the system does not have what it takes.
+        """A mirror of these lanes, with the name of their opening; None where the system does not have what it takes.
 
         Readers then read the files.
         """
@@ -145,7 +145,7 @@ class Mirror:
                 self._on_wanted()
 
     def provide(self) -> None:
-        """Provide the memory if there are readers. One thread calls it, beside the others."""
+        """Provide the memory if there are readers. One thread calls it while the others go on."""
         if self._memory.is_wanted():
             self._wanted_at = now = monotonic()
             if not self._is_provided and now >= self._try_at:

@@ -62,7 +62,7 @@ class LivePage:
         return self._mapped.load(BELL_AT, mark_at(self.header.lanes) - BELL_AT)
 
     def read_again(self) -> None:
-        """Another writer may have opened the page. One that has just begun may still be writing who it is."""
+        """Another writer may have opened the page. One that has just begun may still be writing its identity."""
         header = LiveHeader.unpack(self._mapped.load(0, BELL_AT))
         if header is not None and header[:3] == self.header[:3]:
             self.header, self.is_current = header, header.boot_id == boot_id()
@@ -76,7 +76,7 @@ class LivePage:
         return self.header == opening
 
     def states(self) -> list[LaneState | None]:
-        """What the page says of each lane, all at one moment: where several change at once, all as before or none."""
+        """The states of all lanes at one moment: where several change at once, all as before or none."""
         while True:
             turn = self._mapped.word(TURN_AT)
             states = [self.state(lane) for lane in range(self.header.lanes)]
@@ -94,7 +94,7 @@ class LivePage:
         return states
 
     def state(self, lane: int) -> LaneState | None:
-        """What the page says of a lane; None if that cannot be told."""
+        """The state of a lane; None if the page does not say."""
         found = self._slot(lane)
         if found is None:
             return None
@@ -124,7 +124,7 @@ class LivePage:
         self._mapped.sleep(bell_of(seen), patience_s)
 
     def wake(self) -> None:
-        """Wake all who sleep."""
+        """Wake all that sleep on the bell."""
         self._mapped.wake()
 
     def is_in_place(self) -> bool:

@@ -25,7 +25,7 @@ class PlainFrames(NamedTuple):
     Attributes:
         packed: the stream numbers of each frame, as it has them: u16.
         rows: position in the segment, length and checksum of each message: u32, one after the other.
-        last_ends: positions behind each message of the last frame.
+        last_ends: where each message of the last frame ends, in the segment.
     """
 
     packed: list[bytes]
@@ -51,7 +51,7 @@ def is_plain(head: FrameHead) -> bool:
 
 
 def decode_plain(heads: Sequence[FrameHead]) -> PlainFrames | None:
-    """The messages of some plain frames, of which there is one; None if the sizes of one do not agree."""
+    """The messages of some plain frames, at least one; None if the sizes of one do not agree."""
     total = sum([head.header.count for head in heads])
     return _decode_small(heads) if total <= FEW_MESSAGES * len(heads) else _decode_large(heads, total)
 

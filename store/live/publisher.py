@@ -74,21 +74,21 @@ class Publisher:
           after its seal record was forced, the first segment after START says so;
         * the lane's mark, one word, is written after every force. The slot and the bell follow where segments have
           changed, and where `RING_EVERY_S` is over since the last wake: they take ten times as long;
-        * of a lane's two slots the older one is written, so a reader, and whoever comes after a kill, finds one whole;
-        * the bell is moved after the mark and the slot are written, and those who sleep on it are woken after that.
-          A mark within `RING_EVERY_S` of the last wake wakes no reader: that wake moved the bell, and after a move
-          readers stay awake for longer than `RING_EVERY_S`. So a busy writer does not pay a system call for each force;
-        * the mirror has what a mark covers before the mark is written, while there are readers who look into it;
-        * what several lanes tell inside `telling` is told at once; so is what `begin` tells, as its opening may have
-          finished a bulk commit;
+        * of a lane's two slots the older one is written, so a reader finds one whole, also after a kill;
+        * the bell is moved after the mark and the slot are written, and its sleepers are woken after that. A mark
+          within `RING_EVERY_S` of the last wake wakes no reader: that wake moved the bell, and after a move readers
+          stay awake for longer than `RING_EVERY_S`. So a busy writer does not pay a system call for each force;
+        * the mirror has what a mark covers before the mark is written, while there are readers that look into it;
+        * what several lanes publish inside `telling` appears at once; so does what `begin` publishes, as its opening
+          may have finished a bulk commit;
         * no append ever fails because of the page: where there is no room for it, there is none, and `error` says why.
-          What a lane's hook raises is logged, and `provide` tells what was not told.
+          An error in a lane's hook is logged, and `provide` publishes later what is missing.
     """
 
     def __init__(
         self, disk: Disk, folder: Path, store_id: bytes, on_reader: Callable[[], object] = lambda: None
     ) -> None:
-        """`on_reader` is called when a reader has come for whom something is to be done: `provide` does it."""
+        """`on_reader` is called when a reader has come: `provide` is to be called soon."""
         self._disk = disk
         self._path = folder / LIVE_FILE
         self._store_id = store_id
@@ -102,7 +102,7 @@ class Publisher:
         self.error: str | None = None
 
     def begin(self, lanes: Sequence[Lane]) -> None:
-        """Take over the page of the writer before, or make one; from here on the lanes tell of each step."""
+        """Take over the page of the writer before, or make one; from then on the lanes publish each step."""
         try:
             page = self._opened(len(lanes))
         except OSError as error:
@@ -119,7 +119,7 @@ class Publisher:
         if not page.word(TURN_AT) & 1:  # else the writer before died in between, and readers go by what it wrote there
             words = [page.word(mark_at(lane.index)) for lane in lanes]
             _hold(page, [_before(state, word) for state, word in zip(states, words, strict=True)])
-        # Behind a power cut the bell may be older than the slots.
+        # After a power cut the bell may be older than the slots.
         self._count = max(page.word(BELL_AT), *(state.bell for state in states))
         self._page, first = page, None
         mirror = self._mirror = Mirror.of(self._disk, header, lanes, self._on_reader)
@@ -190,7 +190,7 @@ class Publisher:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Inside, what lanes tell is not seen before the end; then all of it. If it raises, nobody sees it any more."""
+        """A context: readers see what lanes publish in it at its end, all at once; none of it if it raises."""
         with self._lock:
             page = self._page
             if page is None:
@@ -213,9 +213,9 @@ class Publisher:
         page.store_and_set(told.slot, body + SUM.pack(checksum64(body)), BELL_AT, count)
 
     def provide(self) -> None:
-        """Provide memory for readers who have come, and give it back when they have gone. Now and then, one thread.
+        """Provide memory for readers that have come, and give it back when they have gone. One thread calls it.
 
-        What could not be told of a lane when it was new is told now.
+        News of a lane that could not be published before is published now.
         """
         for told in self._told:
             self._publish(told)
@@ -241,12 +241,12 @@ class Publisher:
 
 
 def _hold(page: Mapped, before: Before) -> None:
-    """From here on readers take all lanes by these states, until the turn is even again."""
+    """From here on have readers take all lanes by these states, until the turn is even again."""
     page.store(BEFORE_AT, pack_before(before))
     page.set_word(TURN_AT, page.word(TURN_AT) + 1)
 
 
 def _before(state: LaneState, word: int) -> tuple[int, int]:
-    """What a page says of a lane; `word` is its mark's, which counts if it is later than the slot's."""
+    """A lane's state by a page; `word` is its mark's, which counts if it is later than the slot's."""
     mark = max(state.mark, mark_of(word, state.mark)) if word else state.mark
     return state.sealed, mark_word(mark)

@@ -33,7 +33,7 @@ class Tail:
     """The frames of one segment up to a durable position, along their chain.
 
     Invariants:
-        * no frame is looked at that does not begin below the position: its head is durable, as a message behind it is;
+        * no frame is looked at that does not begin below the position: its head is durable, as a message after it is;
         * `table.visible` counts the messages that end at or below the position;
         * payloads are not read here, but those of records. Each reader compares the checksum of what it reads.
     """
@@ -46,7 +46,7 @@ class Tail:
 
         Args:
             ring: what is in memory of the lane's newest bytes.
-            firsts (streams,): the offset with which each stream goes on here.
+            firsts (streams,): each stream's next offset at the segment's beginning.
             learn: is called with the streams that a frame defines, the highest stream number of its messages, if it has
                 any, and its header; or with the same of some frames that define none.
             records: the lane's stream of records.
@@ -85,7 +85,7 @@ class Tail:
         return self._scanner.chain
 
     def next_offsets(self, streams: int) -> Int64s:
-        """(streams,) where each stream goes on behind all that was taken here."""
+        """(streams,) the next offset of each stream after all that was taken here."""
         following = np.zeros(streams, np.int64)
         following[: len(self.firsts)] = self.firsts
         following += np.bincount(self.table.numbers(), minlength=streams)
@@ -109,7 +109,7 @@ class Tail:
         return self._show(end)
 
     def _walk(self, heads: list[FrameHead], end: int, *, all_are: bool) -> None:
-        """Add what follows on the chain below `end` to `heads`, some frames; `all_are` there. Raises StoreCorrupt."""
+        """Add some frames that follow on the chain below `end` to `heads`; `all_are` there. Raises StoreCorrupt."""
         scanner = self._scanner
         while scanner.position < end and len(heads) < TOGETHER:
             head = self._next(end) if all_are else scanner.following()
@@ -222,7 +222,7 @@ class Tail:
         self._take_lows(trimmed)
 
     def proved(self) -> tuple[Mark, int]:
-        """The highest mark in the frames behind those that were taken, and the chain behind the last of them.
+        """The highest mark in the frames after those that were taken, and the chain after the last of them.
 
         They are looked at and not taken. Only for a log that nobody writes to.
         """

@@ -1,4 +1,4 @@
-"""The newest frames of a followed lane, copied and compared as wholes, for a reader who wants most of their messages.
+"""The newest frames of a followed lane, copied and compared as wholes, for a reader that wants most of their messages.
 
 To copy a message of 100 bytes and to compare its checksum takes the interpreter 0.2 us. To do both with all of a frame
 takes 0.02 us a message. So a reader that wants much of what it follows gets its messages out of such copies, and
@@ -28,11 +28,11 @@ class WholeFrames:
         * the bytes of a span were intact in the ring after they were copied, and were compared with the checksums of
           their frames in the copy;
         * between the frames of a span there is nothing but padding;
-        * a span's bytes stay as they are: a buffer is filled behind its spans only, and used again when nobody sees it.
+        * a span's bytes stay as they are: a buffer is filled after its spans only, and used again when nothing has it.
     """
 
     def __init__(self, lanes: int = 1) -> None:
-        """`lanes`: so many have such copies."""
+        """`lanes`: how many lanes have such copies."""
         self._kept_bytes = max(LEAST_KEPT_BYTES, KEPT_BYTES // lanes)
         self._pool = BufferPool(self._kept_bytes)
         self._buffer = memoryview(b"")
@@ -42,7 +42,7 @@ class WholeFrames:
         self.span: Span | None = None
 
     def note_read(self, messages: int) -> None:
-        """So many messages were read."""
+        """Count messages that were read."""
         self._read += messages
 
     def add(self, ring: Ring, base: int, heads: Sequence[FrameHead], end: int) -> None:
@@ -105,7 +105,7 @@ class WholeFrames:
         self._buffer = view
 
     def close(self) -> None:
-        """Let go of the copies; readers who have one keep it."""
+        """Let go of the copies; readers that have one keep it."""
         self.span = None
         self._buffer = memoryview(b"")
         self._used = 0

@@ -35,15 +35,15 @@ def _count_names(lane: Lane, sealed: Sequence[SealedSegment]) -> None:
     """Learn from the newest full footer how large the lane's part of the next one is."""
     full = next((one for one in reversed(sealed) if one.record.full), None)
     if full is not None:
-        with contextlib.suppress(StoreCorrupt):  # then its names are counted as they are
+        with contextlib.suppress(StoreCorrupt):  # if that is damaged, names are counted one by one
             lane.footer_room.begin(full.record.streams, full.footer.names_bytes)
     look_at_footer(lane)
 
 
 def _resume(lane: Lane, opened: OpenSegment, data_end: int, chain: int) -> None:
-    """Go on in a segment that was cleanly closed, on the block after its end."""
+    """Append again to a segment that was cleanly closed, from the block after its end."""
     segment, lane.table = opened
-    segment.open_log()  # now, while its path leads to it for certain
+    segment.open_log()  # now: its path certainly leads to it
     lane.segment, lane.chain, segment.base = segment, chain, 0
     lane.tail = lane.issued = align_up(data_end)
     lane.ring.begin(lane.tail)

@@ -1,4 +1,4 @@
-"""What to do with the last, partly filled block of a write: fill it, or hold it back (R4 to R6).
+"""The last, partly filled block of a write: it is filled, or held back (R4 to R6).
 
 *Pad*: fill the block with zeros. It costs the empty bytes on the device, and no producer waits longer.
 *Trim*: write the whole blocks, and keep the rest as the head of the next write. It costs no byte, but the
@@ -16,17 +16,17 @@ from typing import NamedTuple
 from ..config import Alignment
 from ..format.layout import align_down, align_up
 
-# The share of the producers' rate that not writing padding may cost.
+# At most this share of the producers' rate may be lost by holding a tail back.
 MOST_LOST_BY_HOLDING = 1 / 12
 
 
 class TailChoice(NamedTuple):
-    """The choice that a write is faced with.
+    """The figures that `should_pad` compares.
 
     Attributes:
         held: requests that would stay waiting if the rest were held back.
-        answered: requests that the write would answer all the same.
-        empty_bytes: what padding would add.
+        answered: requests that the write would answer in any case.
+        empty_bytes: zeros that padding would add.
         active: requests that are under way at once, as the sizer sees them.
     """
 
@@ -37,7 +37,7 @@ class TailChoice(NamedTuple):
 
 
 class UnissuedFrames:
-    """The frames that are not wholly in a write yet, by where their requests end (lane positions, ascending)."""
+    """Frames that are not wholly in a write yet: the end of each request (lane positions, ascending)."""
 
     def __init__(self) -> None:
         self._frames: list[list[int]] = []
@@ -51,7 +51,7 @@ class UnissuedFrames:
         self._frames = [ends for ends in self._frames if ends[-1] > high]
 
     def tail(self, tail: int, issued: int, active: int) -> TailChoice:
-        """The choice that a write of [issued, tail) is faced with."""
+        """The figures for `should_pad` about a write of [issued, tail)."""
         total = sum(map(len, self._frames))
         whole, earlier = self._up_to(align_down(tail)), self._up_to(issued)
         return TailChoice(total - whole, whole - earlier, align_up(tail) - tail, active)
@@ -61,7 +61,7 @@ class UnissuedFrames:
 
 
 def should_pad(policy: Alignment, tail: TailChoice) -> bool:
-    """True to fill the last block, False to hold it back. Asked only where a later write will push the rest out."""
+    """True to fill the last block, False to hold it back. Only asked if a later write will take what is held back."""
     if tail.empty_bytes == 0:
         return True  # nothing to decide: the write ends on a boundary
     if policy == "pad":
@@ -70,7 +70,7 @@ def should_pad(policy: Alignment, tail: TailChoice) -> bool:
         return False
     if tail.answered == 0:
         return True
-    # A producer's round takes about active / batch writes and its own; a held one waits for one write more.
+    # A producer's round takes about active / batch writes, plus its own; one that is held back waits for one more.
     batch = tail.held + tail.answered
     rounds = max(tail.active, batch) / batch + 1
     return tail.held / batch / rounds > MOST_LOST_BY_HOLDING

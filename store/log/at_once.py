@@ -1,4 +1,4 @@
-"""Frames that are built, written and forced in one go, past the queue, and shown later: for what belongs together."""
+"""Messages that belong together: written and forced in one step, past the queue, and shown to readers later."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AtOnce:
         self._lane = flusher.lane
         self._groups: Sequence[ColumnGroup] = ()
         self._end = 0
-        self.changes: Sequence[Change] = ()  # show them to readers of this process
+        self.changes: Sequence[Change] = ()  # setting them shows the messages to readers of this process
 
     def make_room(self, groups: Sequence[ColumnGroup], record_bytes: int) -> None:
         """Have a segment with room for groups, of at most `room_for_once` bytes, and for a record before them.
@@ -70,10 +70,10 @@ class AtOnce:
     def write(self, groups: Sequence[ColumnGroup], built: Callable[[], None]) -> None:
         """Write and force them; they are durable when it returns, and not shown yet.
 
-        `built` is called when their first frame is built: after any change of segment, so that the footer of the
-        segment before has nothing of what `built` notes.
+        `built` is called once their first frame is built. Any change of segment is over by then, so the footer of the
+        segment before does not have what `built` notes.
 
-        Raises StorePoisoned, OSError: the next opening finds out what there is.
+        Raises StorePoisoned, OSError: then only the next opening can tell which of them are durable.
         """
         lane, flusher, self._groups = self._lane, self._flusher, groups
         try:
@@ -83,7 +83,7 @@ class AtOnce:
                 if not at:
                     built()
             self._end = lane.tail
-            # Accounted for as if they had come through the queue, which counts them out when they are answered.
+            # The queue subtracts their cost when they are answered. They did not come through it, so add the cost here.
             flusher.queue.release(-sum(map(cost_bytes, groups)), -len(groups))
             flusher.perform(lane.plan(follows=False, barrier=True), by_builder=False)
             while lane.poison is None and lane.durable < lane.tail:
@@ -97,7 +97,7 @@ class AtOnce:
         assert lane.under_way.forced >= self._end, "the write's force covers all of them"
 
     def release(self) -> None:
-        """They are shown: tell of them, and answer what comes after them from now on."""
+        """Call this after they were shown: wake readers, and let later frames be answered again."""
         segment = self._lane.segment
         assert segment is not None and segment.base is not None
         mark = segment.sequence, self._end - segment.base

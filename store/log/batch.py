@@ -67,7 +67,7 @@ def hand_out(requests: Sequence[Request], offsets: array[int], plain: bool) -> N
 
 
 def last_ends(requests: Sequence[Request], ends: Sequence[int]) -> list[int]:
-    """Where each request ends, of where each message ends; barriers end nowhere."""
+    """The end of each request, from the ends of all messages; barriers have none."""
     counts = accumulate([request.count for request in requests if request.count])
     return [ends[count - 1] for count in counts]
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def have_columns(requests: Sequence[Request]) -> bool:
-    """Is one of them to be built of arrays?"""
+    """Whether a request has columns: then the frame is built of arrays."""
     return ColumnGroup in set(map(type, requests))
 
 
 def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
-    """`Lane.build` in arrays."""
+    """Do what `Lane.build` does, in arrays."""
     parts = parts_of(requests)
     lane.make_room(
         sum([part.bytes_bound() for part in parts]), lambda: share_of(parts) + TRIM_BYTES * count_trims(requests)
@@ -62,7 +62,7 @@ def _put_columns(lane: Lane, columns: FrameColumns, rows: ColumnRows) -> array[i
     """Copy the frame into the ring and its columns into the table; where each payload ends.
 
     The payloads come first, and the checksums are made of what is in the ring: a caller's buffer may change at any
-    moment, and what is stored is sound all the same.
+    moment, and what is stored is sound in any case.
     """
     start, count, payload_bytes = lane.tail, len(rows.lengths), rows.payload_bytes
     payload = start + FRAME_HEADER_BYTES + columns.size_bytes

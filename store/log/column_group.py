@@ -110,7 +110,7 @@ def _of_plain(requests: Sequence[Request]) -> ColumnRows:
 
 
 def joined(parts: Sequence[ColumnRows]) -> ColumnRows:
-    """Columns behind each other; all of their streams have numbers."""
+    """One set of columns: the parts one after the other. All of their streams have numbers."""
     numbers = [part.known_numbers() for part in parts]
     if len(parts) == 1:
         return parts[0]._replace(numbers=numbers[0])

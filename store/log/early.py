@@ -1,7 +1,7 @@
 """Early seals: an idle lane gets another full footer, so that retention can remove the group of the one before.
 
-Retention never removes the segment of a lane's newest full footer. A busy lane has the next one with its next segment;
-an idle one would keep its group, up to 1,024 segments, for as long as nothing fills a segment.
+Retention never removes the segment of a lane's newest full footer. A busy lane gets another full footer with its next
+segment. An idle one would keep its group, up to 1,024 segments, until something fills a segment.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from .flusher import Flusher
 from .quiet import end_segment
 from .sealer import Sealer
 
-PATIENCE_S = 5.0  # so long a lane may seal by itself what it has begun
+PATIENCE_S = 5.0  # retention waits so long for the lane to seal its open segment by itself
 
 
 class EarlySeals:
     """Ends the open segments of idle lanes that retention waits for. Only the thread that removes segments asks it to.
 
-    Invariant: retention asks for a full footer where the oldest segment has the newest one and more are behind it. The
-    one that is made lets all of these go, and retention leaves the newest sealed segment: so it asks again when others
-    have become full since. There is at most one such seal for what it frees.
+    Invariant: retention asks for a full footer if the oldest segment has the newest one, and more segments follow it.
+    With another full footer all of these can go but the newest sealed one, so it asks again only when more segments
+    have become full. At most one early seal is made for the segments that it frees.
 
     Attributes:
         flushers: of all lanes.
@@ -38,13 +38,13 @@ class EarlySeals:
         self.sealed = 0
 
     def seal(self) -> None:
-        """End what is to be ended; the sealer makes the footers. Raises OSError, StorePoisoned."""
+        """End the segments that retention waits for; the sealer makes footers. Raises OSError, StorePoisoned."""
         for flusher in self.flushers:
             if self._is_due(flusher):
                 self._end(flusher)
 
     def _is_due(self, flusher: Flusher) -> bool:
-        """Whether retention has waited for a lane's next full footer, and nothing was sealed meanwhile."""
+        """Whether retention has waited `PATIENCE_S` for a lane's full footer, and nothing was sealed meanwhile."""
         lane = flusher.lane
         if not (lane.groups.wants_full and lane.view.sealed):
             self._wanted.pop(lane.index, None)
@@ -61,7 +61,7 @@ class EarlySeals:
             is_idle = lane.under_way.is_idle and lane.durable == lane.tail
             if not is_idle or flusher.ended or lane.poison is not None:
                 return
-            if lane.segment is None:  # nothing was written behind the newest footer: a mark is
+            if lane.segment is None:  # no frame since the newest footer: make one
                 with contextlib.suppress(StoreFull):
                     lane.build_mark()
             if lane.segment is not None:

@@ -52,12 +52,12 @@ class Flusher:
             thread.start()
 
     def join(self) -> None:
-        """Wait for the threads; the queue must be closed. Again is fine."""
+        """Wait for the threads; the queue must be closed. It may be called again."""
         for thread in self._threads:
             thread.join()
 
     def _run(self) -> None:
-        late = False  # nothing came to push a held tail out
+        late = False  # True: no batch came that pushes a held tail out
         try:
             while not self.ended:
                 with self.building:
@@ -101,15 +101,17 @@ class Flusher:
             if answered:
                 self.queue.release(0, answered)
         except BaseException as error:
-            # Nobody else knows these requests yet: tell them before the lane is given up.
+            # Nobody else knows these requests yet: answer them before the lane is given up.
             self.fail(error, untold)
             raise
         finally:
             self.queue.taken = ()
 
     def _build_records(self, messages: Sequence[Request], untold: list[Request], error: StoreFull) -> None:
-        """There is no space for these: each record of the store's own is built by itself, as there is a reserve for
-        them; all others are refused. `untold` has those that nobody knows, whatever is raised."""
+        """Build each record of the store's own by itself, from the reserve; refuse all other messages with `error`.
+
+        `untold` has the requests that are neither built nor answered, whatever is raised.
+        """
         barriers = len(untold)
         untold[:0] = messages
         reserve = self.lane.for_records

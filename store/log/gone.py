@@ -1,11 +1,11 @@
 """Streams that are gone: those of deleted topics and subscriptions, once retention has passed all of their messages.
 
-Such a stream loses its number. The next full footer has a row without a name in its place, and the next opening knows
-nothing of the stream any more: a queue of its name begins with offset 0, under another number. Until that footer is
-durable the trim that hides the stream stays in all footers, so a crash brings it back as what it is: deleted.
+Such a stream loses its number. The next full footer has a row without a name in its place, and the next opening does
+not know the stream any more: a queue of its name begins with offset 0, under another number. Until that footer is
+durable, all footers have the trim that hides the stream. So a crash brings it back as a deleted one.
 
-A topic that somebody still remembers stays: a subscription knows how far it has got, and an index of delays has
-decisions about its offsets.
+A stream stays while other records name its topic: a subscription has positions in it, an index of delays has decisions
+about its offsets.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def retire_gone(lanes: Sequence[Lane], streams: StreamMap) -> int:
-    """Take the numbers from the streams that are gone; how many. Nothing is appended meanwhile. Raises OSError.
+    """Take the numbers from the streams that are gone, and return how many there were. Raises OSError.
 
-    At an opening, so costs what that pays anyway: a look at each trimmed stream. Damage keeps them all.
+    For an opening, which looks at each trimmed stream anyway; nothing is appended yet. Damage keeps them all.
     """
     gone: list[Stream] = []
     for lane in lanes:
@@ -45,7 +45,7 @@ def retire_gone(lanes: Sequence[Lane], streams: StreamMap) -> int:
 
 
 def take_numbers(gone: Sequence[Stream]) -> None:
-    """These are gone: their numbers are nobody's from now on."""
+    """Take the numbers from these streams; no stream gets them again."""
     for stream in gone:
         lane = stream.lane
         lane.streams[stream.number] = lane.nobody
@@ -56,13 +56,13 @@ def take_numbers(gone: Sequence[Stream]) -> None:
 
 
 def _topics_of(streams: StreamMap, but_for: set[str]) -> set[str]:
-    """The topics of users that hidden streams tell of, `but_for` some of these."""
+    """The users' topics that hidden streams have records of. The hidden topics `but_for` are left out."""
     told = [hidden_parts(topic) for topic in streams.hidden if topic not in but_for]
     return {parts.names[0] for parts in told if parts is not None and parts.names}
 
 
 def _passed(lane: Lane) -> list[Stream]:
-    """The deleted streams of a lane of which no segment has a message. Raises OSError."""
+    """The deleted streams of a lane that have no message in any segment. Raises OSError."""
     sealed, offsets = lane.view.sealed, lane.offsets
     trimmed = [lane.streams[number] for number in lane.trims.lend().whole()]
     deleted = [stream for stream in trimmed if _is_unwanted(stream)]

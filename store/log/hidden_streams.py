@@ -85,7 +85,7 @@ class HiddenStreams:
         return cut([stream] * len(datas), list(datas), list(map(len, datas)), self._limit_bytes)
 
     def trim(self, stream: Stream, before_offset: int) -> None:
-        """Let go of the messages before an offset. Returns when that is durable; raises as `MessageStore.trim` does."""
+        """Trim the messages before an offset. Returns when that is durable; raises as `MessageStore.trim` does."""
         requests = trim_requests(stream.lane.trims, [(stream, StreamLow(before_offset))], self._limit_bytes)
         for request in requests:
             request.stream.lane.queue.put(request)

@@ -35,9 +35,9 @@ class WritesInFlight:
     Invariants:
         * `durable` (a lane position) only grows, and every byte below it is on the device, or with durability
           "os" with the kernel;
-        * `forced_mark` is the end of the last message that is whole below `durable` and was forced. It counts no
-          padding after that: the next frame, not written yet, might just as well begin there. It moves with a force
-          that began after all writes below `durable` had ended, so it vouches for nothing that the device may not have;
+        * `forced_mark` is the end of the last message that is whole below `durable` and was forced. Padding after it
+          does not count: the next frame, not written yet, may begin there. It moves with a force that began after all
+          writes below `durable` had ended, so it vouches for nothing that the device may not have;
         * a request that was taken out of `_pending` is answered, whatever is raised meanwhile;
         * frames that are held (see `hold`) are durable and neither shown, answered nor vouched for, until `release`;
         * once `poison` is set, nothing is answered but with it.
@@ -62,12 +62,12 @@ class WritesInFlight:
         return not self._pending
 
     def resume(self, position: int, mark: tuple[int, int]) -> None:
-        """All below `position` is durable, and what `mark` says."""
+        """Go on after a log that is durable below the lane position `position`; `mark` becomes `forced_mark`."""
         self.durable = self.forced = position
         self.forced_mark = self._whole = mark
 
     def attached(self, mark: tuple[int, int]) -> None:
-        """Durable segments came from elsewhere, up to this mark. Nothing is under way."""
+        """Durable segments were attached, up to this mark. Nothing may be under way."""
         self.forced_mark = self._whole = mark
 
     def add_frame(self, frame: PendingFrame) -> None:
@@ -143,7 +143,7 @@ class WritesInFlight:
         return WriteOutcome(len(answered), cost, shown, writes, full)
 
     def _settle(self, write: Write) -> None:
-        """All writes before this one have ended, and are accounted for. `_completing` is held."""
+        """Settle a write; all writes before it have ended, and are accounted for. `_completing` is held."""
         try:
             write.settle()
         except BaseException as error:
@@ -162,7 +162,7 @@ class WritesInFlight:
         if self.on_forced is not None:
             try:
                 self.on_forced()
-            except Exception as error:  # what is durable is durable, whoever cannot be told
+            except Exception as error:  # what is durable is durable, even if others cannot be told
                 report("readers in other processes could not be told of new messages", error)
 
     def _advance(self, write: Write, answered: list[Request], shown: list[VisibleEntries]) -> int:

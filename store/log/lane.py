@@ -95,17 +95,17 @@ class Lane:
         self.config = config
         self.ring = ring
         self.streams: list[Stream] = []  # by number
-        self.hidden: list[Stream] = []  # those that users never see, but for the records
+        self.hidden: list[Stream] = []  # those that users never see, without that of the records
         self.nobody = Stream(GONE_TOPIC, 0, self)  # in the place of those that are gone: see `gone`
         self.gone: list[int] = []  # their numbers, until a full footer has none of them
-        self.queue: RequestQueue  # what comes to it; given by the opening, as are its trims
+        self.queue: RequestQueue  # its requests; set by the opening, as its trims are
         self.trims: Trims  # given by the opening, which knows the lane's stream of records
         self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
         self.view = View()
         self.held = HeldMemory()  # of readers; a store has one for all of its lanes
         self.newest = NewestTimes()  # of the sealed ones
-        self.mapped: set[Segment] = set()  # those of its segments that readers copy from a mapping of
-        self.viewing = threading.Lock()  # held by whoever replaces the view
+        self.mapped: set[Segment] = set()  # its segments that readers copy from a mapping
+        self.viewing = threading.Lock()  # held to replace the view
         self.counters = Counters()
         self._lazy = config.durability == "os"  # answers do not wait for forces
         self._clock_ms, self._alignment = clock_ms, TunedConfig.of(config).alignment
@@ -231,7 +231,7 @@ class Lane:
 
     def wants_mark(self) -> bool:
         """True if the lane is quiet and its newest frames are vouched for by no mark on disk."""
-        # Marks are compared, not positions: a mark's own block is vouched for by nobody, and needs it not.
+        # Compare marks, not positions: no mark vouches for a mark's own block, and none needs to.
         idle = self.durable == self.tail and self.under_way.is_idle
         return self.segment is not None and idle and self.marked != self.under_way.forced_mark
 
@@ -240,7 +240,7 @@ class Lane:
             answer_all(requests)  # nothing was ever written: nothing to wait for
             return len(requests)
         if any(type(request) is NotedBarrier for request in requests) and self.wants_mark():
-            with contextlib.suppress(StoreFull):  # no room for it: what the others wait for is durable all the same
+            with contextlib.suppress(StoreFull):  # no room for it: the others do not need it
                 self.build_mark()
         self.under_way.add_frame(PendingFrame(requests, [], self.tail, self.table.entries, self.table, 0, None))
         return 0
@@ -268,13 +268,13 @@ class Lane:
         assert segment.base is not None
         self.fits_until = 0
         data_end = self.tail - segment.base
-        # Forced also where answers are not: so at most one segment is ever waiting for its force.
+        # Forced also where answers do not wait for forces: so at most one segment ever waits for its force.
         write = self._plan_up_to(segment, align_up(self.tail), force=True)
         write.full = FullSegment(segment, self.table, data_end, self.chain, self.trims.lend(), self.applied)
         self._planned.append(write)
 
     def begin(self, segment: Segment) -> None:
-        """Go on in a fresh segment. Its header goes to disk with the first frames: no force of its own."""
+        """Append to a fresh segment from now on. Its header goes to disk with the first frames: no force of its own."""
         segment.base = self.tail
         self.reserve(self.tail + DATA_START)
         header = segment.header.pack()

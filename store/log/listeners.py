@@ -1,4 +1,4 @@
-"""Calling what others have left to be called: whatever it does, the log goes on."""
+"""Calls of callbacks: whatever a callback does, the log goes on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Listeners:
 
     Invariants:
         * each call is made once, in the order in which they were handed over;
-        * whoever hands one over neither waits for a callback nor hears what it raises;
+        * a thread that hands one over does not wait for it, and gets none of its errors;
         * after `close` the thread ends once all calls were made; what comes later is called at once.
     """
 
@@ -26,7 +26,7 @@ class Listeners:
         self._closed = False
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Call it soon."""
+        """Have the thread make this call."""
         with self._lock:
             if not self._closed and self._thread is None:
                 self._start()
@@ -38,7 +38,7 @@ class Listeners:
 
     def _start(self) -> None:
         thread = Background(self._run)
-        with suppress(RuntimeError):  # there can be no more threads: the caller does it then
+        with suppress(RuntimeError):  # no more threads can be started: the caller makes the call
             thread.start()
             self._thread = thread
 
@@ -48,20 +48,20 @@ class Listeners:
             del callback  # or the thread would keep the last one's store while it waits
 
     def close(self) -> None:
-        """Let the thread end. Again is fine."""
+        """Let the thread end. It may be called again."""
         with self._lock:
             self._closed = True
             self._due.put(None)
 
     def join(self) -> None:
         """Close, and wait until all calls were made; a callback itself does not wait."""
-        if not self._closed:  # memory has ended in that: the thread would not end
+        if not self._closed:  # `close` found no memory: the thread would not end
             self.close()
         if self._thread is not None:
             self._thread.join()
 
     def after_fork(self) -> None:
-        """In a child process: the calls are the parent's."""
+        """In a child process: forget all calls, the parent makes them."""
         self._lock, self._thread, self._closed = threading.Lock(), None, True
 
 

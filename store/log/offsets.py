@@ -29,11 +29,11 @@ class NextOffsets:
         self._known = self._column.copy()
 
     def at_opening(self, number: int) -> int:
-        """Where a stream went on when the store was opened."""
+        """The next offset of a stream when the store was opened."""
         return int(self._known[number]) if 0 <= number < len(self._known) else 0
 
     def grow(self, streams: int) -> None:
-        """There are so many streams now."""
+        """Make room for `streams` streams."""
         if streams > len(self._column):
             grown = np.zeros(max(streams, 2 * len(self._column), FIRST_STREAMS), np.int64)
             grown[: self.streams] = self._column[: self.streams]
@@ -73,7 +73,7 @@ class NextOffsets:
         return given
 
     def after(self, counts: npt.NDArray[np.int64], streams: int) -> NextOffsets:
-        """A copy for so many streams, after messages that got their offsets elsewhere: `counts` of the first ones."""
+        """A copy for `streams` streams, after messages that got their offsets elsewhere: `counts` of the first ones."""
         found = NextOffsets(self._column[: self.streams])
         found._known = self._known
         found.grow(streams)

@@ -1,7 +1,7 @@
-"""Appends go no faster than retention: where removing falls behind, a lane's builder waits for it.
+"""Appends go no faster than retention: if it cannot keep up, the builders of lanes wait for it.
 
-`retention_bytes` is a promise about the disk. Without this, a store whose segments are filled faster than they are
-removed grows beyond it for as long as that goes on.
+`retention_bytes` is a promise about the disk. Without this, a store that fills segments faster than retention removes
+them would grow beyond it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NAP_S = 0.002
 
 
 class Pace:
-    """Holds the builders of all lanes back while retention, which can go on, is behind by more than `MOST_OVER`.
+    """Holds the builders of all lanes back while the store is more than `MOST_OVER` segments over its limit.
 
     Invariants:
-        * nobody waits for retention that cannot go on: its last look left too much, or failed, or its thread is over;
-        * nobody waits longer than `PATIENCE_S` for its next step: it may itself wait for something that a builder has;
-        * no record of the store's own waits: retention says things again in the lanes, and records free space.
+        * no builder waits for retention that cannot go on: its last look left too much or failed, or its thread ended;
+        * no builder waits longer than `PATIENCE_S` for the next step: retention may itself wait for that builder;
+        * no record of the store's own waits: retention itself appends records, and records free space.
     """
 
     def __init__(self, held_bytes: Callable[[], int], segment_bytes: int) -> None:

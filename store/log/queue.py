@@ -101,7 +101,7 @@ class RequestQueue:
         self.taken: Sequence[Request] = ()  # what a builder took and the lane may not have yet
         self._left: dict[Request, None] = {}  # stood in the line when the queue was closed
         self._sleepers: list[threading.Lock] = []
-        self._looking = builders  # that are awake, and not at the device
+        self._looking = builders  # builders that are awake, and not at the device
 
     # -- producers ------------------------------------------------------------------------------------
 
@@ -170,8 +170,8 @@ class RequestQueue:
             raise copy_of(place.error)
 
     def _accept(self, request: Request, cost: int, lined_up: bool = False) -> None:
-        # First the builder is woken; it waits for our lock then. An interrupt finds it looking and nothing queued, or
-        # all done. Woken for nothing it goes back to sleep.
+        # Wake the builder first; it then waits for our lock. So an interrupt leaves a builder that looks at an empty
+        # queue, or everything done. A builder that was woken for nothing sleeps again.
         if self._sleepers and not self._looking:
             queued = self.used_bytes - self._taken_bytes + cost
             if not self._in_flight or queued >= self.sizer.overlap_bytes or not request.count:
@@ -208,8 +208,10 @@ class RequestQueue:
             self._let_in()
 
     def refuse(self, error: StoreError) -> list[Request]:
-        """Accept nothing more and let the builders end; the requests that were not taken yet, but for those whose
-        threads wait in `put` and raise the error there."""
+        """Accept nothing more and let the builders end. Returns the requests that were not taken yet.
+
+        Those whose threads wait in `put` are left out: they raise the error there.
+        """
         left: dict[Request, None] = {}
         with self._lock:
             self._refusal = error
@@ -223,9 +225,9 @@ class RequestQueue:
         return list(left)
 
     def _dissolve_line(self, error: StoreError, left: dict[Request, None]) -> None:
-        """Nobody comes in from the line any more: threads are told in `put`, what else stood there is put into `left`.
+        """Empty the line: threads that wait in `put` raise the error there, all other requests go into `left`.
 
-        If it is interrupted, it goes on where it was when it is called again.
+        After an interrupt it can be called again, and goes on where it was.
         """
         for request, place in dict(self._line).items():
             place.error = error
@@ -243,8 +245,8 @@ class RequestQueue:
     def close(self, error: StoreError) -> list[Request]:
         """Accept nothing more; builders take what is there, and are then told that it was the last.
 
-        Returns the requests that were still waiting to be accepted, but for those whose threads wait in `put` and
-        raise the error there: the same ones again when it is called again.
+        Returns the requests that waited in line. Those whose threads wait in `put` are left out: they raise the error
+        there. Another call returns the same ones.
         """
         with self._lock:
             self._refusal = self._refusal or error
@@ -264,7 +266,7 @@ class RequestQueue:
 
     @property
     def requests(self) -> list[Request]:
-        """All that are not in the log yet: with the builder, queued, and in line."""
+        """All requests that are not in the log yet: with the builder, queued, and in line."""
         with self._lock:
             return [*self.taken, *self._items, *self._line]
 
@@ -326,9 +328,9 @@ class RequestQueue:
 
     def _is_ready(self) -> bool:
         if self._refuses:
-            return True  # to find out, and end
+            return True  # for the builder to see it, and end
         if self._in_flight >= WRITES_IN_FLIGHT:
-            return False  # the ring has room for so many: one slow write must not be overtaken for ever
+            return False  # the ring has room for no more: one slow write must not be overtaken for ever
         if self._barriers or self._closing:
             return True
         return self.sizer.ready(len(self._items), self.used_bytes - self._taken_bytes, self._in_flight)

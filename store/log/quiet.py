@@ -18,12 +18,12 @@ PATIENCE_S = 30.0  # until a segment must be sealed
 
 @contextmanager
 def quiet(flusher: Flusher, sealer: Sealer) -> Iterator[None]:
-    """Inside, no frame is built; all that were are durable, and in sealed segments.
+    """Stop a lane: inside the context no frame is built, and all frames are durable and in sealed segments.
 
-    Appends that come meanwhile wait. For a thread that is neither a flusher nor the one that seals.
+    Appends wait meanwhile. Neither a flusher nor the thread that seals may call it.
 
-    Raises StorePoisoned or OSError; StoreFull if the open segment could not be sealed in `PATIENCE_S`: then the lane
-    goes on in another one. While that one waits for its footer, nothing stands still again: it is StoreFull at once.
+    Raises StorePoisoned or OSError; StoreFull if the open segment could not be sealed in `PATIENCE_S`. The lane then
+    goes on in another segment, and each further call raises StoreFull at once until the first one has its footer.
     """
     lane = flusher.lane
     with flusher.building:
@@ -61,10 +61,10 @@ def _roll(lane: Lane) -> None:
 
 
 def _wait_for_seals(lane: Lane, sealer: Sealer) -> None:
-    """Seal here: the thread that does it else may wait for us, to append what retention must not take."""
+    """Seal in this thread: the one that usually does it may wait for this lane, to append what retention must keep."""
     deadline = time.monotonic() + PATIENCE_S
     while lane.view.open:
-        with suppress(Exception):  # as there: whatever it is, it is tried again
+        with suppress(Exception):  # as that thread does: any error is tried again
             sealer.seal_full(PRESSED_S)
         time.sleep(NAP_S)  # a flusher says that the segment is full, and nothing here tells when
         if time.monotonic() > deadline:

@@ -34,16 +34,16 @@ class Removal:
     """Removes sealed segments of all lanes.
 
     Invariants:
-        * START says durably that a segment is not the log's any more, before its file is renamed;
+        * START says durably that a segment has left the log before its file is renamed;
         * a segment is taken from the readers' view before its file is reused;
         * the newest sealed segment of a lane is never removed, nor that of its newest full footer, which is the lane's
-          stream table: where retention comes to it, the next footer is a full one. See `early` for idle lanes.
+          stream table: once retention comes to it, the next footer is a full one. See `early` for idle lanes.
 
     Attributes:
         guards: of the store's parts; each may keep a segment.
-        allowance: bytes that these parts keep beside what `retention_bytes` leaves.
+        allowance: bytes that these parts keep in addition to `retention_bytes`.
         recyclable: by lane, removed files that new segments may be made of.
-        pace: holds appends back while removing falls behind.
+        pace: holds appends back that are faster than removal.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Removal:
             raise
 
     def _retire(self) -> bool:
-        """False if more is left than there should be."""
+        """As `retire`; False if it had to leave more than it should."""
         for lane in self._lanes:
             while self._remove_oldest(lane, partial(self._trimmed.can_go, lane)):
                 pass
@@ -104,7 +104,7 @@ class Removal:
         return True
 
     def _limit_bytes(self) -> int | None:
-        """What the lanes may hold by `retention_bytes` and the store's parts; None without a limit."""
+        """The bytes that the lanes may hold by `retention_bytes` and the store's parts; None without a limit."""
         limit = self._config.retention_bytes
         return None if limit is None else limit + self.allowance()
 
@@ -113,9 +113,9 @@ class Removal:
         return 0 if limit is None else self.held_bytes() - limit
 
     def _is_free(self, lane: Lane, at: int = 0) -> bool:
-        """Whether retention may ask for a lane's segment: another sealed one follows, and there is no lap to rest from.
+        """Whether retention may ask for a lane's segment: another sealed one follows, and no round rests at it.
 
-        `at` counts from the oldest one, and those before it are about to go.
+        `at` counts from the oldest one; those before it are about to go. Rounds: see `retention_rounds`.
         """
         if len(lane.view.sealed) < at + 2:
             return False
@@ -126,10 +126,10 @@ class Removal:
         return held_bytes(self._lanes)
 
     def _remove_oldest(self, lane: Lane, wanted: Callable[[Sequence[SealedSegment], int], bool]) -> bool:
-        """Remove a lane's oldest segments, up to `MOST_AT_ONCE`, as long as it is `wanted` of them; False if none went.
+        """Remove a lane's oldest segments while they are `wanted`, at most `MOST_AT_ONCE`; False if none went.
 
-        The segment of the newest full footer stays: the next footer is a full one then. Those that the guards have let
-        go are removed, whatever a guard of a later one raises.
+        The segment of the newest full footer stays: the next footer is then a full one. If a guard raises, those before
+        its segment are removed first.
         """
         count = 0
         try:
@@ -155,9 +155,9 @@ class Removal:
         try:
             for segment in going:
                 segment.removed = True  # from here on it keeps its file open
-                segment.open_data()  # for the readers who found it before, and know only its old name
+                segment.open_data()  # for readers that found it before, and know only its old name
                 segment.unmap()
-            write_start(self._disk, lane.folder, start)  # before a file goes: what is missing else is damage
+            write_start(self._disk, lane.folder, start)  # first: a file that is missing without this is damage
             for segment in going:
                 self._disk.rename(segment.path, _retired(segment))
                 renamed += 1
@@ -185,7 +185,7 @@ class Removal:
         self._removed(lane, gone)
 
     def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
-        """Nobody reads a removed segment any more. Runs in whichever thread was the last."""
+        """Note that nothing reads a removed segment any more. Runs in the thread of its last reader."""
         self._retired.append((lane, path, capacity_bytes))
 
     def clear_away(self) -> None:
@@ -212,7 +212,7 @@ class Removal:
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
-            return False  # whoever recycles it finds out
+            return False  # the segment's next owner will see the error
         try:
             return file.is_shared()
         finally:

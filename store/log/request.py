@@ -39,8 +39,8 @@ class Request:
         offset: -1 until the message is in a frame (`Lane.build`); it counts once there is an answer without an error.
 
     Invariant: `_done` is set before waiters are looked at, and a waiter is listed before `_done` is read again; so no
-    wake-up is missed without a lock. A waiter is the lock of a sleeping thread, or a call in a list of one: whoever
-    takes it out of that list makes it, so it is made once.
+    wake-up is missed without a lock. A waiter is the lock of a sleeping thread, or a call in a list of one: the thread
+    that takes it out of that list makes it, so it is made once.
 
     This relies on the interpreter lock: two threads see each other's assignments in the order in which they were
     made; the list of waiters is made by one thread alone, as no other runs between the look at `_waiters` and the
@@ -134,7 +134,7 @@ def _call_once(entry: list[Callable[[], object]]) -> None:
         return
     try:
         call()
-    except Exception as error:  # it has no say in what becomes of the log
+    except Exception as error:  # its failure must not stop the log
         report("an answer could not be passed on", error)
 
 
@@ -170,14 +170,14 @@ class BlockingRequest(Request):
         self.failure: StoreError | None = None
 
     def leave(self) -> None:
-        """The thread was interrupted, and this request is not used again: its turn in the chain is passed on."""
+        """Leave the chain after an interrupt: pass the wake-up on. This request is not used again."""
         self.abandoned = True
         if self.chain is not None:
             pass_on(self.chain)
 
 
 class Sleeper(Protocol):
-    """One of those that are woken along a chain: its thread sleeps on `lock`, or has `abandoned` that."""
+    """A request that is woken along a chain: its thread sleeps on `lock`, or has `abandoned` it."""
 
     lock: threading.Lock
     abandoned: bool
@@ -303,7 +303,7 @@ def cost_bytes(request: Request) -> int:
 def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> None:
     """Answer a batch: one wake-up for all its blocked producers, one call for each event loop.
 
-    One whose answer raises keeps no other from being told; what it raised is raised when all are.
+    If an answer raises, the others are still given, and the error is raised at the end.
     """
     kinds = set(map(type, requests))
     if kinds == {BlockingRequest}:
@@ -323,8 +323,10 @@ def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> 
 
 
 def _answer_each(requests: Sequence[Request], error: StoreError | None) -> None:
-    """Answer all but blocked producers and coroutines. One that raises keeps no other from its answer, as in
-    `for_each`, which is written out here: each submitted message comes this way."""
+    """Answer all but blocked producers and coroutines. If one raises, the others are still answered.
+
+    This is `for_each` written out, because each submitted message comes this way.
+    """
     left, failed = iter(requests), None
     while True:
         try:
@@ -350,7 +352,7 @@ def _answer_blocked(requests: Sequence[BlockingRequest], error: StoreError | Non
 def _answer_loop(loop: asyncio.AbstractEventLoop, requests: list[AsyncRequest], error: StoreError | None) -> None:
     try:
         loop.call_soon_threadsafe(_resolve, requests, error)
-    except Exception:  # of a loop that was closed with appends in flight, or is broken: of its user's making
+    except Exception:  # the user's loop is broken, or was closed with appends in flight
         # Nobody is left to be told of what is durable now. The others of the batch must be told.
         for request in requests:
             with contextlib.suppress(Exception):  # nor can its callbacks be called

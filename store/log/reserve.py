@@ -1,8 +1,8 @@
-"""The reserve of a lane: pre-written bytes that only the store's own records may use. A full disk so has a way out.
+"""The reserve of a lane: pre-written bytes that only the store's own records may use. So a full disk has a way out.
 
-What frees space (a trim, the deletion of a topic, acknowledgements, what retention says again) is a record in the log,
-and so it needs space itself. The reserve is a file beside the segments, and becomes the lane's next one, by a rename,
-when no other segment can be made.
+What frees space (a trim, the deletion of a topic, acknowledgements, what retention writes again) is a record in the
+log, and so it needs space itself. The reserve is a file beside the segments, and becomes the lane's next one, by a
+rename, when no other segment can be made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..segment.segment import prewrite
 
 LEAST_BYTES, MOST_BYTES = 64 * KIB, MIB
 LEAST_PART_BYTES = 2 * BLOCK_BYTES  # of records, in a reserve for which there was little space
-SCARCE = 64  # times the reserve are little space
+SCARCE = 64  # below so many times the reserve there is little space
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WAY_OUT = (
     "Free space on its file system; or remove messages: acknowledgements, trim, delete_topic and delete_subscription "
@@ -94,12 +94,12 @@ class Reserve:
     def fill(self, footer_bytes: int) -> None:
         """Make the reserve as large as there is space for, up to what it should be. Raises OSError.
 
-        So records have a place on a disk that has room for them alone: after a kill, which leaves what they have used.
+        So records find their bytes on a disk with room for them alone, as after a kill, which leaves what they used.
         """
         least = DATA_START + align_up(footer_bytes)
         size = self.nominal_bytes
         while size < least + records_bytes(self.nominal_bytes):
-            size *= 2  # in doubles, so that a lane whose streams become more does not make it larger all the time
+            size *= 2  # in doubles: a lane that gets more streams does not make it larger each time
         if size <= self.size_bytes:
             return
         with self._making:
@@ -110,10 +110,10 @@ class Reserve:
                     if error.errno not in NO_SPACE:
                         raise
                     left = align_down(self.size_bytes + self._disk.free_bytes(self.path.parent))
-                    size = left if left < size else align_up(size // 2)  # a quota is not told
+                    size = left if left < size else align_up(size // 2)  # `free_bytes` knows no quota
 
     def fill_at_opening(self, footer_bytes: int) -> None:
-        """Fill it at once where there is little space: what the lane's recovery has given back stays this lane's."""
+        """If there is little space, fill it at once: the space that this lane's recovery freed stays this lane's."""
         if self._disk.free_bytes(self.path.parent) < SCARCE * self.nominal_bytes:
             with contextlib.suppress(OSError):  # the background tries it again
                 self.fill(footer_bytes)
@@ -132,7 +132,7 @@ class Reserve:
         self.size_bytes = size
 
     def _recycle(self, size: int) -> bool:
-        """Make it of a removed segment's file: the rest of that is free then. False if there is none of that size."""
+        """Make it of a removed segment's file, and free the rest of that file. False if there is none of that size."""
         if not self._recyclable:
             return False
         path = self._recyclable[0]
@@ -152,7 +152,7 @@ class Reserve:
         return True
 
     def become(self, path: Path, at_least_bytes: int, footer_bytes: int) -> int:
-        """Give the file a segment's name, durably: its size. `making` is held. Raises StoreFull."""
+        """Give the file a segment's name, durably, and return its size. `making` is held. Raises StoreFull."""
         if self.size_bytes < at_least_bytes:
             with contextlib.suppress(OSError):
                 self.fill(footer_bytes)
@@ -182,7 +182,7 @@ class Reserve:
         return size
 
     def left_by(self, topic: str) -> int:
-        """How many bytes of a reserve in use a record of a hidden topic leaves to others.
+        """The bytes of a reserve in use that a record of a hidden topic must leave to others.
 
         Acknowledgements leave a quarter to what removes messages; copies, which may be any number, leave a half.
         """
@@ -194,7 +194,7 @@ class Reserve:
 
 
 def records_bytes(size_bytes: int) -> int:
-    """What a reserve has for records; the rest is for the segment's head and a small footer."""
+    """The bytes of a reserve for records; the rest is for the segment's head and a small footer."""
     return size_bytes * 3 // 4
 
 
@@ -204,7 +204,7 @@ def may_use_reserve(topic: str) -> bool:
 
 
 def full(error: OSError, what: str) -> Exception:
-    """What to raise for an error of the making of a file; `what` could not be made."""
+    """The error to raise when a file could not be made; `what` names the file."""
     if isinstance(error, FileNotFoundError):
         return error  # the folder has gone from under the store: no space would help
     if error.errno in NO_SPACE:

@@ -1,8 +1,8 @@
-"""Rounds of retention: when all that was said again behind the log's end comes up for removal itself.
+"""Rounds of retention: a round ends when retention comes to the records that it has itself written at the log's end.
 
-Before a segment goes, what must outlive it is written to the log's end: cursors, changes of delays, copies of delayed
-messages. Where that takes as much space as the segment had, removing more and more of them would go round for ever, and
-never come below `retention_bytes`.
+Before a segment goes, what must outlive it is written again at the log's end: cursors, changes of delays, copies of
+delayed messages. Where that takes as much space as the segment had, removal would write the same records again for
+ever, and never come below `retention_bytes`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .lane import Lane
 
-REST_S = 60.0  # what is said again may have become less meanwhile, without a sign in the log
+REST_S = 60.0  # meanwhile these records may have become fewer, without a sign in the log
 LEAST_GROWTH = 8  # an eighth
 
 
@@ -42,7 +42,7 @@ class RetentionRounds:
         return not has_grown and now_s < known.began_s + REST_S and not self._has_users(lane, at)
 
     def _has_users(self, lane: Lane, at: int) -> bool:
-        """As `_has_users`, once for each segment: it asks of all of the store's own streams."""
+        """As the function `_has_users`, asked once for each segment: it goes through all of the store's own streams."""
         sequence = lane.view.sealed[at].segment.sequence
         known = self._users.get(lane.index)
         if known is None or known[0] != sequence:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 FREE_PARTS = 4  # so many times what a ring may still take must be available
 MOST_GROWN_BYTES = 448 * MIB  # of the rings of a process, beyond their first sizes
-REST = 19  # times as long as it has worked, the thread rests
-LEAST_REST_S = 0.05  # to wake up is dear where all threads have one processor
+REST = 19  # the thread rests so many times as long as it has worked
+LEAST_REST_S = 0.05  # waking up is expensive where all threads share one processor
 LOOK_S = 0.25
 
 # The rings that may have grown; one list for the process, as its memory is one. Only single operations of the deque are
@@ -36,7 +36,7 @@ def grown_bytes() -> int:
 
 
 def _drop_closed() -> None:
-    """Forget the rings that are there no more. Another thread may count one that is here too few meanwhile."""
+    """Forget the rings that are closed. Meanwhile another thread may count one ring too few."""
     for _ in range(len(GROWING)):
         try:
             reference = GROWING.popleft()
@@ -49,9 +49,9 @@ def _drop_closed() -> None:
 class RingGrowth:
     """Has the kernel provide pages past the ends of a store's rings, in a thread of its own.
 
-    The thread begins when a ring first wants more. It works while nothing is appended: beside appends it cost them a
-    tenth of their rate and more. It takes a twentieth of one processor and 40 MiB a second at the most, and no lock:
-    the kernel's call runs without the interpreter's.
+    The thread begins when a ring first wants more. It works while nothing is appended: while there are appends, it cost
+    them a tenth of their rate and more. It takes a twentieth of one processor and 40 MiB a second at the most, and no
+    lock: the kernel's call runs without the interpreter's.
 
     Invariants:
         * a ring never has more than its limit, and all rings of the process never more than `MOST_GROWN_BYTES` and a
@@ -69,14 +69,14 @@ class RingGrowth:
         self._ends: list[int] = []
 
     def start(self, lanes: Sequence[Lane]) -> None:
-        """These are the lanes; nothing is provided yet."""
+        """Take on the lanes; nothing is provided yet."""
         self._lanes = [lane for lane in lanes if lane.ring.limit_bytes > lane.ring.size_bytes]
         for lane in self._lanes:
             GROWING.append(weakref.ref(lane.ring))
         _drop_closed()
 
     def look(self) -> None:
-        """The lanes have got on. One thread calls it."""
+        """Look whether the rings want more pages, after lanes have gone on. One thread calls it."""
         if self._thread is not None:
             self._wake.set()
         elif any(map(wants_more, self._lanes)):
@@ -85,7 +85,7 @@ class RingGrowth:
             self._thread = thread
 
     def stop(self) -> None:
-        """End the thread. Again is fine; nobody calls `look` afterwards."""
+        """End the thread. It may be called again; `look` is not called afterwards."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
@@ -127,6 +127,6 @@ class RingGrowth:
 
 
 def wants_more(lane: Lane) -> bool:
-    """Whether so much went through a lane's ring that it may have more pages."""
+    """Whether enough went through a lane's ring for it to get more pages."""
     ring = lane.ring
     return ring.can_grow and ring.warm <= ring.written(lane.tail)

@@ -3,8 +3,8 @@
 Invariants:
     * a segment keeps the room of its footer, up to a quarter of it: sealing takes no space;
     * a frame that may have messages of users is built only while the lane's reserve stands ready;
-    * frames that end before `Lane.fits_until` fit into the open segment. It is 0 once that is ended, or the lane has
-      got a stream or a trim.
+    * frames that end before `Lane.fits_until` fit into the open segment. It is 0 once that segment has ended, or the
+      lane has got a stream or a trim.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def wanted_segment(lane: Lane, frame_bytes: int, share: Callable[[], int], left_
 
     Args:
         share: how many bytes the frame adds to the segment's footer at the most.
-        left_bytes: None, and the reserve stands ready when it returns. Else the frame is a record that found no space
-            so: it takes the reserve, and leaves so many bytes of it to others.
+        left_bytes: None for appends: the reserve stands ready when this returns. A number for a record that found no
+            space so: it takes the reserve, and leaves so many bytes of it to others.
     """
     segment, reserve, fixed = lane.segment, lane.for_records, lane.footer_room.fixed_bytes
     room, footer = -1, fixed + table_bytes(lane.table)
@@ -42,7 +42,7 @@ def wanted_segment(lane: Lane, frame_bytes: int, share: Callable[[], int], left_
             return 0
     most_footer = lane.config.segment_bytes >> 2
     left = left_bytes if left_bytes and reserve is not None and not reserve.size_bytes else 0
-    # Frames that are held have begun with it: nothing refuses the rest of them.
+    # The reserve stood ready when held frames began: the rest of them is not refused.
     if left_bytes is None and reserve is not None and not lane.under_way.is_holding:
         reserve.secure(fixed)
     added = share()
@@ -73,6 +73,6 @@ def note_records(lane: Lane, requests: Sequence[Request]) -> int:
 
 
 def look_at_footer(lane: Lane) -> None:
-    """The lane's part of each footer may have become larger."""
+    """Count the lane's part of each footer again: it may have become larger."""
     lane.fits_until = 0
     lane.footer_room.look(lane.streams, lane.trims.count, lane.commits.size_bytes)

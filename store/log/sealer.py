@@ -36,7 +36,7 @@ class Sealer:
           begins with the offsets that the one before ends with;
         * a lane begins no segment while `MOST_WAITING` of it wait for their footers. Its builder seals them first, so
           appends wait in its queue, as they wait for a device that is slow; where that fails, they get StoreFull;
-        * a lane of which it fails rests before the next attempt, twice as long each time.
+        * a lane whose sealing fails rests before the next attempt, twice as long each time.
 
     Attributes:
         names: the names of each lane's streams as footers have them.
@@ -46,13 +46,13 @@ class Sealer:
         self._disk = disk
         self._clock = clock
         self._failures: dict[int, SealFailure] = {}  # by lane
-        self._pressed_s: dict[int, float] = {}  # when a lane's builder was last at it
+        self._pressed_s: dict[int, float] = {}  # when a lane's builder last tried
         self._full: deque[tuple[Lane, FullSegment]] = deque()
         self._sealing = threading.Lock()
         self.names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
 
     def add(self, lane: Lane, full: FullSegment) -> None:
-        """All of a segment's frames are forced: it can be sealed."""
+        """Note that a segment can be sealed: all of its frames are forced."""
         self._full.append((lane, full))
 
     def waiting(self, lane: Lane) -> int:
@@ -60,7 +60,7 @@ class Sealer:
         return sum(one is lane for one, _ in list(self._full))
 
     def failures(self) -> int:
-        """How often sealing has failed since it last succeeded, of the lane of which it did so most often."""
+        """The most failures in a row of any lane's sealing, up to now."""
         return max((failure.times for failure in list(self._failures.values())), default=0)
 
     def why(self, lane: Lane) -> str:
@@ -73,7 +73,7 @@ class Sealer:
         if self.waiting(lane) < most:
             return
         now_s = self._clock.monotonic_s()
-        # Whatever came of the background's attempts: one that fails here is not repeated by each append.
+        # Failures of the background do not count here. After a failure here, the next appends do not all try again.
         is_resting = now_s - self._pressed_s.get(lane.index, -PRESSED_S) < PRESSED_S and lane.index in self._failures
         if not is_resting:
             self._pressed_s[lane.index] = now_s
@@ -89,7 +89,7 @@ class Sealer:
     def seal_full(self, rest_s: float = MOST_REST_S) -> None:
         """Seal what is full, of each lane in order. Raises the first error, when all lanes had their turn.
 
-        A lane of which it has failed is left out while it rests, which takes `rest_s` at the most.
+        A lane whose sealing failed is left out while it rests, for `rest_s` at the most.
         """
         with self._sealing:  # also by a thread that waits for it, see `quiet`
             failed: dict[int, Exception] = {}

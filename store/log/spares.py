@@ -91,9 +91,9 @@ class Spares:
         return segment
 
     def take_reserve(self, lane: Lane, at_least_bytes: int, store_id: bytes) -> Segment:
-        """The lane's reserve as its next segment, for records. Raises StoreFull, FileNotFoundError.
+        """Make the lane's reserve its next segment, for records. Raises StoreFull, FileNotFoundError.
 
-        A spare goes first, as its number does: it was a reserve before a crash, or too small for what came then.
+        A spare goes first, since numbers follow each other: it was a reserve before a crash, or too small for `take`.
         """
         with self.making:
             if self._ready:
@@ -122,11 +122,11 @@ class Spares:
                 self.make(self._next_capacity())
 
     def fill_up(self, size_bytes: int) -> None:
-        """Have spares of so many bytes in all. Raises StoreFull; then none that was made is kept."""
+        """Have spares of `size_bytes` in all. Raises StoreFull; then none that was made is kept."""
         kept = len(self._ready)
         missing = size_bytes - sum(size for _, size in self._ready)
         free = self._disk.free_bytes(self._folder)
-        if missing > free:  # else the disk is filled before it is known
+        if missing > free:  # else the disk would be filled before the error is known
             raise StoreFull(
                 f"prewrite_bytes wants {missing} more bytes for a lane, and its file system has {free}. Ask for less, "
                 "or free some space. Nothing was written."

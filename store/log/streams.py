@@ -42,7 +42,7 @@ class Stream:
         self.low = 0
         self.hidden = 0
 
-    # In the process that writes; those of a reader in another process lag behind.
+    # These are exact in the process that writes; in a reader of another process they may be out of date.
 
     @property
     def next_offset(self) -> int:
@@ -60,7 +60,7 @@ class Stream:
         return self.hidden >= self.next_offset
 
 
-# The streams of names that were checked, those that are new made.
+# Gives the streams of checked names, and makes those that are new.
 FindOrMake: TypeAlias = Callable[[Sequence[tuple[str, int]]], list[Stream]]
 
 
@@ -88,7 +88,7 @@ class StreamMap:
             queues[stream.queue_id] = stream
 
     def add_all(self, streams: Iterable[Stream]) -> list[Stream]:
-        """Add streams; their names are checked. Those that are left out: a later one has their name.
+        """Add streams; their names are checked. Returns those that are left out: a later one has their name.
 
         The topic of several in a row is looked up once.
         """
@@ -120,9 +120,9 @@ class StreamMap:
                 del self.topics[stream.topic]
 
     def replace(self, lane: int, fresh: StreamMap) -> None:
-        """Have the streams of another map in place of those of a lane. Again is fine.
+        """Put the streams of another map in the place of those of a lane. It may be called again.
 
-        A pass over all streams, as an opening is: a reader of which nothing is left in the log begins the lane anew.
+        For a reader that begins a lane anew, because retention removed all that it knew. It passes over all streams.
         """
         known = list(self.hidden.values())
         for queues in list(self.topics.values()):
@@ -141,7 +141,7 @@ class StreamMap:
         return None if queues is None else queues.get(queue_id)
 
     def end_at_opening(self, topic: str, queue_id: int) -> int:
-        """Where a queue ended when the store was opened: later messages that earlier records tell of are lost."""
+        """The end of a queue when the store was opened: messages after it that records tell of are lost."""
         stream = self.get(topic, queue_id)
         return 0 if stream is None else stream.lane.offsets.at_opening(stream.number)
 

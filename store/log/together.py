@@ -13,8 +13,8 @@ def set_together(changes: Sequence[Change]) -> None:
     """Set some attributes in one step.
 
     One call in C sets them all, and it calls nothing of Python's: the interpreter changes threads, runs handlers of
-    signals and collects garbage between steps of Python only. So the objects have plain attributes, and `changes` keeps
-    the values from before alive, whose ends might call something.
+    signals and collects garbage between steps of Python only. The objects have plain attributes; `changes` keeps the
+    old values alive, since their end might call something.
     """
     if not changes:
         return

@@ -55,7 +55,7 @@ class Trims:
         """`records` is the lane's stream of records, `trimmed` what recovery has found, `settled` what the newest full
         footer says of it."""
         self.records = records
-        self.shown = len(trimmed)  # how often readers' lows have moved: nothing to look for while it stays
+        self.shown = len(trimmed)  # how often readers' lows have moved
         self._log = _LogTrims(trimmed, settled)  # the builder's alone
         self._readers = _Columns(trimmed)
         self._showing = threading.Lock()
@@ -84,11 +84,11 @@ class Trims:
         return self._log.lend()
 
     def settle(self, lent: LentTrims, gone: Sequence[int]) -> None:
-        """A full footer says what was lent: the next ones need not. It has the streams that are `gone` no more."""
+        """Note that a full footer has what was lent, so later ones need not. Streams that are `gone` are dropped."""
         self._settled.append((lent, gone))
 
     def show(self, changes: Sequence[Change]) -> None:
-        """The records of these are durable: readers begin there."""
+        """Let readers begin at these lows: the records of the changes are durable."""
         with self._showing:
             for stream, low in changes:
                 stream.low = max(stream.low, low.low)
@@ -99,7 +99,7 @@ class Trims:
             self.on_shown(changes)
 
     def column(self, streams: Sequence[Stream]) -> npt.NDArray[np.int64] | None:
-        """(streams,) the first offset of each that stays, and none of the records does. None: there is no record.
+        """(streams,) the first offset of each stream that is kept; no record of trims is. None: there is no record.
 
         Hidden streams count as others do: retention must not take what they hold.
         """
@@ -152,7 +152,7 @@ class _LogTrims:
 
     @property
     def count(self) -> int:
-        """How many there are, or a few more."""
+        """The number of lows, or a little more."""
         return len(self._before) + len(self._since)
 
     def add(self, number: int, low: StreamLow) -> None:
@@ -161,7 +161,7 @@ class _LogTrims:
         self._since[number] = known.joined(low), self._turn
 
     def lend(self) -> LentTrims:
-        """As of now."""
+        """The lows as of now, for a footer."""
         self._turn += 1
         since = TrimmedColumns.of({number: low for number, (low, _) in dict(self._since).items()})
         return LentTrims(self._before, since, self._turn - 1)
@@ -174,7 +174,7 @@ class _LogTrims:
 
 
 class _Columns:
-    """Lows by stream number, 0 for streams that were never trimmed: a record's is never 0.
+    """Lows by stream number; 0 means never trimmed, as no record has low 0.
 
     In columns, so that a footer or a scan takes them in a few operations, however many streams there are.
     """
@@ -232,7 +232,7 @@ def count_trims(requests: Sequence[Request]) -> int:
 
 
 class TrimmedSegments:
-    """Finds segments of which nothing can be read any more. Each is looked at when something has changed."""
+    """Finds segments without a readable message. Each is checked again when something has changed."""
 
     def __init__(self) -> None:
         self._looked: dict[int, tuple[int, int]] = {}  # by lane: (sequence, `shown`) of the newest look
@@ -253,7 +253,7 @@ class TrimmedSegments:
             there = footer.counts > 0
             numbers = footer.numbers[there]
             held = numbers[footer.next_offsets[there] > lows[numbers]]
-            # What these say can be said again elsewhere; upkeep's guards see to it.
+            # These records can be written again at the log's end, and upkeep's guards do so.
             if {*held.tolist()} <= {stream.number for stream in lane.hidden if is_said_again(stream.topic)}:
                 return True
         self._looked[lane.index] = look

@@ -1,9 +1,9 @@
 """The work in the background: segments made ahead (R7), full ones sealed, old ones removed, "os" forces.
 
-Three threads for the whole store, woken by what there is to do and otherwise twice a second. One makes spares, which
-may take seconds. One calls the lookers: among them is the one that attaches bulk commits, which may take as long. Other
-processes wake it, and no lane that has got on. And one does all the rest. None waits for another, but that a large
-commit waits for a spare that is being made in its lane.
+Three threads for the whole store, woken when there is work, and otherwise twice a second. The first makes spares, which
+may take seconds. The second calls the lookers, among them the one that attaches bulk commits, which may take as long;
+other processes wake it, and lanes do not. The third does the rest. None waits for another, except that a large commit
+waits for a spare that is being made in its lane.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Upkeep:
     Attributes:
         sealer: gives full segments their footers.
         removal: retention.
-        early: makes the full footers that it waits for.
+        early: makes the full footers that retention waits for.
         lookers: calls that are made twice a second, and at `call_lookers`.
         reads_alone: of new segments, see `Segment`.
         last_error: why the last work that failed did so.
@@ -158,7 +158,7 @@ class Upkeep:
             raise gone(lane.segment.path)
 
     def segment_full(self, lane: Lane, full: FullSegment) -> None:
-        """All of a segment's frames are forced: seal it soon."""
+        """Have a segment sealed soon: all of its frames are forced."""
         self.sealer.add(lane, full)
         self._wake.set()
 
@@ -244,7 +244,7 @@ class Upkeep:
         self._growth.look()
 
     def _drop_pages(self) -> None:
-        """Where frames go through the page cache, they leave it once they are forced (R24): the ring has them."""
+        """Have the page cache drop frames that are forced and went through it (R24): the ring has them."""
         for lane in self._lanes:
             sequence, position = lane.under_way.forced_mark
             segment = lane.segment
@@ -257,7 +257,7 @@ class Upkeep:
                 self._dropped[lane.index] = (sequence, position)
 
     def stop(self) -> None:
-        """End the threads, whatever is left to do. Again is fine."""
+        """End the threads, whatever is left to do. It may be called again."""
         self._closing = True
         self.look()
         self.call_lookers()
@@ -276,7 +276,7 @@ class Upkeep:
             self.removal.close()
 
     def _mark_quiet(self) -> None:
-        """Have lanes that have gone quiet note that all they acknowledged is durable."""
+        """Have lanes without new appends note that all they acknowledged is durable."""
         for lane in self._lanes:
             if lane.wants_mark():
                 self._mark(lane)
@@ -288,7 +288,7 @@ class Upkeep:
                 segment.give_way()
 
     def _keep_ahead(self) -> None:
-        """The reserve of each lane, and one spare once its segment is half full. Raises the first error at the end."""
+        """Make each lane's reserve, and a spare once its segment is half full. Raises the first error at the end."""
         take_all([partial(self._keep_lane_ahead, lane) for lane in self._lanes])
 
     def _keep_lane_ahead(self, lane: Lane) -> None:
@@ -306,7 +306,7 @@ class Upkeep:
         self._wake_lookers.set()
 
     def look(self) -> None:
-        """A lane has got on: wake the two threads that work for lanes."""
+        """Wake the two threads that work for lanes: one has gone on."""
         self._wake.set()
         self._wake_ahead.set()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..format.records import LentTrims
 from ..segment.open_table import OpenTable
+from ..segment.sealed_segments import SealedSegments
 from ..segment.segment import Segment
 from .batch import requests_within
 from .request import Request, cost_bytes
@@ -40,7 +41,7 @@ class View(NamedTuple):
         sealed_messages: how many messages they have.
     """
 
-    sealed: tuple[SealedSegment, ...] = ()
+    sealed: SealedSegments = SealedSegments()
     open: tuple[OpenSegment, ...] = ()
     sealed_bytes: int = 0
     sealed_messages: int = 0
@@ -48,14 +49,14 @@ class View(NamedTuple):
     def sealing(self, added: Sequence[SealedSegment], opened: tuple[OpenSegment, ...]) -> View:
         """The view with more sealed segments at their end, and these open ones."""
         size_bytes, messages = _sums(added)
-        sealed = self.sealed + tuple(added)  # itself, if there are none
-        return View(sealed, opened, self.sealed_bytes + size_bytes, self.sealed_messages + messages)
+        sums = self.sealed_bytes + size_bytes, self.sealed_messages + messages
+        return View(self.sealed.with_newest(added), opened, *sums)
 
     def without_oldest(self, count: int) -> View:
-        """The view without so many of the oldest sealed segments."""
+        """The view without its `count` oldest sealed segments."""
         size_bytes, messages = _sums(self.sealed[:count])
         left = self.sealed_bytes - size_bytes, self.sealed_messages - messages
-        return View(self.sealed[count:], self.open, *left)
+        return View(self.sealed.without_oldest(count), self.open, *left)
 
 
 def _sums(sealed: Sequence[SealedSegment]) -> tuple[int, int]:
@@ -94,7 +95,7 @@ class Counters:
         self.held_requests = 0
 
     def count(self, messages: int, records: int) -> None:
-        """A frame was built with so many messages, of which some are records."""
+        """Count a frame that was built, by its messages; `records` of them are records."""
         self.records += records
         self.messages += messages - records
 

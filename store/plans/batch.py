@@ -1,4 +1,4 @@
-"""What a bulk read gives: messages as columns."""
+"""The result of a bulk read: messages as columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..format.blobs import Blobs
 from ..format.layout import NO_TIME
 from ..read.wanted import StreamTable
 
-NO_LENGTH = -1  # it is not known
+NO_LENGTH = -1  # not known
 
 
 @dataclass(slots=True)
@@ -20,15 +20,15 @@ class ScanBatch:
     """n messages in columns; all lie in one lane.
 
     Attributes:
-        streams: the names of streams; some may have no message here.
+        streams: the names of streams; some may have no message in this batch.
         stream_index: uint32 (n), each message's index into `streams`.
         offsets: int64 (n), in their queues.
-        times_ms: int64 (n), when each was put into the log, ms since the epoch.
-        lengths: int64 (n), bytes of each payload; NO_LENGTH where they were not asked for.
+        times_ms: int64 (n), when each was appended, ms since the epoch.
+        lengths: int64 (n), bytes of each payload; NO_LENGTH if they were not asked for.
         payload: the payloads back to back; None if they were not asked for.
         deliver_at_ms: int64 (n), ms since the epoch, NO_TIME for none; None if no message has one, or they were not
             asked for.
-        keys, properties: the byte strings (properties are JSON), or None in the same cases.
+        keys, properties: byte strings (properties are JSON); None if no message has one, or they were not asked for.
     """
 
     streams: StreamTable
@@ -63,7 +63,7 @@ class ScanBatch:
 
     @staticmethod
     def joined(batches: Sequence[ScanBatch]) -> ScanBatch:
-        """Some batches with the same `streams`, one behind the other. A single one is not copied."""
+        """Batches with the same `streams` as one, in their order. A single batch is not copied."""
         first = batches[0]
         if len(batches) == 1:
             return first

@@ -1,4 +1,4 @@
-"""Known frames of a segment, read in chunks that begin and end with frames: so no frame lies across a border."""
+"""Reads known frames of a segment in chunks of whole frames, so that no frame lies across a border."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from itertools import pairwise
 from ..device.log_file import LogFile
 from ..segment.scanner import ChunkBuffers, ChunkReader
 
-CHUNK_BYTES = 1 << 20  # it is in the processor's cache still when its checksums are compared and when it is sent on
-WINDOW_BYTES = 4 << 20  # what is asked of the device at a time
+CHUNK_BYTES = 1 << 20  # still in the processor's cache when its checksums are compared, and when it is sent on
+WINDOW_BYTES = 4 << 20  # asked of the device at a time
 WINDOWS_AHEAD = 8
 
 
 class FrameChunks(ChunkReader):
     """A `ChunkReader` of some frames, without threads: the thread that asks for a chunk reads it.
 
-    What lies across a border would be copied, so a chunk has whole frames, and a larger frame is a chunk of its own.
-    What is not in the page cache is asked for some windows ahead, and the kernel reads it beside us. The file must not
-    be open past the page cache: the chunks begin anywhere.
+    A frame across a border would be copied, so a chunk has whole frames, and a larger frame is a chunk of its own.
+    Bytes that are not in the page cache are asked for some windows ahead, and the kernel reads them meanwhile. The file
+    must not be open past the page cache: chunks begin at any byte.
     """
 
     def __init__(self, file: LogFile, positions: Sequence[int], data_end: int, buffers: ChunkBuffers) -> None:
-        """`positions` are where the frames begin, ascending; there is at least one."""
+        """`positions` are the starts of the frames, ascending; there is at least one."""
         super().__init__(file, data_end, buffers)
         self._begins = [positions[0]]
         for position, end in pairwise([*positions[1:], data_end]):
@@ -36,11 +36,11 @@ class FrameChunks(ChunkReader):
         """Up to `size` bytes at `position`, fewer at the end."""
         at = position - self._begins[self._newest[0]]
         if 0 <= at < len(self._newest[1]):
-            return self._newest[1][at : at + size]  # no name for the chunk: its memory is to be used again
+            return self._newest[1][at : at + size]  # no variable holds the chunk: its memory is used again
         index = bisect_right(self._begins, position) - 1
         begin, length = self._span(index)
         at = position - begin
-        if at >= length:  # a damaged head says where its payload begins
+        if at >= length:  # a damaged head gave a wrong position of its payload
             return memoryview(b"")
         if self._newest[0] != index:
             self._newest = -1, memoryview(b"")  # its memory may be used again
@@ -49,7 +49,7 @@ class FrameChunks(ChunkReader):
         return self._newest[1][at : at + size]
 
     def _look_ahead(self, position: int) -> None:
-        """Have the kernel bring what follows into the page cache. Where it is there, the hint would be dear."""
+        """Have the kernel bring the next window into the page cache. If it is there already, the hint would be slow."""
         while self._hinted < min(position + WINDOWS_AHEAD * WINDOW_BYTES, self.size_bytes):
             if not self.file.is_cached(self._hinted):
                 self.file.will_need(self._hinted, min(WINDOW_BYTES, self.size_bytes - self._hinted))

@@ -1,4 +1,4 @@
-"""How far a bulk read may go within a limit: the ends of micro-batches."""
+"""The end of a bulk read within a limit: the ends of micro-batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ScanLimit:
 
     Attributes:
         rows: wanted messages.
-        size_bytes: about how many bytes of the log with wanted messages, in whole frames; one frame at least.
+        size_bytes: bytes of the log with wanted messages, about, in whole frames; one frame at least.
     """
 
     rows: int = NO_LIMIT
@@ -52,9 +52,9 @@ def limited_ends(
     looks: Mapping[int, LaneLook], wanted: ScanFilter, start: Mapping[int, LogPosition],
     end: Mapping[int, LogPosition] | None, limit: ScanLimit,
 ) -> LimitedEnd:  # fmt: skip
-    """An end: together within the limit. A lane with less than its even share leaves the rest to the others.
+    """The ends at which all lanes together reach the limit. A lane with less than its share leaves the rest to others.
 
-    A lane that rests ends where it starts.
+    A lane that rests (see `_Walk.rests`) ends where it starts.
     """
     ends = {lane: look.end if end is None else end.get(lane, look.end) for lane, look in looks.items()}
     ends = {lane: max(one, start.get(lane, one)) for lane, one in ends.items()}
@@ -83,7 +83,7 @@ def limited_ends(
 
 @dataclass(frozen=True, slots=True)
 class _WalkEnd:
-    """What a walk came to: where it ended, and how much it took."""
+    """The result of a walk: where it ended, and how much it took."""
 
     end: LogPosition
     rows: int
@@ -91,7 +91,7 @@ class _WalkEnd:
 
 
 class _Walk:
-    """Walks a lane's segments from one position towards another one, as far as a limit allows."""
+    """Walks a lane's segments from one position towards another, as far as a limit allows."""
 
     def __init__(self, look: LaneLook, wanted: ScanFilter, start: LogPosition, end: LogPosition) -> None:
         self._look, self._wanted = look, wanted
@@ -99,18 +99,18 @@ class _Walk:
 
     @cached_property
     def _bounds(self) -> Bounds:
-        """Of all streams; a lane without news needs none."""
+        """The bounds of all streams; a lane without news needs none."""
         return self._look.bounds(self._wanted)
 
     def rests(self) -> bool:
-        """Did nothing wanted come after the start?
+        """Whether no wanted message came after the start, so that the walk stays there.
 
-        Only in the start's own segment: in a later one a read moves on also without messages. So a start is never far
-        from the log's end, and retention does not overtake it; and no other segment is looked at.
+        Only if start and end are in one segment: into a later segment a read moves on also without messages. So a start
+        is never far from the log's end, and retention does not overtake it; and no other segment is looked at.
         """
         if self.start.segment != self._end.segment:
             return False
-        for source, count in reversed(self._look.sources):  # it is the newest, or nearly
+        for source, count in reversed(self._look.sources):  # it is the newest segment, or near it
             if source.segment.sequence == self.start.segment:
                 entries = entries_between(self.start.segment, count, self.start, self._end)
                 return entries[0] >= entries[1] or not self._has_wanted(source, entries)
@@ -119,7 +119,7 @@ class _Walk:
         return self.start == self._end  # a store without a segment
 
     def _has_wanted(self, source: Source, entries: tuple[int, int]) -> bool:
-        """Is any of some entries wanted? Those of streams that are not wanted at all cost next to nothing."""
+        """Whether any of some entries is wanted. Unwanted streams cost next to nothing."""
         try:
             if isinstance(source, SealedSegment):
                 footer = source.footer
@@ -127,11 +127,11 @@ class _Walk:
             else:
                 there = bool((self._bounds.highs[source.table.numbers_between(*entries)] > 0).any())
             return there and len(self._wanted_entries(source, entries)[0]) > 0
-        except StoreCorrupt:  # reading it tells
+        except StoreCorrupt:  # the read reports it
             return True
 
     def run(self, limit: ScanLimit) -> _WalkEnd:
-        """Where it ends."""
+        """Walk. Returns the end."""
         at, rows, size = self.start, 0, 0
         for source, count in self._look.sources:
             entries = entries_between(source.segment.sequence, count, self.start, self._end)
@@ -144,13 +144,13 @@ class _Walk:
         return _WalkEnd(at, rows, size)
 
     def _step(self, source: Source, entries: tuple[int, int], left: ScanLimit, *, first: bool) -> _WalkEnd:
-        """Through one segment. `first`: nothing was taken before, so something has to be."""
+        """Walk through one segment. `first`: nothing was taken before, so something has to be."""
         try:
             whole = self._whole(source, entries, left)
             if whole is not None:
                 return whole
             entry_numbers, positions, begins, data_end = self._wanted_entries(source, entries)
-        except StoreCorrupt:  # reading it tells
+        except StoreCorrupt:  # the read reports it
             return _WalkEnd(position_of(source, entries[1]), 0, 0)
         total = len(entry_numbers)
         if not total:  # there may be no frame either: a repair gave all of them up
@@ -162,7 +162,7 @@ class _Walk:
             end = int(entry_numbers[left.rows])
         if total and (data_end - low) * share > left.size_bytes:
             frame = int(positions.searchsorted(low + left.size_bytes / share, side="right")) - 1
-            if first:  # the frame behind the first wanted message
+            if first:  # the frame after the first wanted message
                 frame = max(frame, int(begins.searchsorted(entry_numbers[0], side="right")))
             if frame < len(begins):
                 end = min(end, max(entries[0], int(begins[frame])))
@@ -172,7 +172,7 @@ class _Walk:
         return _WalkEnd(position_of(source, end), rows, int(max(0, stop - low) * share) if rows else 0)
 
     def _whole(self, source: Source, entries: tuple[int, int], left: ScanLimit) -> _WalkEnd | None:
-        """A whole sealed segment, if the limit has room for it; that is told without a look at its messages."""
+        """Take a whole sealed segment if the limit has room for it; that is known without a look at its messages."""
         if not isinstance(source, SealedSegment) or entries != (0, source.record.entries) or self._wanted.has_times:
             return None
         footer = source.footer
@@ -183,7 +183,7 @@ class _Walk:
         return _WalkEnd(position_of(source, entries[1]), rows, size)
 
     def _wanted_entries(self, source: Source, entries: tuple[int, int]) -> tuple[Int64s, Uint32s, Uint32s, int]:
-        """The wanted ones of some entries, ascending; each frame's position and first entry; where they end."""
+        """The wanted entries of some, ascending; each frame's position and first entry; the end of the frames."""
         if isinstance(source, SealedSegment):
             footer = source.footer
             found = _of_footer(footer, self._bounds)

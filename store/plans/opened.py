@@ -18,7 +18,7 @@ from .plan import FrameRange
 
 
 class FooterDamaged(Exception):
-    """The footer of a range's segment is damaged; its frames may tell what it said."""
+    """The footer of a range's segment is damaged; its frames may have the same content."""
 
     def __init__(self, error: StoreCorrupt) -> None:
         super().__init__(str(error))
@@ -26,7 +26,7 @@ class FooterDamaged(Exception):
 
 
 class SealedRange(NamedTuple):
-    """A sealed segment by its footer, all of which is checked; its streams, and what is wanted of each."""
+    """A sealed segment with its footer, all of which was checked; its streams, and the wanted bounds of each."""
 
     sealed: SealedSegment
     footer: Footer
@@ -35,7 +35,7 @@ class SealedRange(NamedTuple):
 
 
 def opened(disk: Disk, one: FrameRange, wanted: ScanFilter) -> tuple[FollowedSegment, SealedRange | None]:
-    """The range's segment, and the same by its footer if that is to be used.
+    """The range's segment, and its sealed form with the footer if that is to be used.
 
     Raises StoreCorrupt, FooterDamaged, SegmentIsGone.
     """

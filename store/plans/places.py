@@ -1,4 +1,4 @@
-"""Where messages are, out of footers alone: a read that wants no byte of a message reads no frame."""
+"""Finds messages by footers alone: a read that wants no byte of a message reads no frame."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class PlaceReader:
         self._sealed = sealed
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._segment.close()
 
     def batches(self) -> Iterator[ScanBatch]:
-        """The wanted ones in log order, up to `BATCH_ROWS` a batch."""
+        """Yield the wanted messages in log order, up to `BATCH_ROWS` a batch."""
         _, footer, streams, bounds = self._sealed
         low, high = self._entries(footer)
         if low >= high:
@@ -51,17 +51,17 @@ class PlaceReader:
             yield ScanBatch(streams, index[rows], offsets[rows], times[rows], unknown, None)
 
     def _entries(self, footer: Footer) -> tuple[int, int]:
-        """(first, end) entry of the range, but for those that have no frame any more."""
+        """(first, end) entry of the range, without those that have no frame any more."""
         begins, (low, high) = footer.frame_entry, self._range.entries
         first, end = frames_of(begins, (low, high))
         return (max(low, int(begins[first])), high) if first < end else (high, high)
 
 
-# A segment may be cut into many ranges, and have 30 million entries: the columns are those of the range alone.
+# Columns of the range alone: a segment may be cut into many ranges, and have 30 million entries.
 
 
 def _offsets_and_numbers(footer: Footer, low: int, high: int) -> tuple[Int64s, Int64s]:
-    """(high - low,) twice: offset and row in the footer of the entries from `low` on; NO_OFFSET, 0 for lost ones."""
+    """(high - low,) twice: offset, and row in the footer, of the entries from `low` on; NO_OFFSET, 0 for lost ones."""
     rows = np.flatnonzero((footer.entries >= low) & (footer.entries < high))
     starts = footer.start.astype(np.int64)
     counts = np.diff(rows.searchsorted(starts))
@@ -73,7 +73,7 @@ def _offsets_and_numbers(footer: Footer, low: int, high: int) -> tuple[Int64s, I
 
 
 def _times(footer: Footer, low: int, high: int) -> Int64s:
-    """(high - low,) the time of each entry's frame; any for the entries of a frame that a repair gave up."""
+    """(high - low,) the time of each entry's frame; undefined for entries of a frame that a repair gave up."""
     begins = footer.frame_entry.astype(np.int64)
     first = max(0, int(begins.searchsorted(low, side="right")) - 1)
     end = int(begins.searchsorted(high))

@@ -1,4 +1,4 @@
-"""A plan: the parts of a bulk read. All of it can be pickled and carried out in other processes."""
+"""A plan: the parts of a bulk read. It can be pickled and carried out in other processes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class LogPosition(NamedTuple):
 
     Attributes:
         segment: the number of a segment.
-        entry: how many messages of this segment lie before the place.
-        messages: how many messages of the lane's whole log do, those of removed segments included; -1 if a repair left
-            nothing to count by.
+        entry: the number of messages of this segment before the place.
+        messages: the number of messages of the lane's whole log before the place, with those of removed segments; -1 if
+            it is not known after a repair.
     """
 
     segment: int
@@ -30,13 +30,13 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownFrames:
-    """What the plan knows of frames that no footer tells of: those of a segment that is not sealed, for example.
+    """The plan's knowledge of frames that no footer lists, for example those of a segment that is not sealed.
 
     Attributes:
-        positions, entries: (f,) where each frame begins, and the entry number of its first message.
+        positions, entries: (f,) the position of each frame, and the entry number of its first message.
         streams: the streams of the lane.
         numbers, offsets: the streams with messages here, ascending, and the first offset of each.
-        data_end: where the frames end, in bytes.
+        data_end: the end of the frames, in bytes.
     """
 
     positions: Uint32s
@@ -49,7 +49,7 @@ class KnownFrames:
 
 @dataclass(frozen=True, slots=True)
 class ScanDamage:
-    """What is damaged, and where: the parts of a StoreCorrupt."""
+    """Damage and its position: the parts of a StoreCorrupt."""
 
     what: str
     file: str
@@ -57,11 +57,11 @@ class ScanDamage:
 
     @classmethod
     def of(cls, error: StoreCorrupt) -> ScanDamage:
-        """Of an error."""
+        """The damage of an error."""
         return cls(error.what, error.file, error.position)
 
     def error(self) -> StoreCorrupt:
-        """As an error."""
+        """The error for the damage."""
         return StoreCorrupt(self.what, self.file, self.position)
 
 
@@ -71,14 +71,14 @@ class FrameRange:
 
     Attributes:
         folder: of the lane.
-        lane, sequence, store_id: what the segment's file has to say of itself.
-        entries: (first, end) of the entry numbers that are wanted. They say which frames are read, with `known` all
-            of those: a repair gives frames other numbers, and entries never.
-        size_bytes: about how many bytes of the log have something wanted.
+        lane, sequence, store_id: the expected content of the segment file's header.
+        entries: (first, end) of the wanted entry numbers. They say which frames are read, with `known` all of those: a
+            repair gives frames other numbers, and entries never.
+        size_bytes: bytes of the log with wanted messages, about.
         trimmed: the streams that are trimmed into the segment, or None.
-        known: what no footer tells; None for a sealed segment.
-        damaged: there is nothing to read, for this reason.
-        rebuilt: what is wrong with the segment's footer, if `known` was made of its frames instead.
+        known: frames that no footer lists; None for a sealed segment.
+        damaged: the reason if the range cannot be read.
+        rebuilt: the damage of the segment's footer, if `known` was made from its frames.
     """
 
     folder: str
@@ -101,7 +101,7 @@ def frames_of(begins: Integers, entries: tuple[int, int]) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ScanPart:
-    """A part of a plan: what one task reads. `read_part` gives its messages.
+    """A part of a plan: the work of one task. `read_part` gives its messages.
 
     Attributes:
         store: the folder of the store.
@@ -115,7 +115,7 @@ class ScanPart:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes of the log are read, payloads included."""
+        """The bytes of the log that are read, about, payloads included."""
         return sum(one.size_bytes for one in self.ranges)
 
 
@@ -125,8 +125,8 @@ class ScanPlan:
 
     Attributes:
         store: the folder.
-        parts: what is to be read, in log order lane by lane.
-        end: by lane, the end of what is read: where the log was durable when the plan was made, or what was given.
+        parts: in log order, lane by lane.
+        end: by lane, the end of the read: as given, or the durable end of the log when the plan was made.
     """
 
     store: str

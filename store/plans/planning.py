@@ -1,4 +1,4 @@
-"""Planning a bulk read: which frames of which segments have something that is wanted. Footers decide."""
+"""Plans a bulk read: which frames of which segments have wanted messages. Footers decide."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .plan import UNKNOWN_COUNT, FrameRange, KnownFrames, LogPosition, ScanDamag
 
 Source = SealedSegment | OpenSegment
 FrameColumns = tuple[Uint32s, Uint32s, Int64s]  # positions, first entries, times
-ROW_BYTES = 40  # of a message without its payload, about, as a batch has it
-FEW_PIECES = 1.25  # a range that is larger than a part by less than this factor is not cut
+ROW_BYTES = 40  # of a message in a batch without its payload, about
+FEW_PIECES = 1.25  # a range is cut only if it is larger than a part by this factor
 
 
 class LaneLook:
@@ -33,26 +33,26 @@ class LaneLook:
 
     Attributes:
         sources: its segments, the oldest first, each with the number of its messages.
-        begin, end: where it begins and ends.
+        begin, end: of the log.
         table: the lane's streams.
     """
 
     def __init__(self, lane: Lane, store_id: bytes, known: StreamTable | None = None, *, payload: bool = True) -> None:
-        """`known`: the table of an earlier look. `payload`: payloads are to be read; else they do not count."""
+        """`known`: the table of an earlier look. `payload`: whether payloads are read; else they do not count."""
         self._lane = lane
         self._store_id = store_id
         self._payload = payload
         view = lane.view
-        # The newest first: a message of a segment is durable after all of the segments before.
+        # The newest first: a message of a segment is durable only after all of the segments before.
         opened: list[tuple[Source, int]] = [(one, one.table.visible) for one in reversed(view.open)]
         sealed: list[tuple[Source, int]] = [(one, one.record.entries) for one in view.sealed]
         self.sources = [*sealed, *reversed(opened)]
         streams = list(lane.streams)
         if known is not None and len(known) == len(streams):
-            self.table = known  # streams only come, and keep their numbers
+            self.table = known  # streams are only added, and keep their numbers
         else:
             self.table = StreamTable.of([(stream.topic, stream.queue_id) for stream in streams])
-        column = lane.trims.column(streams)  # behind what is seen
+        column = lane.trims.column(streams)  # after the sources, so at least as new
         numbers = np.zeros(0, np.int64) if column is None else np.flatnonzero(column)
         self._trimmed = None if column is None else Lows(numbers, column[numbers])
         self.begin = self.end = LogPosition(1, 0, 0)
@@ -61,13 +61,13 @@ class LaneLook:
             self.end = position_of(*self.sources[-1])
 
     def bounds(self, wanted: ScanFilter) -> Bounds:
-        """What is wanted of each stream."""
+        """The wanted offsets of each stream."""
         return bounds_of(wanted, self.table, self._trimmed)
 
     def ranges(
         self, wanted: ScanFilter, start: LogPosition | None, end: LogPosition | None, part_bytes: int
     ) -> Iterator[FrameRange]:
-        """The frames between two positions that may have something wanted."""
+        """Yield the frames between two positions that may have wanted messages."""
         bounds = self.bounds(wanted)
         for source, count in self.sources:
             entries = entries_between(source.segment.sequence, count, start, end)
@@ -75,7 +75,7 @@ class LaneLook:
                 yield from self._of_segment(source, entries, wanted, bounds, part_bytes)
 
     def check_compacted(self, disk: Disk, start: LogPosition) -> None:
-        """Was the log written anew since the position was taken? Raises LogOvertaken, with or without gaps allowed."""
+        """Raise LogOvertaken if a compaction has replaced the log since the position was taken, gaps allowed or not."""
         lane = self._lane
         if start.segment < self.begin.segment and start.segment < read_compacted(
             disk, lane.folder, lane.index, self._store_id
@@ -87,7 +87,7 @@ class LaneLook:
             )
 
     def check_start(self, start: LogPosition) -> None:
-        """Is all that lies behind the position still there? Raises LogOvertaken."""
+        """Raise LogOvertaken if messages after the position are gone."""
         if not self.sources:
             return
         if UNKNOWN_COUNT not in (start.messages, self.end.messages) and start.messages > self.end.messages:
@@ -143,7 +143,7 @@ class LaneLook:
         )  # fmt: skip
 
     def _trimmed_into(self, firsts: Int64s, following: Int64s, footer: Footer | None = None) -> Lows | None:
-        """Of a segment with these offsets: the streams of which it has messages below their first offset."""
+        """The streams of which a segment with these offsets has messages below their first offset."""
         trimmed = self._trimmed
         if trimmed is None:
             return None
@@ -155,7 +155,7 @@ class LaneLook:
         return Lows(numbers[hit], lows[hit]) if hit.any() else None
 
     def _read_share(self, data_end: int, messages: int) -> float:
-        """The part of a segment's bytes that counts."""
+        """The share of a segment's bytes that counts."""
         return 1.0 if self._payload else min(1.0, ROW_BYTES * messages / max(1, data_end - DATA_START))
 
     # -- sealed segments ------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class LaneLook:
         self, source: SealedSegment, footer: Footer, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds,
         part_bytes: int,
     ) -> Iterator[FrameRange]:  # fmt: skip
-        """Of a segment with a damaged footer: what the footer that was made of the frames says goes with the range."""
+        """Ranges of a segment with a damaged footer; they carry the content of the footer made from the frames."""
         numbers = sealed_numbers(source, footer)
         frames = footer.frame_position, footer.frame_entry, footer.frame_time
         yield from self._of_known(
@@ -200,7 +200,7 @@ class LaneLook:
         self, source: Source, frames: FrameColumns, numbers: Int64s, firsts: Int64s,
         data_end: int, entries: tuple[int, int], wanted: ScanFilter, bounds: Bounds, part_bytes: int,
     ) -> Iterator[FrameRange]:  # fmt: skip
-        """Ranges that carry what no footer tells; `numbers` (messages,) are the stream numbers in log order."""
+        """Ranges that carry frames without a footer; `numbers` (messages,) are the stream numbers in log order."""
         positions, begins, times = frames
         counts = np.bincount(numbers, minlength=len(firsts))
         matching = int(bounds.counts(firsts, firsts + counts[: len(firsts)]).sum())
@@ -222,7 +222,7 @@ class LaneLook:
             yield self._range(source, own, max(1, int(size * share)), trimmed, known)
 
     def rescued(self, one: FrameRange, wanted: ScanFilter, error: StoreCorrupt) -> FrameRange:
-        """`one`, found anew by its segment's frames: its footer is damaged. Raises `error` if that cannot be done."""
+        """`one`, whose footer is damaged, found by its segment's frames. Raises `error` if that is not possible."""
         bounds = self.bounds(wanted)
         for source, _ in self.sources:
             if source.segment.sequence == one.sequence and isinstance(source, SealedSegment):
@@ -233,7 +233,7 @@ class LaneLook:
 
 
 def _clipped(entries: tuple[int, int], begins: Uint32s, first: int, end: int) -> tuple[int, int]:
-    """The part of some entries that the frames first .. end - 1 have."""
+    """The part of some entries that lies in the frames first .. end - 1."""
     high = int(begins[end]) if end < len(begins) else entries[1]
     return max(entries[0], int(begins[first])), min(entries[1], high)
 
@@ -262,8 +262,8 @@ def plan_of(
 def open_columns(table: OpenTable, end: int, streams: int) -> tuple[FrameColumns, Int64s, Int64s, int]:
     """The first `end` entries of a segment that is not sealed.
 
-    Returns their frames; each one's stream number; (streams,) the offset with which each stream begins here; and where
-    the last entry ends.
+    Returns their frames; each one's stream number; (streams,) the first offset of each stream here; and the end of the
+    last entry's frame.
     """
     count = int(np.frombuffer(table.frame_entry[:], np.uint32).searchsorted(end))
     frames = (
@@ -278,14 +278,14 @@ def open_columns(table: OpenTable, end: int, streams: int) -> tuple[FrameColumns
 
 
 def position_of(source: Source, entries: int) -> LogPosition:
-    """The place behind the first `entries` messages of a segment."""
+    """The place after the first `entries` messages of a segment."""
     header = source.segment.header
     before = header.messages_before
     return LogPosition(header.sequence, entries, UNKNOWN_COUNT if before == UNKNOWN else before + entries)
 
 
 def entries_between(sequence: int, count: int, start: LogPosition | None, end: LogPosition | None) -> tuple[int, int]:
-    """(first, behind the last) of a segment's entries that lie between two positions."""
+    """(first, end) of a segment's entries that lie between two positions."""
     first, last = 0, count
     if start is not None and sequence <= start.segment:
         first = start.entry if sequence == start.segment else count
@@ -295,7 +295,7 @@ def entries_between(sequence: int, count: int, start: LogPosition | None, end: L
 
 
 def _frames_wanted(begins: Integers, times: Int64s, entries: tuple[int, int], wanted: ScanFilter) -> tuple[int, int]:
-    """(first, behind the last) of the frames that have the entries and, of these, a wanted time."""
+    """(first, end) of the frames that have the entries and, of these, a wanted time."""
     first, end = frames_of(begins, entries)
     if wanted.has_times:
         found = np.flatnonzero(wanted.of_times(times[first:end]))
@@ -308,7 +308,7 @@ def _frames_wanted(begins: Integers, times: Int64s, entries: tuple[int, int], wa
 def _cut(
     positions: Int64s, data_end: int, frames: tuple[int, int], part_bytes: float
 ) -> Iterator[tuple[int, int, int]]:
-    """(first frame, behind the last, bytes) of pieces of at most about `part_bytes`, of one size."""
+    """Yield (first frame, end frame, bytes) of pieces of one size, each of at most `part_bytes`, about."""
     first, end = frames
     if first >= end:
         return

@@ -1,4 +1,4 @@
-"""Reading a part of a plan: frames become batches of columns, with every checksum verified."""
+"""Reads a part of a plan: frames become batches of columns, and every checksum is verified."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .plan import FrameRange, KnownFrames, ScanPart, frames_of
 OnDamage = Callable[[StoreCorrupt], object]
 Rescue = Callable[[FrameRange, StoreCorrupt], FrameRange]
 HEAD_GUESS_BYTES = 4096
-MOST_STEPPED_OVER = 60_000  # of messages: a frame has 16 bits of each offset
+MOST_STEPPED_OVER = 60_000  # messages: a frame has 16 bits of each offset
 SELECTIVE = 0.5  # below this share of wanted messages, frames are read one by one
 WRONG_OFFSET = "a message's offset does not agree with its frame"
 UNCOUNTABLE = "so many messages are missing that the offsets behind are not known"
@@ -46,10 +46,10 @@ def batches_of(
     on_rebuilt: OnDamage | None,
     disk: Disk | None,
 ) -> Iterator[ScanBatch]:
-    """The messages of a part, a batch a frame, in log order: see `read_part`.
+    """Yield the messages of a part, one batch a frame, in log order: see `read_part`.
 
-    `rescue` gives a range anew whose segment has a damaged footer, with what the frames tell; if that cannot be done,
-    it raises what it was given.
+    `rescue` finds a range whose segment has a damaged footer again by its frames; if that is not possible, it raises
+    the error that it was given.
     """
     buffers, used = ChunkBuffers(), disk or ReadingDisk()
     by_footers = not (payload or optional or lengths) and on_damage is None
@@ -99,11 +99,11 @@ def _unreadable(one: FrameRange, error: OSError) -> StoreUnreadable:
 
 
 class _Table(NamedTuple):
-    """Frames to be read, and what is known of their messages.
+    """Frames to be read, and the known facts of their messages.
 
-    `positions`, `entries` (f,): where each begins, and its first message. `end_entry`: behind the last message of the
-    segment. `following` (streams,): the offsets with which the streams go on at the first frame, or `offsets`
-    (messages of the segment,): those of all messages, NO_OFFSET for lost ones.
+    `positions`, `entries` (f,): each frame's position, and its first entry. `end_entry`: one past the segment's last
+    entry. `following` (streams,): the offset of each stream's next message at the first frame; or `offsets` (messages
+    of the segment,): those of all messages, NO_OFFSET for lost ones.
     """
 
     positions: Uint32s
@@ -125,7 +125,7 @@ class _RangeReader:
         self._payload, self._optional = payload, optional
         self._segment, sealed = opened(disk, one, wanted)
         self._is_selective = False
-        self._small: Footer | None = None  # a footer of some streams alone, whose rows stand for their numbers
+        self._small: Footer | None = None  # a footer of only some streams: rows stand for their numbers
         if sealed is None:
             assert one.known is not None
             self._table = _table_of_known(one.known)
@@ -141,12 +141,12 @@ class _RangeReader:
         self._frames = PlacedFrames(self._reader, self._segment.header, self._segment.path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._reader.close()
         self._segment.close()
 
     def _table_of(self, found: SealedRange) -> _Table:
-        """Of a sealed segment, by its footer."""
+        """The frames of a sealed segment, from its footer."""
         one, (sealed, footer, streams, bounds) = self._range, found
         self._small = None if footer.is_full else footer
         self._bounds = bounds
@@ -154,7 +154,7 @@ class _RangeReader:
         first, end = frames_of(entries, one.entries)
         data_end = int(positions[end]) if end < len(positions) else sealed.record.data_end
         matching = int(bounds.counts(footer.first, footer.next_offsets).sum())
-        # Where messages are missing, each one's offset is looked up; else a frame's follow from those before it.
+        # With gaps, each offset is looked up. Without, offsets are counted on from frame to frame.
         is_lost = len(footer.entries) != sealed.record.entries or bool((footer.entries == LOST_ENTRY).any())
         self._is_selective = matching < SELECTIVE * len(footer.entries)
         if not (is_lost or self._is_selective or self._on_damage is not None):
@@ -174,13 +174,13 @@ class _RangeReader:
     # -- frames ---------------------------------------------------------------------------------------
 
     def batches(self) -> Iterator[ScanBatch]:
-        """A batch a frame that has something wanted. Raises StoreCorrupt, OSError."""
+        """Yield one batch for each frame with wanted messages. Raises StoreCorrupt, OSError."""
         table, stepped_over = self._table, 0
         entries = table.entries.tolist()
         for position, first, end in zip(table.positions.tolist(), entries, [*entries[1:], None], strict=False):
             try:
                 frame = self._frames.frame(position, first)
-                if isinstance(self._reader, PieceReader):  # the next head is mostly as large
+                if isinstance(self._reader, PieceReader):  # the next head is mostly of the same size
                     self._reader.least_bytes = max(HEAD_GUESS_BYTES, frame.header.header_bytes)
                 batch = self._batch(frame)
             except StoreCorrupt as error:
@@ -194,7 +194,7 @@ class _RangeReader:
                 yield batch
 
     def _numbers(self, frame: Frame) -> Uint32s:
-        """The stream of each message, as a number in the table. Raises StoreCorrupt."""
+        """(n,) the stream of each message, as a number in the table. Raises StoreCorrupt."""
         if self._small is None:
             return frame.numbers
         rows = self._small.rows_of(frame.numbers[: max(0, self._range.entries[1] - frame.header.first_entry)])
@@ -203,7 +203,7 @@ class _RangeReader:
         return rows.astype(np.uint32)
 
     def _offsets(self, frame: Frame) -> Int64s:
-        """(n,) of the frame's messages, as many as the segment has. Raises StoreCorrupt."""
+        """(n,) the offsets of the frame's messages; fewer at the end of the range. Raises StoreCorrupt."""
         table, header, lows = self._table, frame.header, frame.lows
         first, end = header.first_entry, self._range.entries[1]
         if table.offsets is not None:
@@ -213,7 +213,7 @@ class _RangeReader:
                 raise self._frames.damage(WRONG_OFFSET, header.position)
             return offsets
         assert table.following is not None
-        # What lies behind the range's end is not looked at: the plan may not know its streams.
+        # Messages after the range's end are ignored: the plan may not know their streams.
         numbers = self._numbers(frame)[: max(0, end - first)]
         if len(numbers) and int(numbers.max()) >= len(table.following):
             raise self._frames.damage("a frame's stream was never defined", header.position)
@@ -222,11 +222,11 @@ class _RangeReader:
         if self._on_damage is None and len(ahead) and int(ahead.max()) >= header.count:
             raise self._frames.damage(WRONG_OFFSET, header.position)
         offsets = base + ahead
-        table.following[numbers] = offsets + 1  # of several of a stream, the last one's counts
+        table.following[numbers] = offsets + 1  # if a stream has several messages, the last one's counts
         return offsets
 
     def _kept(self, frame: Frame, offsets: Int64s) -> Indexes | None:
-        """Which of these messages are wanted, as numbers in the frame; None if all of them are."""
+        """The wanted messages, as numbers in the frame; None if all of them are."""
         count, header = len(offsets), frame.header
         if not self._wanted.wants_time(header.time_ms, header.time_ms):
             return np.empty(0, np.intp)
@@ -241,7 +241,7 @@ class _RangeReader:
         return None if count == header.count and wanted.all() else np.flatnonzero(wanted)
 
     def _batch(self, frame: Frame) -> ScanBatch | None:
-        """The frame's wanted messages. Raises StoreCorrupt."""
+        """The frame's wanted messages; None if there are none. Raises StoreCorrupt."""
         offsets = self._offsets(frame)
         rows = self._kept(frame, offsets)
         if len(offsets) == 0 or (rows is not None and not len(rows)):
@@ -269,7 +269,7 @@ class _RangeReader:
         return batch
 
     def _checked(self, frame: Frame, rows: Indexes | None) -> tuple[memoryview, Indexes | None]:
-        """The frame's payloads, and those of `rows` that have their right bytes. Raises StoreCorrupt."""
+        """The frame's payloads, and those of `rows` whose bytes are right. Raises StoreCorrupt."""
         payload = self._frames.payload(frame)
         wrong = wrong_messages(frame, payload, rows)
         if not len(wrong):

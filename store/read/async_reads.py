@@ -44,7 +44,7 @@ def where(stream: Stream | None, offset: int) -> Where:
             if index == len(entries):
                 return Where.NOWHERE
             if index < len(entries) and segment.base is not None:
-                begin = segment.base + table.flat[3 * entries[index]]  # what follows lies behind it
+                begin = segment.base + table.flat[3 * entries[index]]  # later messages lie after it
                 return Where.RING if begin >= ring.low else Where.ELSEWHERE
     # Counts also what is not durable, so what it has not given yet nobody can see.
     return Where.NOWHERE if stream.lane.offsets[stream.number] == offset else Where.ELSEWHERE

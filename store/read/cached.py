@@ -170,7 +170,7 @@ class ReadCacheSource(Source):
             fetch = partial(self._fetch, stream)
             hit = self._caches.attempt(lambda: self._reads.read(key, part[4], count, fetch), NO_HIT)
         except (OSError, StoreError):
-            return None  # perhaps only of what lies behind; else the log says so
+            return None  # perhaps only of later bytes; else the log says so
         if len(hit.offsets) != count:
             return None
         fresh = min(self._reads.misses - misses, count)  # approximate where threads race

@@ -170,7 +170,7 @@ class Finder:
 
 
 def open_end(stream: Stream) -> int | None:
-    """The offset after a stream's last durable message, if that is in an open segment. Never reads the device."""
+    """The offset after the stream's last durable message, if that is in an open segment. Never reads the device."""
     for _, table in reversed(stream.lane.view.open):
         row = table.row(stream.number)
         if row is not None:
@@ -211,11 +211,12 @@ def _first_open(view: View, number: int) -> int:
 def _add_sealed(lane: Lane, view: View, number: int, offset: int, limit: int, parts: list[Part]) -> int:
     """Add the parts of sealed segments; returns how many messages are still wanted."""
     sealed, empty = view.sealed, 0
+    count = sealed.span[2]
     try:
         index = lane.groups.where(sealed, number, offset)
     except StoreCorrupt:
         index = _around_damage(lane, view, number, offset)
-    while index < len(sealed):
+    while index < count:
         segment = sealed[index]
         try:
             left = segment.add_parts(parts, lane.ring, number, offset, limit)

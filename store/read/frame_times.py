@@ -63,11 +63,13 @@ def times_of_many(view: View, segment: Segment, positions: Uint32s) -> Int64s | 
 def source_of(view: View, segment: Segment) -> SealedSegment | OpenSegment | None:
     """What a view knows of a segment; None if it does not have that one."""
     sealed, sequence = view.sealed, segment.sequence
-    if sealed and sequence <= sealed[-1].segment.sequence:
-        at = sequence - sealed[0].segment.sequence  # as long as no segment between them was given up
-        if not 0 <= at < len(sealed) or sealed[at].segment is not segment:
-            at = bisect_left(sealed, sequence, key=lambda one: one.segment.sequence)
-        return sealed[at] if sealed[at].segment is segment else None
+    oldest, newest, count = sealed.span
+    if sequence <= newest:
+        at = sequence - oldest  # as long as no segment between them was given up
+        one = sealed[at] if 0 <= at < count else sealed[-1]
+        if one.segment is not segment:
+            one = sealed[bisect_left(sealed, sequence, key=lambda one: one.segment.sequence)]
+        return one if one.segment is segment else None
     for opened in view.open:
         if opened.segment is segment:
             return opened

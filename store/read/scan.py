@@ -93,7 +93,7 @@ class LaneSnapshot:
         # of a segment, all of those before it are seen as well.
         opened = [(one, one.table.visible) for one in reversed(view.open)]
         self._sources: deque[_Source] = deque([*((one, 0) for one in view.sealed), *reversed(opened)])
-        # Behind what is seen: all of its records and hidden streams are out of sight.
+        # Taken after the view: so it hides all records and hidden streams of the view.
         self._wanted = _Wanted.of(lane, wanted)
 
     def by_segment(self) -> list[LaneSnapshot]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +12,7 @@ from ..log.streams import Stream
 from ..log.write import OpenSegment
 from ..segment.remade import offset_behind
 from ..segment.sealed import SealedSegment
+from ..segment.sealed_segments import SealedSegments
 from .scan import checked_footer
 
 
@@ -40,7 +39,7 @@ def offset_at(stream: Stream, time_ms: int) -> int:
     return next_offset
 
 
-def _in_all_sealed(stream: Stream, sealed: Sequence[SealedSegment], time_ms: int, low: int) -> int | None:
+def _in_all_sealed(stream: Stream, sealed: SealedSegments, time_ms: int, low: int) -> int | None:
     """The offset, if a sealed segment has it."""
     number, newest = stream.number, stream.lane.newest
     index = _where(stream.lane, sealed, number, low, -1)
@@ -58,7 +57,7 @@ def _in_all_sealed(stream: Stream, sealed: Sequence[SealedSegment], time_ms: int
     return None
 
 
-def _where(lane: Lane, sealed: Sequence[SealedSegment], number: int, offset: int, index: int) -> int:
+def _where(lane: Lane, sealed: SealedSegments, number: int, offset: int, index: int) -> int:
     """As `Groups.where`, from an index on; damage that hides it is met segment by segment."""
     try:
         return max(0, index, lane.groups.where(sealed, number, offset))

@@ -23,10 +23,10 @@ from ..log.write import VisibleEntries
 from .finder import open_end
 
 if TYPE_CHECKING:
-    from ..segment.sealed import SealedSegment
+    from ..segment.sealed_segments import SealedSegments
 
 Name: TypeAlias = "tuple[str, int]"  # (topic, queue)
-Sealed: TypeAlias = "tuple[SealedSegment, ...] | None"
+Sealed: TypeAlias = "SealedSegments | None"
 _MANY = 1 << 30
 ANY_QUEUE = -1  # as the queue of a name: a message of any queue of the topic
 END_S = 10.0
@@ -375,7 +375,7 @@ def _end(purgatory: Purgatory, done: threading.Event) -> None:
 
 
 def sealed_of(stream: Stream | None) -> Sealed:
-    """The sealed segments of a stream's lane, to be compared by identity: another tuple, and some are new or gone."""
+    """The sealed segments of a stream's lane, by which a caller knows whether some are new or gone."""
     return None if stream is None else stream.lane.view.sealed
 
 

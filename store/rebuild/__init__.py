@@ -1,6 +1,6 @@
-"""What a closed store can do without, made again of its frames, in parts that any process works on by itself.
+"""Makes the lost footers and delayed indexes of a closed store again from its frames, in parts for any process.
 
-Begin with `looking`, the first pass over a lane; behind the second one, its footers are whole.
+Begin with `looking`, the first pass over a lane; after the second one, its footers are whole.
 
     between the passes  placing
     the second pass     footers

@@ -1,9 +1,9 @@
-"""Delayed indexes of a closed store, made of its log in parts: sorted runs and sets in tasks, merged to one bucket.
+"""Makes the delayed indexes of a closed store from its log in parts: sorted runs in tasks, merged to one bucket.
 
-Each part reads the frames of some sealed segments that have delivery times (footers tell which), and writes what is
-pending of each topic as the files of a tracker of its own. `join_index` merges those of a topic, with a mark that says
-how far in the log they go. What the log says behind the mark, and all changed delays, an opening adds by itself, as
-after any checkpoint: so the files never say more than what is surely durable.
+Each part reads the frames with delivery times of some sealed segments (footers list them), and writes the pending
+messages of each topic as the files of a tracker of its own. `join_index` merges those of a topic, with a mark of their
+end in the log. An opening adds later messages, and all changed delays, by itself, as after any checkpoint: so the files
+never have more than the durable log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .looking import SegmentAt
 
 
 class DuePart(NamedTuple):
-    """Some segments, and what is wanted of them: messages of these topics that are due after a time."""
+    """Some segments, and the wanted messages in them: of these topics, due after a time."""
 
     segments: tuple[SegmentAt, ...]
     topics: tuple[str, ...]
@@ -39,7 +39,7 @@ class DuePart(NamedTuple):
 
 
 class DueRun(NamedTuple):
-    """What a part has of one topic: the folder of a tracker's files, and how many messages they have."""
+    """A part's result for one topic: the folder of a tracker's files, and the number of messages in them."""
 
     topic: str
     folder: str
@@ -47,7 +47,7 @@ class DueRun(NamedTuple):
 
 
 def gather_dues(part: DuePart, staging: Path, disk: Disk | None = None) -> list[DueRun]:
-    """Write what is pending in some segments, by topic, to new folders in `staging`, forced.
+    """Write the pending messages of some segments, by topic, to new folders in `staging`, forced.
 
     Any process may call it, and several at once for the same part. Raises StoreCorrupt, OSError.
     """
@@ -94,7 +94,7 @@ def _topics_in(disk: Disk, at: SegmentAt, part: DuePart) -> Iterator[tuple[str, 
 
 
 def _steps(footer: Footer) -> Iterator[Indexes]:
-    """The frames of a segment that have delivery times, some at a time."""
+    """Yield the frames of a segment that have delivery times, some at a time."""
     begins, low, due = footer.frame_entry, 0, due_frames(footer)
     while low < len(begins):
         high = max(low + 1, int(begins.searchsorted(int(begins[low]) + STEP_MESSAGES)))
@@ -103,14 +103,14 @@ def _steps(footer: Footer) -> Iterator[Indexes]:
 
 
 def join_index(disk: Disk, topic: str, runs: Sequence[DueRun], places: Sequence[LogPlace], to: Path) -> int:
-    """Merge the runs of a topic to the files of its index, in a new folder: how many messages are pending in it.
+    """Merge the runs of a topic to the files of its index, in a new folder. Returns the number of pending messages.
 
-    `places` are those up to which the runs go, one a lane. Raises StoreCorrupt if a run is not what was written.
+    `places`: the end of the runs in each lane. Raises StoreCorrupt if a run is not as it was written.
     """
     sources = [DiskFiles(disk, Path(run.folder)) for run in runs]
     files = DiskFiles(disk, to)
     try:
-        # No change counts as applied: an opening then repeats each of them, which changes nothing a second time.
+        # No change counts as applied: an opening repeats each of them, which does no harm.
         count = join_trackers(sources, files, IndexMark(topic, 0, places).pack())
     finally:
         for one in (*sources, files):

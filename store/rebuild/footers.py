@@ -1,8 +1,8 @@
-"""The second pass: footers, made by recovery's own code, written beside the log, checked, and put into their segments.
+"""The second pass: makes footers by recovery's code, beside the log, checks them, and puts them into their segments.
 
-A footer that a process has made counts for nothing until `put_footer` has compared it with what was asked for. Only
-then the segment's file is written to: behind its frames, where nothing whole stands. So a kill at any moment leaves
-either the lost footer or the new one.
+A new footer counts for nothing until `put_footer` has compared it with the plan. Only then is the segment's file
+written to: after its frames, where nothing whole stands. So a kill at any moment leaves either the lost footer or the
+new one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .placing import FooterPart
 
 
 class MadeFooter(NamedTuple):
-    """A footer in a file of its own: `lane` and `sequence` of its segment, and what the file has to hold."""
+    """A footer in a file of its own: `lane` and `sequence` of its segment, and the expected content of the file."""
 
     lane: int
     sequence: int
@@ -37,7 +37,7 @@ class MadeFooter(NamedTuple):
 
 
 def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> MadeFooter:
-    """Make a footer of the heads of its segment's frames, and write it, forced, to a new file in the folder `staging`.
+    """Make a footer from the heads of its segment's frames, and write it, forced, to a new file in `staging`.
 
     Any process may call it, and several at once for the same part. Raises StoreCorrupt, OSError.
     """
@@ -65,7 +65,7 @@ def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> Ma
 
 
 def _columns(segment: FollowedSegment, part: FooterPart) -> ScanColumns:
-    """The columns of the segment's frames. Of their payloads nothing is read: the first pass has done that."""
+    """The columns of the segment's frames. No payload is read: the first pass has done that."""
     record, columns = part.look.record, ScanColumns()
     scanner = FrameScanner.behind(PieceReader(segment.data, record.data_end, PIECE_BYTES), segment.header)
     while (frame := scanner.next_frame()) is not None:

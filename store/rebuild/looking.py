@@ -1,7 +1,7 @@
-"""The first pass over a lane: which sealed segments have lost their footers, and what their frames hold.
+"""The first pass over a lane: finds sealed segments with lost footers, and the content of their frames.
 
-Each segment is looked at by itself, in any process. The payloads of a segment without a whole footer are read, and all
-of its checksums compared: what `placing` concludes from it is as sure as what recovery finds by its own scan.
+Each segment is looked at by itself, in any process. Of a segment without a whole footer all payloads are read and all
+checksums compared: so the conclusions of `placing` are as sure as recovery's own scan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NONE = np.empty(0, np.int64)
 
 
 class SegmentAt(NamedTuple):
-    """Where a sealed segment is, and whose it is; `size_bytes` of its frames."""
+    """A sealed segment: its place, lane and store; `size_bytes` of its frames."""
 
     folder: str
     lane: int
@@ -39,16 +39,16 @@ class SegmentAt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentLook:
-    """What a look at a sealed segment has found.
+    """The result of a look at a sealed segment.
 
     Attributes:
         at: the segment.
         header, record: its first two blocks.
-        is_whole: the footer is, and nothing more is told.
+        is_whole: the footer is whole; then the attributes below are empty.
         problem: why no footer can be made of the frames, or None.
         numbers, counts: int64 (n) the streams with messages, ascending, and how many messages each has.
         names: the streams that its frames name for the first time.
-        records: (stream, data) of what may be a record: its stream decides.
+        records: (stream, data) of messages that may be records: their stream decides.
     """
 
     at: SegmentAt
@@ -83,7 +83,7 @@ def sealed_segments(disk: Disk, folder: Path, lane: int, store_id: bytes) -> Lan
 
 
 def look_at_segment(at: SegmentAt, disk: Disk | None = None) -> SegmentLook:
-    """Look at one segment. Nothing is changed. Raises StoreCorrupt if it changed meanwhile, OSError."""
+    """Look at one segment. It changes nothing. Raises StoreCorrupt if the segment changed meanwhile, OSError."""
     used = disk or ReadingDisk()
     file = read_shared(used, Path(at.folder), at.lane, at.store_id, at.sequence)
     header, record = file.header, file.record
@@ -103,7 +103,7 @@ def look_at_segment(at: SegmentAt, disk: Disk | None = None) -> SegmentLook:
 
 
 def _scanned(at: SegmentAt, segment: FollowedSegment, record: SealRecord) -> SegmentLook:
-    """The segment's messages, if each of its bytes is right."""
+    """The content of the segment's frames, if each of its bytes is right."""
     numbers: list[Uint32s] = []
     names: list[Definition] = []
     records: list[tuple[int, bytes]] = []
@@ -135,7 +135,7 @@ def _scanned(at: SegmentAt, segment: FollowedSegment, record: SealRecord) -> Seg
 
 
 def _records(found: ScannedFrame, kept: int) -> list[tuple[int, bytes]]:
-    """The messages that begin as a record does."""
+    """The messages that begin like a record."""
     frame = found.frame
     lengths = frame.lengths[:kept].astype(np.int64)
     begins = lengths.cumsum() - lengths

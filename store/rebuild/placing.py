@@ -1,9 +1,9 @@
-"""Between the two passes: with which offset each stream begins in each segment that has lost its footer.
+"""Between the two passes: finds the first offset of each stream in each segment that has lost its footer.
 
-A footer is made again only where nothing has to be guessed: the segment goes on from the one before by the chain of
-frames, and what that one ends with is known, by its footer or because it was placed itself; and where the next one has
-its footer, it goes on from here. All others stay as they are, for an opening, which makes them again in memory if that
-can be done, or for a repair.
+A footer is made again only if nothing has to be guessed: the segment continues the one before by the chain of frames;
+the end of that one is known, by its footer or because it was placed itself; and if the next one has its footer, it
+continues this one. All other segments stay as they are: an opening makes their footers again in memory if it can, or a
+repair deals with them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .looking import LaneSegments, SegmentAt, SegmentLook
 
 @dataclass(frozen=True, slots=True)
 class FooterPart:
-    """A footer that is to be made: what `make_footer` works on.
+    """A footer to be made: the work of `make_footer`.
 
     Attributes:
         look: at its segment.
         names: the lane's streams by number.
-        first, following: int64 (streams) the offsets with which they begin here, and go on behind.
+        first, following: int64 (streams) each one's first offset here, and the next one after the segment.
         trimmed, applied: of the lane, up to the segment's end.
         presence: of the footer; None if a segment of its group is not known.
     """
@@ -61,7 +61,7 @@ class LeftFooter:
 def place_lane(
     disk: Disk, lane: LaneSegments, looks: Sequence[SegmentLook]
 ) -> tuple[list[FooterPart], list[LeftFooter]]:  # fmt: skip
-    """The footers of one lane that can be made, and those that cannot; `looks` are at all sealed segments, in order."""
+    """(footers of one lane that can be made, footers that cannot); `looks` are at all sealed segments, in order."""
     placing = _Placing(disk, lane)
     for at, one in enumerate(looks):
         placing.take(one, looks[at + 1 :])
@@ -69,18 +69,18 @@ def place_lane(
 
 
 class _Placing:
-    """Goes from segment to segment. `_streams`: what is known where the next one begins, or None."""
+    """Goes from segment to segment. `_streams`: the known streams at the start of the next one, or None."""
 
     def __init__(self, disk: Disk, lane: LaneSegments) -> None:
         self._disk, self._lane = disk, lane
         self._before: SegmentLook | None = None
         self._streams: LaneStreams | None = None
-        self._behind: list[SegmentLook] = []  # the newest whole full footer, and the small ones behind it
+        self._behind: list[SegmentLook] = []  # the newest whole full footer, and the small ones after it
         self.parts: list[FooterPart] = []
         self.left: list[LeftFooter] = []
 
     def take(self, one: SegmentLook, later: Sequence[SegmentLook]) -> None:
-        """The next segment, and those behind it."""
+        """Place the next segment; `later` are the segments after it."""
         if not one.is_whole:
             why = one.problem or self._begin(one) or self._place(one, later)
             if why is not None:
@@ -98,7 +98,7 @@ class _Placing:
         return LaneStreams(lane, Repair(self._disk, Path(), lane, allowed=False))
 
     def _begin(self, one: SegmentLook) -> str | None:
-        """Know what is before the segment; else why not."""
+        """Load the streams before the segment. Returns why that is not possible, or None."""
         before, sequence = self._before, one.at.sequence
         if before is None:
             self._streams = self._new_streams(one.at.lane) if sequence == self._lane.begins_at == 1 else None
@@ -126,7 +126,7 @@ class _Placing:
         return found
 
     def _place(self, one: SegmentLook, later: Sequence[SegmentLook]) -> str | None:
-        """Note the part of a segment; else why not."""
+        """Note the footer of a segment. Returns why that is not possible, or None."""
         streams = self._streams
         assert streams is not None, "what is before it is known"
         for number, topic, queue_id in one.names:
@@ -156,11 +156,11 @@ class _Placing:
         return None
 
     def _presence(self, one: SegmentLook, streams: int) -> Presence | None:
-        """In which segments of its group the streams have messages; the group begins with a full footer."""
+        """The segments of its group in which the streams have messages; a group begins with a full footer."""
         before = self._before
         if before is None:
             return None
-        known = self._behind if before.is_whole else [before]  # what is made again is full
+        known = self._behind if before.is_whole else [before]  # a footer that is made again is full
         if not known or (before.is_whole and not known[0].record.full):
             return None
         present = Present.since(known[0].at.sequence)
@@ -169,7 +169,7 @@ class _Placing:
         return present.columns(streams, one.at.sequence)
 
     def _names_behind(self, known: int, count: int, later: Sequence[SegmentLook]) -> list[Name]:
-        """The names from `known` to `count`: a footer has also the streams that came while it was made."""
+        """The names from `known` to `count`: a footer also has streams that came while it was made."""
         found: list[Name] = []
         for one in later:
             if known + len(found) >= count:

@@ -1,8 +1,8 @@
 """A lane's files as a crash left them: which segments are in use, which are spares, and what is missing.
 
-A file whose first block is not its own header is a spare, unless something says that it held durable frames:
-then its header is damaged. Whether anything was durable beyond a place is told by seal records and by the
-marks in frames; that question, `vouched`, is what every decision about damage comes down to.
+A file whose first block is not its own header is a spare, unless something says that it held durable frames: then its
+header is damaged. Seal records and the marks in frames say whether anything was durable beyond a place. Every decision
+about damage asks this question, `vouched`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from .used_file import UsedFile, is_closed
 class LaneFiles:
     """The segment files of one lane.
 
-    A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: somebody has put it there.
+    A file that `stands_wrongly` is no spare, nor its own segment with a damaged header: it was put there.
 
-    `start` is where the log begins. `spares` are the (sequence, bytes) of pre-written files behind the last one in
-    use; they follow each other without a gap.
+    `start` is where the log begins. `spares` are the (sequence, bytes) of pre-written files after the last one in use;
+    they follow each other without a gap.
     """
 
     def __init__(self, disk: Disk, folder: Path, lane: int, store_id: bytes, repair: Repair) -> None:
@@ -66,7 +66,7 @@ class LaneFiles:
         self._first_spare: int | None = None
         self._mark: Mark = (0, 0)  # the highest in frames of files without a header
         self._ends_at: int | None = None  # the log ends before this segment
-        self._unfit: list[Path] = []  # files behind the log that cannot be spares
+        self._unfit: list[Path] = []  # files after the log that cannot be spares
         self._begun: set[int] = set()  # files without a header that hold frames of their own sequence all the same
         self.foreign: list[int] = []  # numbers of files that are another segment's
         self.spares: list[tuple[int, int]] = []
@@ -171,7 +171,7 @@ class LaneFiles:
 
     @property
     def ends_before(self) -> int:
-        """The first number behind the segments that are or were in use, as far as the files tell."""
+        """The first number after the segments that are or were in use, as far as the files tell."""
         first = self.start.sequence
         known = self._first_spare or max(self.foreign, default=0) + 1
         return max(known, first + (first > 1))  # retention leaves the newest sealed segment
@@ -184,7 +184,7 @@ class LaneFiles:
 
     @property
     def mark(self) -> Mark:
-        """How far the log was durable by the frames in files without a header."""
+        """The mark in the frames of files without a header: how far the log was durable by them."""
         return self._mark
 
     def vouched(self, files: Sequence[UsedFile], place: Mark) -> bool:
@@ -226,7 +226,7 @@ class LaneFiles:
     # -- changing files -------------------------------------------------------------------------------
 
     def _keep_spares(self, unused: list[SegmentFile]) -> None:
-        """Keep what can be used; from the first one on that cannot be, none is: there may be no gap."""
+        """Keep the spares that can be used. From the first unfit one on none is kept: there may be no gap."""
         for index, one in enumerate(unused):
             if not self._keep_spare(one.sequence, one.path):
                 self._unfit = [file.path for file in unused[index:]]
@@ -242,14 +242,14 @@ class LaneFiles:
         finally:
             file.close()
         contiguous = not self.spares or sequence == self.spares[-1][0] + 1
-        # Frames of a lost first write would fit behind a new header that happens to be the same: if the clock stands.
+        # Frames of a lost first write would fit a new header that is equal by chance, as when the clock stands still.
         kept = size >= DATA_START + BLOCK_BYTES and contiguous and sequence not in self._begun
         if kept:
             self.spares.append((sequence, size))
         return kept
 
     def settle(self) -> None:
-        """Remove what the log does not have. Not earlier: its frames tell how far segments before it were durable."""
+        """Remove what the log does not have. Called last: its frames tell how far segments before it were durable."""
         if self._ends_at is not None:
             self.discard(self._ends_at)
         there = self._disk.list(self._folder)

@@ -1,4 +1,4 @@
-"""The footers of a lane's segments that have no whole one: made of their frames, and of what the neighbours tell."""
+"""The footers of a lane's segments that have no whole one: made of their frames and of facts from the neighbours."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _NOTHING = np.zeros(0, np.int64)
 
 
 class LaneIndex:
-    """See the module's text. The streams go on behind each footer that is made; what is lost is noted.
+    """See the module's text. Each new footer moves the streams past its segment; what is lost is noted.
 
-    In all calls `later` are the segments in use behind the one at hand.
+    In all calls `later` are the segments in use after the one at hand.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LaneIndex:
     ) -> FooterData:  # fmt: skip
         """The footer of a scanned segment: its own once more, if it was found, else one made of the frames.
 
-        `is_oldest`: it is the first one that retention has left. Then nothing but its footer tells of what was before.
+        `is_oldest`: it is the first one that retention has left. Then only its footer says what was before.
         """
         columns, footer, streams = scan.columns, scan.footer, self._streams
         if footer is not None and is_oldest:
@@ -87,7 +87,7 @@ class LaneIndex:
     def leaves_a_gap(self, ends: Int64s, file: UsedFile, later: Sequence[UsedFile]) -> bool:
         """Does a stream that ends like this go on at a later offset in the next segment, by that one's whole footer?
 
-        So it is where a copy from before a repair was put back: the repair had left these offsets out.
+        It does if a copy from before a repair was put back: the repair had left these offsets out.
         """
         if not later or later[0].sequence != file.sequence + 1:
             return False
@@ -99,7 +99,7 @@ class LaneIndex:
         return bool((following.first[known] > ends[numbers[known]]).any())
 
     def _bounds(self, later: Sequence[UsedFile], scan: SegmentScan | None = None) -> OffsetBounds:
-        """What is known of the offsets of the segment at hand, beside what its frames say.
+        """The known bounds of the offsets of the segment at hand, besides what its frames say.
 
         `scan` has its frames; None for an empty one.
         """
@@ -124,7 +124,7 @@ class LaneIndex:
     def _index(
         self, columns: ScanColumns, segment: Segment, bounds: OffsetBounds, *, is_exact: bool, is_last: bool = False
     ) -> FooterData:
-        """The footer of scanned columns; the streams go on behind it.
+        """The footer of scanned columns; the streams go on after it.
 
         With `is_exact` it ends where the next footer begins. At the log's end, no queue gives an offset again that one
         of the lost messages may have had.

@@ -60,8 +60,8 @@ class LaneRecovery:
         self._repair = Repair(disk, quarantine, lane, allowed=repair)
         self._files = LaneFiles(disk, folder, lane, store_id, self._repair)
         self._streams = LaneStreams(lane, self._repair)
-        self._passed: list[SealedSegment] = []  # the newest full footer and those behind it, while not loaded
-        self._present: Present | None = None  # behind the newest full footer, if it is known
+        self._passed: list[SealedSegment] = []  # the newest full footer and those after it, while not loaded
+        self._present: Present | None = None  # after the newest full footer, if it is known
         self._tally = MessageTally(self._repair)
         self._index = LaneIndex(disk, folder, self._files, self._streams, self._tally, self._repair)
         self._opened: list[Segment] = []
@@ -112,7 +112,7 @@ class LaneRecovery:
         return found
 
     def _begin(self) -> list[UsedFile]:
-        """The segments in use. If the first ones are lost, the log begins behind them."""
+        """The segments in use. If the first ones are lost, the log begins after them."""
         files, start = self._files.in_use(), self._files.start
         newest = files[-1].record if files else None
         self.found.was_closed = newest is not None and newest.state == CLOSED
@@ -138,7 +138,7 @@ class LaneRecovery:
         found.messages = sum(streams.next_offsets) if total is None else total
 
     def _mend_compacted(self) -> None:
-        """Make a damaged COMPACTED again. The log begins where it said or later: no position of an old log passes."""
+        """Make a damaged COMPACTED again: the log begins where it said or later, so no old position passes."""
         start, path = self._files.start, self._folder / COMPACTED_FILE
         if COMPACTED_FILE not in self._disk.list(self._folder):
             return
@@ -154,7 +154,7 @@ class LaneRecovery:
         return max(len(self._streams.names), self._streams.told)
 
     def _pass(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> bool:
-        """Take a sealed segment as it is. False if it is not sealed, or a repair finds damage in it or behind it."""
+        """Take a sealed segment as it is. False if it is not sealed, or a repair finds damage in it or after it."""
         if file.record is None or file.record.state != SEALED:
             return False
         sealed = SealedSegment(segment, file.record)
@@ -167,7 +167,7 @@ class LaneRecovery:
                 return False
         if not later or later[0].record is None:
             # The newest one: its writer may have died before the record was forced, and more is built on it from here
-            # on. Retention, for one, leaves only this segment. A record behind it says that this one was forced.
+            # on. Retention, for one, leaves only this segment. A later record says that this one was forced.
             write_anew(self._disk, file.path, BLOCK_BYTES, DATA_START)
         self._passed = [*([] if file.record.full else self._passed), sealed]
         self.found.sealed.append(sealed)
@@ -180,7 +180,7 @@ class LaneRecovery:
     def _goes_on(self, chain: int, file: UsedFile, later: Sequence[UsedFile]) -> bool:
         """Does the next segment continue a segment that ends like this? True if there is none, or it is not known yet.
 
-        One that was never durable goes away.
+        A next segment that was never durable is removed.
         """
         if not later or later[0].sequence != file.sequence + 1 or is_unlinked(later[0].header):
             return True
@@ -212,8 +212,7 @@ class LaneRecovery:
             file.close()
 
     def _knows_before(self, sealed: SealedSegment, files: Sequence[UsedFile]) -> bool:
-        """Are the streams known as they are before the first of these segments, but for those that its small footer
-        names? If not, a full footer may tell."""
+        """Are the streams known before the first of these segments, except those that its small footer names?"""
         if not self._streams.names:
             before = whole_before(self._disk, self._folder, files)
             if before is not None:
@@ -222,7 +221,7 @@ class LaneRecovery:
         return known > 0 and int((numbers >= known).sum()) >= sealed.record.streams - known
 
     def _ends(self, sealed: SealedSegment) -> Int64s:
-        """(streams,) the next offsets behind a segment, as far as they are known."""
+        """(streams,) the next offsets after a segment, as far as they are known."""
         footer = sealed.footer
         if footer.is_full:
             return footer.next_offsets
@@ -246,8 +245,8 @@ class LaneRecovery:
     def _fill_holes(self, first: int, end: int, later: Sequence[UsedFile]) -> None:
         """Put empty segments in the place of lost ones, so that the numbers have no gap. Repair only.
 
-        If the footer of the first `later` segment tells what they had, that is kept free, in all of them alike: one
-        footer cannot leave out any number of messages.
+        If the footer of the first `later` segment tells how many offsets they had, these stay free, spread over all of
+        them: one footer cannot leave out any number of messages.
         """
         if first >= end:
             return
@@ -283,7 +282,7 @@ class LaneRecovery:
             self._streams.load_before(before)
 
     def _recover_segment(self, segment: Segment, file: UsedFile, later: Sequence[UsedFile]) -> SegmentScan:
-        """Scan a segment; seal it, or make it the one that is gone on with."""
+        """Scan a segment; seal it, or make it the one to append to."""
         self._load_streams()
         before, behind = None, None
         if self._repair.allowed:
@@ -352,7 +351,7 @@ class LaneRecovery:
         return scan, scanner
 
     def _note_made_again(self, file: UsedFile, later: Sequence[UsedFile]) -> None:
-        """A repair makes a footer or a seal record again although no message is lost: that is told as well."""
+        """Note a footer or a seal record that a repair makes again, although no message is lost."""
         record, repair = file.record, self._repair
         if not repair.allowed:
             return
@@ -362,7 +361,7 @@ class LaneRecovery:
             repair.set_aside(file.path, BLOCK_BYTES, BLOCK_BYTES, 0)
 
     def _log_end(self, segment: Segment, file: UsedFile) -> int:
-        """Where the segment's log ends at the latest."""
+        """The last position at which the segment's log can end."""
         size = segment.data.size()
         if file.record is None:
             return size

@@ -1,7 +1,7 @@
 """The streams of a lane as recovery comes to know them: names by number, and where each goes on.
 
-They come from the newest footer passed, then from the definitions in the frames behind it. When a repair
-has lost what names a stream, a footer behind still knows the name, or a frame of a segment that has none.
+They come from the newest footer passed, then from the definitions in the frames after it. If a repair has lost what
+names a stream, a later footer still has the name, or a frame of a segment without a footer.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..format.applied import AppliedCommit, AppliedRecord, add_applied, pack_app
 from ..format.arrays import Bools, Int64s
 from ..format.footer import Footer, FooterData, names_in
 from ..format.frame import Frame
-from ..format.layout import DATA_START, GONE_TOPIC
+from ..format.layout import DATA_START, GONE_TOPIC, UNDECODABLE
 from ..format.records import RECORDS_TOPIC, Record, StreamLow, add_low, add_trimmed
 from ..segment.scanner import ScannedFrame, frames_in, records_in
 from ..segment.segment import Segment
 from .name_list import Name, NameList
 from .placement import NO_OFFSET
-from .repair import Repair, whole_footer
+from .repair import Repair, readable_footer, whole_footer
 from .used_file import UsedFile
 
 WIDEST = 1 << 32  # streams; a number has 32 bits
@@ -34,8 +34,8 @@ MOST_UNNAMED = 1 << 20  # streams in a row whose names were lost: more are no st
 class LaneStreams:
     """Names and next offsets of a lane's streams; both lists have one element a stream, by number.
 
-    `unnamed` is how many streams got a name of ours, `told` how many the lane had by here, as far as headers and
-    records tell. `is_complete` is False behind lost frames: they may have named streams of which nothing is left.
+    `unnamed` is how many streams got a made-up name, `told` how many the lane had by here, as far as headers and
+    records tell. `is_complete` is False after lost frames: they may have named streams of which nothing is left.
     `new_from`: streams with this number and higher ones begin with offset 0, whichever frame names them. Others may
     have had messages in segments that retention removed; while nothing tells of these, their next offset is NO_OFFSET.
     `trimmed` has the trimmed streams, by number, and `settled` what the newest full footer says of them; `records` is
@@ -64,7 +64,7 @@ class LaneStreams:
         return self._packed
 
     def load(self, footer: FooterData, *, is_newest: bool = True) -> None:
-        """Take over a footer's streams, as they are behind its segment. See `follow`."""
+        """Take over a footer's streams, as they are after its segment. See `follow`."""
         self._load(footer, footer.next_offsets.tolist(), is_newest=is_newest)
         self.settled = dict(footer.trimmed)
 
@@ -83,7 +83,7 @@ class LaneStreams:
         self.is_complete = True
 
     def follow(self, footer: Footer | FooterData, path: Path, *, is_newest: bool = True) -> None:
-        """Go on behind a segment with a small footer. Raises StoreCorrupt.
+        """Go past a segment with a small footer. Raises StoreCorrupt.
 
         Each has all trims since the full one before it, and all commits: only the newest of some in a row is asked.
         """
@@ -102,7 +102,7 @@ class LaneStreams:
     def widened(self, footer: FooterData, told: Int64s) -> FooterData | None:
         """A small footer as a full one, of the streams as they are before its segment; None if some are not known.
 
-        `told` (some streams,): where those go on behind the segment, or NO_OFFSET: it counts where nothing else tells.
+        `told` (some streams,): where those go on after the segment, or NO_OFFSET: it counts if nothing else is known.
         """
         if footer.stream is None:
             return footer
@@ -126,16 +126,16 @@ class LaneStreams:
         )  # fmt: skip
 
     def begin_anywhere(self) -> None:
-        """The log begins behind segments of which nothing tells."""
+        """Note that the log begins after segments of which nothing is known."""
         self.new_from = WIDEST
 
     def are_before(self, streams: int) -> None:
-        """The lane had so many streams where the next segment begins, by its first header."""
+        """Note that the lane had `streams` streams where the next segment begins, by its header."""
         self.new_from = min(self.new_from, streams)
         self.are_told(streams)
 
     def are_told(self, streams: int) -> None:
-        """The lane had so many streams by here."""
+        """Note that the lane had `streams` streams by here."""
         self.told = max(self.told, streams)
         self.is_complete = True
 
@@ -162,7 +162,7 @@ class LaneStreams:
     def know(self, count: int, behind: LaterNames | None, path: Path) -> None:
         """Make sure that `count` streams are known. Those whose definition was lost are named by `behind`.
 
-        Raises StoreCorrupt if so many cannot be.
+        Raises StoreCorrupt if there cannot be `count` streams.
         """
         if count > max(len(self.names), self.told) + MOST_UNNAMED:
             raise StoreCorrupt("a stream's number makes no sense", path, DATA_START)
@@ -170,7 +170,7 @@ class LaneStreams:
             number = len(self.names)
             name = behind.name(number) if behind is not None else None
             self.unnamed += name is None
-            # What nothing names is kept under a name of ours: its messages can still be read.
+            # A stream that nothing names is kept under a made-up name: its messages can still be read.
             self._add(name or (f"lost-name-{self._lane}", number), self._begin(number))
 
     def continues_with(self, footer: FooterData) -> bool:
@@ -194,7 +194,7 @@ class LaneStreams:
                 self.names[number] = name
 
     def begins(self, footer: FooterData) -> list[int]:
-        """Where each of a footer's streams goes on from, those included that nothing before has named."""
+        """The offset with which each of a footer's streams goes on, also of those that nothing before has named."""
         return self.next_offsets + [self._begin(number) for number in range(len(self.names), len(footer.first))]
 
     def _begin(self, number: int) -> int:
@@ -230,7 +230,7 @@ class LaneStreams:
     def trimmed_at(self, next_offsets: Int64s) -> dict[int, StreamLow]:
         """The trimmed streams, from here on, where the streams go on like this.
 
-        A low lies behind its stream's end only after a loss: offsets may repeat then, and new messages are not trimmed.
+        A low lies past its stream's end only after a loss: offsets may repeat then, and new messages are not trimmed.
         """
         ends = next_offsets.tolist()
         self.trimmed = {number: low.cut(ends[number]) for number, low in self.trimmed.items() if number < len(ends)}
@@ -256,11 +256,12 @@ class LaneStreams:
 
 
 class LaterNames:
-    """Names by the first of some segments that know them, of its whole footer or else of its frames.
+    """Names by the first of some segments that know them, of its footer or else of its frames.
 
+    A damaged footer counts too, if its table of streams and their names are whole: they have checksums of their own.
     A footer counts, and may be the only one to name, the streams that came while it was made: their first frames are in
-    segments behind it. So a stream has a name of ours only if no frame that is left gives it another one.
-    What is read is read when a name is asked for.
+    segments after it. So a stream has a made-up name only if no frame that is left gives it another one. Files are read
+    only when a name is asked for.
     """
 
     def __init__(self, disk: Disk, folder: Path, files: Sequence[UsedFile]) -> None:
@@ -278,9 +279,9 @@ class LaterNames:
         return self._names.get(number)
 
     def _named_in(self, file: UsedFile) -> Iterator[tuple[int, Name]]:
-        footer = footer_of(self._disk, self._folder, file)
-        if footer is not None:
-            yield from zip(footer.numbers.tolist(), names_in(footer), strict=True)
+        named = named_by_footer(self._disk, self._folder, file)
+        if named:
+            yield from named
             return
         for frame in frames_of(self._disk, file):
             for number, topic, queue_id in frame.definitions():
@@ -288,8 +289,10 @@ class LaterNames:
 
 
 def whole_before(disk: Disk, folder: Path, files: Sequence[UsedFile]) -> FooterData | None:
-    """The lane's streams as they are before the first of some segments, told by the next full footer and those up to
-    it; without a message. None if one of these is damaged."""
+    """The lane's streams as they are before the first of some segments, as a footer without messages.
+
+    The next full footer and those up to it say so. None if one of these is damaged.
+    """
     small: list[FooterData] = []
     for file in files:
         footer = footer_of(disk, folder, file)
@@ -317,6 +320,18 @@ def footer_of(disk: Disk, folder: Path, file: UsedFile) -> FooterData | None:
     segment = Segment(disk, folder, file.header, direct=False)
     try:
         return whole_footer(segment, file.record)
+    finally:
+        segment.close()
+
+
+def named_by_footer(disk: Disk, folder: Path, file: UsedFile) -> list[tuple[int, Name]]:
+    """The streams that the footer of a segment names, by number; none if it has no footer, or its names are damaged."""
+    segment = Segment(disk, folder, file.header, direct=False)
+    try:
+        footer = readable_footer(segment, file.record)
+        return [] if footer is None else list(zip(footer.numbers.tolist(), names_in(footer), strict=True))
+    except (StoreCorrupt, *UNDECODABLE):
+        return []
     finally:
         segment.close()
 

@@ -53,7 +53,7 @@ class NameList:
         return copied
 
     def is_prefix_of(self, other: NameList) -> bool:
-        """Whether these are the first names of another list, but for those of streams that are gone there."""
+        """Whether these are the first names of another list, except those of streams that are gone there."""
         count = len(self)
         if (
             count <= len(other)

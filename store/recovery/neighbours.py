@@ -22,12 +22,12 @@ class LaterFacts(NamedTuple):
     """Facts about a segment's end from later segments.
 
     footer: the first whole one of them, as a full one if that can be told; None if there is none.
-    ends (streams,): each stream's next offset behind the segment by this footer, too high by messages that are lost in
+    ends (streams,): each stream's next offset after the segment by this footer, too high by messages that are lost in
         between, but not above its next message. None without a footer.
     lows (some streams,): low bits of each one's next message before that footer's segment; NO_OFFSET if it has none.
     messages_before: of the log before this end, if none is lost in between; or UNKNOWN.
     is_next: nothing lies in between, so `ends` are exact.
-    is_partial: `ends` are of some streams alone, NO_OFFSET for others: no full footer behind tells of all.
+    is_partial: `ends` are of some streams alone, NO_OFFSET for others: no later full footer has all.
     """
 
     footer: FooterData | None
@@ -46,7 +46,7 @@ class _MessagesAhead:
         self.lows = np.zeros(0, np.int64)
 
     def add(self, numbers: Uint32s, lows: Uint16s) -> None:
-        """Add a frame's, behind all that were added."""
+        """Add a frame's messages, after all that were added."""
         counts = np.bincount(numbers, minlength=len(self.counts)).astype(np.int64)
         more = len(counts) - len(self.counts)
         self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)]) + counts
@@ -56,7 +56,7 @@ class _MessagesAhead:
         self.lows[streams[is_new]] = lows[begins[is_new]]
 
     def ends_before(self, first: Int64s) -> Int64s:
-        """Where streams ended before these messages, if they begin like this behind them."""
+        """The ends of streams before these messages, if they go on with `first` after them."""
         ends, unknown = first.copy(), first == NO_OFFSET
         known = min(len(ends), len(self.counts))
         ends[:known] -= self.counts[:known]
@@ -67,7 +67,7 @@ class _MessagesAhead:
 
 
 def look_ahead(disk: Disk, folder: Path, later: Sequence[UsedFile]) -> LaterFacts:
-    """Look at the segments behind one, up to the first that has a whole footer."""
+    """Look at the segments after one, up to the first that has a whole footer."""
     found = _MessagesAhead()
     for index, file in enumerate(later):
         footer = footer_of(disk, folder, file)

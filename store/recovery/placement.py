@@ -1,8 +1,8 @@
 """The place of a scanned segment's messages in their queues, in a repair.
 
-A frame has the low 16 bits of each offset. They place a message among the 65,536 offsets behind the one before it, and
-so only where no more than that can be missing in between: the log's own numbers tell how many are. What they leave open
-is taken from the exact offsets that a neighbour's footer has. What stays open then is not sure, and is told of.
+A frame has the low 16 bits of each offset. They place a message among the 65,536 offsets after the one before it. That
+is certain only if fewer messages can be missing in between; counts in the log tell how many are. The exact offsets in a
+neighbour's footer decide what is open then. What stays open is not sure, and is reported.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy.typing as npt
 
 from ..format.arrays import Bools, Int64s, Uint16s
 
-NO_OFFSET = -1  # as where a stream goes on: nothing tells
+NO_OFFSET = -1  # as a stream's next offset: it is not known
 ANY = 1 << 62  # as a number of lost messages
 WINDOW = 1 << 16
 
 
 @dataclass
 class OffsetBounds:
-    """The known bounds of a segment's offsets, beside their low bits.
+    """The known bounds of a segment's offsets, besides their low bits.
 
     first (streams,): where each stream goes on from, or NO_OFFSET.
     before: lost messages before the segment, of any stream, that `first` does not count; ANY if that is unknown.
     ends (some streams,): where each ends: exactly at the segment's end, if `is_exact`, else there or later, by as much
-        as is lost in between. None if no footer behind it tells.
+        as is lost in between. None if no later footer says.
     inside: lost messages from the segment's begin to `ends`, or to its own end; ANY if that is unknown.
-    lows (some streams,): low bits of each one's next message behind the segment, or NO_OFFSET.
+    lows (some streams,): low bits of each one's next message after the segment, or NO_OFFSET.
     is_partial: `ends` are of some streams alone.
     """
 
@@ -41,7 +41,7 @@ class OffsetBounds:
     is_partial: bool = False
 
     def share(self, segments: int) -> OffsetBounds:
-        """Those of the first of so many empty segments, each of which leaves out its share of what is lost."""
+        """The bounds of the first of so many empty segments, each of which leaves out its share of what is lost."""
         if self.ends is None or not self.is_exact or segments == 1:
             return self
         first = _of_each(self.first, len(self.ends))
@@ -74,7 +74,7 @@ class _Rows:
         self.jumps[self.heads] = np.where(self.known, (self.lows[self.heads] - self.first) % WINDOW, 0)
         gaps[1:] = missing[1:] - missing[:-1]
         gaps[self.heads] = np.where(self.known, missing[self.heads] + bounds.before, 0)
-        self.behind = bounds.inside - missing[self.tails]  # lost messages behind each stream's last one
+        self.behind = bounds.inside - missing[self.tails]  # lost messages after each stream's last one
         self.open = self.jumps + WINDOW <= gaps  # there may be whole windows more in these
         self.wrong = self.jumps > gaps  # what is not lost is missing
         self.ends = _of_each(bounds.ends, len(bounds.first))
@@ -142,7 +142,7 @@ def _fit(rows: _Rows, ends: Int64s) -> bool:
 
 
 def _count_back(rows: _Rows, ends: Int64s, reach: Int64s, blind: Bools) -> bool:
-    """Where streams begin of which nothing before the segment is known: back from their ends. Is that sure?"""
+    """Count back from their ends where streams begin of which nothing before the segment is known. Is that sure?"""
     if not blind.any():
         return True
     last_low = rows.lows[rows.tails]

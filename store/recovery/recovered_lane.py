@@ -14,7 +14,7 @@ from .repair import Loss
 
 @dataclass
 class RecoveredLane:
-    """What a lane has after its recovery."""
+    """The result of a lane's recovery."""
 
     sealed: list[SealedSegment] = field(default_factory=list)
     resumable: tuple[OpenSegment, int, int] | None = None  # with its data end and chain
@@ -27,14 +27,14 @@ class RecoveredLane:
     spares: list[tuple[int, int]] = field(default_factory=list)  # (sequence, bytes)
     last_chain: int = 0
     messages: int = 0  # of the log, lost ones included, or UNKNOWN
-    present: Present | None = None  # behind the newest full footer, if that is known
+    present: Present | None = None  # after the newest full footer, if that is known
     scanned_bytes: int = 0
     scan_ms: float = 0.0
     losses: list[Loss] = field(default_factory=list)
     was_closed: bool = False  # cleanly: nothing of it is lost
 
     def close(self) -> None:
-        """Let go of the files, where nobody takes it over."""
+        """Let go of the files, if nothing takes it over."""
         for sealed in self.sealed:
             sealed.close()
         if self.resumable is not None:

@@ -61,7 +61,7 @@ class ScanColumns:
         self.next_entry += count
 
     def streams(self) -> int:
-        """How many streams the messages take part in, at least: the highest number is one less."""
+        """The number of streams that the messages take part in, at least: the highest number is one less."""
         numbers = self.all_numbers()
         return int(numbers.max()) + 1 if len(numbers) else 0
 
@@ -79,7 +79,7 @@ class ScanColumns:
         return sum(map(len, self.numbers))
 
     def missing(self) -> Int64s:
-        """How many messages of the segment before each one were left out."""
+        """The number of messages of the segment before each one that were left out."""
         counts = np.array([len(part) for part in self.numbers], np.int64)
         return np.repeat(np.array(self._begins, np.int64) - counts.cumsum() + counts, counts)
 
@@ -156,7 +156,7 @@ def _frame_columns(frames: list[Frame]) -> _FrameColumns:
 
 
 def _place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: OffsetBounds) -> PlacedMessages:
-    """Place a segment's messages. Ends that leave out more than a footer can say are not kept to."""
+    """Place a segment's messages. Ends are ignored if they leave out more than a footer can say."""
     placed = place(lows, missing, start, bounds)
     if placed.counts.sum() <= MOST_ENTRIES:
         return placed
@@ -168,7 +168,7 @@ def _place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: OffsetBounds) 
 
 
 def _spread(entries: Uint32s, start: Int64s, placed: PlacedMessages) -> tuple[Uint32s, Int64s]:
-    """Put entries into their places, and LOST_ENTRY into the others; they, and where each stream's begin."""
+    """Put entries into their places, and LOST_ENTRY into the others. Returns them, and where each stream's begin."""
     begins = np.zeros(len(start), np.int64)
     placed.counts.cumsum(out=begins[1:])
     result = np.full(begins[-1], LOST_ENTRY, np.uint32)
@@ -177,7 +177,7 @@ def _spread(entries: Uint32s, start: Int64s, placed: PlacedMessages) -> tuple[Ui
 
 
 def leave_out(data: FooterData, offsets: int) -> FooterData | None:
-    """The footer with so many more offsets left out at the end of each stream; None if they are too many for that."""
+    """The footer with `offsets` more offsets left out at the end of each stream; None if they are too many for that."""
     if offsets * len(data.first) > MOST_LEFT_OUT:
         return None
     before = data.start.astype(np.int64)
@@ -221,7 +221,7 @@ def index_by_footer(columns: ScanColumns, footer: FooterData, begins: list[int])
 
 
 def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
-    """The table of a segment that is gone on with: its frames, indexed by `data`. Nothing was lost of it."""
+    """The table of a segment that is appended to again: its frames, indexed by `data`. It has lost nothing."""
     assert not (data.entries == LOST_ENTRY).any()
     given: dict[int, Row] = {}
     for number in np.flatnonzero(data.counts).tolist():
@@ -244,5 +244,5 @@ def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
 
 
 def lost_count(data: FooterData) -> int:
-    """How many messages a footer has given up."""
+    """The number of messages that a footer has given up."""
     return int(np.count_nonzero(data.entries == LOST_ENTRY))

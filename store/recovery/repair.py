@@ -1,4 +1,4 @@
-"""What to do about damage: raise `StoreCorrupt`, or, in a repair, set it aside and go on without it.
+"""The treatment of damage: raise `StoreCorrupt`, or, in a repair, set it aside and go on without it.
 
 A repair copies each damaged range to the quarantine folder and reports it as a `Loss`.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from ..device.disk import Disk
 from ..device.log_file import LogFile
 from ..errors import StoreCorrupt
-from ..format.footer import FooterData
+from ..format.footer import Footer, FooterData
 from ..format.layout import (
     BLOCK_BYTES,
     DATA_START,
@@ -80,7 +80,7 @@ class Repair:
         self._damages.setdefault(path, position)
 
     def on_break(self, what: str, path: Path, position: int) -> None:
-        """Something does not go on from what comes before it: damage of its own, unless losses before it explain it."""
+        """The log does not continue here: damage of its own, unless losses before it explain it."""
         if not self.losses:
             self.on_damage(what, path, position)
 
@@ -90,7 +90,7 @@ class Repair:
         return bool(self._damages or self.losses)
 
     def tell_all(self) -> None:
-        """Tell of damage, too, by which nothing is lost."""
+        """Report also damage by which nothing is lost."""
         told = {loss.file for loss in self.losses}
         untold = [(path, position) for path, position in self._damages.items() if str(path) not in told]
         self.losses += [Loss(str(path), position, 0, 0, None) for path, position in untold]
@@ -127,10 +127,10 @@ class Repair:
         self.losses.append(Loss(str(path), 0, 0, messages, None))
 
     def sum_up(self, since: int, messages: int, path: Path | None = None) -> None:
-        """The losses from `since` on have so many messages together. What was not noted is missing from `path`.
+        """Note that the losses from `since` on have `messages` messages together.
 
-        Of those that had no count, the first one tells of all. Where the counts make more than the sum, some of these
-        messages were counted twice or were never durable: nothing tells which.
+        What was not noted is missing from `path`. Of those that had no count, the first one has the sum. If the counts
+        make more than the sum, some messages were counted twice or were never durable: it is not known which.
         """
         losses = self.losses[since:]
         rest = messages - sum(loss.messages or 0 for loss in losses)
@@ -144,9 +144,9 @@ class Repair:
             self.note_missing(path, rest)
 
     def may_repeat(self, since: int) -> None:
-        """Nothing tells how far the queues had got behind the losses from `since` on: those of messages say so.
+        """Note that it is unknown how far the queues had got after the losses from `since` on.
 
-        If none is of messages, all do: what told of the queues is lost.
+        The losses of messages say so. If there are none, all do: what was known of the queues is lost.
         """
         since = min(since, len(self.losses) - 1)
         is_any = not any(loss.messages != 0 for loss in self.losses[since:])
@@ -231,19 +231,30 @@ def is_healthy(sealed: SealedSegment) -> bool:
 
 
 def whole_footer(segment: Segment, record: SealRecord | None) -> FooterData | None:
-    """The footer of a segment, if it has one and all of it is whole, whatever became of the frames."""
+    """The footer of a segment, if it has one and all of it is whole, even if its frames are damaged."""
+    footer = readable_footer(segment, record)
+    if footer is None:
+        return None
+    try:
+        footer.check_entries()
+        return footer.data()
+    except (StoreCorrupt, *UNDECODABLE):
+        return None
+
+
+def readable_footer(segment: Segment, record: SealRecord | None) -> Footer | None:
+    """The footer of a segment, if it has one and its header and tables are whole; its entries may be damaged."""
     if record is None or record.state != SEALED:
         return None
     try:
         footer = SealedSegment(segment, record).footer
-        footer.check_entries()
-        return footer.data() if footer.sequence == segment.sequence else None
+        return footer if footer.sequence == segment.sequence else None
     except (StoreCorrupt, *UNDECODABLE):
         return None
 
 
 def footer_behind(segment: Segment, position: int) -> FooterData | None:
-    """The segment's footer, if it stands right behind `position` as one does: from there to the file's end.
+    """The segment's footer, if it stands right after `position` as one does: from there to the file's end.
 
     So the log was once decided to end there, also if no seal record says so.
     """

@@ -1,7 +1,7 @@
 """The scan of one segment in recovery: along its chain of frames, to the end of the log or to damage.
 
-Where the chain breaks, the log ends, unless something later says that the lane was durable beyond the break:
-then it is damage. A repair sets the damaged range aside and goes on with the next frame behind it.
+Where the chain breaks, the log ends, unless something later says that the lane was durable beyond the break: then it is
+damage. A repair sets the damaged range aside and goes on with the next frame after it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANEW_BYTES = 8 << 20
 
 
 class SegmentScan:
-    """Scans one segment; `later` are the segments in use behind it.
+    """Scans one segment; `later` are the segments in use after it.
 
     After `run`, the scanner stands at the end of the log, `columns` has all messages before it, and
     `has_gaps` says that a repair left some out; `is_torn` that the log ends inside the last frame. `footer` is the
@@ -58,7 +58,7 @@ class SegmentScan:
         self.columns = ScanColumns()
         self.has_gaps = False
         self.is_torn = False
-        self._lost = 0  # messages noted as lost, those behind the last one apart
+        self._lost = 0  # messages noted as lost, without those after the last one
         self.end_is_lost = False
         self.footer = footer
         self._before = messages_before
@@ -120,7 +120,7 @@ class SegmentScan:
             self._scanner.position = position
             self._add(found, found.whole)
             return False
-        # A torn tail counts as well in a repair: the segment is sealed then, and not gone on with.
+        # A torn tail counts as well in a repair: the segment is sealed then, and not appended to again.
         self.has_gaps = self.has_gaps or self._repair.allowed
         if not self._durable_beyond(position):
             self._scanner.position = position
@@ -146,7 +146,7 @@ class SegmentScan:
         return lost
 
     def _not_given_up(self, entries: Int64s) -> Int64s:
-        """Those of the messages that the segment's footer still has."""
+        """The messages among these that the segment's footer still has."""
         return entries if self.footer is None else entries[np.isin(entries, self.footer.entries)]
 
     @property
@@ -156,13 +156,13 @@ class SegmentScan:
 
     @property
     def is_counted(self) -> bool:
-        """Are those all that it has beside what was noted? Not if an earlier repair gave up others, behind its end."""
+        """Are these all of its messages but the noted ones? Not if an earlier repair gave up others, after its end."""
         entries = self._file.record.entries if self._file.record is not None else self.columns.next_entry
         return self.footer is None or len(self.footer.entries) == entries
 
     @property
     def durable_end(self) -> int:
-        """How far the segment was durable, as its frames say: whatever lies behind may be in memory alone."""
+        """How far the segment was durable, as its frames say: what follows may be in memory alone."""
         marks = (mark_of(frame.header) for frame in self.columns.frames)
         return max((position for sequence, position in marks if sequence == self.sequence), default=0)
 
@@ -172,14 +172,14 @@ class SegmentScan:
 
     @property
     def end_entry(self) -> int | None:
-        """How many messages the segment had, and those of missing ones behind it, as far as anything tells."""
+        """How many messages the segment had, and those of missing ones after it, as far as that is known."""
         record, following = self._file.record, self._following
         if record is not None and (record.state == SEALED or following is None):
             return record.entries
         return self.entry_before(following.messages_before) if following is not None else None
 
     def entry_before(self, messages: int) -> int | None:
-        """The entry number behind so many messages of the log, as if all were in this segment. None if unknown."""
+        """The entry number after `messages` messages of the log, as if all were in this segment. None if unknown."""
         return None if UNKNOWN in (self._before, messages) else max(self.columns.next_entry, messages - self._before)
 
     def note_lost_end(self) -> None:
@@ -202,9 +202,9 @@ class SegmentScan:
         self.columns.add(found.frame, count, good)
 
     def _is_sealed_at(self, position: int, entries: int) -> bool:
-        """The seal record is lost, and the footer stands behind `position` and knows `entries` messages before it.
+        """Is the seal record lost, while the footer stands after `position` and knows `entries` messages before it?
 
-        So the log was cut there once, although the rest of a torn frame or of a gap was never durable. Repaired
+        Then the log was cut there once, although the rest of a torn frame or of a gap was never durable. Repaired
         segments alone have lost messages, also at their end.
         """
         if self._file.record is not None:
@@ -232,7 +232,7 @@ def write_anew(disk: Disk, path: Path, begin: int, end: int) -> None:
     """Write a range of a file once more, with the bytes that it has, and force it.
 
     A force may have failed, and the process have died of that. Then the kernel takes these blocks for clean: it gives
-    them to whoever reads, and no force brings them to the device, unless they are written again.
+    them to readers, and no force brings them to the device, unless they are written again.
     """
     file = disk.open(path)
     try:

@@ -2,7 +2,7 @@
 
 What is *proved* and what is *guessed* are kept apart. Every segment's header counts the messages of the log before it,
 and every frame those of its segment: so a gap is counted by what stands on both sides of it. A whole footer has every
-queue's offsets. What neither tells is not counted, and the offsets behind it are not sure until the next whole footer.
+queue's offsets. What neither tells is not counted, and the offsets after it are not sure until the next whole footer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class MessageTally:
     """The messages of a lane's log up to the place that recovery has reached.
 
     Invariants:
-        * `_proved` is a header's number of messages before a place, None while nothing tells it. Behind that place
-          `_kept` messages are still there, if `_is_counted`, and the losses from `_counted` on lie behind it. So the
-          next header's number proves the sum of these losses.
+        * `_proved` is a header's number of messages before a place, None while it is unknown. After that place `_kept`
+          messages are still there, if `_is_counted`, and the losses from `_counted` on lie after it. So the next
+          header's number proves the sum of these losses.
         * the losses from `_settled` on may have taken offsets of any queue: before them, a whole footer has said how
           far each queue had got, or the log began there with segment 1. `_placed` of their messages have a place.
         * `_is_anchored`: there was such a footer or beginning. Without one no offset is more than a guess.
@@ -43,7 +43,7 @@ class MessageTally:
 
     @property
     def total(self) -> int | None:
-        """All messages up to here, lost ones included; None while nothing tells."""
+        """All messages up to here, lost ones included; None while that is unknown."""
         lost = _sum(self._repair.losses[self._counted :])
         if self._proved is None or lost is None or not self._is_counted:
             return None
@@ -51,14 +51,14 @@ class MessageTally:
 
     @property
     def next_total(self) -> int:
-        """What the next segment's header says of the messages before it."""
+        """The number of messages before it that the next segment's header has."""
         return UNKNOWN if self.total is None else self.total
 
     @property
     def end_total(self) -> int | None:
-        """What headers behind the log's end count on from; None if that may be any number.
+        """The count of messages in headers after the log's end; None if that may be any number.
 
-        Losses that nobody can count are left out, so what lies between two headers is what is lost there later.
+        Losses that nothing can count are left out, so the difference of two headers is what is lost there later.
         """
         if self._proved is None:
             return None
@@ -70,7 +70,7 @@ class MessageTally:
         return None if total is None or messages_before == UNKNOWN else max(0, messages_before - total)
 
     def reach(self, messages_before: int) -> None:
-        """A segment whose header says this follows: the losses before it are so many together."""
+        """The header of the next segment has this count: it proves the sum of the losses before it."""
         if messages_before != UNKNOWN and self._proved is not None and self._is_counted:
             noted = self._repair.losses[self._counted :]
             path = Path(noted[-1].file) if noted else None
@@ -82,9 +82,9 @@ class MessageTally:
         self._kept, self._is_counted, self._counted = 0, True, len(self._repair.losses)
 
     def keep(self, messages: int, *, is_exact: bool) -> None:
-        """The segment at hand has so many messages, those apart that were noted as lost.
+        """Add the messages of the segment at hand, without those that were noted as lost.
 
-        Not exactly so many, if an earlier repair has given up some that it could not number.
+        `is_exact` is False if an earlier repair has given up some that it could not number.
         """
         self._kept += messages
         self._is_counted = self._is_counted and is_exact
@@ -93,12 +93,12 @@ class MessageTally:
 
     @property
     def unplaced(self) -> int | None:
-        """Lost messages of any queue, which later offsets may leave out; None if nothing tells how many."""
+        """Lost messages of any queue, which later offsets may leave out; None if the number is unknown."""
         lost = _sum(self._repair.losses[self._settled :])
         return None if lost is None else max(0, lost - self._placed)
 
     def place(self, path: Path, messages: int, *, is_exact: bool, is_sure: bool) -> None:
-        """A footer that was made again, of the segment in `path`, leaves out so many messages of known queues.
+        """A footer that was made again, of the segment in `path`, leaves out `messages` messages of known queues.
 
         With `is_exact` it ends where the next one begins: then what is left out between two such footers is all that
         was lost between them. Else more may be left out than was counted only where nothing is sure.
@@ -121,7 +121,7 @@ class MessageTally:
         self._is_sure = self._is_anchored = True
 
     def is_left_out(self) -> None:
-        """So many offsets are left out in every queue that none of the lost messages' is given again."""
+        """Note that so many offsets are left out in every queue that none of the lost messages' is given again."""
         self._placed += self.unplaced or 0
 
     def finish(self, *, has_all_streams: bool) -> None:
@@ -138,6 +138,6 @@ class MessageTally:
 
 
 def _sum(losses: Sequence[Loss]) -> int | None:
-    """How many messages these losses have together; None if one of them does not tell."""
+    """The sum of the messages of these losses; None if one of them has no count."""
     counts = [loss.messages for loss in losses]
     return None if None in counts else sum(count for count in counts if count is not None)

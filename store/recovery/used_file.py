@@ -1,4 +1,4 @@
-"""A segment of a lane that is in use, as its first two blocks tell of it."""
+"""A segment of a lane that is in use, by its first two blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UsedFile(NamedTuple):
 
     @classmethod
     def of(cls, file: SegmentFile, header: SegmentHeader) -> UsedFile:
-        """Of a file with this header of its own."""
+        """The used file of a segment file that has this header."""
         return cls(file.sequence, file.path, header, file.record, file.trace)
 
     @property
@@ -36,7 +36,7 @@ class UsedFile(NamedTuple):
 def is_closed(used: Sequence[UsedFile]) -> bool:
     """Does the log end in a segment that was cleanly closed?
 
-    Then nothing was begun after it: a writer that goes on with the segment takes the record back first.
+    Then nothing was begun after it: a writer that appends to the segment again takes the record back first.
     """
     record = used[-1].record if used else None
     return record is not None and record.state == CLOSED

@@ -1,4 +1,4 @@
-"""Segments that were begun, among files without a header of their own: what a crash has left of their first frames."""
+"""Files without a header of their own whose segment was begun: a crash has left some of their first frames."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def is_begun(disk: Disk, one: SegmentFile, lane: int) -> bool:
 def frames_begun(disk: Disk, one: SegmentFile, lane: int, *, is_next: bool) -> list[FrameHeader]:
     """The frames of its own segment in a file without a header of its own, whatever their chain.
 
-    Of a spare that takes three blocks: the first one is zeros, or the header of a segment that was removed, and where a
-    segment's first frame stands there is none of its own. Anything else is searched to its end.
+    Of a spare it reads three blocks: the first one is zeros, or the header of a removed segment, and at the first
+    frame's place there is no frame of its own. Any other file is searched to its end.
 
     Args:
-        is_next: no later file was begun before this one. A power cut may have left later blocks of its first write, and
-            not those; so its first chunk must be zeros as well.
+        is_next: this is the next file to be begun. A power cut may have left later blocks of its first write without
+            the first ones; so a spare's first chunk must be zeros as well.
     """
     file = disk.open(one.path)
     try:
@@ -48,8 +48,8 @@ def begun_in_order(
     A file that ends before its first frame tells nothing: no spare is so short. So the one after it may be the next.
 
     Args:
-        is_thorough: read each file to its end. A segment that was exchanged for a spare looks like one, and the frames
-            after it say that it was durable.
+        is_thorough: read each file to its end. A spare may stand in the place of a segment that was exchanged for it:
+            only frames in later files tell that the segment was durable.
     """
     is_next = True
     for one in files:

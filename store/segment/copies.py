@@ -1,7 +1,7 @@
-"""Copies of a segment's windows in memory of ours, for reads of what is still written to.
+"""Copies of a segment's windows in memory, for reads of a file that is still written to.
 
 Such a file has no lease and so no mapping (`device/leased.py`), and a system call a message costs twice as much as its
-copy. So a window of which message after message is read is kept, as part of the memory for segments.
+copy. So a window from which many messages are read is kept, as part of the memory for segments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PART = 4  # of the memory for segments, for the windows of all of them: more wou
 
 
 class Window(HeldItem):
-    """The bytes of a window and KEPT_BYTES of the file in all, as far as the file had them."""
+    """The first KEPT_BYTES of the file from a window's beginning on, as far as the file had them."""
 
     __slots__ = ("__weakref__", "data")
 
@@ -42,7 +42,7 @@ class Copies:
         self._touches: dict[int, int] = {}
 
     def is_worth_it(self, memory: HeldMemory, at: int, length: int) -> bool:
-        """A message was read from the file: whether its window should be kept by now. A touch may be lost in a race."""
+        """Note that a message was read from the file. True if its window should be kept now. Races may lose touches."""
         if (at & (WINDOW_BYTES - 1)) + length > KEPT_BYTES:
             return False
         window = at >> WINDOW_SHIFT
@@ -53,5 +53,5 @@ class Copies:
         return window in self.windows or memory.takes_window(KEPT_BYTES + ITEM_BYTES, memory.frames.limit_bytes // PART)
 
     def keep(self, memory: HeldMemory, at: int, data: bytes) -> None:
-        """Keep the window of a position, in place of what is kept of it."""
+        """Keep the window of a position, in the place of an older copy of it."""
         memory.keep_window(self.windows, at >> WINDOW_SHIFT, Window(data))

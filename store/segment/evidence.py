@@ -4,19 +4,19 @@
 * START says where a lane's log begins. A segment below it is being removed; a first segment above it is missing. START
   itself is needed only where the log does not begin with segment 1.
 * Segments are begun in the order of their numbers. So a number without a file is a missing segment if a later file is
-  in use, or if it comes before the first spare. Behind that spare nothing was ever begun, and a gap harms nothing.
-* Retention leaves the newest sealed segment. So a log that begins behind segment 1 has a segment in use.
+  in use, or if it comes before the first spare. After that spare nothing was ever begun, and a gap does no harm.
+* Retention leaves the newest sealed segment. So a log that begins after segment 1 has a segment in use.
 * The log was durable beyond a place if a later segment is closed or sealed, or if a frame says so.
 * Block 1 of a segment is zeros until all of its frames were forced. So a seal record that is damaged, and not zeros,
   says as much as a whole one: all that was appended is durable, and what does not continue the frames is damage, no
-  torn tail. Where the frames end is told by what is left of its `chain`, else by what stands after them: nothing that
-  was a frame of this segment.
+  torn tail. Its frames end where what is left of its `chain` says so, else where no later frame of this segment
+  follows.
 * A file whose header names another store, lane or number was put there by somebody, also if some bits of that header
   are flipped.
 * A segment's frames end where the next segment's header says so. Without a next segment they end where the seal record
-  says so. A sealed segment is never changed, so its record holds beside a next segment; a cleanly closed one is gone
-  on with before the next is begun, and its record is taken back first: with a next segment it is an old copy. So it is
-  if the file behind it has a first frame of its own, whatever became of that file's header.
+  says so. A sealed segment is never changed, so its record holds beside a next segment. Appending to a cleanly closed
+  one first takes its record back. So the record of a closed segment is an old copy if there is a next segment, or if
+  the next file has a first frame of its own, also with a damaged header.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ START_IS_LOST = f"the {START_FILE} file, which says where the lane's log begins,
 
 
 def mark_of(frame: FrameHeader) -> Mark:
-    """What a frame says was durable when it was written."""
+    """The mark that a frame has: how far the lane was durable when it was built."""
     return frame.durable_sequence, frame.durable_position
 
 
@@ -65,7 +65,7 @@ def trace_of(block: bytes) -> bytes:
 
 
 def is_durable_beyond(place: Mark, ended: Iterable[bool], frames: Iterable[FrameHeader]) -> bool:
-    """Was the lane durable beyond `place`? Told by segments from there on: their records, and all of their frames.
+    """Was the lane durable beyond `place`? It was if a record or a frame of the segments from there on says so.
 
     A segment is sealed or closed after all before it was forced. The frames are only asked for if no record tells.
 
@@ -90,11 +90,11 @@ def is_end(
     scanner: FrameScanner, record: SealRecord | None, trace: bytes, following: SegmentHeader | None,
     *, is_outlasted: bool,
 ) -> bool:  # fmt: skip
-    """Do a segment's frames end where the scanner stands, by its own record or by the header of the segment behind it?
+    """Do a segment's frames end where the scanner stands, by its own record or by the header of the segment after it?
 
     Args:
         trace: its seal record, if that is damaged.
-        following: the header of the segment in use behind it.
+        following: the header of the segment in use after it.
         is_outlasted: a frame in a file without a header says that the log was durable beyond this place.
     """
     if following is not None and not is_unlinked(following) and scanner.chain == following.previous_chain:
@@ -112,7 +112,7 @@ def is_unlinked(header: SegmentHeader) -> bool:
 
 
 def is_lost(found: FoundStart, numbers: Iterable[int]) -> bool:
-    """Is START's damage worth a word? `numbers` are those of all segment files."""
+    """Must START's damage be reported? `numbers` are those of all segment files."""
     return found.start is None and min(numbers, default=1) > 1
 
 
@@ -131,14 +131,14 @@ def is_of_another_store(
 ) -> bool:
     """Is a damaged header one of another store's segment, with some bits flipped? Frames do not name their store.
 
-    The header must be the one that the first frame was put behind, by the checksum that the frame has of it; what it
-    shares with ours must be nearly right; and the store's id must be nothing like ours, and like an id. A bad patch of
-    our own header is told apart: with our id put back it has its checksum again, or a neighbour knows the segment.
+    It is if three things hold: the first frame has the checksum of this header, the fields that it shares with ours are
+    nearly right, and the store's id looks like an id and is nothing like ours. A bad patch of our own header is told
+    apart: with our id put back it has its checksum again, or a neighbour knows the segment.
 
     Args:
         head: the file's first HEAD_BYTES.
         before: the seal record of the segment before it, if that has one.
-        following: the header of the segment behind it, if that is in use.
+        following: the header of the segment after it, if that is in use.
     """
     start, found, checksum = SegmentHeader.guess(head)
     frame = read_frame_header(head[DATA_START:], 0)
@@ -158,9 +158,9 @@ def is_of_another_store(
 
 
 def is_flipped(trace: bytes, sequence: int) -> bool:
-    """Is a damaged seal record this segment's, written to its end, but for flipped bits? Then its chain means much.
+    """Is a damaged seal record this segment's, whole except some flipped bits? Then its `chain` is evidence.
 
-    Of one whose writing a power cut has torn, the beginning or the end is zeros.
+    If a power cut has torn its writing, the beginning or the end is zeros.
     """
     expected = SealRecord(CLOSED, sequence, 0, 0, 0, 0, 0).pack()
     begins = is_nearly(trace[:12] + trace[16:24], expected[:12] + expected[16:24])  # magic and version, sequence
@@ -168,12 +168,12 @@ def is_flipped(trace: bytes, sequence: int) -> bool:
 
 
 def is_nearly(one: bytes, other: bytes) -> bool:
-    """Are two rows of bytes the same but for some flipped bits?"""
+    """Are two rows of bytes the same except some flipped bits?"""
     return len(one) == len(other) and _distance(one, other) <= FEW_BITS
 
 
 def is_nearly_ours(block: bytes, lane: int, store_id: bytes | None, sequence: int) -> bool:
-    """Is a damaged block 0 the header of this segment, but for some flipped bits?"""
+    """Is a damaged block 0 the header of this segment, except some flipped bits?"""
     start, found, _ = SegmentHeader.guess(block)
     ours = found._replace(lane=lane, store_id=found.store_id if store_id is None else store_id, sequence=sequence)
     size = len(start) + 4 + 16 + 8  # up to the sequence
@@ -181,7 +181,7 @@ def is_nearly_ours(block: bytes, lane: int, store_id: bytes | None, sequence: in
 
 
 def _distance(one: bytes, other: bytes) -> int:
-    """In how many bits they differ."""
+    """The number of bits in which they differ."""
     return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).bit_count()
 
 
@@ -191,7 +191,7 @@ def missing_numbers(first: int, used: Sequence[int], spares: Sequence[int]) -> I
     Args:
         first: the first number of the log.
         used: numbers of the files in use, ascending, also of those whose first block is damaged.
-        spares: numbers of the files behind them, ascending.
+        spares: numbers of the files after them, ascending.
     """
     if not used and first > 1:
         yield range(first, max(first + 1, *spares[:1]) if spares else first + 1)

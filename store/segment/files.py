@@ -26,7 +26,7 @@ class SegmentFile(NamedTuple):
         trace: block 1 if it has a damaged seal record, see `evidence`; empty where it is zeros, or a whole record.
         is_blank: block 0 is zeros, or the header of a removed segment, as pre-written files have it.
         is_foreign: the file is another segment's.
-        is_spare: it is not in use. Only those who know the other files can tell.
+        is_spare: it is not in use. Only the other files tell that.
     """
 
     sequence: int
@@ -61,12 +61,12 @@ class SegmentFile(NamedTuple):
 
     @property
     def why_unknown(self) -> str:
-        """What to say of a file in use that has no header of its own."""
+        """The text for a file in use that has no header of its own."""
         return "the file is another segment's" if self.is_foreign else "the segment's header is damaged"
 
     @property
     def log_bytes(self) -> int:
-        """Where the frames may end: at the end of the log, if it is known, and not behind the file's."""
+        """The end of the frames: that of the log, if it is known, and never past the file's."""
         return min(self.size_bytes, self.record.data_end) if self.record is not None else self.size_bytes
 
     @property
@@ -77,7 +77,7 @@ class SegmentFile(NamedTuple):
 
 
 def segment_numbers(disk: Disk, folder: Path) -> list[int]:
-    """The numbers of a lane's segment files, ascending. A file with another name is none."""
+    """The numbers of a lane's segment files, ascending. Files with other names are left out."""
     return [int(name[:12]) for name in disk.list(folder) if _SEGMENT_FILE.fullmatch(name)]
 
 
@@ -101,7 +101,7 @@ def first_blocks(
     file: LogFile, path: Path, sequence: int, lane: int, store_id: bytes | None, lowest: int,
     head_bytes: int = DATA_START,
 ) -> SegmentFile:  # fmt: skip
-    """See `read_segment_file`; of an open file."""
+    """What `read_segment_file` gives, of an open file."""
     head = file.read(0, head_bytes)
     header = SegmentHeader.unpack(head[:BLOCK_BYTES])
     foreign = header is not None and header.stands_wrongly(lane, store_id, sequence, lowest)

@@ -1,4 +1,4 @@
-"""Where many streams begin in a lane's sealed segments, by columns of the footers."""
+"""The first offsets of many streams in a lane's sealed segments, by columns of the footers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..format.footer import FIRST, START, STREAM
 from .index import Index
 from .sealed import SealedSegment
 
-ROWS_A_STREAM = 8  # of small footers: more are not looked at for one stream that is asked for
+ROWS_A_STREAM = 8  # rows of small footers that may be read for each stream that is asked for
 
 
 def firsts_in(sealed: Sequence[SealedSegment], numbers: Int64s) -> Int64s | None:
     """(n,) The answer of `Groups.first_from` for each stream, -1 where that is None.
 
-    None in place of all if footers are damaged, or the small ones before the first full one have too many rows:
-    then each stream is to be searched for. Raises OSError.
+    None for all if footers are damaged, or the small ones before the first full one have too many rows: then each
+    stream must be searched for. Raises OSError.
     """
     found = np.full(len(numbers), -1, np.int64)
     left = np.arange(len(numbers))
@@ -41,8 +41,7 @@ def firsts_in(sealed: Sequence[SealedSegment], numbers: Int64s) -> Int64s | None
 
 
 def _first_offsets(index: Index, numbers: Int64s) -> Int64s:
-    """(n,) the first offset of each stream by one footer, -1 if it has no messages there; 0 of one that a full one
-    does not know."""
+    """(n,) the first offset of each stream by one footer: -1 without messages there, 0 if a full footer has no row."""
     footer = index.footer
     if footer.is_full:
         known = numbers < index.streams

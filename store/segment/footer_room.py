@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from .open_table import OpenTable
 
 MOST_SHARE = 3  # times its own bytes, a frame adds to the footer at the most: a definition has a name and 10 bytes more
-NAMES_SHARE = 64  # packed names may be so much (a 64th) larger than they are
+NAMES_SHARE = 64  # packed names may be larger than the names by a 64th
 
 
 class FooterRoom:
     """Upper bounds for one lane; its builder alone asks.
 
-    Streams only join: each is counted once. Of queues of one topic that join one after the other, the first counts for
+    Streams only join: each is counted once. Of queues of one topic that join one after the other, only the first counts
     the name.
 
     Attributes:
@@ -36,11 +36,11 @@ class FooterRoom:
         self._last = ""
 
     def begin(self, streams: int, names_bytes: int) -> None:
-        """The newest footer has so many streams, and so many bytes of names."""
+        """Begin with the newest footer: its number of streams, and its bytes of names."""
         self._streams, self._names = streams, names_bytes
 
     def look(self, streams: Sequence[Stream], trimmed: int, applied_bytes: int) -> int:
-        """`fixed_bytes`, of a lane with these streams."""
+        """Bring `fixed_bytes` up to date for a lane with these streams, and return it."""
         for stream in streams[self._streams :] if len(streams) > self._streams else ():
             if stream.topic != self._last:
                 self._last = stream.topic
@@ -53,16 +53,16 @@ class FooterRoom:
 
 
 def share_of_frame(messages: int, new_topics: Iterable[str] = (), trims: int = 0) -> int:
-    """What one frame adds to its segment's footer at the most; a topic for each new stream, a trim for each record."""
+    """The most that one frame adds to its segment's footer; a topic for each new stream, a trim for each record."""
     named = sum([STREAM_BYTES + len(topic.encode()) + 1 for topic in new_topics])
     return _summed(FRAME_BYTES + ENTRY_BYTES * messages + named + named // NAMES_SHARE + TRIM_BYTES * trims)
 
 
 def table_bytes(table: OpenTable) -> int:
-    """What the frames of an open segment take in its footer."""
+    """The bytes that the frames of an open segment take in its footer."""
     return _summed(FRAME_BYTES * len(table.frame_position) + ENTRY_BYTES * table.entries)
 
 
 def _summed(size: int) -> int:
-    """With the checksums of so many bytes."""
+    """A size, with that of the checksums of so many bytes."""
     return size + size // SUMS_SHARE + 1

@@ -1,8 +1,8 @@
 """The heads of frames as readers fetch them, each proved to be the one that was asked for.
 
-A head's checksum says that it is whole, not whose it is. A place that is wrong, in a ring or in a file, may well have a
-whole frame: another message's. So a frame is taken only if it names its own lane, segment and position; and one of an
-open table only if it has the very messages of that table.
+A head's checksum says that it is whole, not whose it is. A wrong place, in a ring or in a file, may have a whole frame
+of other messages. So a frame is taken only if it names its own lane, segment and position; and one of an open table
+only if it has the very messages of that table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def head_at(segment: Segment, ring: Ring | None, position: int, guess_bytes: int
 
 
 def _sources(ring: Ring | None) -> tuple[Ring | None, ...]:
-    """Where a frame is looked for. What another process's ring has wrong says nothing: the file is the log."""
+    """The places to look for a frame. If another process's ring is wrong, the file decides: it is the log."""
     return (ring,) if ring is None or ring.is_own else (ring, None)
 
 

@@ -22,6 +22,7 @@ from .present import Backwards, Numbers, Present, last_at_most, streams_in
 
 if TYPE_CHECKING:
     from .sealed import SealedSegment
+    from .sealed_segments import SealedSegments
 
 GROUP_SEGMENTS = 1024  # at the most, the full footer's own segment among them
 GONE_KEPT = 128  # full footers of removed segments that are still known
@@ -36,7 +37,7 @@ class Groups:
     Invariants:
         * `_known` is replaced as a whole: the sequences of the full footers, ascending, up to a segment, and the
           streams of the segments after the last of them. It has all from `_since` on; an older view is looked at by
-          itself. The list grows in place, so that a seal does not copy it: whoever searches ends with his view;
+          itself. The list grows in place, so that a seal does not copy it: a search ends with its own view;
         * it grows by whole views alone, in which no segment after those of `_known` is missing.
 
     Attributes:
@@ -47,12 +48,12 @@ class Groups:
         self._lock = threading.Lock()
         self._known: Known = [], Present.since(0)
         self._since = 0
-        self._older: dict[int, Present] = {}  # groups that no footer tells of, by the full one they begin with
+        self._older: dict[int, Present] = {}  # groups that are in no footer, by the full one they begin with
         self._all_full = 0, 0, 0  # the first, last and number of segments that had full footers alone, when last looked
         self.wants_full = False
 
     def begin(self, sealed: Sequence[SealedSegment], present: Present | None) -> None:
-        """The lane's segments, by the opening; `present`: of those after the newest full footer, if it knows that."""
+        """Start with an opening's segments; `present`: of those after the newest full footer, or None."""
         fulls = [one.segment.sequence for one in sealed if one.record.full]
         if present is not None and fulls[-1:] == [present.begin] and present.end == sealed[-1].segment.sequence:
             self._known = fulls, present
@@ -71,7 +72,7 @@ class Groups:
                     before = known[1]
                     known = self._known = _with(self._without_gone(known, sealed[0].segment.sequence), sealed)
                     if known[1].begin != before.begin:
-                        self._keep(before)  # who has an older view looks on there
+                        self._keep(before)  # a thread with an older view goes on with it
         fulls = known[0]
         if sealed and sealed[0].segment.sequence < self._since:
             return _with(([], Present.since(0)), sealed)
@@ -86,11 +87,11 @@ class Groups:
         gone = bisect_left(fulls, first)
         if gone < 2 * GONE_KEPT:
             return known
-        self._since = fulls[gone - GONE_KEPT]  # first: whoever sees the shorter list sees this
+        self._since = fulls[gone - GONE_KEPT]  # first: a thread that sees the shorter list sees this
         return fulls[gone - GONE_KEPT :], present
 
     def _keep(self, present: Present) -> None:
-        """Of few groups alone: a list like this is made again of their footers."""
+        """Keep a few older groups; others are made again of their footers."""
         older = dict(self._older)
         older.pop(present.begin, None)
         for begin in sorted(older)[: max(0, len(older) + 1 - GROUPS_KEPT)]:
@@ -110,17 +111,17 @@ class Groups:
 
     # -- searching ------------------------------------------------------------------------------------
 
-    def where(self, sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
+    def where(self, sealed: SealedSegments, number: int, offset: int) -> int:
         """Index of the segment from which a reader looks for a stream's messages from `offset` on: none before has any.
 
         It has the message itself, or ends before it, or begins after it (a gap). `len(sealed)`: no segment has any.
         Raises StoreCorrupt where damage hides that.
         """
-        if not sealed:
+        oldest, newest, count = span = sealed.span
+        if not count:
             return 0
-        view = sealed[0].segment.sequence, sealed[-1].segment.sequence, len(sealed)
-        if view == self._all_full:  # a lane of few streams; without a call for the key, as it is in every read
-            at, high = 0, len(sealed)
+        if span == self._all_full:  # a lane of few streams; without a call for the key, as it is in every read
+            at, high = 0, count
             if high > MANY_SEGMENTS:
                 at, high = around(sealed, number, offset)
             while at < high:
@@ -131,33 +132,33 @@ class Groups:
                     high = middle
             return max(at - 1, 0)  # it may end before the offset: a reader looks at its messages in any case
         fulls, present = self.look(sealed)
-        low = bisect_left(fulls, sealed[0].segment.sequence)
-        high = bisect_right(fulls, sealed[-1].segment.sequence, low)  # others may add later ones
-        if high - low == len(sealed):
-            self._all_full = view
+        low = bisect_left(fulls, oldest)
+        high = bisect_right(fulls, newest, low)  # others may add later ones
+        if high - low == count:
+            self._all_full = span
             return self.where(sealed, number, offset)
         at = bisect_right(
             fulls, offset, low, high, key=lambda sequence: sealed[index_of(sealed, sequence)].first_offset(number)
         )
         first = index_of(sealed, fulls[at - 1]) if at > low else -1
         if first >= 0:
-            begins, count = sealed[first].first_of(number)
-            if begins + count > offset:
+            begins, messages = sealed[first].first_of(number)
+            if begins + messages > offset:
                 return first
-        following = index_of(sealed, fulls[at]) if at < high else len(sealed)
+        following = index_of(sealed, fulls[at]) if at < high else count
         candidates = self._candidates(sealed, number, (first + 1, following), present)
         last = _last_begun(sealed, candidates, number, offset)
-        for nth in range(max(0, last), len(candidates)):  # of most the first or the second is it
+        for nth in range(max(0, last), len(candidates)):  # mostly it is the first or the second
             index = candidates[nth]
-            begins, count = sealed[index].first_of(number)
-            if count and begins + count > offset:
+            begins, messages = sealed[index].first_of(number)
+            if messages and begins + messages > offset:
                 return index
         return following
 
     def around_damage(self, sealed: Sequence[SealedSegment], number: int, offset: int) -> int:
         """The last segment whose first offset of the stream is at most `offset`, past those whose index is lost; or -1.
 
-        Of those that have the stream, each step passes over lost ones that stand in a row, and over no others.
+        Among the segments with the stream, each step passes over a row of lost ones, and over no others.
         """
         if not sealed:
             return -1
@@ -201,7 +202,7 @@ class Groups:
     def first_from(self, sealed: Sequence[SealedSegment], number: int, begin: int = 0) -> int | None:
         """The first offset of a stream in a view's segments from an index on; None if it has none there.
 
-        Where a full footer is among them, it tells also where such a stream goes on. Raises StoreCorrupt.
+        A full footer among them also gives the next offset of a stream without messages. Raises StoreCorrupt.
         """
         if begin >= len(sealed):
             return None
@@ -237,8 +238,7 @@ class _Indexes(Sequence[int]):
 
 
 def _with(known: Known, sealed: Sequence[SealedSegment]) -> Known:
-    """`known`, with the later segments of a view added. The list of full footers grows in place, behind an interrupt
-    by what it has not got yet."""
+    """`known`, with the later segments of a view added; after an interrupt, only what its list lacks is added."""
     fulls, present = known
     begin = bisect_right(sealed, present.end, key=lambda one: one.segment.sequence)
     fresh = sealed[begin:]
@@ -271,7 +271,7 @@ def _streams_of(one: SealedSegment) -> Numbers:
 
 @contextmanager
 def briefly(one: SealedSegment) -> Iterator[None]:
-    """Let a file go that is opened inside: a group has many, and most are looked at once."""
+    """Close a file again that is opened inside: a group has many, and most are looked at once."""
     was_open = one.segment.is_open
     try:
         yield
@@ -281,8 +281,10 @@ def briefly(one: SealedSegment) -> Iterator[None]:
 
 
 def _told_by(full: SealedSegment, number: int) -> Sequence[int] | None:
-    """The segments of the group before a full footer that may have messages of a stream, ascending; None if it does not
-    tell. Raises StoreCorrupt, OSError."""
+    """The segments of the group before a full footer that may have a stream's messages, ascending; None if unknown.
+
+    Raises StoreCorrupt, OSError.
+    """
     told = full.segments_before(number)
     if told is None:
         return None
@@ -356,9 +358,9 @@ def offsets_behind_sealed(
 def offsets_before(
     sealed: Sequence[SealedSegment], begin: int, behind: Callable[[], npt.NDArray[np.int64] | None]
 ) -> npt.NDArray[np.int64] | None:
-    """(streams,) with which offsets the segment at an index begins; `behind`: where the streams go on after all.
+    """(streams,) the offsets with which the segment at an index begins; `behind` gives those that follow all segments.
 
-    Of damaged segments the newest is made first, so that no call goes deep. None if damage hides it.
+    Of damaged segments the newest is made again first, so that calls do not nest. None if damage hides it.
     """
     end = begin
     while end < len(sealed) and not (sealed[end].record.full and sealed[end].in_file() is not None):
@@ -381,7 +383,7 @@ def offsets_before(
 
 
 def grown(offsets: npt.NDArray[np.int64], streams: int) -> npt.NDArray[np.int64]:
-    """A copy for so many streams at least: later ones begin at 0."""
+    """A copy for at least `streams` streams: later ones begin at 0."""
     column = np.zeros(max(streams, len(offsets)), np.int64)
     column[: len(offsets)] = offsets
     return column

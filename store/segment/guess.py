@@ -15,8 +15,8 @@ GUESSES = 3
 def around(sealed: Sequence[SealedSegment], number: int, offset: int) -> tuple[int, int]:
     """The two indexes between which a bisection for an offset goes on, of segments with full footers alone.
 
-    Segments mostly have as many messages of a stream as others. So a guess by proportion is near, and the footers of a
-    few segments are asked where a bisection asks a dozen, each of them one that nobody else has wanted.
+    Most segments have equally many messages of a stream, so the guess is near. It reads the footers of a few segments;
+    a bisection would read a dozen, each for this search alone.
     """
     at, high = 0, len(sealed)
     begins, ends = sealed[0].first_offset(number), sealed[-1].first_offset(number)

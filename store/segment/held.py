@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from .index import Index
 
 HELD_BYTES = 32 << 20  # where no plan says how much
-ITEM_BYTES = 400  # what an item costs beside its columns: objects, and its place here
-PLACE_BYTES = 256  # of an owner's dict, an item: more than a dict takes that has only grown
-HOME_BYTES = 1024  # of an owner's dict: not worth to be given back
+ITEM_BYTES = 400  # what an item costs besides its columns: objects, and its place here
+PLACE_BYTES = 256  # of an owner's dict for an item: more than a dict takes that has only grown
+HOME_BYTES = 1024  # of an owner's dict: not worth giving back
 
 
 class HeldItem:
@@ -42,7 +42,7 @@ class HeldItems(Generic[Kind]):
     """Items within a number of bytes, each in a dict of its owner. Any number of threads may use it.
 
     Looking one up takes no lock: `home.get(number)`, and then `used = True`. The oldest item goes first; one that was
-    used since goes round once more.
+    used meanwhile stays for another round.
 
     Invariants:
         * `used_bytes` is at most `limit_bytes`, or there is a single item;
@@ -72,7 +72,7 @@ class HeldItems(Generic[Kind]):
         """Hold an owner's item no more, if it is held."""
         with self._lock:
             item = home.get(number)
-            if item is not None and item in self.items:  # first: an interrupt behind it leaves what is not counted
+            if item is not None and item in self.items:  # first: an interrupt after it leaves what is not counted
                 del self.items[item]
                 self.used_bytes -= item.size_bytes
             home.pop(number, None)
@@ -138,13 +138,13 @@ class HeldMemory:
         self._windows_lock = threading.Lock()
 
     def keep_footer(self, home: dict[int, Index], item: Index) -> None:
-        """Hold an index; the frames get what it leaves."""
+        """Hold an index; frames may have the memory that it leaves."""
         self.remade_footers += item.is_remade
         self.footers.keep(home, 0, item)
         self.frames.limit(max(self.limit_bytes - self.footers.used_bytes, self.limit_bytes // 2))
 
     def footer_room(self) -> int:
-        """How many bytes of a footer may be held. None is driven out for it: what is not held is read from the file."""
+        """The bytes of a footer that may be held. None is driven out for it: what is not held is read from the file."""
         return max(0, self.footers.limit_bytes - self.footers.used_bytes)
 
     def keep_places(self, lane: int, item: HeldItem) -> None:
@@ -153,14 +153,14 @@ class HeldMemory:
         self.frames.keep(self.places, lane, item)
 
     def drop_places(self, lane: int) -> None:
-        """A segment of the lane was removed: its file is used again as soon as nobody has the segment."""
+        """A segment of the lane was removed: drop the table, which refers to it, so that its file can be used again."""
         self.frames.drop(self.places, lane)
 
     def takes_window(self, size_bytes: int, most_bytes: int) -> bool:
         """Whether a window of an open segment may be kept, so that those of all segments stay within `most_bytes`.
 
-        If there is no room, the oldest one goes, unless it was used since it was looked at here: then the new one must
-        wait. So windows that nobody reads any more hinder no other, and those in use are seldom driven out.
+        If there is no room, the oldest one goes, unless readers have used it since the last call: then the new one must
+        wait. So windows without readers make way, and those in use are seldom driven out.
         """
         with self._windows_lock:
             there = [(known, one) for known in self._windows if (one := known()) is not None]
@@ -180,7 +180,7 @@ class HeldMemory:
             return used_bytes + size_bytes <= most_bytes
 
     def keep_window(self, home: dict[int, Any], number: int, window: HeldItem) -> None:
-        """Hold a window in place of what is held of it."""
+        """Hold a window, in the place of an older copy of it."""
         with self._windows_lock:
             self._windows.append(weakref.ref(window))
             self.frames.drop(home, number)

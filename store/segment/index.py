@@ -64,9 +64,9 @@ class Index(HeldItem):
         return self._frames
 
     def segments_before(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
-        """How many segments back a stream has messages; and how many back those lie that may have any. Farthest first.
+        """How many segments back a stream has messages; and how many back those lie that may have some of any.
 
-        None if that is not told, as by one made of frames.
+        Farthest first. None if the footer does not say, as one that was made of frames.
         """
         if not self.footer.tells_presence or self.is_remade:
             return None
@@ -80,7 +80,7 @@ class Index(HeldItem):
 
 
 def row_of(numbers: Column | None, streams: int, number: int) -> int:
-    """The row of a stream among some with these numbers, or, without them, as many as there are; -1 if it has none."""
+    """The row of a stream among `numbers`, or among 0 .. `streams` - 1 if these are None; -1 if it has none."""
     if numbers is None:
         return number if number < streams else -1
     row = bisect_left(numbers, number)

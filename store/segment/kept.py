@@ -21,7 +21,7 @@ class KeptPlaces(HeldItem):
     """Where the messages of a segment lie: 16 bytes a message and 12 a stream, part of the memory for sealed segments.
 
     It is made in memory by the lane and the sealing, or of the heads of all frames, which were compared with the footer
-    then. So a look-up has nothing to check, but for the messages' checksums.
+    then. So a look-up checks nothing but the messages' checksums.
 
     Attributes:
         streams: how many rows the footer has.
@@ -58,22 +58,22 @@ def places_size(entries: int, streams: int) -> int:
 
 
 def sealed_places(data: FooterData, table: OpenTable) -> KeptPlaces:
-    """What the open table of a segment knew, without a copy of what its footer is made of."""
+    """The places that the open table of a segment knew, without a copy of what its footer is made of."""
     columns = table.columns(0, table.entries).copy()  # the table's own are longer
     return KeptPlaces(data.first, data.start, data.entries, columns, data.stream)
 
 
 def full_frames(index: Index, count: int) -> int:
-    """How many frames of an index have messages, of which there are `count`. A mark of a quiet lane has none."""
+    """The number of frames of an index that have messages, `count` in all. A mark of a quiet lane has none."""
     begins = np.append(index.footer.frame_entry, count)
     return int((begins[1:] > begins[:-1]).sum())
 
 
 def joined_heads(index: Index, count: int) -> KeptPlaces | None:
-    """What the heads of all frames with messages say of `count` entries.
+    """The places of `count` entries, by the heads of all frames with messages.
 
-    None where one is gone, or does not agree with the footer.
-    None also where a repair gave messages up: only the footer says which.
+    None where one is gone, or does not agree with the footer. None also where a repair gave messages up: only the
+    footer says which.
     """
     footer, begins = index.footer, index.footer.frame_entry.tolist()
     parts: list[Uint32s] = []

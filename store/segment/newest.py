@@ -32,7 +32,7 @@ class NewestTimes:
 
     def __init__(self) -> None:
         self._base = 0  # the number of the segment that the first leaf stands for
-        self._end = 0  # behind the last one
+        self._end = 0  # the number after the last one
         self._tree = array("q", [NOTHING, NOTHING])
         self._lock = threading.Lock()
 
@@ -82,7 +82,7 @@ class NewestTimes:
             tree[node] = max(tree[2 * node], tree[2 * node + 1])
 
     def _rebuild(self, sealed: Sequence[SealedSegment], begin: int, end: int) -> None:
-        """For these, with room for as many more: so it is seldom done."""
+        """Make the tree anew for these, with room for as many more: so it is seldom done."""
         leaves = max(LEAST_LEAVES, 1 << (2 * (end - begin) - 1).bit_length())
         tree = np.full(2 * leaves, NOTHING, np.int64)
         places = np.array([one.segment.sequence for one in sealed], np.int64) + (leaves - begin)

@@ -28,7 +28,7 @@ GROWTH = 4
 MOST_ROOM = 4 << 20  # entries
 OWN_PAGES_BYTES = 1 << 20
 FEW = 4  # messages
-BYTES_OBJECT = 41  # what a frame's numbers cost beside themselves
+BYTES_OBJECT = 41  # what a `bytes` object costs besides its content
 POSITION, LENGTH, CHECKSUM = range(3)  # columns of an entry
 ENTRY_BYTES = 12
 
@@ -145,7 +145,7 @@ class OpenTable:
         return row[0] if row is not None else self.rows.first_of(number)
 
     def numbers_between(self, begin: int, end: int) -> npt.NDArray[np.unsignedinteger]:
-        """The stream numbers of the entries begin .. end - 1, of which there is one."""
+        """The stream numbers of the entries begin .. end - 1, at least one."""
         low = bisect_right(self.frame_entry, begin) - 1
         first = self.frame_entry[low]
         return self.numbers(low, bisect_left(self.frame_entry, end))[begin - first : end - first]
@@ -200,7 +200,7 @@ class OpenTable:
         return self._columns[low:high]
 
     def whole_frames(self) -> tuple[int, int]:
-        """How many frames, from the first, readers may see the whole of, and their entries; as of one moment.
+        """The frames, from the first, that readers may see as a whole: how many, and their entries, as of one moment.
 
         Empty frames after them are left out.
         """
@@ -212,7 +212,7 @@ class OpenTable:
         return (count, end) if end == visible else (count - 1, begins[count - 1])
 
     def frames_of(self, entries: Uint32s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64], npt.NDArray[np.uint16]]:
-        """Index, time and flags of the frame of each entry; entries ascend, and there is one."""
+        """Index, time and flags of the frame of each entry; the entries ascend, at least one."""
         low = bisect_right(self.frame_entry, int(entries[0])) - 1
         high = bisect_right(self.frame_entry, int(entries[-1]))
         frames = np.frombuffer(self.frame_entry[low:high], np.uint32).searchsorted(entries, side="right") - 1

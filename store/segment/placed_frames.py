@@ -1,7 +1,6 @@
 """The frames of a segment at the places that a footer, or the table of an open segment, has of them.
 
-They are not looked for along their chain: one that a repair gave up is no hindrance. The walk along the chain is
-`FrameScanner`'s.
+The chain is not followed, so a frame that a repair gave up is no obstacle. `FrameScanner` walks along the chain.
 """
 
 from __future__ import annotations

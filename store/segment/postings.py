@@ -27,13 +27,13 @@ class EntryNumbers(Protocol):
     """The source of rows: the stream numbers of entries in log order. `OpenTable` is it."""
 
     def only_stream(self, begin: int) -> int | None:
-        """The stream of the entry `begin` and of all after it; None if they differ, or one look does not tell."""
+        """The stream of the entry `begin` and of all after it; None if they differ, or if one look is not enough."""
 
     def few_numbers(self, begin: int, end: int) -> Sequence[int]:
-        """Those of begin .. end - 1, of which there is one."""
+        """The stream numbers of the entries begin .. end - 1, at least one."""
 
     def numbers_between(self, begin: int, end: int) -> Numbers:
-        """Those of begin .. end - 1, as an array."""
+        """What `few_numbers` gives, as an array."""
 
 
 class OpenRows:
@@ -63,7 +63,7 @@ class OpenRows:
                 self._take_back()
             begin = self.indexed
             if begin >= visible:
-                return  # somebody else did it meanwhile
+                return  # another thread did it meanwhile
             self._halfway = True
             only = source.only_stream(begin)
             if only is not None:
@@ -122,7 +122,7 @@ class OpenRows:
             row[1].frombytes(data[low:high])
 
     def _take_back(self) -> None:
-        """Without what was added before an interrupt. In new rows: others may be looking at these."""
+        """Take back what was added before an interrupt. In new rows: others may be looking at the old ones."""
         rows: dict[int, Row] = {}
         for number, (first, entries) in self.by_number.items():
             count = bisect_left(entries, self.indexed)

@@ -29,7 +29,7 @@ class Present(NamedTuple):
 
     Attributes:
         begin: the segment of the full footer.
-        end: the newest segment of which it tells.
+        end: the newest segment that it covers.
         levels: the rows.
         unknown: segments that may have messages of any stream, ascending.
         rows: how many the footers of all have.
@@ -43,11 +43,11 @@ class Present(NamedTuple):
 
     @classmethod
     def since(cls, sequence: int) -> Present:
-        """No segment yet after a full footer."""
+        """Of no segment yet, after the full footer of the segment `sequence`."""
         return cls(sequence, sequence)
 
     def behind(self, sequence: int, numbers: Numbers | None) -> Present:
-        """With one more segment, which has messages of these streams, ascending; None: of any."""
+        """This and one more segment, with messages of the streams `numbers`, ascending; None: perhaps of any."""
         if numbers is None:
             return self._replace(end=sequence, unknown=(*self.unknown, sequence))
         if not len(numbers):
@@ -74,7 +74,7 @@ class Present(NamedTuple):
         return sorted({*found, *self.unknown}) if self.unknown else found
 
     def columns(self, streams: int, sequence: int) -> Presence | None:
-        """What the full footer of the segment `sequence` says of it, of so many streams; None if that cannot be."""
+        """Its columns in the full footer of the segment `sequence`, of so many streams; None if it does not fit."""
         if sequence - min([self.begin + 1, *self.unknown]) > MOST_STEPS:
             return None
         rows = np.sort(np.concatenate([*map(np.asarray, self.levels), np.empty(0, np.uint64)]), kind="stable")
@@ -88,7 +88,7 @@ class Present(NamedTuple):
 
 
 class _Joined(Sequence[int]):
-    """Parts of levels, one behind the other, as the numbers of segments."""
+    """Parts of levels, one after the other, as the numbers of segments."""
 
     def __init__(self, parts: list[tuple[memoryview, int, int]], begin: int) -> None:
         self._parts = parts
@@ -108,7 +108,7 @@ class _Joined(Sequence[int]):
 
 
 class Backwards(Sequence[int]):
-    """The numbers of segments that are so many steps before one."""
+    """The numbers of segments, by how many steps each lies before `end`."""
 
     def __init__(self, end: int, steps: Sequence[int]) -> None:
         self._end = end
@@ -128,9 +128,9 @@ def streams_in(footer: Footer | FooterData) -> Numbers:
 
 
 def last_at_most(count: int, offset: int, first_of: Callable[[int], int | None]) -> int:
-    """Which of some in a row, the last that begins with `offset` or before; -1 if none does.
+    """Which of `count` items in a row is the last that begins at `offset` or before; -1 if none does.
 
-    `first_of`: with what it begins; None if it is not known: then it is stepped over.
+    `first_of` gives where an item begins; None if that is not known: then the item is passed over.
     """
     low, high = 0, count
     while low < high:

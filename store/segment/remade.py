@@ -1,9 +1,9 @@
 """A damaged footer made again in memory, of its segment's frames: the messages are whole, so they stay readable.
 
-A frame has only the low 16 bits of its messages' offsets. What the segments around begin and end with says the rest:
+A frame has only the low 16 bits of its messages' offsets. The offsets at the borders of its neighbours say the rest:
 
-* where no frame is missing, a stream's messages end where the next segment begins (or begin where the one before
-  ends), and the low bits of each message are a check;
+* where no frame is missing, a stream's messages end where the next segment begins (or begin where the one before ends),
+  and the low bits of each message are a check;
 * where frames are missing as well, both neighbours must be known. The low bits then say how many messages are missing
   in front of each, as long as fewer than 65,536 of a stream can be: else nothing is made, rather than guessed.
 """
@@ -61,8 +61,8 @@ class _Frames:
 class FooterRemaker:
     """Makes the footer of one sealed segment again.
 
-    `begins` and `ends` (streams,): the offset of each stream before the segment and behind it; None if unknown. They
-    may be of fewer streams than there are: later ones begin at 0.
+    `begins` and `ends` (streams,): where each stream stands before the segment and after it; None if unknown. They may
+    be of fewer streams than there are: later ones begin at 0.
     """
 
     def __init__(self, segment: Segment, record: SealRecord) -> None:
@@ -70,7 +70,7 @@ class FooterRemaker:
         self._record = record
 
     def footer(self, streams: Sequence[Stream], begins: Offsets | None, ends: Offsets | None) -> Footer | None:
-        """The footer, if the frames and the neighbours tell it without doubt. Raises OSError."""
+        """The footer, if the frames and the neighbours prove it. Raises OSError."""
         frames, is_whole = self._walk()
         numbers: Numbers = np.frombuffer(frames.numbers, np.uint32)
         lows = np.frombuffer(frames.lows, np.uint16)
@@ -100,7 +100,7 @@ class FooterRemaker:
             is_whole = not self._segment.header.is_rebuilt
             while self._next(scanner, found):
                 pass
-            while scanner.position < reader.size_bytes:  # a frame is missing; go on behind it
+            while scanner.position < reader.size_bytes:  # a frame is missing; go on after it
                 is_whole = False
                 entry = found.first_entries[-1] + found.counts[-1] if found.counts else 0
                 following = scanner.find_from(entry)
@@ -113,7 +113,7 @@ class FooterRemaker:
         return found, is_whole
 
     def _next(self, scanner: FrameScanner, found: _Frames) -> bool:
-        """Take the frame that the scanner stands at, or behind padding; False if there is none on the chain."""
+        """Take the frame at the scanner's place, or after padding; False if there is none on the chain."""
         frame = scanner.next_frame()
         if frame is None:
             if align_up(scanner.position) >= self._record.data_end:
@@ -148,7 +148,7 @@ def _grown(column: Offsets | None, count: int) -> Offsets | None:
 def _place(
     numbers: Numbers, lows: npt.NDArray[np.uint16], begins: Offsets | None, ends: Offsets | None, *, is_whole: bool
 ) -> tuple[Offsets, Offsets, npt.NDArray[np.int64]] | None:
-    """Sort messages by stream and offset; None if the offsets cannot be told without doubt.
+    """Sort messages by stream and offset; None if the offsets are not certain.
 
     Returns the first offset of each stream, where its messages begin (streams + 1,), and which message is at each
     place, -1 for a missing one.
@@ -176,7 +176,7 @@ def _place(
 def _place_around_gaps(
     order: npt.NDArray[np.intp], lows: npt.NDArray[np.uint16], start: Offsets, begins: Offsets, ends: Offsets
 ) -> tuple[Offsets, Offsets, npt.NDArray[np.int64]] | None:
-    """As `_place`, where messages are missing: each is as far behind the one before as its low bits say."""
+    """As `_place`, where messages are missing: each is as far from the one before as its low bits say."""
     counts = np.diff(start)
     held = np.flatnonzero(counts)
     due = lows.astype(np.int64)
@@ -195,9 +195,9 @@ def _place_around_gaps(
 
 
 def neighbours(lane: Lane, sealed: SealedSegment) -> tuple[Offsets | None, Offsets | None]:
-    """The offsets of a lane's streams before a sealed segment and behind it, each None if it is not known.
+    """The offsets of a lane's streams before a sealed segment and after it, each None if it is not known.
 
-    What is before is asked of the file alone: of two damaged neighbours the newer one is made again first, always.
+    The offsets before it come from the file alone: of two damaged neighbours the newer one is always made again first.
     """
     view = lane.view
     segments, sequence = view.sealed, sealed.segment.sequence
@@ -215,9 +215,9 @@ def neighbours(lane: Lane, sealed: SealedSegment) -> tuple[Offsets | None, Offse
 
 
 def offsets_behind(lane: Lane, view: View) -> Offsets:
-    """(streams,) where the streams of a lane go on behind its sealed segments.
+    """(streams,) where the streams of a lane go on after its sealed segments.
 
-    Nothing was written since the opening if nothing is open: then it is what recovery has found.
+    If no segment is open, nothing was written since the opening: then it is what recovery has found.
     """
     if view.open:
         return view.open[0].table.first_offsets()
@@ -227,7 +227,7 @@ def offsets_behind(lane: Lane, view: View) -> Offsets:
 
 
 def offset_behind(lane: Lane, view: View, number: int) -> int:
-    """Where one stream goes on behind the sealed segments."""
+    """Where one stream goes on after the sealed segments."""
     if view.open:
         return view.open[0].table.first_offset(number)
     offset = lane.offsets.behind(number)

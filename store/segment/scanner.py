@@ -61,9 +61,9 @@ class ChunkBuffers:
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> memoryview:
-        """A chunk's memory, of so many bytes at least: one that nobody looks at any more, or a new one.
+        """A chunk's memory, of `size_bytes` at least: one that has no view any more, or a new one.
 
-        New pages are dear. There is nothing to give back: a mapping knows whether there are views of it.
+        New pages are expensive. Nothing has to be given back: a mapping knows whether there are views of it.
         """
         if size_bytes <= SMALL_BYTES:  # a whole small file: its own pages cost less than a huge one
             return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
@@ -125,7 +125,7 @@ class ChunkReader:
         return memoryview(b"".join(parts))[:size]
 
     def _ask(self, index: int) -> Future[memoryview] | None:
-        """Have a chunk and those that follow it read; the one, if the file has it and there is a thread for it."""
+        """Have a chunk and the next ones read ahead. None if the file has no such chunk, or there is no thread."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="stratalog-read-ahead")
@@ -133,7 +133,7 @@ class ChunkReader:
                 if wanted not in self._chunks and self._span(wanted)[1] > 0:
                     try:
                         self._chunks[wanted] = self._pool.submit(self._load, wanted)
-                    except RuntimeError:  # there can be no more threads: whoever wants the chunk reads it
+                    except RuntimeError:  # no more threads can be started: the caller reads the chunk
                         break
             for old in [known for known in self._chunks if known < index - 1]:
                 del self._chunks[old]
@@ -149,7 +149,7 @@ class ChunkReader:
         return chunk
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Where a chunk begins, and its bytes: none behind the end."""
+        """Where a chunk begins, and its bytes: none past the end."""
         begin = index * CHUNK_BYTES
         return begin, max(0, min(CHUNK_BYTES, self.size_bytes - begin))
 
@@ -212,7 +212,7 @@ class PieceReader(ChunkReader):
 
 @contextmanager
 def chunks_of(file: LogFile, end: int | None = None, buffers: ChunkBuffers | None = None) -> Iterator[ChunkReader]:
-    """A reader of a file, up to `end` at most. Both are closed behind the context."""
+    """A reader of a file, up to `end` at most. Both are closed after the context."""
     try:
         size = file.size()
         reader = ChunkReader(file, size if end is None else min(size, end), buffers)
@@ -233,7 +233,7 @@ class ScannedFrame(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """All of its messages are there."""
+        """True if all of its messages are there."""
         return self.whole == self.frame.header.count
 
 
@@ -252,7 +252,7 @@ class FrameScanner:
 
     @classmethod
     def behind(cls, reader: ChunkReader, header: SegmentHeader) -> FrameScanner:
-        """At a segment's first frame. Behind a rebuilt header that is taken whatever its chain."""
+        """A scanner at a segment's first frame. After a rebuilt header that frame is taken whatever its chain."""
         scanner = cls(reader, header.lane, header.sequence, DATA_START, header.chain)
         first = scanner.frame_at(DATA_START) if header.is_rebuilt else None
         if first is not None and first.header.first_entry == 0:
@@ -276,7 +276,7 @@ class FrameScanner:
         return frame
 
     def following(self) -> FrameHead | None:
-        """The head of the frame that follows on the chain, here or behind padding. It is not passed."""
+        """The head of the frame that follows on the chain, here or after padding. The scanner does not move."""
         head = self.head_at(self.position)
         if head is None or head.header.chain != self.chain:
             aligned = align_up(self.position)
@@ -284,16 +284,16 @@ class FrameScanner:
         return head if head is not None and head.header.chain == self.chain else None
 
     def step(self, head: FrameHead) -> None:
-        """Go on behind a frame."""
+        """Go past a frame."""
         self.position, self.chain = head.header.end, head.checksum
 
     def find_from(self, entry: int) -> FrameHeader | None:
-        """The first frame behind here, whatever its chain, that begins with this entry or a later one."""
+        """The first frame after this position, whatever its chain, that begins with this entry or a later one."""
         later = self.frames_later(self.position, self.reader.size_bytes)
         return next((frame.header for frame in later if frame.header.first_entry >= entry), None)
 
     def resume(self, header: FrameHeader) -> None:
-        """Stand before this frame, behind a gap: it is the next one."""
+        """Stand before this frame, after a gap: it is the next one."""
         self.position, self.chain = header.position, header.chain
 
     def frame_at(self, position: int) -> Frame | None:
@@ -305,7 +305,7 @@ class FrameScanner:
         """The head of the frame at `position`, its columns not decoded; its checksum is compared."""
         head = self.reader.view(position, FRAME_HEADER_BYTES)
         if head[: len(FRAME_MAGIC)].tobytes() != FRAME_MAGIC:
-            return None  # mostly: zeros where the log ends, or behind padding
+            return None  # mostly: zeros where the log ends, or after padding
         header = read_frame_header(head, 0)
         if header is None or (header.lane, header.sequence, header.position) != (self.lane, self.sequence, position):
             return None
@@ -375,7 +375,7 @@ def find_magic(view: memoryview) -> list[int]:
 def records_in(
     frame: Frame, payload: memoryview, number: int, good: npt.NDArray[np.bool_]
 ) -> Iterator[tuple[int, memoryview]]:
-    """Position in the segment and bytes of the messages of a stream in a frame, of the `good` ones of its first."""
+    """The messages of a stream in a frame that are `good`: position in the segment, and bytes."""
     which = np.flatnonzero(good & (frame.numbers[: len(good)] == number))
     if not len(which):
         return

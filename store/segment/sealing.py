@@ -1,8 +1,8 @@
 """Sealing: a segment that takes no more frames gets its footer.
 
-Sealing runs beside the producers, and every step of it that holds the interpreter lock stalls them all. So what
-does not change from segment to segment is kept, what is new is added in short steps with a pause in between, and
-the rest is done by numpy in operations that release the lock.
+Sealing runs while producers append, and every step of it that holds the interpreter lock stalls them all. So what does
+not change from segment to segment is kept, what is new is added in short steps with a pause in between, and the rest is
+done by numpy in operations that release the lock.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class StreamNames:
 
 
 class FooterNames:
-    """The names of a lane's streams for some footers to come: those of a small one cost by its rows alone.
+    """The names of a lane's streams for the next footers: a small footer costs by its rows alone.
 
     Attributes:
         made: of all streams, once a full footer has wanted that.
@@ -97,7 +97,7 @@ class FooterNames:
         self.made: StreamNames | None = None
 
     def whole(self) -> StreamNames:
-        """Of all streams."""
+        """The names of all streams."""
         if self.made is None:
             made = self._kept.copy()
             made.add([*self._streams[: self._known], *self._fresh], lambda: None)
@@ -105,7 +105,7 @@ class FooterNames:
         return self.made
 
     def of(self, rows: Numbers) -> tuple[list[str], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-        """As a small footer has them: the topics, and of each row the topic's index and the queue id."""
+        """The names for a small footer: its topics, and of each row the topic's index and the queue id."""
         known = self._known
         return names_of([self._streams[one] if one < known else self._fresh[one - known] for one in rows.tolist()])
 

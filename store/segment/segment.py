@@ -126,7 +126,7 @@ class Segment:
         return self.data.sequential()
 
     def range_reads(self) -> RangeReads:
-        """What reads `past_cache` files of this segment's disk."""
+        """The reads for `past_cache` files of this segment's disk."""
         return self._disk.range_reads()
 
     def past_cache(self) -> LogFile | None:
@@ -272,7 +272,7 @@ class Segment:
                 return self.leased
             self._map_at = monotonic() + MAP_AGAIN_S
             try:
-                self._mapped.add(self)  # first: whoever waits for a file is seen
+                self._mapped.add(self)  # first: `give_way` then finds it
                 leased = self.leased = LeasedMap(data)
             except OSError:
                 return None
@@ -282,7 +282,7 @@ class Segment:
         return leased
 
     def give_way(self) -> None:
-        """If somebody waits to write to the file, read it without a mapping for now: it may be cut."""
+        """If a program waits to write to the file, read it without a mapping for now: it may be cut."""
         leased = self.leased
         if leased is not None and leased.is_wanted():
             self.unmap()
@@ -318,8 +318,9 @@ class Segment:
         self._may_be_sealed = record is not None
 
     def take_back_seal(self) -> None:
-        """Before another attempt to seal it, where one has failed or was interrupted. Else the record of that one would
-        be of no footer, if a crash came while the next one is written. Raises OSError.
+        """Take the seal record back before sealing is tried again. Raises OSError.
+
+        Otherwise a crash in the middle of the next attempt would leave a record without its footer.
         """
         if self._may_be_sealed:
             self.write_seal(None)
@@ -338,7 +339,7 @@ class Segment:
         self.unmap()
 
     def after_fork(self) -> None:
-        """In a forked child: have nothing of the file. A lease of the parent's would outlive him with it."""
+        """In a forked child: have nothing of the file. With it, a lease would outlive the parent that took it."""
         self._opening = threading.Lock()  # a lost thread may hold it
         self._closed = True
         self._data = self._past_cache = self.leased = None

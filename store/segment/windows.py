@@ -25,10 +25,10 @@ ASKED, TOUCHED = 1, 2  # of a window: the kernel was asked for it; one message o
 class Windows:
     """The windows of one segment. Any number of threads may use it.
 
-    What is still written to is asked for at the second touch of a window. Most reads of it are of single messages that
-    the ring has just lost, and 128 KiB for each of them would be most of what the device reads.
+    In a file that is still written to, a window is asked for at its second touch. Most reads of such a file are of
+    single messages that the ring has just lost; 128 KiB for each would be most of what the device reads.
 
-    All of it only says what the kernel was asked for: what is lost in a race is asked for twice.
+    These are notes of what the kernel was asked for; if a race loses one, the kernel is asked twice.
 
     The page cache forgets what was not read for long, and then reading would go on place by place. So once in a while
     a reader looks whether a place that was asked for is still there; if not, nothing counts as asked for any more.
@@ -48,7 +48,7 @@ class Windows:
         self.look_at = 0.0
 
     def forget(self) -> None:
-        """Nothing counts as asked for: the pages are gone, or zeros that are written to now."""
+        """Take nothing for asked for any more: the pages are gone, or zeros that are written to now."""
         self._asked = bytearray()
         self._alone = array("I")
         self._touches = 0
@@ -88,9 +88,9 @@ class Windows:
     def alone(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
         """Whether a call reads its messages, which lie far apart, one by one and not by windows. If so, note the bytes.
 
-        The position and length of entry n are at 3 n and 3 n + 1 of `flat`. It is True until one and a half times a
-        region's bytes were read of it: its messages are read more than once then, so it is worth the page cache. No
-        more than that is ever read in vain.
+        The position and length of entry n are at 3 n and 3 n + 1 of `flat`. True until 1.5 times a region's bytes were
+        read of it: then its messages are read more than once, and it is worth the page cache. At most so much is read
+        in vain.
         """
         read = self._alone  # once: another thread may begin a new one
         for entry in entries:
@@ -121,7 +121,7 @@ class Windows:
         asked = self._asked  # once: `forget` of another thread puts an empty one in its place
         if (starts[-1] + lengths[-1] - 1) // WINDOW_BYTES >= len(asked):
             windows = -(-data.size() // WINDOW_BYTES)
-            starts = [start for start in starts if start < windows * WINDOW_BYTES]  # behind the end there is nothing
+            starts = [start for start in starts if start < windows * WINDOW_BYTES]  # past the end there is nothing
             asked = self._asked = asked.ljust(windows, b"\0")
         for begin, length in zip(starts, lengths, strict=False):
             window, last = begin // WINDOW_BYTES, (begin + length - 1) // WINDOW_BYTES
@@ -145,14 +145,14 @@ class Windows:
             self.forget()
 
     def _ask(self, data: LogFile, asked: bytearray, window: int, leased: LeasedMap | None, *, written: bool) -> None:
-        """Have the kernel bring in the surroundings of a first touch, the more the more places were touched.
+        """Have the kernel read around a first touch: the more places were touched, the more it reads.
 
         A reader of one message of a cold segment may want no other; one of queue after queue wants it all.
         """
         self._touches += 1
         span = min(LARGEST_SPAN, 1 << (self._touches // TOUCHES_A_DOUBLING))
         first = window & -span
-        # What is still written to may be zeros behind this place: read ahead, they would only be in the way.
+        # A file that is still written to may have zeros after this place: to read them ahead would be of no use.
         limit = window + 1 if written else min(first + span, len(asked))
         begin, end = window, window + 1
         while begin > first and asked[begin - 1] != ASKED:

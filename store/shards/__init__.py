@@ -1,6 +1,6 @@
 """Bulk data on its way into a store: shards are staged, committed and attached to the log. See `format.shard`.
 
-Begin with `staging`, what lies in the folder `incoming`, and `attacher`, which brings it into the log.
+Begin with `staging`, the content of the folder `incoming`, and `attacher`, which brings it into the log.
 
     staging             writer, staging, committing, question
     attaching           attacher, attach_together, parts, lane_attach, lane_build, log_end, record_segment, rewriting

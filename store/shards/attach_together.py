@@ -1,4 +1,4 @@
-"""The parts of a commit in all lanes become durable and are shown, all of them or none."""
+"""Makes the parts of a commit in all lanes durable and shows them, all of them or none."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def attach_together(
     """Take the steps of all parts.
 
     Invariants:
-        * no lane changes before everything of all parts was read, checked and made, so what is damaged, or has no
-          room, leaves all lanes as they were;
-        * from the first name or frame on an error poisons all of these lanes, and shows nothing of the commit: the next
-          opening does the rest before it shows anything;
-        * readers of this process see all parts from one step of the interpreter on. Readers in other processes go by
-          the states from before until the live page has those of all lanes.
+        * no lane changes before all parts were read, checked and made. So damage, or a lack of space, leaves all lanes
+          as they were;
+        * after the first name or frame was written, an error poisons all of these lanes, and shows nothing of the
+          commit: the next opening does the rest before it shows anything;
+        * readers of this process see all parts from one step of the interpreter on. Readers in other processes use the
+          earlier states until the live page has the new ones of all lanes.
 
-    So the lanes stand still together, from the first step to the last: nothing could be answered in one of them before
-    all is shown, as a lane's messages are shown in log order.
+    So the lanes stand still together from the first step to the last: none of them could answer anything before all
+    parts are shown, as a lane's messages are shown in log order.
 
     Args:
-        shown: the change that counts what was shown, for those who look at several lanes.
-        telling: what is told inside is told to other processes at its end.
+        shown: the change that counts the shown messages, for readers that look at several lanes.
+        telling: a context; at its end other processes are told of the changes made in it.
 
     Raises StoreCorrupt, StoreFull, OSError: nothing has changed. StorePoisoned: see above.
     """
@@ -45,7 +45,7 @@ def attach_together(
                 _show(parts, shown)
                 for part in parts:
                     part.tell()
-        except BaseException as error:  # also an interrupt: which of it is durable only the next opening can tell
+        except BaseException as error:  # also an interrupt: only the next opening can tell what is durable
             for part in parts:
                 part.flusher.fail(error)
             raise

@@ -1,4 +1,4 @@
-"""The part of a writing store that attaches what was committed to it, by whichever process."""
+"""The part of a writing store that attaches commits, whichever process made them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from .staging import (
 
 Telling: TypeAlias = Callable[[], AbstractContextManager[object]]
 
-KEPT_INDEX_BYTES = 64 << 20  # of the shards of a commit in a lane; the indexes of the others are read where wanted
-INDEX_BYTES = 8  # of an index in memory, a message
+KEPT_INDEX_BYTES = 64 << 20  # of a commit's shards in a lane; indexes beyond that are read at each use
+INDEX_BYTES = 8  # for each message, of an index in memory
 SWEEP_EVERY_S = 600.0
 SWEEP_OLDER_S = 24 * 3600.0
 
 
 class AbandonedCommit(NamedTuple):
-    """A commit that a repair has set aside: its manifest, where that is now, and how many messages are lost.
+    """A commit that a repair has set aside: its manifest, the manifest's new place, and the number of lost messages.
 
-    `messages` is None where the manifest itself is damaged, `copy` where it is missing.
+    `messages` is None if the manifest itself is damaged, `copy` if it is missing.
     """
 
     manifest: Path
@@ -54,7 +54,7 @@ class AbandonedCommit(NamedTuple):
 
 
 class ManifestMissing(StoreCorrupt):
-    """A manifest names one before it that is neither there nor applied."""
+    """A manifest names an earlier one that neither exists nor was applied."""
 
     def __init__(self, folder: Path, before: CommitBefore) -> None:
         self.manifest = folder / before.file
@@ -67,10 +67,10 @@ class Attacher:
 
     Invariants:
         * a manifest is durable before its shards are attached, whatever became of its committer;
-        * it is removed when all of its lanes have its shards durably, and not before;
+        * a manifest is removed only when all of its lanes have its shards durably;
         * no lane changes before all shards of a commit, of all lanes, were found whole, and readers see all of it or
           nothing: see `attach_together`;
-        * a commit of which any lane's log has a part is finished before the store takes a message, or shows one.
+        * if any lane's log has a part of a commit, that commit is finished before the store takes or shows a message.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Attacher:
         find_or_make: FindOrMake, tell: Callable[[Sequence[tuple[str, int]]], None], shown: Callable[[], Change],
         telling: Telling,
     ) -> None:  # fmt: skip
-        """`tell` is called with the queues that have more messages; `shown` and `telling` as `attach_together`'s."""
+        """`tell` gets the queues that have more messages; `shown` and `telling` as for `attach_together`."""
         self._disk = disk
         self._folder = folder
         self._store_id = store_id
@@ -96,20 +96,20 @@ class Attacher:
         self.messages = 0
 
     def attach_and_sweep(self) -> None:
-        """What the background does twice a second. Raises StoreError, OSError.
+        """The work of the background, twice a second. Raises StoreError, OSError.
 
-        Whatever hinders a commit, the leftovers of tasks are swept by a clock of their own: on a full disk their space
-        may be what the commit waits for.
+        Whatever hinders a commit, leftovers of tasks are swept by a clock of their own: on a full disk the commit may
+        wait for their space.
         """
         names = self._disk.list(incoming_of(self._folder))
         if QUESTION in names:
-            with suppress(OSError):  # whoever asks says that nobody has answered
+            with suppress(OSError):  # the committer that asks will report that it got no answer
                 self.answer()
         try:
             if any(name.endswith(MANIFEST_SUFFIX) for name in names):
                 self.attach_pending()
         except BaseException:
-            with suppress(StoreError, OSError):  # the first one tells more
+            with suppress(StoreError, OSError):  # the first error tells more
                 self._sweep_if_due(names)
             raise
         self._sweep_if_due(names)
@@ -121,10 +121,10 @@ class Attacher:
                 sweep(self._disk, self._folder, SWEEP_OLDER_S, waits=False)
 
     def attach_pending(self) -> int:
-        """Attach the commits that wait; how many. Raises StoreError, OSError.
+        """Attach the waiting commits. Returns their number. Raises StoreError, OSError.
 
-        A commit that differs from the one that it replays is set aside, and raises ReplayDiffers when the others are
-        attached.
+        A commit that replays an earlier one with other rows is set aside, and raises ReplayDiffers after the others
+        were attached.
         """
         refused: StoreError | None = None
         count = 0
@@ -132,7 +132,7 @@ class Attacher:
             if self._stopped:
                 raise StoreClosed(f"the store {self._folder} was closed; open it again")
             pending = pending_in(self._disk, self._folder)
-            if pending:  # whoever gave a manifest its name may have died before that was durable
+            if pending:  # a committer may have died between renaming a manifest and forcing the folder
                 self._disk.force_folder(incoming_of(self._folder))
             for one in pending:
                 try:
@@ -147,12 +147,11 @@ class Attacher:
         return count
 
     def give_up_damaged(self, given_up: list[AbandonedCommit]) -> None:
-        """Attach what waits, and set aside each commit of which a part is damaged or missing: its payloads are read.
+        """Attach waiting commits, and set aside each commit with a damaged or missing part. All payloads are read.
 
-        `given_up` gets what was set aside. Of a commit that the log has begun with, the shards that are there stay, and
-        the log says that they are a part.
+        `given_up` gets these commits. If the log has a part of one, that part stays, and the log notes the loss.
 
-        Raises StoreError, OSError; call it again then.
+        Raises StoreError, OSError; then call it again.
         """
         with self._attaching:
             for name in damaged_manifests(self._disk, self._folder):
@@ -191,7 +190,7 @@ class Attacher:
         return AbandonedCommit(incoming_of(self._folder) / name, copy, messages)
 
     def _check_before(self, one: PendingManifest, pending: Sequence[PendingManifest]) -> None:
-        """Raises ManifestMissing if the commit before this one was neither attached, nor waits, nor was refused."""
+        """Raise ManifestMissing if the commit before this one was neither attached, nor waits, nor was refused."""
         before = one.manifest.before
         if before is None or any(other.name == before.file for other in pending):
             return
@@ -215,7 +214,7 @@ class Attacher:
         self._clear(one)
 
     def _checked(self, shards: Sequence[Shard]) -> list[StagedShard]:
-        """Shards whose indexes are whole; those of a large commit are not all kept. Raises StoreCorrupt, OSError."""
+        """Shards with whole indexes; not all indexes of a large commit are kept. Raises StoreCorrupt, OSError."""
         found: list[StagedShard] = []
         left_bytes = KEPT_INDEX_BYTES
         for shard in shards:
@@ -227,13 +226,13 @@ class Attacher:
         return found
 
     def _shards_by_lane(self, manifest: Manifest) -> list[tuple[LaneAttach, list[Shard]]]:
-        """The lanes that get something of a commit: its shards, or the record of one without rows."""
+        """The lanes that get a part of a commit, with its shards there; a commit without rows has only its record."""
         shards = manifest.shards
         found = [(lane, [shard for shard in shards if shard.lane == at]) for at, lane in enumerate(self._lanes)]
         return [one for one in found if one[1]] or found[:1]
 
     def _take(self, parts: Sequence[LanePart]) -> None:
-        """Put these parts of one commit into the log. Raises as `attach_together` does."""
+        """Put the parts of one commit into the log. Raises as `attach_together` does."""
         if parts:
             attach_together(parts, self._shown, self._telling)
             touched = [(stream.topic, stream.queue_id) for part in parts for stream in part.touched]
@@ -241,23 +240,24 @@ class Attacher:
                 self._tell(list(dict.fromkeys(touched)))
 
     def _is_begun(self, manifest: Manifest) -> bool:
-        """Has any lane's log a part of a commit, and not all of them all of it?"""
+        """Whether some lane's log has a part of a commit, and not all lanes have all of it."""
         lanes = [lane for lane, _ in self._shards_by_lane(manifest)]
         if any(lane.is_begun(manifest) for lane in lanes):
             return True
         return any(lane.remembers(manifest) for lane in lanes) and not all(lane.has(manifest) for lane in lanes)
 
     def _missing(self, one: PendingManifest) -> int:
-        """How many messages of a commit are not in the log."""
+        """The number of a commit's messages that are not in the log."""
         return sum(
             lane.missing_rows(one.manifest, [shard for shard in one.manifest.shards if shard.lane == index])
             for index, lane in enumerate(self._lanes)
         )
 
     def _clear(self, one: PendingManifest) -> None:
-        """All is in the log: what the manifest names goes, and then the manifest.
+        """The log has all of a commit: remove its shards, and then its manifest.
 
-        A manifest without its shards does no harm here. Shards without it could be committed under another name.
+        A manifest without its shards does no harm here. Shards without their manifest could be committed once more
+        under another name.
         """
         incoming = incoming_of(self._folder)
         remove_staged(self._disk, self._folder, [shard.folder for shard in one.manifest.shards])
@@ -265,27 +265,27 @@ class Attacher:
         self._disk.force_folder(incoming)
 
     def batches(self, name: str, batch: int) -> dict[int, int]:
-        """The digest of each batch that the log has under the name of a commit; see `Applied.batches`. Any thread.
+        """By batch, the digest of each one that the log has under a commit's name; see `Applied.batches`. Any thread.
 
-        Of a commit that is just being attached it may be there or not: its manifest waits still. Raises StorePoisoned.
+        A commit that is being attached at this moment may be missing: its manifest still waits. Raises StorePoisoned.
         """
         return batches_of(lane.find((name, batch == NO_BATCH)) for lane in self._lanes)
 
     def answer(self) -> None:
-        """Tell a committer in another process what it asks, also while something is attached. Raises OSError."""
+        """Answer the question of a committer in another process, also during an attaching. Raises OSError."""
         with self._answering:
             self._answered = answer_question(self._disk, self._folder, self._answered, self.batches)
 
     def begun(self) -> bool:
-        """Is there a commit that a lane's log has begun with, and not finished?"""
+        """Whether a lane's log has a part of a commit that is not finished."""
         try:
             pending = pending_in(self._disk, self._folder)
-        except StoreCorrupt:  # a manifest is damaged; it may be the one
+        except StoreCorrupt:  # a damaged manifest may be the one of that commit
             return any(lane.has_begun for lane in self._lanes)
         return any(self._is_begun(one.manifest) for one in pending)
 
     def stop(self) -> None:
-        """Attach nothing more; what is under way is finished. Again is fine."""
+        """Attach nothing more, and wait for the commit under way. A second call does no harm."""
         with self._attaching:
             self._stopped = True
 
@@ -296,9 +296,9 @@ class Attacher:
 
 
 def was_before(manifest: Manifest, batches: Callable[[str, int], Mapping[int, int]]) -> bool:
-    """Was the commit applied that a manifest names before it? `batches`: as `Attacher.batches`.
+    """Whether the commit was applied that a manifest names as the one before. `batches`: as `Attacher.batches`.
 
-    Also if the manifest's own commit was: this was looked at then, and an earlier one may be forgotten since.
+    True also if the manifest's own commit was applied: the one before was checked then, and may be forgotten since.
     """
     before = manifest.before
     if before is None or manifest.batch in batches(manifest.name, manifest.batch):
@@ -307,10 +307,10 @@ def was_before(manifest: Manifest, batches: Callable[[str, int], Mapping[int, in
 
 
 def is_replay(manifest: Manifest, batches: Mapping[int, int], store: Path) -> bool:
-    """Was this commit applied before? `batches`: the digests of those of its name that were.
+    """Whether this commit was applied already. `batches`: the digests of the applied ones of its name.
 
-    Raises ReplayDiffers if it was with other rows, or if it comes after later batches and nobody can tell. A batch
-    that leaves nothing may come after later ones: if it had had rows, it would be remembered.
+    Raises ReplayDiffers if it was applied with other rows, or if it comes after later batches and is not remembered. A
+    batch without rows and record may come after later ones: with rows, it would be remembered.
     """
     known = batches.get(manifest.batch)
     newer = sum(batch > manifest.batch for batch in batches)

@@ -1,7 +1,7 @@
-"""What one lane has of the commits, and how another one becomes a part of its log.
+"""The commits in one lane, and the way of another one into its log.
 
-A large one's shards become segments. The messages of a small one are appended in ordinary frames, behind its record:
-so the number of segments grows with the bytes of the log, and not with the number of commits.
+The shards of a large commit become segments. The messages of a small one are appended in ordinary frames, after its
+record: so the number of segments grows with the bytes of the log, and not with the number of commits.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from .loading import check_payloads, groups_of
 from .parts import RECORD_BYTES, FramesPart, LanePart, SegmentsPart
 from .staging import StagedShard
 
-SMALL_BYTES = 4 << 20  # two segments for fewer bytes cost more than to write them twice
+SMALL_BYTES = 4 << 20  # with fewer bytes, two more segments cost more than writing the messages twice
 
 
 class LaneAttach:
-    """What one lane has of each commit, and the part that a commit puts into it.
+    """The commits that one lane has, and the part of a commit that goes into it.
 
     Invariants:
         * offsets are given in the order of the shards, and of the rows in each;
-        * a commit's record comes before its messages, so the log tells what of it is there.
+        * a commit's record comes before its messages, so the log tells how much of the commit is there.
     """
 
     def __init__(
@@ -51,24 +51,24 @@ class LaneAttach:
         self._store_id = store_id
         self._clock_ms = clock_ms
         self._find_or_make = find_or_make
-        # So many messages the log had when it was opened, or has with the newest commit in frames: what a commit names
-        # beyond that is missing. UNKNOWN, behind a repair, is beyond all.
+        # Messages in the log at the opening, or after the newest commit in frames: a commit that counts beyond this is
+        # incomplete. UNKNOWN, after a repair, is larger than any count.
         self._reached = self._lane.messages_before
-        self.checks_payloads = False  # also those of large shards, which are not read else
+        self.checks_payloads = False  # of large shards, too, which are not read otherwise
 
     @property
     def applied(self) -> Mapping[Key, AppliedCommit]:
-        """The commits that the lane has. Raises StorePoisoned."""
+        """The lane's commits. Raises StorePoisoned."""
         self._check_poison()
         return self._lane.commits.table
 
     def _check_poison(self) -> None:
-        """Raises StorePoisoned: what a failed write left in memory proves nothing."""
+        """Raise StorePoisoned if a write has failed: then the lane's memory proves nothing."""
         if self._lane.poison is not None:
             raise copy_of(self._lane.poison)
 
     def find(self, key: Key) -> AppliedCommit | None:
-        """What the lane remembers under a commit's name: the commit itself, or a query's newest one. Any thread.
+        """The lane's commit of this key: the commit itself, or a query's newest one. Any thread.
 
         Raises StorePoisoned.
         """
@@ -76,26 +76,26 @@ class LaneAttach:
         return self._lane.commits.find(key)
 
     def known(self, manifest: Manifest) -> AppliedCommit | None:
-        """As `find`, by a commit's manifest."""
+        """`find` by a commit's manifest."""
         return self.find(key_of(manifest))
 
     def is_begun(self, manifest: Manifest) -> bool:
-        """Has the lane's log begun with a commit, and not all of it?"""
+        """Whether the lane's log has a part of a commit, and not all of it."""
         known = self.known(manifest)
         return known is not None and known.batch == manifest.batch and self._remaining(known) > 0
 
     def has(self, manifest: Manifest) -> bool:
-        """Does the lane have all of a commit, or a later one of its query?"""
+        """Whether the lane has all of a commit, or a later one of its query."""
         known = self.known(manifest)
         return known is not None and known.batch >= manifest.batch and not self.is_begun(manifest)
 
     def remembers(self, manifest: Manifest) -> bool:
-        """Does the lane have a commit's record, and no later one of its query?"""
+        """Whether the lane has a commit's record, and no later commit of its query."""
         known = self.known(manifest)
         return known is not None and known.batch == manifest.batch
 
     def missing_rows(self, manifest: Manifest, shards: Sequence[Shard]) -> int:
-        """How many of a commit's messages are not there, of its shards in this lane."""
+        """The number of a commit's messages that are missing in this lane."""
         known = self.known(manifest)
         if known is None or not self.is_begun(manifest):
             return 0 if self.has(manifest) else sum(shard.rows for shard in shards)
@@ -103,18 +103,18 @@ class LaneAttach:
         return remaining if known.in_frames else sum(shard.rows for shard in shards[len(shards) - remaining :])
 
     def _remaining(self, known: AppliedCommit) -> int:
-        """How many shards of a commit that the log has begun with are not there; of one in frames, how many rows."""
+        """The number of missing shards of a commit that the log has begun; for one in frames, of missing rows."""
         if known.in_frames:
             return max(0, known.first - self._reached)
         return max(0, known.shards - (self._spares.next_sequence - known.first))
 
     @property
     def has_begun(self) -> bool:
-        """Is anything missing of the commits that the log names?"""
+        """Whether a part of a commit that the log names is missing."""
         return any(map(self._remaining, self.applied.values()))
 
     def forget_missing(self) -> None:
-        """Nobody waits any more for what is missing: the lane's commits have what is there."""
+        """Count the lane's commits as complete with the parts that exist: the missing parts were given up."""
         self._lane.commits = CommitNames(pack_applied({key: self._cut(one) for key, one in self.applied.items()}))
 
     def _cut(self, one: AppliedCommit) -> AppliedCommit:
@@ -126,11 +126,11 @@ class LaneAttach:
         )
 
     def part(self, manifest: Manifest, shards: Sequence[StagedShard], waiting: frozenset[Key]) -> LanePart:
-        """What a commit puts into the lane; the payloads of a small one are read and checked.
+        """The part of a commit that goes into the lane. The payloads of a small one are read and checked.
 
         Args:
             shards: those of this lane, in order, with their indexes.
-            waiting: the names of all commits whose manifests are there.
+            waiting: the names of all commits whose manifests still exist.
 
         Raises StoreCorrupt, OSError.
         """
@@ -144,13 +144,15 @@ class LaneAttach:
 
     @property
     def _messages(self) -> int:
-        """How many messages the lane's log has, or UNKNOWN."""
+        """The number of messages in the lane's log, or UNKNOWN."""
         return self._lane.next_header(0, 0, b"").messages_before
 
     # -- a small commit: frames -----------------------------------------------------------------------
 
     def _are_small(self, shards: Sequence[StagedShard]) -> bool:
-        """So small that its messages are read; only where the count of messages is known can they be gone on with."""
+        """Whether shards are so small that their messages are read. If the log's message count is unknown, no commit
+        is: it could not be continued after a crash.
+        """
         size = sum(staged.shard.file_bytes - DATA_START for staged in shards)
         return size <= SMALL_BYTES and self._messages != UNKNOWN
 
@@ -158,7 +160,7 @@ class LaneAttach:
         return frame_bytes(groups) + RECORD_BYTES <= room_for_once(self._flusher)
 
     def _groups(self, shards: Sequence[StagedShard], remaining: int) -> list[ColumnGroup]:
-        """The messages of the shards; if some `remaining`, the last ones of them."""
+        """The messages of the shards; with `remaining`, only the last `remaining` ones."""
         skip = sum(staged.shard.rows for staged in shards) - remaining if remaining else 0
         groups: list[ColumnGroup] = []
         for staged in shards:
@@ -167,13 +169,13 @@ class LaneAttach:
         return groups
 
     def _streams_of(self, staged: StagedShard) -> list[Stream]:
-        """A shard's streams, by the numbers that it gives them."""
+        """A shard's streams, by the shard's numbers."""
         return self._find_or_make([check_name(*name) for name in names_in(staged.index.footer)])
 
     def _in_frames(
         self, manifest: Manifest, groups: list[ColumnGroup], begun: AppliedCommit | None, waiting: frozenset[Key]
     ) -> LanePart:
-        """A commit's messages after its record, or the rest of one that was `begun`."""
+        """A commit's messages after its record, or the rest of a commit that was `begun`."""
         if begun is not None:
             return FramesPart(self._flusher, groups, None, partial(self._note_reached, begun))
         rows = sum(group.count for group in groups)
@@ -186,7 +188,7 @@ class LaneAttach:
     def _recorded(
         self, groups: list[ColumnGroup], entry: Callable[[], AppliedCommit], waiting: frozenset[Key]
     ) -> LanePart:
-        """Messages after a record. `entry` makes what that says when the lane stands still."""
+        """Messages after a record. `entry` makes the record's content when the lane stands still."""
         lane, made = self._lane, list[AppliedCommit]()
 
         def record() -> ColumnGroup:
@@ -208,7 +210,7 @@ class LaneAttach:
         return AppliedCommit(*given, in_frames=in_frames).behind(self.known(manifest))
 
     def given_up(self, manifest: Manifest, waiting: frozenset[Key]) -> LanePart | None:
-        """The record that the lane has a part of a commit, and that nobody waits for the rest; None if it has nothing.
+        """The record that the lane has only a part of a commit, whose rest was given up; None if it has no part.
 
         So a replay of the commit is never taken for one of all of its rows.
         """
@@ -220,7 +222,7 @@ class LaneAttach:
         part = known._replace(digest=IN_PART, first=first, shards=0, in_frames=True)
         return self._recorded([], lambda: part, waiting)
 
-    # -- a large one: segments ------------------------------------------------------------------------
+    # -- a large commit: segments ---------------------------------------------------------------------
 
     def _as_segments(
         self, manifest: Manifest, shards: Sequence[StagedShard], begun: AppliedCommit | None, waiting: frozenset[Key]
@@ -256,5 +258,5 @@ def _record_group(records: Stream, data: bytes) -> ColumnGroup:
 
 
 def key_of(manifest: Manifest) -> Key:
-    """As `AppliedCommit.key`."""
+    """`AppliedCommit.key` of a manifest's commit."""
     return manifest.name, manifest.batch < 0

@@ -1,4 +1,4 @@
-"""The segments of one attaching in one lane: made, named, continued by the lane, in this order, and then shown."""
+"""The segments of one attaching in one lane: they are made, named, continued by the lane, and then shown."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from .staging import StagedShard
 
 
 class LaneBuild:
-    """See the module's text. The lane stands still; until `name_all` nothing of it has changed, and all may be dropped.
+    """Makes segments while the lane stands still. Nothing in the lane changes before `name_all`, so all can be dropped.
 
     Attributes:
         end: of the log, with the segments that were made.
-        commits: those that the log has from that segment on.
-        names: of the lane's streams, the new ones among them.
+        commits: the lane's commits from the first of these segments on.
+        names: of the lane's streams, with the new ones.
     """
 
     def __init__(
         self, disk: Disk, lane: Lane, names: StreamNames, sequence: int, streams: Sequence[Stream], store_id: bytes,
         clock_ms: Callable[[], int],
     ) -> None:  # fmt: skip
-        """`names` are the lane's own; `streams` those of all segments to come."""
+        """`names` are the lane's own; `streams` those of all segments to be made."""
         self._disk = disk
         self._lane = lane
         self._clock_ms = clock_ms
@@ -61,19 +61,19 @@ class LaneBuild:
         self._made: list[tuple[Path, SegmentHeader, SealRecord, Numbers]] = []
         self._sealed: list[SealedSegment] = []
         self._offsets = lane.offsets
-        self._settled: LentTrims | None = None  # what the newest full footer says
+        self._settled: LentTrims | None = None  # the trims in the newest full footer
         self._records = self._payload_bytes = 0
 
     def _number(self, stream: Stream) -> int:
         return stream.number if stream.number != NOT_DEFINED else self._numbers[stream]
 
     def add_record(self, record: AppliedRecord) -> None:
-        """Make the segment of the commit's record, and of the streams that are new. Raises OSError."""
+        """Make the segment with the commit's record and the new streams. Raises OSError."""
         number = self._number(self._lane.trims.records)
         defined = [Definition(self._numbers[one], one.topic, one.queue_id) for one in self._fresh]
         path = self._lane.folder / (RETIRED_PREFIX + segment_name(self.end.sequence))
         with suppress(FileNotFoundError):
-            self._disk.remove(path)  # of an attempt that failed
+            self._disk.remove(path)  # of a failed attempt
         place, seal = write_record_segment(
             self._disk, path, record.pack(), number, int(self._firsts[number]), defined,
             lambda data_end: self._place(data_end, self._known), self._clock_ms(),
@@ -118,17 +118,17 @@ class LaneBuild:
         if path.parent != folder:
             linked = folder / (RETIRED_PREFIX + segment_name(header.sequence))
             with suppress(FileNotFoundError):
-                self._disk.remove(linked)  # of an attempt that failed
+                self._disk.remove(linked)  # of a failed attempt
             self._disk.link(path, linked)
             path = linked
-        self._disk.rename(path, folder / segment_name(header.sequence))  # a spare may stand there
+        self._disk.rename(path, folder / segment_name(header.sequence))  # a spare may have this name
         self._disk.force_folder(folder)
 
     def go_on(self) -> None:
-        """All is durable: the lane goes on after it. Readers do not see it yet."""
+        """All is durable: the lane continues after it. Readers do not see it yet."""
         lane = self._lane
         define(lane, self._fresh)
-        # Shown with the segments: where none is open they say where a queue ends.
+        # They are shown with the segments: if no segment is open, these offsets say where a queue ends.
         self._offsets = lane.offsets.after(self._firsts - self._before, len(lane.streams))
         if self._settled is not None:
             lane.trims.settle(self._settled, lane.gone)
@@ -145,12 +145,12 @@ class LaneBuild:
 
     @property
     def changes(self) -> list[Change]:
-        """What shows it to readers of this process. `lane.viewing` is held from here until it is done."""
+        """The changes that show the segments to readers of this process. `lane.viewing` is held until they are made."""
         view = self._lane.view
         return [(self._lane, "view", view.sealing(self._sealed, view.open)), (self._lane, "offsets", self._offsets)]
 
     def tell(self) -> None:
-        """It is shown: other processes may see it as well."""
+        """The segments are shown: let other processes see them, too."""
         lane = self._lane
         lane.under_way.attached(self.end.mark)
         lane.tell_view()
@@ -159,10 +159,10 @@ class LaneBuild:
 def write_columns_ahead(
     disk: Disk, lane: Lane, shards: Sequence[StagedShard], streams: Sequence[Sequence[Stream]]
 ) -> None:
-    """Write the columns of the frames of shards as they are if nothing comes into their streams before them.
+    """Write the columns of the shards' frames as they are if no message comes into their streams before them.
 
-    The lane goes on meanwhile: what it says of numbers and offsets is taken for a guess, and `LaneBuild` corrects it.
-    `streams` are each shard's. Raises StoreCorrupt, OSError.
+    The lane goes on meanwhile: its numbers and offsets are taken as a guess, and `LaneBuild` corrects it. `streams` are
+    each shard's. Raises StoreCorrupt, OSError.
     """
     fresh, before = len(lane.streams) + (lane.trims.records.number == NOT_DEFINED), lane.offsets.column()
     numbers: dict[Stream, int] = {}

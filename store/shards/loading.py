@@ -1,4 +1,4 @@
-"""The messages of staged shards as columns, for a commit that is small enough to be appended to the log."""
+"""The messages of staged shards as columns, for a commit so small that it is appended to the log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .staging import StagedShard
 
 
 def groups_of(disk: Disk, staged: StagedShard, streams: Sequence[Stream], skip: int = 0) -> list[ColumnGroup]:
-    """The messages of a shard, from number `skip` on, a group for each of its frames.
+    """The messages of a shard, from number `skip` on, one group for each frame.
 
-    `streams` are the shard's, by its numbers. What attaching writes into a shard's file is not looked at: an earlier
-    attempt may have begun with that. Each payload is compared with its checksum. Raises StoreCorrupt, OSError.
+    `streams` are the shard's, by its numbers. Bytes of the file that attaching writes are ignored: an earlier attempt
+    may have begun to write them. Each payload is compared with its checksum. Raises StoreCorrupt, OSError.
     """
     index = staged.index
     of_entry = np.empty(index.rows, np.int64)
@@ -65,7 +65,7 @@ def _frames(disk: Disk, staged: StagedShard) -> Iterator[tuple[Frame, memoryview
 
 
 def _rows(frame: Frame, payload: memoryview, streams: Sequence[Stream], numbers: Int64s, begin: int) -> ColumnRows:
-    """The messages of a frame from number `begin` on; `numbers` (n,) is each one's place in `streams`."""
+    """The messages of a frame from number `begin` on; `numbers` (n,) is the index of each in `streams`."""
     count = frame.header.count
     lengths = frame.lengths.astype(np.int64)
     extras = frame.extras()

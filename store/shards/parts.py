@@ -1,4 +1,4 @@
-"""What one commit puts into one lane, step by step: in frames, or as segments."""
+"""The part of one commit in one lane, step by step: in frames, or as segments."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ class LanePart(Protocol):
 
     Attributes:
         flusher: of the lane.
-        touched: the streams that readers have to be told of when all is done.
+        touched: the streams whose readers have to be told at the end.
     """
 
     flusher: Flusher
     touched: Sequence[Stream]
 
     def prepare(self) -> None:
-        """Do what can be done while the lane goes on. Raises StoreCorrupt, OSError."""
+        """Do all that is possible while the lane goes on. Raises StoreCorrupt, OSError."""
 
     def standing_still(self) -> AbstractContextManager[object]:
-        """Inside, no frame is built in the lane. Raises StoreFull, StorePoisoned, OSError."""
+        """A context in which no frame is built in the lane. Raises StoreFull, StorePoisoned, OSError."""
 
     def make(self) -> None:
-        """Make all that can be made before the lane changes. Raises StoreCorrupt, StoreFull, OSError."""
+        """Make all that is possible before the lane changes. Raises StoreCorrupt, StoreFull, OSError."""
 
     def write(self) -> None:
-        """Make it durable. Raises OSError, StorePoisoned: the next opening finds out what there is."""
+        """Make the part durable. Raises OSError, StorePoisoned: the next opening finds out how much is durable."""
 
     @property
     def changes(self) -> Sequence[Change]:
-        """What shows it to readers of this process. `lane.viewing` is held from here until it is done."""
+        """The changes that show the part to readers of this process. `lane.viewing` is held until they are made."""
 
     def tell(self) -> None:
-        """It is shown: tell other processes, and those who wait."""
+        """The part is shown: tell other processes, and waiting readers."""
 
 
 class FramesPart:
-    """The messages of a small commit after its record, or the rest of one that a crash has cut."""
+    """The messages of a small commit after its record, or the rest of a commit that a crash has cut."""
 
-    touched: Sequence[Stream] = ()  # those who wait are told by the lane
+    touched: Sequence[Stream] = ()  # the lane tells waiting readers
 
     def __init__(
         self, flusher: Flusher, groups: Sequence[ColumnGroup], record: Callable[[], ColumnGroup] | None,
         built: Callable[[], None],
     ) -> None:  # fmt: skip
-        """`record` makes the commit's record when the lane stands still; `built` is called when that is in the log."""
+        """`record` makes the commit's record when the lane stands still; `built` is called when the log has it."""
         self.flusher = flusher
         self._groups = groups
         self._record = record
@@ -69,7 +69,7 @@ class FramesPart:
         self._once = AtOnce(flusher)
 
     def prepare(self) -> None:
-        """Nothing: its messages were read."""
+        """Do nothing: the messages were read before."""
 
     def standing_still(self) -> AbstractContextManager[object]:
         return self.flusher.building
@@ -90,7 +90,7 @@ class FramesPart:
 
 
 class SegmentsPart:
-    """The shards of a large commit as segments, after one with its record."""
+    """The shards of a large commit as segments, after a segment with its record."""
 
     def __init__(
         self, disk: Disk, flusher: Flusher, sealer: Sealer, spares: Spares, shards: Sequence[StagedShard],
@@ -113,7 +113,7 @@ class SegmentsPart:
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         spares = self._spares
-        with spares.making:  # a spare that is being made may take seconds: the lane does not stand still for that
+        with spares.making:  # making a spare may take seconds: the lane does not stand still for that
             pass
         with quiet(self.flusher, self._sealer), spares.making:
             yield
@@ -130,7 +130,7 @@ class SegmentsPart:
         build.name_all()
         build.go_on()
         self._spares.attached(build.end.sequence - 1, used)
-        if build.names.made is not None:  # else the next full footer adds them anew
+        if build.names.made is not None:  # else the next full footer adds the names again
             self._sealer.names[lane.index] = build.names.made
 
     @property

@@ -1,8 +1,8 @@
-"""A committer asks the process that has the store open which commits of a name the log has.
+"""A committer's question to the process that has the store open: which commits of a name does the log have?
 
 That process knows it, so a committer reads nothing of the log. A question and its answer are two small files in the
-folder `incoming`, see `format.shard`. They are never forced. One that is torn, old or missing is no answer, and without
-an answer nothing is committed. A commit is durable by its manifest alone, which comes after the answer.
+folder `incoming`, see `format.shard`. They are never forced. A torn, old or missing file is no answer, and without an
+answer nothing is committed. Only the manifest makes a commit durable, and it is written after the answer.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .staging import NOT_COMMITTED, incoming_of, read_all
 
 
 class Question:
-    """A committer's side: a question that is there until `end`. `committing` is held: one process at a time asks.
+    """A committer's side: the question exists until `end`. `committing` is held: one process at a time asks.
 
-    Invariant: the answer says what the log had at a moment after the question was put. So a commit whose manifest was
-    there before is in the answer, or its manifest was still there at that moment: a committer that looks at the
-    manifests first, and then asks, misses none.
+    Invariant: the answer is right for a moment after the question was written. An earlier commit is in the answer, or
+    its manifest still existed at that moment. So a committer that reads the manifests first, and then asks, misses
+    none.
     """
 
     def __init__(self, disk: Disk, store: Path, name: str, batch: int) -> None:
@@ -35,7 +35,7 @@ class Question:
         _write(disk, incoming_of(store) / QUESTION, {"number": self._number, "name": name, "batch": batch})
 
     def answer(self) -> dict[int, int] | None:
-        """The digest of each batch that the log has under the name; None while there is no answer.
+        """By batch, the digest of each one that the log has under the name; None while there is no answer.
 
         Raises StoreLocked if the process that has the store open cannot tell.
         """
@@ -56,7 +56,7 @@ class Question:
 
 
 def answer_question(disk: Disk, store: Path, last: str, batches: Callable[[str, int], Mapping[int, int]]) -> str:
-    """Answer the question that is there, unless that is the `last` one; the number of the newest one. Raises OSError.
+    """Answer the question, unless it is the `last` one. Returns the number of the newest question. Raises OSError.
 
     `batches`: the digest of each batch that the log has under a commit's name; it may raise StoreError.
     """
@@ -85,7 +85,7 @@ def _write(disk: Disk, path: Path, fields: dict[str, Any]) -> None:
 
 
 def _read(disk: Disk, path: Path) -> dict[str, Any] | None:
-    """The fields of a file; None if it is not there, or not whole."""
+    """The fields of a file; None if it does not exist, or is not whole."""
     try:
         return unpack_line(read_all(disk, path))
     except OSError:

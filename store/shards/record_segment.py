@@ -1,4 +1,4 @@
-"""The segment that comes before a commit's shards: the commit's record, and the names of streams that are new."""
+"""The segment before a commit's shards: it has the commit's record, and the names of new streams."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ def write_record_segment(
     disk: Disk, path: Path, record: bytes, number: int, offset: int, defined: Sequence[Definition],
     place_of: Callable[[int], SegmentPlace], time_ms: int,
 ) -> tuple[SegmentPlace, SealRecord]:  # fmt: skip
-    """Write and force a segment with the record, as often as it takes frames to name all new streams.
-
-    The record says the same however often it is there.
+    """Write and force a segment with the record; in several frames, with copies of it, if there are many new streams.
 
     Args:
-        number, offset: of the lane's stream of records: which it is, and where it goes on.
-        place_of: the place of a segment whose frames end at a position.
+        number, offset: of the lane's stream of records: its number, and its next offset.
+        place_of: gives the place of a segment whose frames end at a position.
 
     Raises OSError.
     """

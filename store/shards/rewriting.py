@@ -1,4 +1,4 @@
-"""A staged shard becomes a segment: the heads of its frames, its footer, its header and its seal record are written."""
+"""Turns a staged shard into a segment: writes the heads of its frames, its footer, its header and its seal record."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _LOW_BITS = np.arange(1 << 16, dtype=np.uint16)  # of 0, 1, 2 ..; sums wrap modu
 
 
 class SegmentPlace(NamedTuple):
-    """Where in its lane's log a segment is put.
+    """The place of a segment in its lane's log.
 
     Attributes:
-        names: the lane's streams, those of the segment among them.
-        firsts: int64 (streams,), where each goes on; not copied, and changed behind the segment.
-        trimmed, applied: as the log says them up to here.
-        mark: how far the log is durable.
-        behind: what the newest footers say; None: there is none.
+        names: the lane's streams, with those of the segment.
+        firsts: int64 (streams,), the next offset of each; not copied, and changed after the segment was written.
+        trimmed, applied: of the log up to here.
+        mark: up to which position the log is durable.
+        behind: the content of the newest footers before it; None if there are none.
     """
 
     header: SegmentHeader
@@ -55,9 +55,10 @@ class SegmentPlace(NamedTuple):
 
 
 def lasting_heads(file: LogFile, path: Path, index: ShardIndex) -> Iterator[tuple[FrameHeader, bytes]]:
-    """Header and columns of each frame of a shard. What lasts of them is whole. Raises StoreCorrupt.
+    """Yield the header and columns of each frame of a shard, whose lasting bytes are whole. Raises StoreCorrupt.
 
-    The rest is another lane's or a lost attempt's, so neither the chain nor the head's own checksum tells anything.
+    The other bytes may come from another lane or a lost attempt, so neither the chain nor the head's checksum is
+    compared.
     """
     places = zip(index.footer.frame_position.tolist(), index.head_bytes.tolist(), index.sums.tolist(), strict=True)
     for position, size, known in places:
@@ -72,10 +73,10 @@ def lasting_heads(file: LogFile, path: Path, index: ShardIndex) -> Iterator[tupl
 
 
 def write_segment(disk: Disk, path: Path, index: ShardIndex, place: SegmentPlace, numbers: Uint32s) -> SealRecord:
-    """Write what makes a shard's file the segment at `place`, and force it. Its seal record.
+    """Turn a shard's file into the segment at `place`, and force it. Returns its seal record.
 
-    `numbers` (streams of the shard,): their numbers in the lane. What an earlier attempt has written is written again.
-    Raises StoreCorrupt, OSError.
+    `numbers` (streams of the shard,): their numbers in the lane. It writes over the bytes of an earlier attempt. Raises
+    StoreCorrupt, OSError.
     """
     file = disk.open(path)
     try:
@@ -94,10 +95,10 @@ def write_segment(disk: Disk, path: Path, index: ShardIndex, place: SegmentPlace
 
 
 def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: Uint32s, firsts: Int64s) -> None:
-    """Write and force the columns of a shard's frames, as they are if its streams go on at `firsts`, (streams,).
+    """Write and force the columns of a shard's frames as they are if its streams go on at `firsts`, (streams,).
 
-    `write_segment` then writes headers alone, of 100 bytes a frame in place of some 10 a message. Where the streams go
-    on elsewhere when it comes, it writes what is another. Raises StoreCorrupt, OSError.
+    Then `write_segment` writes only headers: 100 bytes for each frame, instead of some 10 for each message. If the
+    streams have moved on by then, it writes the columns that differ. Raises StoreCorrupt, OSError.
     """
     file = disk.open(path)
     try:
@@ -114,11 +115,11 @@ def write_ahead(disk: Disk, path: Path, index: ShardIndex, numbers: Uint32s, fir
 def _frames(
     file: LogFile, path: Path, index: ShardIndex, numbers: Uint32s, firsts: Int64s
 ) -> Iterator[tuple[FrameHeader, bytes, bytes]]:
-    """Of each frame of a shard: header, columns as they are, and as they should be. Raises StoreCorrupt."""
+    """Yield each frame of a shard: header, columns as they are, and as they should be. Raises StoreCorrupt."""
     footer, counts = index.footer, index.counts
     of_entry = np.empty(index.rows, np.uint32)
     lows = np.empty(index.rows, np.uint16)
-    entries = footer.entries.astype(np.intp)  # once, not by each assignment
+    entries = footer.entries.astype(np.intp)  # converted once, not by each assignment
     of_entry[entries] = numbers.repeat(counts)
     begins = firsts - footer.start[:-1]
     lows[entries] = begins.astype(np.uint16).repeat(counts) + np.resize(_LOW_BITS, index.rows)
@@ -128,7 +129,7 @@ def _frames(
 
 
 def placed(header: FrameHeader, place: SegmentPlace, chain: int) -> FrameHeader:
-    """The header of a frame as it stands in the lane's log."""
+    """The header of a frame at its place in the lane's log."""
     sequence, position = place.mark
     lane = place.header
     return header._replace(
@@ -148,7 +149,7 @@ def _lane_footer(index: ShardIndex, place: SegmentPlace, numbers: Uint32s, count
     footer = index.footer
     entries = footer.entries
     order = numbers.argsort()
-    if bool((np.diff(order) < 0).any()):  # by the lane's numbers, not by the shard's
+    if bool((np.diff(order) < 0).any()):  # sorted by the lane's numbers, not by the shard's
         begins = footer.start.tolist()
         entries = np.concatenate([entries[begins[at] : begins[at + 1]] for at in order.tolist()])
     return lane_footer(
@@ -162,7 +163,7 @@ def lane_footer(
     positions: Uint32s, frame_entries: Uint32s, times: Int64s,
     flags: Uint16s, dues: DueRange = NO_DUES,
 ) -> FooterData:  # fmt: skip
-    """A footer of a segment with so many messages of the streams that are `there`, ascending: small where it may be."""
+    """The footer of a segment that has `counts` messages of the streams `there`, ascending; small if it may be."""
     behind, sequence, streams = place.behind, place.header.sequence, len(place.firsts)
     stream = None if behind is None else behind.small_rows(sequence, there, streams, place.trimmed)
     packed = presence = None

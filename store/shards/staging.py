@@ -1,4 +1,4 @@
-"""The folder `incoming` of a store: staged shards, manifests, and what is left of tasks that failed."""
+"""The folder `incoming` of a store: staged shards, manifests, and leftovers of failed tasks."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ MAY_BE_DURABLE = "The commit may be durable: call it again, with the same name."
 
 
 class StagedShard:
-    """A shard that is named by a manifest. Its index, some 4 bytes a message, was found whole, and is read at each use.
+    """A shard that a manifest names. Its index, some 4 bytes a message, was found whole, and is read at each use.
 
     Attributes:
-        held: the index, while it is kept between two uses.
+        held: the index, if it is kept between two uses.
     """
 
     def __init__(self, shard: Shard, path: Path, index: ShardIndex, load: Callable[[], ShardIndex]) -> None:
@@ -54,19 +54,19 @@ class StagedShard:
 
 
 class PendingManifest(NamedTuple):
-    """A manifest in the folder, by its name there."""
+    """A manifest in the folder, with its file's name."""
 
     name: str
     manifest: Manifest
 
 
 def incoming_of(store: Path) -> Path:
-    """The folder of what comes in."""
+    """The folder for incoming shards."""
     return store / INCOMING
 
 
 def staging_name(transaction: str, partition: int, attempt: int) -> str:
-    """A name that no other task, attempt or run has. In the place of what a file's name must not have there is `_`."""
+    """A name that no other task, attempt or run has. `_` replaces characters that a file name must not have."""
     return f"{_plain(transaction)}-{partition}-{attempt}-{secrets.token_hex(8)}"
 
 
@@ -75,13 +75,13 @@ def _plain(transaction: str) -> str:
 
 
 def staged_by(disk: Disk, store: Path, transaction: str) -> set[str]:
-    """The staging folders of all tasks that were given a transaction of this name, committed or not."""
+    """The staging folders of all tasks with a transaction of this name, committed or not."""
     its = re.compile(rf"{re.escape(_plain(transaction))}-\d+-\d+-[0-9a-f]{{16}}")
     return {name for name in disk.list(incoming_of(store)) if its.fullmatch(name)}
 
 
 def pending_in(disk: Disk, store: Path) -> list[PendingManifest]:
-    """The commits that wait, in the order in which they came. Raises StoreCorrupt for a damaged manifest."""
+    """The waiting commits, in their order. Raises StoreCorrupt for a damaged manifest."""
     folder = incoming_of(store)
     found = []
     for name in sorted(_manifests(disk, folder, MANIFEST_SUFFIX), key=_number):
@@ -98,7 +98,7 @@ def _manifests(disk: Disk, folder: Path, *suffixes: str) -> list[str]:
 
 
 def _number(manifest: str) -> int:
-    """Which commit a manifest's name says it is; 0 where the name is of no committer."""
+    """The number of a commit, from its manifest's name; 0 if the name is not a committer's."""
     digits = manifest.partition("-")[0]
     return int(digits) if digits.isdecimal() else 0
 
@@ -111,7 +111,7 @@ def damaged_manifests(disk: Disk, store: Path) -> list[str]:
 
 
 def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
-    """Make a commit durable: its name in the folder. One committer at a time.
+    """Make a commit durable by its manifest. Returns the manifest's name. One committer at a time.
 
     Raises StoreCorrupt; OSError if nothing was committed; StoreFull, StoreUnreadable if it may have been.
     """
@@ -133,7 +133,7 @@ def write_manifest(disk: Disk, store: Path, manifest: Manifest) -> str:
 
 
 def refuse_manifest(disk: Disk, store: Path, name: str) -> Path:
-    """Set a manifest aside that cannot be attached; where it is now."""
+    """Set a manifest aside that cannot be attached. Returns its new place."""
     folder = incoming_of(store)
     aside = (folder / name).with_suffix(REFUSED_SUFFIX)
     disk.rename(folder / name, aside)
@@ -142,7 +142,7 @@ def refuse_manifest(disk: Disk, store: Path, name: str) -> Path:
 
 
 def is_refused(disk: Disk, store: Path, name: str) -> bool:
-    """Was the manifest of this name set aside?"""
+    """Whether the manifest of this name was set aside."""
     return Path(name).with_suffix(REFUSED_SUFFIX).name in disk.list(incoming_of(store))
 
 
@@ -174,7 +174,7 @@ def _index_of(disk: Disk, path: Path, shard: Shard) -> ShardIndex:
 
 
 def remove_staged(disk: Disk, store: Path, folders: Iterable[str]) -> None:
-    """Remove staging folders. What cannot be removed is swept later."""
+    """Remove staging folders. Those that cannot be removed are swept later."""
     incoming = incoming_of(store)
     for name in sorted(set(folders)):
         with suppress(OSError):
@@ -189,15 +189,15 @@ def named_folders(pending: Sequence[PendingManifest]) -> set[str]:
 
 
 def sweep(disk: Disk, store: Path, older_than_s: float, *, waits: bool = True) -> list[str]:
-    """Remove what no manifest names and nobody has touched for so long; the names of what was removed.
+    """Remove files that no manifest names and that have not changed for `older_than_s`. Returns their names.
 
-    Of a disk that tells no ages nothing is removed. Raises BlockingIOError if somebody commits and `waits` is False.
+    On a disk without ages nothing is removed. Raises BlockingIOError if somebody commits and `waits` is False.
     """
     incoming = incoming_of(store)
     old = [name for name in disk.list(incoming) if _is_leftover(name) and disk.age_s(incoming / name) > older_than_s]
     if not old:
         return []
-    with committing(disk, store, waits=waits):  # a committer looks at its shards before its manifest names them
+    with committing(disk, store, waits=waits):  # a committer checks its shards before its manifest names them
         kept = named_folders(pending_in(disk, store)) | _refused_folders(disk, store)
         swept = [name for name in old if name not in kept]
         for name in swept:
@@ -208,7 +208,7 @@ def sweep(disk: Disk, store: Path, older_than_s: float, *, waits: bool = True) -
 
 
 def _refused_folders(disk: Disk, store: Path) -> set[str]:
-    """The staging folders of manifests that were set aside: somebody may want what is whole of them."""
+    """The staging folders of manifests that were set aside: somebody may want their undamaged parts."""
     folder = incoming_of(store)
     names = _manifests(disk, folder, REFUSED_SUFFIX)
     found = [Manifest.unpack(read_all(disk, folder / name)) for name in names]

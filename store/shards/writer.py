@@ -1,4 +1,4 @@
-"""One shard as it is written: frames made of columns, as `append_columns` makes them, in a file of their own."""
+"""Writes one shard: frames of columns, as `append_columns` makes them, in a file of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Streams = Sequence[tuple[str, int]]
 
 
 class LaneRows:
-    """n messages of one lane, checked: `index` (n,) is each one's place in `streams`, which may have others as well."""
+    """n messages of one lane, checked: `index` (n,) has each one's index in `streams`, which may have unused ones."""
 
     __slots__ = ("index", "keys", "lengths", "payload", "properties", "streams", "times_ms")
 
@@ -44,13 +44,13 @@ class LaneRows:
 
 
 class ShardFile:
-    """A shard of one lane that takes rows, a frame a call, until it is finished.
+    """A shard of one lane that takes rows, one frame a call, until it is finished.
 
-    Memory: 4 bytes a message for its index, and a few dozen a frame and a stream.
+    Memory: 4 bytes for each message of its index, and a few dozen for each frame and stream.
     """
 
     def __init__(self, disk: Disk, folder: Path, name: str, store_id: bytes, lane: int) -> None:
-        """`folder` is there. Raises OSError."""
+        """`folder` exists. Raises OSError."""
         self._disk = disk
         self._folder = folder
         self._name = name
@@ -73,7 +73,7 @@ class ShardFile:
         self._file.write([bytes(DATA_START)], 0)
 
     def add(self, rows: LaneRows, time_ms: int) -> None:
-        """Write a frame of these messages. Raises OSError; the shard is then of no use any more."""
+        """Write a frame of these messages. Raises OSError; then the shard cannot be used any more."""
         places = self._numbers_of(rows.streams)[rows.index]
         numbers, no_offsets = places.astype(np.uint32), np.zeros(len(places), np.int64)
         columns = FrameColumns(numbers, rows.lengths, no_offsets, rows.times_ms, rows.keys, rows.properties, ())
@@ -102,9 +102,9 @@ class ShardFile:
         self._behind.reached(self.end)
 
     def _numbers_of(self, streams: Streams) -> Int64s:
-        """(streams,) the shard's number of each."""
+        """(streams,) the shard's number of each stream."""
         last, numbers = self._last
-        if streams is last or streams == last:  # as of nearly each frame of a bulk load
+        if streams is last or streams == last:  # true for nearly each frame of a bulk load
             return numbers
         known, given = self._streams, []
         for stream in streams:
@@ -170,7 +170,7 @@ class ShardFile:
         )
 
     def close(self) -> None:
-        """Let go of the file. Again is fine."""
+        """Close the file. A second call does no harm."""
         self._file.close()
 
 
@@ -186,7 +186,7 @@ def write_forced(disk: Disk, path: Path, content: bytes) -> None:
 
 
 def lasting_sum(header: FrameHeader, columns: bytes) -> int:
-    """The checksum of what attaching leaves as it is of a frame's head; the stream numbers are of 4 bytes each."""
+    """The checksum of a frame head's lasting bytes, which attaching does not change; stream numbers have 4 bytes."""
     count = header.count
     lows = (4 + length_bytes(header.flags)) * count
     fields = _LASTING.pack(
@@ -197,5 +197,5 @@ def lasting_sum(header: FrameHeader, columns: bytes) -> int:
 
 
 def length_bytes(flags: int) -> int:
-    """How many bytes each length of a frame takes."""
+    """The number of bytes of each length in a frame."""
     return 4 if flags & WIDE_LENGTHS else 2

@@ -1,6 +1,6 @@
-"""What is kept of the messages of one queue: which are acknowledged, and how often the others were given out.
+"""The acknowledged offsets of a queue, and the attempts of its other messages.
 
-What is acknowledged is a mark-delete position, and a bitmap of those above it.
+Acknowledged offsets are a mark-delete position, and a bitmap of those above it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..format.arrays import Int64s
 from ..format.cursors import Group, bitmap_of, ranges_of
 
 MOST = 1 << 63  # larger than any offset
-FEW = 8  # offsets of a stretch at least, on average, to add stretches in place of offsets
+FEW = 8  # with fewer offsets a stretch on average, offsets are added one by one
 
 
 class AckedOffsets:
@@ -37,7 +37,7 @@ class AckedOffsets:
         self.above = BitMap64()
 
     def copy(self) -> AckedOffsets:
-        """Another one that has the same."""
+        """A copy with the same offsets."""
         twin = AckedOffsets(self.mark, self.era)
         if self.above:
             twin.above = self.above.copy()
@@ -77,7 +77,7 @@ class AckedOffsets:
             self.add_range(begin, end)
 
     def add_bitmap(self, bitmap: BitMap64) -> None:
-        """Add all that a bitmap has."""
+        """Add all offsets of a bitmap."""
         self.above |= bitmap
         self.above.remove_range(0, self.mark)
         self._settle()
@@ -85,7 +85,7 @@ class AckedOffsets:
     def raise_mark(self, mark: int) -> None:
         """Add all offsets below a mark."""
         if mark > self.mark:
-            self.mark = mark  # first: behind an interrupt all is in the set that was there
+            self.mark = mark  # first: after an interrupt no offset is missing
             if self.above:
                 self.above.remove_range(0, mark)
             self._settle()
@@ -95,7 +95,7 @@ class AckedOffsets:
         self._settle()
 
     def _settle(self) -> None:
-        """Move the mark over what follows it. Behind an interrupt `above` may have what is below the mark, too."""
+        """Move the mark over the offsets that follow it. After an interrupt `above` may have some below it, too."""
         if self.above and self.above.min() <= self.mark:
             self.mark = self.first_missing(self.mark)
             self.above.remove_range(0, self.mark)
@@ -106,7 +106,7 @@ class AckedOffsets:
         above = self.above
         if offset not in above:
             return offset
-        # The offsets offset .. x are all there if they are x - offset + 1: doubled while that holds, then halved.
+        # Doubles, then halves the step: offset .. x are all in the set if it has x - offset + 1 of them.
         good, step = offset, 1
         while above.contains_range(offset, good + step + 1):
             good += step
@@ -121,13 +121,13 @@ class AckedOffsets:
         return bad
 
     def are_in(self, ascending: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) for each offset of an ascending array whether the set has it."""
+        """(n,) whether the set has each offset of an ascending array."""
         found = ascending < self.mark
         if self.above and len(ascending) and self.above.max() >= int(ascending[0]):
             if ascending[-1] - ascending[0] < FEW * len(ascending):
                 part = BitMap64()
                 part.add_range(int(ascending[0]), int(ascending[-1]) + 1)
-            else:  # between places far apart there may be many more that are acknowledged
+            else:  # between offsets far apart there may be many more acknowledged ones
                 part = bitmap_of(ascending)
             part &= self.above
             if part:
@@ -138,16 +138,16 @@ class AckedOffsets:
 
     @property
     def end(self) -> int:
-        """No offset from here on is in the set."""
+        """The end of the set: it has no offset from here on."""
         return int(self.above.max()) + 1 if self.above else self.mark
 
     def cut(self, end: int) -> None:
-        """Take all offsets from `end` on out of the set."""
+        """Remove all offsets from `end` on."""
         self.above.remove_range(end, MOST)
         self.mark = min(self.mark, end)
 
     def remove_all(self, ascending: Int64s) -> None:
-        """Take offsets (n,), which ascend, out of the set again."""
+        """Remove offsets (n,), which ascend."""
         if not len(ascending):
             return
         lowest = int(ascending[0])
@@ -158,7 +158,9 @@ class AckedOffsets:
 
 
 class Attempts:
-    """Most were given out once: those are a bitmap, and only the others have a number each. One thread at a time.
+    """How often the messages of one queue were given out. One thread at a time.
+
+    Most were given out once: a bitmap has those. Only the others have a number each.
 
     Attributes:
         era: of the queue, see `AckedOffsets`.
@@ -172,18 +174,18 @@ class Attempts:
         self._more: dict[int, int] = {}
 
     def copy(self) -> Attempts:
-        """Another one that has the same."""
+        """A copy with the same attempts."""
         twin = Attempts(self.era)
         twin._once, twin._more = self._once.copy(), dict(self._more)
         return twin
 
     @property
     def end(self) -> int:
-        """No offset from here on was given out."""
+        """The end: no offset from here on was given out."""
         return max(self._once.max() + 1 if self._once else 0, max(self._more, default=-1) + 1)
 
     def of(self, offsets: Int64s) -> Int64s:
-        """(n,) how often messages were given out; their offsets ascend."""
+        """(n,) how often messages were given out. Their offsets ascend."""
         counts = np.zeros(len(offsets), np.int64)
         if self._once and len(offsets):
             there = np.frombuffer((bitmap_of(offsets) & self._once).to_array(), np.int64)
@@ -195,7 +197,7 @@ class Attempts:
         return counts
 
     def note(self, offsets: Int64s, counts: Int64s) -> None:
-        """Messages were given out, the newest of so many times."""
+        """Note that messages were given out: `counts` has the number of attempts of each, the newest included."""
         first = counts == 1
         self._once.update(array("Q", offsets[first].tobytes()))
         for offset, count in zip(offsets[~first].tolist(), counts[~first].tolist(), strict=True):
@@ -204,14 +206,14 @@ class Attempts:
                 self._once.discard(offset)
 
     def take_back(self, offset: int, count: int) -> None:
-        """The newest time does not count, which was this one."""
+        """Undo the newest attempt of a message, which was number `count`."""
         self._once.discard(offset)
         self._more.pop(offset, None)
         if count > 1:
             self.note(np.array([offset]), np.array([count - 1]))
 
     def add(self, group: Group) -> None:
-        """Take what a record says."""
+        """Add the attempts that a record has."""
         if group.bitmap is not None:
             self._once |= group.bitmap
         for begin, end in group.ranges.tolist() if group.ranges is not None else ():
@@ -222,13 +224,13 @@ class Attempts:
             self._once.discard(offset)
 
     def forget(self, acked: AckedOffsets) -> None:
-        """Acknowledged messages have no number."""
+        """Forget the attempts of acknowledged messages."""
         self._once.remove_range(0, acked.mark)
         self._once -= acked.above
         self._more = {offset: count for offset, count in self._more.items() if offset not in acked}
 
     def cut(self, end: int) -> None:
-        """No message from `end` on has a number."""
+        """Forget the attempts of messages from `end` on."""
         self._once.remove_range(end, MOST)
         self._more = {offset: count for offset, count in self._more.items() if offset < end}
 

@@ -1,4 +1,4 @@
-"""How much a subscription has left to do."""
+"""The backlog of a subscription: how many messages are left to consume."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NOTHING = np.empty(0, np.int64)
 
 
 class Backlog(NamedTuple):
-    """Messages that are not acknowledged, and that a consumer is to get. What was cancelled is none of them.
+    """The messages that are not acknowledged and that a consumer will get. Cancelled messages do not count.
 
     Attributes:
-        ready: to be given out now, or when it is the turn of their line; for a subscription with a filter, with those
-            that it will leave out.
+        ready: can be given out now, or when it is the turn of their line. With a filter, messages that it will leave
+            out are counted, too.
         in_flight: a consumer has them, and their visibility time-out has not passed.
-        delayed: given back for later, or their delivery time has not come.
+        delayed: were given back with a delay, or their delivery time has not come.
     """
 
     ready: int
@@ -35,12 +35,12 @@ class Backlog(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all three."""
         return self.ready + self.in_flight + self.delayed
 
 
 class QueueBounds(NamedTuple):
-    """What the queues of a topic have: int64 (n) each of queue ids, which ascend, and first and next offsets."""
+    """The queues of a topic: int64 (n) each of queue ids, which ascend, and first and next offsets."""
 
     ids: Int64s
     firsts: Int64s
@@ -55,7 +55,9 @@ class QueueBounds(NamedTuple):
 
 
 class TopicBounds(NamedTuple):
-    """What a topic has, read before the subscription's lock is taken: nobody waits for other locks while he holds it.
+    """The queues and delayed messages of a topic, read before the subscription's lock is taken.
+
+    No thread waits for other locks while it holds that lock.
 
     Attributes:
         delayed: read after the queues.
@@ -66,7 +68,7 @@ class TopicBounds(NamedTuple):
 
 
 def bounds_of(parts: Parts, topic: str) -> TopicBounds:
-    """What a topic has now. Raises StoreCorrupt, StoreUnreadable."""
+    """The bounds of a topic now. Raises StoreCorrupt, StoreUnreadable."""
     queues = queues_of(parts, topic)
     return TopicBounds(queues, parts.delayed_sets([topic])[topic])
 
@@ -81,12 +83,13 @@ def queues_of(parts: Parts, topic: str) -> QueueBounds:
 
 
 class SubscriptionSnapshot(NamedTuple):
-    """What a subscription knows at one moment; the count is made of it, when its lock is free again.
+    """A copy of a subscription's state under its lock. The backlog is counted from it after the lock is released.
 
     Attributes:
-        marks, above: what is acknowledged by queue id, see `AckedOffsets`; `above` where there is something.
+        marks, above: the acknowledged offsets by queue id, see `AckedOffsets`; `above` only where there are some.
         queues, offsets: int64 (n), the messages that were given out.
-        is_out, is_later: bool (n), a consumer has it; it was given back for later. Or neither: it comes again.
+        is_out, is_later: bool (n): a consumer has the message; it was given back with a delay. If neither is true, the
+            message is ready to be given out again.
     """
 
     marks: Mapping[int, int]
@@ -97,19 +100,19 @@ class SubscriptionSnapshot(NamedTuple):
     is_later: Bools
 
     def acked(self, queue_id: int) -> AckedOffsets:
-        """What is acknowledged of one queue."""
+        """The acknowledged offsets of one queue."""
         found = AckedOffsets(self.marks.get(queue_id, 0))
         found.above = self.above.get(queue_id, found.above)
         return found
 
 
 def recorded(cursor: Cursor) -> SubscriptionSnapshot:
-    """Of a subscription that is not used: nothing was given out."""
+    """The snapshot of a subscription that nobody uses: nothing was given out."""
     return SubscriptionSnapshot(*_acked(cursor), NOTHING, NOTHING, NOTHING > 0, NOTHING > 0)
 
 
 def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> SubscriptionSnapshot:
-    """Of a subscription, under its lock; `now_ms` by the clock of deadlines."""
+    """The snapshot of a subscription, taken under its lock; `now_ms` by the clock of deadlines."""
     rows = table.live()
     states, places, waiting = table.states(rows), table.places(rows), table.deadlines(rows) > now_ms
     is_out, is_later = waiting & (states == RowState.OUT), waiting & (states == RowState.HELD)
@@ -122,9 +125,9 @@ def _acked(cursor: Cursor) -> tuple[dict[int, int], dict[int, BitMap64]]:
 
 
 def backlog_of(bounds: TopicBounds, known: SubscriptionSnapshot) -> Backlog:
-    """The backlog by what is acknowledged: columns of all queues and of all messages that were given out.
+    """The backlog, counted by columns of all queues and of all messages in flight.
 
-    Queues with acknowledged messages above their mark, or with delayed ones, are gone through one by one.
+    Only queues with acknowledged messages above their mark, or with delayed messages, are counted one by one.
     """
     queues, offsets = bounds.queues, known.offsets
     rows, there = queues.rows_of(known.queues)
@@ -153,7 +156,7 @@ def backlog_of(bounds: TopicBounds, known: SubscriptionSnapshot) -> Backlog:
 
 
 def _not_acked(queues: QueueBounds, known: SubscriptionSnapshot) -> int:
-    """How many messages that are in their queues are not acknowledged."""
+    """The number of messages that their queues have and that are not acknowledged."""
     ids = np.fromiter(known.marks, np.int64, len(known.marks))
     marks = np.fromiter(known.marks.values(), np.int64, len(known.marks))
     rows, are_known = queues.rows_of(ids)
@@ -169,18 +172,18 @@ def _not_acked(queues: QueueBounds, known: SubscriptionSnapshot) -> int:
 
 
 def _rows(queues: Int64s) -> dict[int, slice]:
-    """The rows of each queue, which ascend."""
+    """The rows of each queue; queue ids ascend."""
     known, begins = np.unique(queues, return_index=True)
     cuts = [*begins.tolist(), len(queues)]
     return dict(zip(known.tolist(), map(slice, cuts, cuts[1:]), strict=False))
 
 
 class _QueueLeft:
-    """What one queue has left for a subscription, in sets.
+    """The messages of one queue that a subscription has left, as sets.
 
     Attributes:
-        copies: offsets before the queue's first one that live on as copies and are not acknowledged.
-        cancelled: how many of what is not acknowledged nobody gets.
+        copies: offsets below the queue's first one that live on as copies and are not acknowledged.
+        cancelled: the number of unacknowledged messages that were cancelled.
         pending: offsets of delayed messages that are not acknowledged.
     """
 
@@ -198,7 +201,7 @@ class _QueueLeft:
             self.pending = self.pending - cancelled
 
     def _within(self, offsets: BitMap64) -> BitMap64:
-        """Those that are there and not acknowledged."""
+        """Those of some offsets that the queue has and that are not acknowledged."""
         if not offsets:
             return offsets
         found = offsets.copy()
@@ -217,5 +220,5 @@ class _QueueLeft:
         return np.fromiter(map(self.copies.__contains__, offsets.tolist()), np.bool_, len(offsets))
 
     def pending_of(self, held: Int64s) -> int:
-        """How many of these messages are delayed."""
+        """The number of these messages that are delayed."""
         return self.pending.intersection_cardinality(BitMap64(array("Q", held.tobytes()))) if self.pending else 0

@@ -1,4 +1,4 @@
-"""Which of the consumers that wait is called to look: one at a time, as long as there may be more."""
+"""Calls waiting consumers to look for messages, one at a time, as long as there may be more messages."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from functools import partial
 from ..read.waiting import ANY_QUEUE, WaitingReaders
 from .in_flight import NEVER
 
-PATIENCE_MS = 500  # for one who was called: then he has gone, or his loop turns no more, and another is called
+PATIENCE_MS = 500  # then the called consumer is taken for gone, or its loop for stopped, and another one is called
 
 
 class Sleeper:
     """One sleep of a consumer.
 
     Attributes:
-        in_loop: a coroutine's, whose loop may have stopped.
-        is_awake: it looks for itself from here on, and cannot be called any more.
+        in_loop: a coroutine sleeps, whose loop may have stopped.
+        is_awake: the consumer looks by itself from here on, and cannot be called any more.
         is_over: its look has ended.
         called_ms: when it was called.
     """
@@ -32,22 +32,22 @@ class Sleeper:
 
 
 class WaitingConsumers:
-    """Calls those who wait in one subscription. Any number of threads may use it, without a lock: in a forked child a
-    lost thread may hold one, and what tells of news may not wait.
+    """Calls the consumers that wait in one subscription. Any number of threads may use it, without a lock: in a forked
+    child a lost thread may hold a lock, and a thread that tells of news may not wait.
 
-    Invariant: of what is new, either somebody who was called is still to look, or whoever looks finds `_asked` when it
-    has done so and calls the next one, or nobody waits; one that is about to wait compares with `looked_at` first. Each
-    side writes its own mark before it reads the other's. So a call may be made twice, and none is lost.
+    Invariant: no news is lost. A consumer that was called has still to look; or the one that looks finds `_asked` when
+    it has ended, and calls the next one; or nobody waits. A consumer that is about to wait compares with `looked_at`
+    first. Each side writes its own mark before it reads the other's. So a call may be made twice, but is never lost.
 
     Attributes:
-        looked_at: a state of things at which a look has found that there is no more.
-        wakes_ms: until then one that waits will look for what comes again; 0 if nobody waits.
+        looked_at: the version at which a look has found no more messages.
+        wakes_ms: until then one waiting consumer will look for messages that come again; 0 if nobody waits.
     """
 
     def __init__(
         self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int], notify: Callable[[], None]
     ) -> None:
-        """`now_ms` is the clock of deadlines; `notify` tells that there is something to look at."""
+        """`now_ms` is the clock of deadlines; `notify` is called when there is something to look at."""
         self._readers = readers
         self._name = topic, ANY_QUEUE
         self._now_ms = now_ms
@@ -59,11 +59,11 @@ class WaitingConsumers:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether somebody waits for messages of the topic."""
+        """Whether a consumer waits for messages of the topic."""
         return self._readers.are_waiting(self._name)
 
     def may_look(self, sleeper: Sleeper) -> bool:
-        """Something is new: whether this one is to look at it. In whatever thread tells of it."""
+        """Whether this consumer is to look, now that something is new. Called by the thread that tells of it."""
         while self._is_busy(sleeper):
             self._asked = True
             if self._is_busy(sleeper):
@@ -75,7 +75,7 @@ class WaitingConsumers:
                 self._after(PATIENCE_MS, partial(self._look_after, sleeper))
             if not sleeper.is_awake:
                 return True
-        self._asked = True  # it looks already, maybe at what was there before: it calls the next one
+        self._asked = True  # it looks already, maybe at an older state: it calls the next one
         if sleeper.is_over:
             self.call()
         return False
@@ -87,28 +87,28 @@ class WaitingConsumers:
         return self._now_ms() - looker.called_ms < PATIENCE_MS
 
     def begins(self) -> None:
-        """One who has slept begins a look, which finds all that was told until now, or says that there is more."""
+        """A consumer that slept begins a look. It finds all news so far, or says that there is more."""
         self._asked = False
 
     def ended(self, sleeper: Sleeper | None, *, has_more: bool) -> None:
-        """A look has ended, of one that has slept or of one that has not. Again is fine."""
+        """A look has ended, of a consumer that slept or not. A second call does no harm."""
         if sleeper is not None:
             sleeper.is_awake = sleeper.is_over = True
         if has_more or self._asked:
             self.call()
 
     def call(self) -> None:
-        """Have the next one look, if there is something to look at."""
+        """Call the next consumer, if there is something to look at."""
         self._asked = False
         self._readers.look_at([self._name], one_a_group=True)
 
     def expect(self) -> None:
-        """A call is about to wait. It makes this before it looks when something comes again; a thread that gives out
-        messages looks at `wakes_ms` after that."""
+        """A consumer is about to wait. It calls this before it reads when a message comes again; a thread that gives
+        out messages reads `wakes_ms` after it has entered them."""
         self.wakes_ms = self.wakes_ms or NEVER
 
     def wake_at(self, time_ms: int) -> None:
-        """Something comes again at this time: one of those who wait is to look then."""
+        """A message comes again at this time: one of the waiting consumers is to look then."""
         now_ms = self._now_ms()
         if now_ms < self.wakes_ms <= time_ms:
             return
@@ -117,7 +117,7 @@ class WaitingConsumers:
             self._after(max(0, time_ms - now_ms), partial(self._time_has_come, time_ms))
 
     def gives_out(self, deadline_ms: int) -> None:
-        """Messages were given out that come again at a time."""
+        """Messages were given out that come again at `deadline_ms`."""
         if self.is_waited_for:
             self.wake_at(deadline_ms)
         else:
@@ -134,5 +134,5 @@ class WaitingConsumers:
             self._notify()
 
     def _after(self, delay_ms: int, work: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # there are no timers: then those who wait look now and then
+        with suppress(RuntimeError):  # there are no timers: then waiting consumers look now and then
             self._readers.after(delay_ms, work)

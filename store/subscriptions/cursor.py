@@ -1,4 +1,4 @@
-"""A subscription's durable state: its settings, and for each queue what is acknowledged."""
+"""A subscription's durable state: its settings, and the acknowledged offsets of each queue."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .settings import Settings
 class StateParts:
     """Gathers a STATE that comes in several records.
 
-    Invariant: a STATE counts once all of its parts were read, whatever records of other kinds lie between them; a part
-    of another STATE ends it. So what a writer left unfinished is not there.
+    Invariant: a STATE counts once all of its parts were read, whatever records of other kinds lie between them. A part
+    of another STATE drops the parts so far: a STATE that its writer left unfinished does not count.
     """
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class StateParts:
         self._bodies: list[memoryview] = []
 
     def add(self, record: Record) -> list[memoryview] | None:
-        """Take a part: all of them, if it is the last one."""
+        """Add a part. Returns all parts if it was the last one, else None."""
         if record.part == 0:
             self._of, self._bodies = (record.life, record.parts), []
         if (record.life, record.parts) != self._of or record.part != len(self._bodies):
-            self._bodies = []  # its writer died before the rest was durable; this part's beginning is not here
+            self._bodies = []  # the rest of it was never durable, or the start of this STATE is lost
             return None
         self._bodies.append(record.body)
         if len(self._bodies) < record.parts:
@@ -57,8 +57,8 @@ class Cursor:
     Attributes:
         life: which subscription of its name it is; 0 before the first one.
         settings: None while there is no subscription: it was never made, or was deleted.
-        queues: what is acknowledged, by queue id. A queue that is missing has nothing acknowledged.
-        attempts: how often messages were given out, by queue id, where that is counted over restarts.
+        queues: the acknowledged offsets by queue id. A queue that is missing has none.
+        attempts: how often messages were given out, by queue id, if attempts are counted over restarts.
     """
 
     def __init__(self) -> None:
@@ -86,31 +86,31 @@ class Cursor:
         return np.fromiter((offset in known[queue_id] for queue_id, offset in pairs), np.bool_, len(offsets))
 
     def begin(self, life: int, settings: Settings | None) -> None:
-        """Begin another life: nothing of what was before counts any more."""
+        """Begin another life: all that was known before is dropped."""
         self.life = life
         self.settings = settings
         self.queues = {}
         self.attempts = {}
 
     def tried(self, queue_id: int) -> Attempts:
-        """How often messages of a queue were given out, in its era of now."""
+        """The attempts of a queue's messages, in its current era."""
         era, found = self.queue(queue_id).era, self.attempts.get(queue_id)
         if found is None or found.era != era:
             found = self.attempts[queue_id] = Attempts(era)
         return found
 
     def take_back_tried(self, places: Iterable[tuple[int, int, int]]) -> None:
-        """The newest attempts of messages do not count: queue id, offset and the attempt of each."""
+        """Undo the newest attempts of messages: queue id, offset and attempt of each."""
         for queue_id, offset, attempt in places:
             self.tried(queue_id).take_back(offset, attempt)
 
     def forget_tried(self, but_for: Mapping[int, AckedOffsets] | None = None) -> None:
-        """Acknowledged messages have no number of attempts; of the queues of `but_for` those that it has."""
+        """Forget the attempts of acknowledged messages; in queues of `but_for`, of the messages that it has."""
         for queue_id in list(self.attempts):
             self.tried(queue_id).forget((but_for or {}).get(queue_id) or self.queue(queue_id))
 
     def move(self, marks: Mapping[int, CursorMark]) -> None:
-        """Take marks: of a later era they replace what was there of their queue."""
+        """Apply marks: one of a later era replaces what its queue had."""
         for queue_id, (era, offset) in marks.items():
             acked = self.queue(queue_id)
             if era > acked.era:
@@ -119,9 +119,9 @@ class Cursor:
                 acked.raise_mark(offset)
 
     def cut(self, end_of: Callable[[int], int]) -> bool:
-        """Forget messages that are lost: those from the end of their queue on. Whether there are any.
+        """Forget lost messages: those from the end of their queue on. True if there were any.
 
-        Their queue begins another era, so that the records of before count no more: other messages get the offsets.
+        Their queue begins another era, so that earlier records do not count for the messages that get these offsets.
         """
         is_cut = False
         for queue_id in self.queues.keys() | self.attempts.keys():
@@ -135,7 +135,7 @@ class Cursor:
         return is_cut
 
     def read(self, data: memoryview) -> None:
-        """Apply a record. Raises StoreUnusable for one that is not known."""
+        """Apply a record. Raises StoreUnusable for a record of an unknown kind."""
         record = Record.unpack(data)
         if record is None:
             raise _unknown()
@@ -145,7 +145,7 @@ class Cursor:
             raise _unknown() from error
 
     def forget_parts(self) -> None:
-        """A STATE that is not complete does not count: one of its records cannot be read, or no more of it follows."""
+        """Drop the parts of an incomplete STATE: one of its records cannot be read, or no more records follow."""
         self._parts = StateParts()
 
     def _take(self, record: Record) -> None:
@@ -158,7 +158,7 @@ class Cursor:
             if bodies is not None:
                 self._take_state(record.life, unpack_state(bodies))
         else:
-            if record.life > self.life:  # its STATE is lost, by damage: what was acknowledged may not come again
+            if record.life > self.life:  # its STATE was lost by damage: acknowledged messages stay acknowledged
                 self.begin(record.life, self.settings)
             self._add(unpack_acks(record.body), is_tried=record.kind == ATTEMPTS)
 
@@ -174,7 +174,7 @@ class Cursor:
         for group in groups:
             queue_id, era, ranges, bitmap, _ = group
             acked = self.queue(queue_id)
-            if era > acked.era:  # the record of the seek is lost, by damage
+            if era > acked.era:  # the record of the seek was lost by damage
                 acked = self.queues[queue_id] = AckedOffsets(0, era)
             if era == acked.era:
                 if is_tried:
@@ -185,9 +185,9 @@ class Cursor:
                     acked.add_ranges(ranges)
 
     def frozen(self, but_for: Iterable[tuple[int, Int64s]] = ()) -> Cursor:
-        """Another one that says all that there is, but for some acknowledged offsets (n,) of queues.
+        """A copy without some acknowledged offsets (n,) of queues.
 
-        Those are taken out of copies: an interrupt leaves the cursor as it was.
+        They are removed from copies: an interrupt leaves this cursor as it was.
         """
         assert self.settings is not None, "only what exists is compacted"
         twin = Cursor()
@@ -200,7 +200,7 @@ class Cursor:
         return twin
 
     def records(self, limit_bytes: int) -> list[bytes]:
-        """What there is, as records. It packs and compresses: of a cursor that others use, those of a `frozen` one."""
+        """The whole cursor as records. It packs and compresses: if others use the cursor, call it on a `frozen` one."""
         assert self.settings is not None, "only what exists is compacted"
         marks = {queue_id: CursorMark(acked.era, acked.mark) for queue_id, acked in self.queues.items()}
         groups = [

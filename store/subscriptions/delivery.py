@@ -1,4 +1,4 @@
-"""What a subscription gives out: messages with their receipts, as objects or as columns, and fetching them by place."""
+"""The results of a receive: messages with receipts, as objects or columns; and fetching them by place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .parts import Reads
 
 Copied = Callable[[int, int], Message | None]
 FETCHED = 4096  # places at once
-MOST_BAD = 8  # messages of a call that are looked for one by one: after a broken device all are bad
+MOST_BAD = 8  # of a call, looked for one by one: with a broken device all are bad
 _NONE = np.empty(0, np.intp)
 
 
@@ -30,7 +30,7 @@ class Delivery(NamedTuple):
         message: the message.
         attempt: how often it was given out, this time included: with `max_attempts` in all, else since the store was
             opened.
-        receipt: what acknowledges it; a receipt is good for this delivery alone.
+        receipt: the number that acknowledges it. A receipt is good for this delivery alone.
     """
 
     message: Message
@@ -42,7 +42,7 @@ class DeliveryBatch(MessageBatch):
     """n messages that were given out, as columns: those of `MessageBatch`, and two more.
 
     Attributes:
-        receipts: int64 (n), what acknowledges each, see `Subscription.ack_batch`.
+        receipts: int64 (n), the number that acknowledges each, see `Subscription.ack_batch`.
         attempts: int64 (n), how often each was given out, see `Delivery`.
     """
 
@@ -66,7 +66,7 @@ class DeliveryBatch(MessageBatch):
 
 
 def taken(batch: MessageBatch, rows: npt.NDArray[np.intp]) -> MessageBatch:
-    """Some messages of a batch, over the same buffer."""
+    """Some messages of a batch, by row; they share its buffer."""
     extras = None if batch.extras is None else ExtraColumns.of(batch.extras).take(rows)
     return MessageBatch(
         batch.buffer, batch.positions[rows], batch.lengths[rows], batch.offsets[rows], batch.times_ms[rows],
@@ -109,7 +109,7 @@ def queue_ids_of(batch: MessageBatch) -> Int64s:
 
 
 def joined(batches: Sequence[MessageBatch]) -> MessageBatch:
-    """Some batches behind each other: a copy, unless there is only one."""
+    """Batches one after another: a copy, unless there is only one."""
     if len(batches) == 1:
         return batches[0]
     payloads = [gathered(batch.buffer, batch.positions, batch.lengths, np.arange(len(batch))) for batch in batches]
@@ -136,13 +136,13 @@ def _concatenated(columns: Sequence[Int64s]) -> Int64s:
 
 
 class Fetches(NamedTuple):
-    """Messages that were asked for.
+    """The messages found at some places.
 
     Attributes:
-        batches: the messages, behind each other.
-        rows: (n,) for each the number of the place that asked for it.
-        gone: (m,) the places whose message is there no more: trimmed, removed by retention, or given up by a repair.
-        looked: how many places these are, from the first one on; those behind did not fit.
+        batches: the messages, one batch after another.
+        rows: (n,) for each message the number of the place that asked for it.
+        gone: (m,) places whose message was trimmed, removed by retention, or given up by a repair.
+        looked: how many places were looked at, from the first one on; the messages of the others did not fit.
     """
 
     batches: list[MessageBatch]
@@ -152,10 +152,10 @@ class Fetches(NamedTuple):
 
 
 def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetches:
-    """The messages at the first of some places (n,), by queue and offset, as far as they fit; the room is less then.
+    """Fetch the messages at the first of some places (n,), by queue and offset, as far as they fit into `room`.
 
-    No message that does not fit is read, but for one copy. `copied` gives a message that lives on outside of its queue,
-    or None. Raises StoreCorrupt, StoreUnreadable.
+    `room` has that much less afterwards. No message that does not fit is read, except one copy. `copied` gives the copy
+    of a message whose segment is gone, or None. Raises StoreCorrupt, StoreUnreadable.
     """
     parts: list[Fetches] = []
     at = 0
@@ -173,13 +173,13 @@ def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: In
 def fetch_readable(
     room: Room, fetch: Callable[[Room, Places], Fetches], places: Places, failed: list[StoreError]
 ) -> tuple[Fetches, Indexes]:
-    """As `fetch` does, past places that cannot be read: what is found, and the places (n,) that were not.
+    """Fetch as `fetch` does, and pass over places that cannot be read. Returns the messages, and the bad places (n,).
 
     Their errors are added to `failed`.
     """
     parts: list[Fetches] = []
     bad: list[int] = []
-    left = [(0, places.size)]  # halved where one cannot be read
+    left = [(0, places.size)]  # halved where a place cannot be read
     while left and room.is_open:
         begin, end = left.pop()
         if len(bad) >= MOST_BAD:
@@ -201,7 +201,7 @@ def fetch_readable(
 
 
 def in_turn(found: Fetches) -> Fetches:
-    """The messages in the order of the places that asked for them."""
+    """The messages sorted by the places that asked for them."""
     if len(found.batches) <= 1 and (found.rows[1:] > found.rows[:-1]).all():
         return found
     order = np.argsort(found.rows, kind="stable")
@@ -209,7 +209,7 @@ def in_turn(found: Fetches) -> Fetches:
 
 
 def _together(parts: Sequence[Fetches]) -> Fetches:
-    """What was fetched of some places, and of the places after each."""
+    """Several fetches as one, each of the places after those of the one before."""
     rows = np.concatenate([_NONE, *(part.rows for part in parts)])
     gone = np.concatenate([_NONE, *(part.gone for part in parts)])
     return Fetches([batch for part in parts for batch in part.batches], rows, gone, sum(part.looked for part in parts))
@@ -218,7 +218,7 @@ def _together(parts: Sequence[Fetches]) -> Fetches:
 def _fetch(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetches:
     try:
         picks = reads.read_at(topic, queues, offsets, room.size_bytes, is_first=room.is_empty)
-    except OffsetOutOfRange:  # retention was there meanwhile, or a queue is gone
+    except OffsetOutOfRange:  # retention removed a segment meanwhile, or a queue is gone
         alone = partial(_alone, reads, topic, copied)
         return _completed(room, Fetches([], _NONE, np.arange(len(offsets)), len(offsets)), queues, offsets, alone)
     missing = np.ones(picks.looked, np.bool_)
@@ -235,7 +235,7 @@ def _completed(
     offsets: Int64s,
     find: Callable[[int, int], MessageBatch | None],
 ) -> Fetches:
-    """What is missing is looked for place by place, as long as all fits."""
+    """Look for missing messages place by place, as long as all fit."""
     lengths, size = np.zeros(found.looked, np.int64), 0
     for batch in found.batches:
         lengths[found.rows] = batch.lengths
@@ -287,11 +287,11 @@ def _alone(reads: Reads, topic: str, copied: Copied, queue_id: int, offset: int)
 
 
 class Room:
-    """Room for so many messages and payload bytes; the first message always fits.
+    """Room for a number of messages and payload bytes; the first message always fits.
 
     Attributes:
-        messages, size_bytes: what is left.
-        is_empty: nothing was taken yet.
+        messages, size_bytes: the room that is left.
+        is_empty: no message was taken yet.
     """
 
     def __init__(self, messages: int, size_bytes: int) -> None:
@@ -301,16 +301,16 @@ class Room:
 
     @property
     def is_open(self) -> bool:
-        """Whether there may be room for a message more."""
+        """Whether one more message may fit."""
         return self.messages > 0 and self.size_bytes > 0
 
     def take(self, batches: Sequence[MessageBatch]) -> None:
-        """These messages go out."""
+        """Take the room of these messages."""
         for batch in batches:
             self.messages -= len(batch)
             self.size_bytes -= int(batch.lengths.sum())
             self.is_empty = False
 
     def close(self) -> None:
-        """The next message does not fit."""
+        """Take no more: the next message does not fit."""
         self.messages = 0

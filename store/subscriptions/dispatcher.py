@@ -1,4 +1,4 @@
-"""Gives the messages of a subscription out (R30): those that come again first, then what is due, then new ones."""
+"""Gives out the messages of a subscription (R30): first those to redeliver, then due ones, then new ones."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 
 
 class Dispatcher:
-    """Chooses the messages that a receive gets, and notes them as given out. One thread at a time: `receiving`.
+    """Chooses the messages that a receive gets, and enters them into the in-flight table. `receiving` guards it.
 
     Invariant: a message leaves a list only after it is in the in-flight table; otherwise it is given out again. So an
     interrupt loses none: `_has_missed` is the mark of the rule "give, then take" (see `index.trackers.tracker`), set by
-    one step where a call does not come to its end.
+    one step if a call does not come to its end.
 
     Attributes:
         attempt_records: the requests of the newest `take`: its caller waits for them, without `receiving`.
@@ -48,12 +48,12 @@ class Dispatcher:
         self.delays = SubscriptionDelays(state.parts, state.topic, self._precision_ms, state.notify)
         self._lines = Lines(state, self._fetch_into, self._end)
         self._redelivery = Redelivery(state, self._fetch_into, self._end, self._lines)
-        self._has_dead = False  # the newest look has found messages that were given out too often before a restart
-        self._failed: StoreError | None = None  # beside what the newest call has given out: the next one raises it
-        self._owner = NO_OWNER  # the consumer that takes now
-        self._removed: object = None  # what was removed when rows and lines were last looked through
-        self._has_missed = False  # some message that became due, or was on its way: all has to be scanned again
-        self._due = PlaceList()  # those the scanner has passed
+        self._has_dead = False  # the newest look has found messages that were given out too often in earlier openings
+        self._failed: StoreError | None = None  # of the newest call, which gave out others: the next raises it
+        self._owner = NO_OWNER  # the consumer that receives now
+        self._removed: object = None  # the scanner's `removed` when rows and lines were last looked through
+        self._has_missed = False  # a message on its way may have been lost from the lists: all has to be scanned again
+        self._due = PlaceList()  # due messages that the scanner has passed
         self._bad_copies = BadCopies(state.now_ms)
         self._scanner = self._new_scanner()
 
@@ -67,21 +67,21 @@ class Dispatcher:
         return 0 if settings is None else settings.precision_ms
 
     def open(self) -> None:
-        """The subscription has a consumer. `receiving` is held."""
+        """The subscription has a consumer now. `receiving` is held."""
         self.delays.open()
 
     def close(self) -> None:
-        """It has none any more: all that is not acknowledged comes again. `receiving` is held."""
-        self._has_missed = True  # before the pointer goes: what was left out for it is to be met again
+        """The subscription has no consumer any more: all unacknowledged messages come again. `receiving` is held."""
+        self._has_missed = True  # before the pointer goes: the scanner has to meet again what it left to the pointer
         self.delays.close()
         self.restart()
         self.state.parts.ahead.forget(self)
 
     def give_back(self) -> bool:
-        """Let go of what was read ahead, which is read anew; False if somebody receives just now."""
+        """Drop messages that were read ahead; they are read again later. False if somebody receives just now."""
         for _ in if_free(self.receiving):
             try:
-                self._has_missed |= self.delays.is_used  # what is due of it may be on a list: all is found anew
+                self._has_missed |= self.delays.is_used  # the list may have had due ones of them: all is scanned again
                 self._scanner.give_back()
                 return True
             finally:
@@ -90,24 +90,24 @@ class Dispatcher:
 
     @property
     def due_bytes(self) -> int:
-        """What the list of due messages takes."""
+        """The memory of the list of due messages."""
         return self._due.size_bytes
 
     def restart(self) -> None:
-        """Read on from what is acknowledged; nobody has anything. `receiving` is held."""
-        self._has_missed = True  # until the end: after an interrupt the next `take` reads all anew
+        """Read on after the acknowledged messages; no consumer has any. `receiving` is held."""
+        self._has_missed = True  # until the end: after an interrupt the next `take` reads all again
         self._failed = None
         self.state.forget_consumers()
         self._due.drop()
         reached, self._scanner = self._scanner.reached, self._new_scanner()
-        self._scanner.reached = reached  # an acknowledgement that fails now brings a message back that is below
+        self._scanner.reached = reached  # an acknowledgement that fails now brings back a message below it
         self._has_missed = False
 
     def move(self, offsets: Mapping[int, int]) -> None:
-        """Go on at other offsets of some queues, durably. `receiving` is held, and the state's `changing`."""
+        """Move some queues to other offsets, durably. `receiving` is held, and the state's `changing`."""
         had_missed, self._has_missed = self._has_missed, True  # until the end, as above
         self.state.move(offsets)
-        self._failed = None  # what is damaged still is met again, if it was not passed
+        self._failed = None  # damage that the move has not passed is met again
         self._due.drop(list(offsets))
         self._scanner.rewind(list(offsets))
         self.state.notify()
@@ -115,20 +115,20 @@ class Dispatcher:
 
     @property
     def is_unfinished(self) -> bool:
-        """The newest `take` has found nothing, and there is more to look at."""
-        has_missed = self._has_missed and self.state.unfinished.change is None  # else whoever makes it notifies
+        """Whether the newest `take` has found nothing although there is more to look at."""
+        has_missed = self._has_missed and self.state.unfinished.change is None  # else the change itself notifies
         is_behind = has_missed or self._scanner.is_unfinished or self.delays.has_copies
         return is_behind or len(self._due) > 0 or len(self.state.to_redeliver) > 0
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether new messages, or what is told or time brings, are all that a look may find. `receiving` is held."""
+        """Whether a look can find only new messages, and those that others or the time bring. `receiving` is held."""
         order = self.state.order
         has_lines = order is not None and bool(order.freed or order.stirred or order.reopened)
         return not has_lines and self._failed is None and not self.is_unfinished and self.delays.are_at_rest
 
     def has_more(self) -> bool:
-        """Whether another look would find something, maybe. `receiving` is held."""
+        """Whether another look may find a message. `receiving` is held."""
         state = self.state
         if (
             self._has_missed
@@ -152,9 +152,9 @@ class Dispatcher:
         return min(self.state.table.next_ms, self._bad_copies.until_ms)
 
     def take_few(self, count: int, visibility_ms: int, owner: int) -> list[Delivery] | None:
-        """`count` new messages of one queue, if they are at hand and nothing comes before them; quicker than `take`.
+        """Give out `count` new messages of one queue, if they are read ahead and nothing comes before them.
 
-        `receiving` is held.
+        Quicker than `take`; None if it cannot. `receiving` is held.
         """
         state, self.attempt_records = self.state, ()
         if state.order is not None or state.to_redeliver or self._has_missed or len(self._due) or self.delays.has_due():
@@ -183,7 +183,7 @@ class Dispatcher:
             if deadline_ms < state.calling.wakes_ms:
                 state.calling.gives_out(deadline_ms)
             return [Delivery(message, 1, receipt) for receipt, message in enumerate(messages, first)]
-        except BaseException:  # passed on; also behind an interrupt the messages come again
+        except BaseException:  # passed on; the messages come again, also after an interrupt
             self._has_missed = True
             self._recover()
             raise
@@ -191,8 +191,8 @@ class Dispatcher:
     def take_at_hand(
         self, count: int, visibility_ms: int, owner: int, check: Callable[[], object]
     ) -> list[Delivery] | None:
-        """As `take_few`, for a loop: without a wait but for the moments in which a thread has the state's lock. None
-        also where others receive just now. `check` raises if the consumer is gone.
+        """`take_few` for a loop: it waits for nothing but the short moments in which a thread has the state's lock.
+        None also if others receive just now. `check` raises if the consumer is gone.
         """
         if self.delays.is_used or self.state.tries.are_counted:
             return None
@@ -214,7 +214,7 @@ class Dispatcher:
             removed = self._scanner.removed()
             if removed != self._removed:
                 forget_removed(self.state, self.delays, self._end)
-                self._removed = removed  # last: after an interrupt it is done again
+                self._removed = removed  # last: after an interrupt the look is repeated
             found = self._take(most, max_bytes, visibility_ms)
             if found is None and self._failed is None and (self._has_missed or self.delays.has_copies):
                 found = self._take(most, max_bytes, visibility_ms)
@@ -223,7 +223,7 @@ class Dispatcher:
             self.state.parts.ahead.note(self, self._scanner.held_bytes)
             if self.state.left_out_count >= NOTED_MESSAGES:
                 self.state.note_left_out()
-        except BaseException:  # what was on its way comes again, also after an interrupt
+        except BaseException:  # messages on their way come again, also after an interrupt
             self._has_missed = True
             self._recover()
             raise
@@ -237,9 +237,9 @@ class Dispatcher:
             raise copy_of(failed)
 
     def _recover(self) -> None:
-        """What was on its way comes again, and its lines are read anew; consumers keep what they have."""
+        """Scan again for the messages that were on their way, and rebuild the lines; consumers keep what they have."""
         state, table = self.state, self.state.table
-        is_moving = state.unfinished.change is not None  # first: it may be made at any time, and all is read anew then
+        is_moving = state.unfinished.change is not None  # first: the change may be made at any time
         self._due.drop()
         self._scanner.rewind()
         with state.lock:
@@ -248,10 +248,10 @@ class Dispatcher:
                 queues, offsets, _ = table.places(live)
                 places = zip(queues.tolist(), offsets.tolist(), strict=True)
                 state.order.keep(dict(zip(places, table.receipts(live).tolist(), strict=True)), state.cursor.has)
-            table.next_ms = 0  # deadlines are looked at anew, whatever was done
+            table.next_ms = 0  # deadlines are checked again
         self.delays.recheck_copies = True
         self._has_missed = is_moving
-        state.notify()  # others that wait have not seen it
+        state.notify()  # other waiting consumers have not seen it
 
     def _take(self, most: int, max_bytes: int, visibility_ms: int) -> DeliveryBatch | None:
         if self._has_missed:
@@ -263,20 +263,20 @@ class Dispatcher:
         for take in (self._lines.take_freed, partial(self._take_due, failed), self._take_new):
             try:
                 take(room, batches)
-            except StoreError as error:  # what is found goes out
+            except StoreError as error:  # the messages found so far go out
                 failed.append(error)
                 is_whole = False
         given = self._given(batches, attempts, used, visibility_ms) if batches else None
         if not is_whole:
             self._has_missed = True
-            self._recover()  # what the source that failed had taken; all that is found is in the table
+            self._recover()  # brings back what the failed source had taken; all messages found are in the table
         self._failed = failed[0] if failed else None
         return given
 
     def _given(
         self, batches: Sequence[MessageBatch], attempts: Int64s, used: Int64s, visibility_ms: int
     ) -> DeliveryBatch | None:
-        """Give messages out; of the first ones, which come again, the attempts and receipts are known."""
+        """Give messages out. The first ones are redelivered: their attempts and receipts are known."""
         batch = joined(batches)
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
         if self.state.tries.are_counted:
@@ -289,7 +289,8 @@ class Dispatcher:
         return fetch_into(room, parts.reads, topic, places.queues, places.offsets, self.delays.copied)
 
     def _end(self, places: Places) -> None:
-        """Messages count as acknowledged. Their lines go on first: what is acknowledged is taken to go on by itself."""
+        """Have the lines of messages go on, then count these as acknowledged: after that nothing has the lines go
+        on."""
         self.state.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)))
         with self.state.lock:
             self._pass(places)
@@ -298,7 +299,7 @@ class Dispatcher:
         for queue_id, offsets in places.by_queue():
             self.state.leave_out(queue_id, offsets)
 
-    # -- what was not given out yet -------------------------------------------------------------------
+    # -- new messages ---------------------------------------------------------------------------------
 
     def _take_new(self, room: Room, found: list[MessageBatch]) -> None:
         order, scanner = self.state.order, self._scanner
@@ -314,24 +315,24 @@ class Dispatcher:
             if not batches or order is None:
                 break
 
-    # -- what became due ------------------------------------------------------------------------------
+    # -- due messages ---------------------------------------------------------------------------------
 
     def _take_due(self, failed: list[StoreError], room: Room, found: list[MessageBatch]) -> None:
-        """Messages that were left out before, and whose time has come. More are due than are taken at times."""
+        """Add messages that were left out before and are due now. At times more are due than one call takes."""
         before = len(found)
         self._bad_copies.look(self.delays)
         if not self.delays.is_used:
             self.delays.open()  # the index may be there by now
         while self.delays.is_used and room.is_open:
             if not len(self._due) and (len(found) > before or not self._list_due(room.messages)):
-                break  # what was found is not in the table yet, and must not be listed once more
+                break  # messages found are not in the table yet, and must not be listed once more
             found += self._next_due(room, failed)
 
     def _list_due(self, most: int) -> bool:
-        """List what became due, and all due copies if they are to be looked at; False if there is nothing."""
+        """List due messages, and all due copies if these are to be checked; False if there are none."""
         due = self.delays.take(most)
         if due.missed:
-            self._has_missed = True  # this call may have found some already that are not in the table yet
+            self._has_missed = True  # this call may have found some of them already, which are not in the table yet
             return False
         copies = self.delays.due_copies()
         passed = self._are_passed(*copies) & ~self._bad_copies.are_in(*copies)
@@ -344,16 +345,16 @@ class Dispatcher:
         return ~self._scanner.has_ahead(queues, offsets)
 
     def _next_due(self, room: Room, failed: list[StoreError]) -> list[MessageBatch]:
-        """The next messages of the list that nobody has; they are on it no more."""
+        """The next messages of the list that nobody has; they leave the list."""
         queues, offsets = self._due.first(max(room.messages, DUE_PLACES))
         rows = np.flatnonzero(self._mine(queues, offsets))[: room.messages]
         ends = np.append(rows, len(offsets) if len(rows) < room.messages else rows[-1] + 1)
         places = Places(queues[rows], offsets[rows], np.zeros(len(rows), np.int64))
         errors: list[StoreError] = []
-        found, bad = fetch_readable(copy(room), self._fetch_into, places, errors)  # not all that is fetched goes out
+        found, bad = fetch_readable(copy(room), self._fetch_into, places, errors)  # not all fetched messages go out
         bad = bad[: len(errors)]  # the others were not looked at
         if len(bad) and not are_copies(self.state, places.take(bad)).all():
-            raise errors[0]  # the scanner meets them again, in their queues
+            raise errors[0]  # the scanner meets them again in their queues
         looked = found.looked + len(bad)
         batches = self._wanted(found, places)
         if self.state.order is not None:
@@ -367,7 +368,7 @@ class Dispatcher:
         return batches
 
     def _left_out(self, due: DueMessages) -> tuple[Int64s, Int64s]:
-        """(queue ids, offsets) of what became due and the scanner has passed. What was cancelled is acknowledged."""
+        """(queue ids, offsets) of due messages that the scanner has passed. Cancelled ones count as acknowledged."""
         passed = self._are_passed(due.queue_ids, due.offsets)
         over = np.flatnonzero(passed & due.cancelled)
         if len(over):
@@ -377,11 +378,11 @@ class Dispatcher:
         return due.queue_ids[rows], due.offsets[rows]
 
     def _mine(self, queues: Int64s, offsets: Int64s) -> Bools:
-        """(n,) which messages are neither acknowledged nor given out nor in a line, each once."""
+        """(n,) which messages are neither acknowledged nor given out nor in a line; of equal ones the first."""
         return first_of_each(queues, offsets) & ~self.state.have(queues, offsets)
 
     def _wanted(self, found: Fetches, places: Places) -> list[MessageBatch]:
-        """What the filter lets pass, in the order of the places. What is gone or left out counts as acknowledged."""
+        """The messages that pass the filter, in the order of the places. Others, and gone ones, become acknowledged."""
         whole = joined(found.batches)
         order = np.argsort(found.rows, kind="stable")
         wanted = self._scanner.are_wanted(whole)

@@ -1,4 +1,4 @@
-"""Filters by properties, over the columns of a batch: no object a message, but one for each distinct set of them."""
+"""Filters by properties, over the columns of a batch: each distinct text of properties is decoded once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MATRIX_BYTES = 1 << 18  # of texts that are sorted at once
 
 
 class PropertyFilter:
-    """Says which messages have, for each property named, one of the wanted values.
+    """Says which messages have, for each named property, one of the wanted values.
 
-    The properties of a message are JSON. Messages with the same bytes are found by sorting them, and each distinct
-    text is decoded once, and then remembered.
+    The properties of a message are JSON. Equal texts are found by sorting; each distinct text is decoded once, and its
+    answer is remembered.
     """
 
     def __init__(self, wanted: Mapping[str, Sequence[str]]) -> None:
@@ -27,7 +27,7 @@ class PropertyFilter:
         self._known: dict[bytes, bool] = {}
 
     def takes(self, properties: bytes | None) -> bool:
-        """Whether a message with these properties is wanted. What is no JSON of an object is not."""
+        """Whether a message with these properties is wanted. A text that is not a JSON object is not."""
         if properties is None:
             return False
         known = self._known.get(properties)
@@ -54,7 +54,7 @@ class PropertyFilter:
         data = np.frombuffer(properties.data, np.uint8)
         begins, _ = properties.places()
         for length in np.unique(properties.lengths).tolist():
-            if length > 0:  # none, or no JSON
+            if length > 0:  # else it has no properties
                 rows = np.flatnonzero(properties.lengths == length)
                 step = max(1, MATRIX_BYTES // length)
                 for at in range(0, len(rows), step):
@@ -63,7 +63,7 @@ class PropertyFilter:
         return wanted
 
     def _answers(self, data: npt.NDArray[np.uint8], begins: Int64s, length: int) -> Bools:
-        """(n,) the same for texts of one length."""
+        """(n,) whether each of the texts, all of one length, is wanted."""
         texts = data[begins[:, None] + np.arange(length)]
         distinct, which = np.unique(texts.view(f"V{length}").ravel(), return_inverse=True)
         return np.array([self.takes(text.tobytes()) for text in distinct], np.bool_)[which]

@@ -1,4 +1,4 @@
-"""A subscription as an iterator, its calls for coroutines that a thread does, and what a thread takes for one."""
+"""Calls of a subscription for iterators and coroutines, and the handover of messages from a thread to a coroutine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ROUND_MS = 60_000  # of a wait for the next message
 
 
 class ForCoroutines:
-    """Each call is that of its name. If its coroutine is cancelled, a thread that is at it finishes what it does."""
+    """Runs each call in a thread. If its coroutine is cancelled, the thread still finishes the call."""
 
     _state: State
-    nack: Callable[..., None]  # this one, and those that follow, are the subscription's
+    nack: Callable[..., None]  # this one, and those that follow, are methods of the subscription
     extend: Callable[..., None]
     seek: Callable[..., None]
     receive: Callable[..., list[Delivery]]
@@ -40,10 +40,10 @@ class ForCoroutines:
         await self._aside(partial(self.seek, position))
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Each message as it comes, without an end: it waits for the next one. Acknowledge each.
+        """Yield each message as it comes, without an end; wait for the next one. Acknowledge each.
 
-        It takes one at a time, so none waits in this consumer while the one before is worked on. It ends when the
-        subscription or the store is closed meanwhile. Errors: as for `receive`.
+        It takes one message at a time, so none waits in this consumer while another is worked on. It ends when the
+        subscription or the store is closed. Errors: as for `receive`.
         """
         self._settings()
         while True:
@@ -54,7 +54,7 @@ class ForCoroutines:
             yield from found
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
-        """As the iterator, for coroutines: `async for delivery in sub`."""
+        """The iterator for coroutines: `async for delivery in sub`."""
         self._settings()
         while True:
             try:
@@ -64,7 +64,7 @@ class ForCoroutines:
             for delivery in found:
                 yield delivery
 
-    __contains__ = None  # a search would take messages, and wait for more
+    __contains__ = None  # a search with `in` would take messages, and wait for more
 
     async def _aside(self, work: Callable[[], T]) -> T:
         parts = self._state.parts
@@ -72,7 +72,7 @@ class ForCoroutines:
 
 
 class ThreadReceive:
-    """What a thread takes for a coroutine, which may be gone before it has it: then the messages come again."""
+    """The messages that a thread takes for a coroutine. If the coroutine ends before it has them, they come again."""
 
     def __init__(self, state: State) -> None:
         self.batch: DeliveryBatch | None = None
@@ -80,7 +80,7 @@ class ThreadReceive:
         self._is_over = False
 
     def take(self, take: Callable[[], DeliveryBatch | None]) -> None:
-        """In the thread."""
+        """Take messages; called in the thread."""
         if not self._is_over:
             self.batch = take()
             if self._is_over:

@@ -1,4 +1,4 @@
-"""Entering messages into the table of those that consumers have, and taking out of it what was removed from the log."""
+"""Enters messages into the in-flight table, and drops rows whose messages were removed from the log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .state import State
 
 
 def tried(state: State, batch: MessageBatch, counts: Int64s, first: int) -> tuple[MessageBatch, Int64s, bool]:
-    """Those of a batch that were not given out too often before, and whether there are others; `first` of them are
-    known by the table.
+    """(messages that were not given out too often before, their attempts, whether there were others). The table knows
+    the first `first` messages already.
     """
     settings, has_dead = state.cursor.settings, False
     assert settings is not None and settings.max_attempts is not None, "attempts are counted"
@@ -26,7 +26,7 @@ def tried(state: State, batch: MessageBatch, counts: Int64s, first: int) -> tupl
     with state.lock:
         counts[first:] += state.tries.of(queues[first:], batch.offsets[first:])
         is_dead = counts > settings.max_attempts
-        is_dead[:first] = False  # they were looked at, maybe by another setting
+        is_dead[:first] = False  # these were checked before, maybe by other settings
         dead = np.flatnonzero(is_dead)
         if len(dead):  # the next look finds them in the table, and moves them to the dead letters
             receipts = state.enter(Places(queues[dead], batch.offsets[dead], counts[dead] - 1), NEVER)
@@ -39,11 +39,11 @@ def tried(state: State, batch: MessageBatch, counts: Int64s, first: int) -> tupl
 def give_out(
     state: State, batch: MessageBatch, attempts: Int64s, used: Int64s, visibility_ms: int, owner: int
 ) -> DeliveryBatch | None:
-    """Enter messages into the table; `used` are the receipts of those that come again, which are the first ones."""
+    """Enter messages into the table; `used` are the receipts of those to redeliver, which are the first ones."""
     with state.lock:
         if len(used):
             rows = state.table.find(used)
-            still = rows >= 0  # else acknowledged meanwhile, late
+            still = rows >= 0  # the others were acknowledged meanwhile, by late consumers
             if state.order is not None and not still.all():
                 still = _not_behind_gaps(state.order, batch, still)
             state.table.remove(rows[still])
@@ -56,8 +56,8 @@ def give_out(
 
 
 def _not_behind_gaps(order: Order, batch: MessageBatch, still: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """(n,) which of the first messages go out: none behind one of its line whose acknowledgement is on its way. If that
-    fails, it comes before them.
+    """(n,) which of the first messages go out: none after one of its line whose acknowledgement is on its way. If that
+    acknowledgement fails, its message comes before them.
     """
     queues, offsets = queue_ids_of(batch)[: len(still)].tolist(), batch.offsets[: len(still)].tolist()
     gaps, found = set[Line](), still.copy()
@@ -72,7 +72,7 @@ def _not_behind_gaps(order: Order, batch: MessageBatch, still: npt.NDArray[np.bo
 
 
 def forget_removed(state: State, delays: SubscriptionDelays, end: Callable[[Places], None]) -> None:
-    """Let go of their rows; `end` has their lines go on. Not under the state's lock. Again is fine."""
+    """Drop the rows of removed messages; `end` has their lines go on. Without the state's lock; may be repeated."""
     with state.lock:
         rows = state.table.live()
         receipts, places = state.table.receipts(rows), state.table.places(rows)
@@ -84,7 +84,7 @@ def forget_removed(state: State, delays: SubscriptionDelays, end: Callable[[Plac
 
 
 def _are_gone(state: State, delays: SubscriptionDelays, places: Places) -> npt.NDArray[np.bool_]:
-    """(n,) which messages are neither in their queues any more nor live on as copies."""
+    """(n,) which messages are gone: neither in their queues nor alive as copies."""
     gone = np.zeros(places.size, np.bool_)
     for queue_id in np.unique(places.queues).tolist():
         first = state.parts.reads.queue_bounds(state.topic, queue_id)[0]

@@ -1,7 +1,8 @@
 """Group commit: the acknowledgements of many threads and coroutines in one record.
 
-A thread that acknowledges a message sleeps until that is durable. With a record each, 40 of them keep the log busy with
-many small frames. So one record at a time is on its way, and the acknowledgements that come meanwhile are in the next.
+A thread that acknowledges a message sleeps until that is durable. With a record for each, 40 threads keep the log busy
+with many small frames. So one record at a time is on its way, and the next one has the acknowledgements that came
+meanwhile.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from .journal import Journal
 from .parts import Parts
 from .pending_acks import AckRecord, AckTicket, Settle, tell_loops
 
-GATHER_S = 0.002  # a record waits for others, at most: then it goes with those that are there
+GATHER_S = 0.002  # a record waits for more acknowledgements at most so long
 LOOK_S = 0.02
 FEWEST_THREADS = 8
 LONGEST_GAP_S = 0.00025  # from one acknowledgement to the next, on average
-LATE_MS = 2  # after the time at which a record in line is given up
+LATE_MS = 2  # after the end of a record's time in line
 LOST_S = 0.5  # a callback that has not run by then was lost to an interrupt: asyncio will not call it again
 MOST_AWAITED = 16_384  # of a record, which has to fit into the smallest ring of a lane: 384 KiB
 
 
 class AckRate:
-    """Follows how many threads acknowledge, and how fast: where many do, most of them share a record.
+    """Measures how many threads acknowledge, and how fast: if many do, most of them share a record.
 
     The processor is the limit then, and a frame costs as much of it as four acknowledgements. A record waits for seven
-    of eight threads, so that one that is slow holds nobody up; for fewer if they don't come in `GATHER_S`, and at least
-    for half of them. One thread at a time.
+    of eight threads, so that a slow one delays nobody; for fewer if they don't come in `GATHER_S`, and at least for
+    half of them. One thread at a time.
 
     Attributes:
-        wanted: acknowledgements of the next record, if they come in time.
+        wanted: acknowledgements that the next record waits for, if they come in time.
     """
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
@@ -46,7 +47,7 @@ class AckRate:
         self.wanted = 1
 
     def note(self, thread_ids: Collection[int]) -> None:
-        """A record has acknowledgements of these threads."""
+        """Note the threads of a record's acknowledgements."""
         self._count += len(thread_ids)
         self._threads.update(thread_ids)
         now_s = self._monotonic_s()
@@ -67,23 +68,24 @@ class GroupCommit:
     """Any number of threads may `write`, and any number of coroutines `begin`.
 
     Invariants:
-        * whoever has taken the one element out of `_turn` forms a record; it is back when that was answered. So one
-          record at a time is on its way;
+        * one record at a time is on its way: `_turn` has one element; the caller that takes it out forms a record, and
+          it is put back when that record was answered;
         * an acknowledgement is in `_waiting` (a thread that sleeps) or `_awaited`, or in the record on its way, or
           was answered; an interrupt loses none;
-        * no thread waits for ever: each record takes every waiting thread, so the next to come is the first. After
-          `GATHER_S` the first one sends a record; or it sets `_is_due`, and looks at `_turn` after that. The answer to
-          the record on its way gives `_turn` back, and looks at `_is_due` after that. So one of the two sends it;
-        * of coroutines, a record takes `MOST_AWAITED` at the most; the next one, with the others, is due then;
+        * no thread waits forever: each record takes every waiting thread, so the next to come is the first. After
+          `GATHER_S` the first one sends a record; or it sets `_is_due`, and reads `_turn` after that. The answer to
+          the record on its way gives `_turn` back, and reads `_is_due` after that. So one of the two sends it;
+        * a record takes at most `MOST_AWAITED` acknowledgements of coroutines; the next record, with the others, is due
+          then;
         * no thread relies on a loop, which may stand still: the first one of `_waiting` is a thread. A loop looks by
-          itself when all have run that can; `_looking` has those that will, and those in `_watched` look for one
-          that was lost.
+          itself after all its coroutines that can run; `_looking` has the loops that will look, and those in `_watched`
+          look for a callback that was lost.
 
-    Of the interrupts `RequestQueue` tells: statements without a call between them are not interrupted.
+    Interrupts come only at calls, see `RequestQueue`: statements without a call between them are not interrupted.
     """
 
     def __init__(self, journal: Journal, parts: Parts, settle: Settle) -> None:
-        """`settle` is told what became of acknowledgements, before their threads are."""
+        """`settle` gets the outcome of acknowledgements before their threads do."""
         self._journal = journal
         self._monotonic_s = parts.clock.monotonic_s
         self._timeout_s = parts.append_timeout_s
@@ -95,11 +97,11 @@ class GroupCommit:
         self._looking: set[asyncio.AbstractEventLoop] = set()
         self._watched: set[asyncio.AbstractEventLoop] = set()
         self._turn = [True]
-        self._is_due = False  # the next record goes as soon as it can, with those that are there
-        self._in_time: tuple[AckRecord, float] | None = None  # the newest, and until when it may stand in line
+        self._is_due = False  # the next record goes as soon as it can, with the acknowledgements that are there
+        self._in_time: tuple[AckRecord, float] | None = None  # the newest record, and until when it may stand in line
 
     def write(self, ticket: AckTicket) -> None:
-        """Return when a thread's acknowledgement is durable; `settle` hears of it before. Raises as an append does."""
+        """Return when a thread's acknowledgement is durable; `settle` is called before. Raises as an append does."""
         try:
             ticket.is_handed_over = True
             self._waiting.append(ticket)
@@ -131,10 +133,10 @@ class GroupCommit:
                 loop.call_later(LOST_S, self._look_again, loop)
                 self._watched.add(loop)
             loop.call_soon(self._look, loop)
-            self._looking.add(loop)  # last: behind an interrupt, one look too many comes, and not one too few
+            self._looking.add(loop)  # last: after an interrupt there is one look too many, and not one too few
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In a loop, when its coroutines that could go on have done so: now they share a record."""
+        """Called by a loop after its coroutines that could go on: their acknowledgements share a record."""
         try:
             self._looking.discard(loop)
             self._is_due = True
@@ -145,13 +147,13 @@ class GroupCommit:
             raise
 
     def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The look that a loop has in hand by now may be one that was lost; one too many does no harm."""
+        """The callback that a loop has by now may be a lost one; one look too many does no harm."""
         self._watched.discard(loop)
         if loop in self._looking:
             self._look(loop)
 
     def _wait(self, ticket: AckTicket) -> None:
-        """Sleep until the answer. The first one of a record sees to it that it goes."""
+        """Sleep until the answer. The first thread of a record makes sure that the record is sent."""
         try:
             is_first = self._waiting[0] is ticket
         except IndexError:  # they are all on their way
@@ -165,12 +167,12 @@ class GroupCommit:
             patience_s = min(later_s, self._left_s() or later_s)
 
     def _left_s(self) -> float:
-        """Until the record on its way has stood in line for too long; 0 if none does, or it has by now."""
+        """The time for which the record on its way may still stand in line; 0 if none is, or its time is over."""
         in_time = self._in_time
         return 0.0 if in_time is None else max(0.0, in_time[1] - self._monotonic_s())
 
     def _send(self, wanted: int = 1) -> None:
-        """Send a record, if so many wait and none is on its way."""
+        """Send a record, if `wanted` acknowledgements wait and no record is on its way."""
         tickets: list[AckTicket] = []
         record, has_turn = None, False
         try:
@@ -187,18 +189,18 @@ class GroupCommit:
                     return
                 has_turn = False
                 self._turn.append(True)
-                if self._is_due:  # of one that came meanwhile, and found no turn
+                if self._is_due:  # set by one that came meanwhile and found no turn
                     wanted = 1
         except BaseException:  # an interrupt
             if record is not None:
-                self._put(record)  # it may have been accepted before: then it comes twice, and counts once
+                self._put(record)  # it may have been accepted before: then it is in the log twice, and counts once
             elif has_turn:
                 self._put_back(tickets)
                 self._turn[:] = [True]
             raise
 
     def _take(self, tickets: list[AckTicket]) -> None:
-        """Take all threads, to the last: another one that comes meanwhile may take itself for the second."""
+        """Take all waiting threads, to the last: one that stays might take itself for the second and never send."""
         while self._waiting:
             tickets += [self._waiting[0]]
             del self._waiting[0]
@@ -207,10 +209,10 @@ class GroupCommit:
                 return
             tickets += [self._awaited[0]]
             del self._awaited[0]
-        self._is_due = True  # for the others
+        self._is_due = True  # the remaining acknowledgements go with the next record
 
     def _put_back(self, tickets: Sequence[AckTicket]) -> None:
-        """They wait again, in front. An interrupt may have left the last one where it was."""
+        """Put acknowledgements back, in front. An interrupt may have left the last one where it was."""
         for each in reversed(tickets):
             mine = self._waiting if each.thread_id else self._awaited
             if each not in mine:
@@ -226,14 +228,14 @@ class GroupCommit:
 
     def _put(self, record: AckRecord) -> None:
         try:
-            self._in_time = record, self._monotonic_s() + self._timeout_s  # before others may know of it
+            self._in_time = record, self._monotonic_s() + self._timeout_s  # before others may see the record
             if not self._journal.put(record):
-                with suppress(RuntimeError):  # there are no timers, as the program ends
+                with suppress(RuntimeError):  # there are no timers while the program ends
                     self._after(ceil(self._timeout_s * 1000) + LATE_MS, self._look_at_line)
         except StoreError as error:
             try:
                 record.answer(error)
-            except BaseException:  # an interrupt: nobody else answers it
+            except BaseException:  # an interrupt: no other thread answers the record
                 record.answer(error)
                 raise
 
@@ -245,20 +247,20 @@ class GroupCommit:
         record = in_time[0]
         try:
             error = record.stream.lane.queue.withdraw(record)
-        except BaseException:  # an interrupt: it may be out of the line
+        except BaseException:  # an interrupt: the record may be out of the line
             self._put(record)
             raise
         if error is not None:
             try:
                 record.answer(error)
-            except BaseException:  # an interrupt: nobody else answers it
+            except BaseException:  # an interrupt: no other thread answers the record
                 record.answer(error)
                 raise
 
     def _answered(self, record: AckRecord, error: StoreError | None) -> None:
-        """What became of a record; in the thread that made it durable, or that had to give it up.
+        """A record has its outcome; called by the thread that made it durable, or gave it up.
 
-        The next one goes before anybody is woken. Each step can be made again after an interrupt.
+        The next record goes before anybody is woken. Each step can be made again after an interrupt.
         """
         if not record.is_settled:
             self._settle(record.rows, error)

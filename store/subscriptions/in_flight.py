@@ -14,16 +14,16 @@ from pyroaring import BitMap64
 from ..format.arrays import Indexes, Int64s
 
 FIRST_ROWS = 64
-BUSY_ROWS = 1024  # a table that many messages go through has so many: dropping rows lets go of the interpreter lock
+BUSY_ROWS = 1024  # such a table belongs to a busy subscription: dropping its rows releases the interpreter lock
 NEVER = 1 << 62
-NO_OWNER = 0  # as the consumer that has a message
+NO_OWNER = 0  # in place of a consumer's number: no consumer has the message
 NOTHING = np.empty(0, np.int64)
 
 
 class RowState:
-    """The states of a row. Not an enumeration: looking a name up in one takes as long as a call."""
+    """The states of a row. Not an enumeration: a look-up of its names takes as long as a call."""
 
-    GONE: Final = 0  # acknowledged, or given out anew: its receipt is stale
+    GONE: Final = 0  # acknowledged, or given out again with a new receipt: this receipt is stale
     OUT: Final = 1  # a consumer has it, until its deadline
     HELD: Final = 2  # it was given back, and comes again at its deadline
     LATE: Final = 3  # its deadline has passed: it is to be given out again, and may still be acknowledged
@@ -31,7 +31,7 @@ class RowState:
 
 
 class Places(NamedTuple):
-    """n messages: int64 (n) each of queue ids, offsets, and how often each was given out."""
+    """n messages: int64 (n) each of queue ids, offsets, and attempts."""
 
     queues: Int64s
     offsets: Int64s
@@ -39,11 +39,11 @@ class Places(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return len(self.offsets)
 
     def take(self, rows: Indexes | npt.NDArray[np.bool_]) -> Places:
-        """Some of them."""
+        """Some of the messages, by row or mask."""
         return Places(*[column[rows] for column in self])
 
     def by_queue(self) -> list[tuple[int, Int64s]]:
@@ -55,7 +55,7 @@ class Places(NamedTuple):
 
 
 class InFlight:
-    """Indexes by receipt. One thread at a time.
+    """A table of messages by receipt. One thread at a time.
 
     Invariants:
         * receipts ascend, and none is given twice;
@@ -67,7 +67,7 @@ class InFlight:
     """
 
     def __init__(self, new_receipts: Callable[[int], int]) -> None:
-        """`new_receipts(n)` gives the first of n numbers that nobody had before."""
+        """`new_receipts(n)` gives the first of n numbers that were never given before."""
         self._new_receipts = new_receipts
         self._columns = np.zeros((5, 0), np.int64)  # receipt, queue, offset, attempt, deadline
         self._states = np.zeros(0, np.uint8)
@@ -77,22 +77,22 @@ class InFlight:
         self.next_ms = NEVER
 
     def _use(self, size: int, kept: Indexes, gone: int) -> None:
-        """Go on with these rows, of which so many are GONE, and with room for `size`.
+        """Go on with the rows `kept`, `gone` of which are GONE, with room for `size` rows.
 
-        One value at a time is read and written through views: that takes a tenth of what numpy takes.
+        Single values are read and written through views: that takes a tenth of numpy's time.
         """
         columns, states, rows = np.zeros((5, size), np.int64), np.zeros(size, np.uint8), len(kept)
         owners = np.zeros(size, np.uint32)
         columns[:, :rows] = self._columns[:, kept]
         states[:rows], owners[:rows] = self._states[kept], self._owners[kept]
         views, state_of, owner_of = [column.data for column in columns], states.data, owners.data
-        # From here on there is no call: an interrupt finds all done, or nothing.
+        # No call from here on: an interrupt finds all done, or nothing.
         self._columns, self._states, self._rows, self._gone = columns, states, rows, gone
         self._receipts, self._queues, self._offsets, self._attempts, self._deadlines = views
         self._owners, self._state_of, self._owner_of = owners, state_of, owner_of
 
     def __len__(self) -> int:
-        """Indexes that are not GONE."""
+        """The number of rows that are not GONE."""
         return self._rows - self._gone
 
     @property
@@ -101,11 +101,11 @@ class InFlight:
         return self._columns.nbytes + self._states.nbytes + self._owners.nbytes
 
     def count(self, state: int) -> int:
-        """Indexes of one state."""
+        """The number of rows in one state."""
         return int(np.count_nonzero(self._states[: self._rows] == state))
 
     def add(self, places: Places, deadline_ms: int, owner: int = NO_OWNER) -> Int64s:
-        """Give messages out to a consumer: their receipts (n,), which ascend by one."""
+        """Give messages out to a consumer. Returns their receipts (n,), which ascend by one."""
         count = places.size
         self._make_room(count)
         first = self._new_receipts(count)
@@ -115,11 +115,11 @@ class InFlight:
         columns[0], columns[1], columns[2], columns[3], columns[4] = receipts, *places, deadline_ms
         self._states[begin:end], self._owners[begin:end] = RowState.OUT, owner
         self.next_ms = min(self.next_ms, deadline_ms)
-        self._rows = end  # last: until here the rows are not there
+        self._rows = end  # last: until here the new rows do not exist
         return receipts
 
     def add_run(self, queue_id: int, offset: int, count: int, deadline_ms: int, owner: int = NO_OWNER) -> int:
-        """Give `count` messages of a queue out to a consumer for the first time: the first receipt."""
+        """Give `count` messages of a queue out to a consumer for the first time. Returns the first receipt."""
         self._make_room(count)
         first, begin = self._new_receipts(count), self._rows
         if count == 1:
@@ -133,7 +133,7 @@ class InFlight:
             self._states[begin : begin + count], self._owners[begin : begin + count] = RowState.OUT, owner
         if deadline_ms < self.next_ms:  # noqa: PLR1730  # a call takes longer, and each message comes here
             self.next_ms = deadline_ms
-        self._rows = begin + count  # last: until here the rows are not there
+        self._rows = begin + count  # last: until here the new rows do not exist
         return first
 
     def _make_room(self, count: int) -> None:
@@ -161,11 +161,11 @@ class InFlight:
         return rows
 
     def row_of(self, receipt: int) -> int:
-        """The row of one receipt that a consumer has, on time or late; -1 if it is GONE, HELD or BACK."""
+        """The row of one receipt that a consumer has, on time or late; -1 if its row is GONE, HELD or BACK."""
         receipts, rows = self._receipts, self._rows
-        row = receipt - receipts[0] if rows else 0  # as long as none is missing between
+        row = receipt - receipts[0] if rows else 0  # right while no receipt between them is missing
         if not 0 <= row < rows or receipts[row] != receipt:
-            row = bisect_left(receipts, receipt, 0, rows)  # numpy's would let go of the interpreter lock
+            row = bisect_left(receipts, receipt, 0, rows)  # numpy's search would release the interpreter lock
         if row >= rows or receipts[row] != receipt or self._state_of[row] not in (RowState.OUT, RowState.LATE):
             return -1
         return row
@@ -175,7 +175,7 @@ class InFlight:
         return self._queues[row], self._offsets[row], self._attempts[row]
 
     def remove_one(self, row: int) -> None:
-        """A row is GONE."""
+        """Make a row GONE."""
         self._state_of[row] = RowState.GONE
         self._gone += 1
 
@@ -193,20 +193,20 @@ class InFlight:
         return found
 
     def receipts(self, rows: Indexes) -> Int64s:
-        """(n,) their receipts."""
+        """(n,) the receipts of some rows."""
         found: Int64s = self._columns[0, rows]
         return found
 
     def remove(self, rows: Indexes) -> None:
-        """Indexes, each once, are GONE."""
+        """Make rows GONE, each given once."""
         count = len(rows)
         self._states[rows] = RowState.GONE
         self._gone += count  # no call since the step before: an interrupt finds both or none
 
     def restore(self, receipts: Int64s, places: Places, deadline_ms: int) -> None:
-        """Undo `remove`: the messages are OUT again, with the receipts that they had, which ascend.
+        """Undo `remove`: the messages are OUT again, with their old receipts, which ascend.
 
-        What has a row still was not removed before an interrupt, and stays as it is.
+        A receipt that still has a row was not removed before an interrupt; its row stays as it is.
         """
         missing = self.find(receipts) < 0
         receipts, places = receipts[missing], places.take(missing)
@@ -224,18 +224,18 @@ class InFlight:
         self.next_ms = min(self.next_ms, deadline_ms)
 
     def hold(self, rows: Indexes, until_ms: int, state: int = RowState.HELD) -> None:
-        """Indexes are HELD, or OUT, until another time."""
+        """Set rows to HELD, or another state, until another deadline."""
         self._states[rows] = state
         self._columns[4, rows] = until_ms
         self.next_ms = min(self.next_ms, until_ms)
 
     def leave(self, owner: int, now_ms: int) -> None:
-        """A consumer goes: what it has times out now."""
+        """A consumer goes: its messages time out now."""
         rows = np.flatnonzero((self._states[: self._rows] == RowState.OUT) & (self._owners[: self._rows] == owner))
         self.hold(rows, now_ms, RowState.OUT)
 
     def forget_removed(self, receipts: Int64s, now_ms: int) -> None:
-        """The messages with these receipts (n,) are there no more: to acknowledge one says nothing new."""
+        """The messages with these receipts (n,) were removed: acknowledging one of them does nothing from now on."""
         rows = self.find(receipts)
         rows = rows[rows >= 0]
         states = self._states[rows]
@@ -245,16 +245,16 @@ class InFlight:
         self.remove(rows)
 
     def take_back(self, receipts: Int64s, now_ms: int) -> None:
-        """Messages that their consumer never had are to be given out again, and this time does not count."""
+        """Messages that their consumer never got are to be given out again; this attempt does not count."""
         rows = self.find(receipts)
         rows = rows[(rows >= 0) & (self._states[rows] == RowState.OUT)]
         self._columns[3, rows] -= 1
         self.hold(rows, now_ms)
 
     def expire(self, now_ms: int, take: Callable[[Int64s], None]) -> None:
-        """The rows whose deadline has come are LATE or BACK; `take` gets their receipts (n,), by time and receipt.
+        """Make rows whose deadline has come LATE or BACK; `take` gets their receipts (n,), by time and receipt.
 
-        It gets them first: after an interrupt it gets them once more.
+        `take` is called first: after an interrupt it gets them once more.
         """
         if now_ms < self.next_ms:
             return
@@ -296,14 +296,14 @@ class InFlight:
         return np.flatnonzero(self._states[: self._rows])
 
     def clear(self) -> None:
-        """All receipts are stale."""
+        """Remove all rows: all receipts are stale."""
         self.removed = RemovedReceipts()
         self._use(FIRST_ROWS, np.empty(0, np.intp), 0)
         self.next_ms = NEVER
 
 
 def _mixed(queues: Int64s, offsets: Int64s) -> Int64s:
-    """(n,) a number of each place, mostly of it alone."""
+    """(n,) a number for each place; two places seldom have the same one."""
     return offsets ^ (queues << 40)
 
 
@@ -324,11 +324,11 @@ class RemovedReceipts:
         return bool(self._older) or bool(self._newer)
 
     def are_in(self, receipts: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,)"""
+        """(n,) which receipts are remembered."""
         return np.fromiter(map(self.__contains__, receipts.tolist()), np.bool_, len(receipts))
 
     def add(self, receipts: Int64s, until_ms: int, now_ms: int) -> None:
-        """Messages with these receipts (n,) were removed; the last deadline of theirs is `until_ms`."""
+        """Remember the receipts (n,) of removed messages until `until_ms`, their last deadline."""
         if now_ms >= self._older_ms:
             self._older, self._older_ms = self._newer, self._newer_ms
             self._newer, self._newer_ms = BitMap64(), 0

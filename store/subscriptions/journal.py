@@ -1,4 +1,4 @@
-"""The hidden stream of a subscription: its records, and the change whose record may be there before its effect is."""
+"""The hidden stream of a subscription: its records; and a change whose record may be durable before it is applied."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .parts import Parts
 READ_MESSAGES = 4096
 READ_BYTES = 4 << 20
 LEAST_BYTES = 64 << 10  # records of less are not compacted
-RECORD_COST_BYTES = 16  # of a record beside its bytes, about
+RECORD_COST_BYTES = 16  # about what a record takes beside its bytes
 
 
 class Journal:
     """The records of one subscription. Any number of threads may append.
 
     Invariants:
-        * the records from the stream's first offset on say all that there is;
-        * what is trimmed was said again, durably, by later records.
+        * the records from the stream's first offset on hold the whole state;
+        * records are trimmed only after later, durable records repeat their content.
     """
 
     def __init__(self, parts: Parts, topic: str, name: str) -> None:
         self._parts = parts
         self._topic = hidden_topic(CURSOR_KIND, topic, name)
-        self._stream: Stream | None = None  # as soon as it is known: it stays the same one
+        self._stream: Stream | None = None  # None until it is known; then it never changes
         self._bytes = 0  # of the records since the last snapshot
         self._snapshot_bytes = 0
         self._counting = threading.Lock()
@@ -45,7 +45,7 @@ class Journal:
     def load(self, cursor: Cursor, *, pass_damage: bool = False) -> None:
         """Read all records into a new cursor. Raises StoreCorrupt, OSError, StoreUnusable.
 
-        With `pass_damage` damaged records are passed over: what they acknowledged comes again.
+        With `pass_damage` damaged records are passed over: messages that they acknowledged come again.
         """
         stream, reader = self.stream, self._parts.reads.reader
         if stream is None:
@@ -54,7 +54,7 @@ class Journal:
         while at < end:
             try:
                 batch = reader.read_batch(stream, at, READ_MESSAGES, READ_BYTES)
-            except OffsetOutOfRange as error:  # compacted meanwhile: what is behind it, now, says the same again
+            except OffsetOutOfRange as error:  # compacted meanwhile: the records from the new start on say as much
                 at, end = max(at + 1, error.first), reader.bounds(stream)[1]
                 continue
             except StoreCorrupt:
@@ -83,7 +83,7 @@ class Journal:
         self.count(records)
 
     def submit(self, records: Sequence[bytes]) -> Sequence[Request]:
-        """Hand records of a durable subscription over: their requests. Raises as an append does."""
+        """Hand records of a durable subscription over. Returns their requests. Raises as an append does."""
         stream = self.stream
         assert stream is not None, "it is durable"
         requests = self._parts.hidden.submit(stream, records)
@@ -91,7 +91,7 @@ class Journal:
         return requests
 
     def put(self, request: Request) -> bool:
-        """Hand a record over, without waiting; False if it stands in line at the cap. Raises StoreError."""
+        """Hand a record over without waiting; False if it stands in line at the cap. Raises StoreError."""
         return request.stream.lane.queue.put(request, wait=False)
 
     def count(self, records: Sequence[bytes]) -> None:
@@ -106,7 +106,7 @@ class Journal:
 
     @property
     def next_offset(self) -> int:
-        """No record that is handed over from now on gets an offset before this one."""
+        """A lower bound of the offsets of all records that are handed over from now on."""
         stream = self._stream or self.stream
         return 0 if stream is None else stream.next_offset
 
@@ -114,8 +114,8 @@ class Journal:
         """Append a snapshot, then trim the records that it replaces. `snapshot` returns its records, and the first
         offset that it does not cover.
 
-        The order matters. Each record that is durable before `snapshot` is called was taken into the state before it
-        was appended: so the snapshot says what these records say, but for those from its offset on; no other is
+        The order matters: each record that is durable before `snapshot` is called was applied to the state before it
+        was appended. So the snapshot covers these records, except those from its offset on; only covered ones are
         trimmed.
         """
         stream = self.stream
@@ -132,7 +132,7 @@ class Journal:
         self._parts.trim(stream, min(covered, left_out))
 
     def forget(self) -> None:
-        """Remove all records: the last of them says that the subscription is deleted."""
+        """Remove all records; the last of them says that the subscription is deleted."""
         stream = self.stream
         if stream is not None:
             self._parts.trim(stream, self._parts.reads.reader.bounds(stream)[1])
@@ -140,7 +140,7 @@ class Journal:
 
 
 def _append_one(stream: Stream, record: bytes) -> None:
-    """Append one record as `Appender.append` does: with many threads this is the quickest way."""
+    """Append one record as `Appender.append` does: the quickest way with many threads."""
     request = BlockingRequest()
     request.stream, request.data, request.size_bytes, request.extras = stream, record, len(record), None
     try:
@@ -156,7 +156,7 @@ def _append_one(stream: Stream, record: bytes) -> None:
 
 
 def names_of(stream: Stream) -> tuple[str, str] | None:
-    """(topic, name) of the subscription whose records a hidden stream has; None if it has none of these."""
+    """(topic, name) of the subscription that a hidden stream belongs to; None if it belongs to none."""
     told = hidden_parts(stream.topic)
     return (told.names[0], told.names[1]) if told and told.kind == CURSOR_KIND and len(told.names) == 2 else None
 
@@ -164,22 +164,22 @@ def names_of(stream: Stream) -> tuple[str, str] | None:
 class UnfinishedChange:
     """The mark of the rule "give, then take" (see `index.trackers.tracker`) for changes that have a record.
 
-    A seek or a deletion ends what acknowledgements belong to. Where its record went out and the call was interrupted,
-    whoever comes next makes it once more, before an acknowledgement is written that would belong to what has ended.
-    After an interrupt both are right: that it was made, and that it was not.
+    A seek or a deletion ends the life or era that acknowledgements belong to. If its record was appended and the call
+    was interrupted, the next caller makes the change once more, before an acknowledgement is written for the ended life
+    or era. After an interrupt both outcomes are right: the change was made, or it was not.
 
     Attributes:
-        change: what may be in the log alone, or None. To make it again changes nothing.
+        change: a change that may be in the log and not yet applied, or None. It can be made twice.
     """
 
     def __init__(self, changing: threading.Lock, notify: Callable[[], None]) -> None:
-        """`changing` is held by whoever changes the subscription; `notify` has those who wait look again."""
+        """`changing` is held by the thread that changes the subscription; `notify` has waiting consumers look again."""
         self.change: Callable[[], None] | None = None
         self._changing = changing
         self._notify = notify
 
     def make(self, change: Callable[[], None]) -> None:
-        """Make a change: its record, and then what it says. `changing` is held."""
+        """Make a change: append its record, then apply it. `changing` is held."""
         if self.change is not change:
             self.make_rest()
         self.change = change
@@ -191,14 +191,14 @@ class UnfinishedChange:
         self.change = None
 
     def make_rest(self) -> bool:
-        """Make the rest of a change that was cut short; False if there was none. `changing` is held."""
+        """Make the rest of an interrupted change; False if there was none. `changing` is held."""
         rest = self.change
         if rest is not None:
             self.make(rest)
         return rest is not None
 
     def finish(self) -> None:
-        """Make the rest of a change that was cut short. If another thread changes the subscription, it does so."""
+        """Make the rest of an interrupted change. If another thread changes the subscription, that thread does it."""
         for _ in if_free(self._changing) if self.change is not None else ():
             try:
                 self.make_rest()

@@ -1,4 +1,4 @@
-"""What becomes of messages beside acknowledging: they are counted, left out, given back, or make way in their line."""
+"""The part of a subscription's state beside acknowledging: messages left out or given back, attempts, and lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .state import State
 
 
-AGAIN_RECEIPTS = 1024  # of a list of those that come again
+AGAIN_RECEIPTS = 1024  # in one chunk of a list of messages to redeliver
 
 
 class SkippedOffsets(NamedTuple):
@@ -36,7 +36,7 @@ class SkippedOffsets(NamedTuple):
 
 
 class SkippedMessages:
-    """The part of a `State` that leaves out, gives back and lets the next ones of a line come."""
+    """The part of a `State` that leaves messages out, gives them back, and lets the next ones of a line out."""
 
     lock: threading.Lock
     cursor: Cursor
@@ -50,19 +50,19 @@ class SkippedMessages:
     limit_bytes: int
 
     def now_ms(self) -> int:
-        """The time of deadlines: it does not jump."""
+        """The clock of deadlines: it does not jump."""
         raise NotImplementedError
 
     def deadline_ms(self, after_ms: int) -> int:
-        """When so much time has passed, by `now_ms`."""
+        """The time, by `now_ms`, when `after_ms` have passed."""
         raise NotImplementedError
 
     def notify(self) -> None:
-        """Have those that wait look again."""
+        """Have waiting consumers look again."""
         raise NotImplementedError
 
     def mark_changed(self) -> None:
-        """The next look may find something; nobody is woken for it."""
+        """Note that the next look may find a message; nobody is woken for it."""
         raise NotImplementedError
 
     def _rows(self, receipts: Int64s) -> Indexes:
@@ -70,7 +70,7 @@ class SkippedMessages:
         raise NotImplementedError
 
     def leave_out(self, queue_id: int, ascending: Int64s) -> None:
-        """Messages that nobody is to get count as acknowledged. Under the lock."""
+        """Count messages that nobody shall get as acknowledged. Under the lock."""
         if not len(ascending):
             return
         acked = self.cursor.queue(queue_id)
@@ -82,7 +82,7 @@ class SkippedMessages:
         self.left_out_count += len(ascending)
 
     def note_left_out(self) -> None:
-        """Have the log say what was left out; nobody waits for that. If it fails, it is found out again."""
+        """Submit a record of the messages left out; nobody waits for it. If it fails, they are left out again."""
         with self.lock:
             left_out, self.left_out, self.left_out_count = self.left_out, {}, 0
             life = self.cursor.life
@@ -94,13 +94,13 @@ class SkippedMessages:
                 self.journal.submit(pack_acks(life, groups, self.limit_bytes))
 
     def nack(self, receipts: Int64s, delay_ms: int) -> None:
-        """Give messages back: they come again after a while."""
+        """Give messages back: they come again after `delay_ms`."""
         with self.lock:
             self.table.hold(self._rows(receipts), self.deadline_ms(delay_ms) if delay_ms else self.now_ms())
         self.notify()
 
     def take_back(self, receipts: Int64s) -> None:
-        """Messages that were taken for a consumer that has gone meanwhile come again at once. Again is fine."""
+        """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated."""
         with self.lock:
             rows = self.table.find(receipts)
             places = self.table.places(rows[rows >= 0])
@@ -109,45 +109,46 @@ class SkippedMessages:
         self.notify()
 
     def leave(self, owner: int) -> None:
-        """A consumer goes: what it has comes again at once."""
+        """A consumer goes: its messages come again at once."""
         with self.lock:
             self.table.leave(owner, self.now_ms())
 
     def extend(self, receipts: Int64s, ms: int) -> None:
-        """Keep messages for so long from now on."""
+        """Keep messages for `ms` from now on."""
         with self.lock:
             self.table.hold(self._rows(receipts), self.deadline_ms(ms), RowState.OUT)
-        self.mark_changed()  # nothing comes earlier by that
+        self.mark_changed()  # no message comes earlier by that
 
     def redeliver(self, receipts: Int64s) -> None:
-        """These messages are to be given out again. Under the lock; one that is listed twice is given out once."""
+        """List messages to be given out again. Under the lock; one that is listed twice is given out once."""
         self.to_redeliver += [receipts[at : at + AGAIN_RECEIPTS] for at in range(0, len(receipts), AGAIN_RECEIPTS)]
 
     def unlist(self, receipts: Int64s) -> None:
-        """These messages wait: whoever has them go on lists them again. Under the lock."""
+        """Unlist messages that have to wait; the caller that lets them go on lists them again. Under the lock."""
         left = [listed[~np.isin(listed, receipts)] for listed in self.to_redeliver]
         self.to_redeliver = deque([listed for listed in left if len(listed)])
 
     def enter(self, places: Places, deadline_ms: int, owner: int = NO_OWNER) -> Int64s:
-        """Enter messages into the table, with the lines that they are out of: their receipts (n,). Under the lock."""
+        """Enter messages into the table and their lines. Returns their receipts (n,). Under the lock."""
         receipts = self.table.add(places, deadline_ms, owner)
         self.note_given(receipts, places)
         return receipts
 
     def note_given(self, receipts: Int64s, places: Places) -> None:
-        """The lines of messages know their receipts. Under the lock."""
+        """Tell the lines of messages their receipts. Under the lock."""
         if self.order is not None:
             self.order.given(zip(places.queues.tolist(), places.offsets.tolist(), strict=True), receipts.tolist())
 
     def _go_on(self, places: Places) -> None:
-        """`release` these messages. Again is fine."""
+        """`release` these messages. A second call does no harm."""
         if self.order is not None:
             self.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)), if_acknowledged=True)
 
     def release(self, places: Sequence[tuple[int, int]], *, if_acknowledged: bool = False) -> None:
-        """Messages are over: in an ordered subscription it is the turn of those after them.
+        """Messages are over: in an ordered subscription it is the turn of the messages after them.
 
-        `if_acknowledged`: not of those that were taken back meanwhile, or that a seek has met: they are out again.
+        `if_acknowledged`: only of those that are still acknowledged. Others were taken back, or a seek has met them:
+        they are out again.
         """
         order, queue = self.order, self.cursor.queue
         if order is None or not places:
@@ -159,12 +160,12 @@ class SkippedMessages:
 
 
 class AttemptCounts:
-    """The attempts of one subscription. Any number of threads may use it.
+    """Counts how often messages of one subscription are given out. Any number of threads may use it.
 
-    Invariant: where attempts are counted, no message is a consumer's before the log says how often it was given out.
+    Invariant: where attempts are counted, the log has the attempt of a message before a consumer gets the message.
 
     Attributes:
-        ends: by queue id: messages that are read below may have been given out before.
+        ends: by queue id: messages below this offset may have been given out before.
     """
 
     def __init__(self, state: State) -> None:
@@ -173,12 +174,12 @@ class AttemptCounts:
 
     @property
     def are_counted(self) -> bool:
-        """Whether attempts are counted over restarts: too many have a consequence."""
+        """Whether attempts are counted over restarts: only if too many have a consequence."""
         settings = self._state.cursor.settings
         return settings is not None and settings.max_attempts is not None
 
     def of(self, queues: Int64s, offsets: Int64s) -> Int64s:
-        """(n,) how often messages were given out, by what the log says. Under the state's lock."""
+        """(n,) how often messages were given out, by the log's records. Under the state's lock."""
         counts, cursor = np.zeros(len(offsets), np.int64), self._state.cursor
         for queue_id in np.unique(queues).tolist() if cursor.attempts else ():
             mine = np.flatnonzero(queues == queue_id)
@@ -187,7 +188,7 @@ class AttemptCounts:
         return counts
 
     def note(self, places: Places) -> Sequence[Request]:
-        """Messages are given out, the newest of so many times: the requests that say so to the log.
+        """Note the attempts of messages that are given out. Returns the requests that record them in the log.
 
         Raises as an append does; then nothing was noted.
         """
@@ -202,23 +203,23 @@ class AttemptCounts:
                     tried.note(places.offsets[mine], places.attempts[mine])
                     groups.append((queue_id, tried.era, places.offsets[mine], places.attempts[mine]))
             requests = state.journal.submit(pack_attempts(life, groups, state.limit_bytes))
-        except BaseException:  # passed on; an interrupt, too, leaves no attempt that no record has
+        except BaseException:  # passed on; an interrupt, too, leaves no attempt without a record
             with state.lock:
                 self._take_back(places)
             raise
         return requests
 
     def may_be_met(self, is_past: Callable[[int, int], bool]) -> bool:
-        """Whether messages that are read next may have been given out before; `is_past` says whether a queue's are read
-        up to an offset.
+        """Whether messages that are read next may have been given out before; `is_past(queue id, offset)` says whether
+        a queue is read up to the offset.
         """
         for queue_id in [queue_id for queue_id, end in self.ends.items() if is_past(queue_id, end)]:
             del self.ends[queue_id]
         return bool(self.ends)
 
     def wait_for(self, noted: Sequence[Request], receipts: Int64s) -> None:
-        """Return when the log has what it was told of messages that are given out. Raises StoreError: they come again,
-        and this time does not count.
+        """Return when the attempts of messages are durable. Raises StoreError: then the messages come again, and this
+        attempt does not count.
         """
         try:
             for request in noted:
@@ -229,7 +230,7 @@ class AttemptCounts:
         self._state.compact_in_time()
 
     def take_back(self, places: Places) -> None:
-        """The newest time does not count: no consumer has had it. Under the state's lock."""
+        """Undo the newest attempts: no consumer has had the messages. Under the state's lock."""
         if self.are_counted:
             self._take_back(places)
 
@@ -237,7 +238,7 @@ class AttemptCounts:
         self._state.cursor.take_back_tried(zip(*[column.tolist() for column in places], strict=True))
 
     def expect(self) -> None:
-        """All is read again: some of it was given out before."""
+        """All messages are read again: some of them were given out before."""
         if self.are_counted:
             cursor = self._state.cursor
             cursor.forget_tried()

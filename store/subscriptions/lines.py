@@ -1,4 +1,4 @@
-"""Giving messages out in order: those that come again, those whose turn has come, and new ones of free lines."""
+"""Gives messages out in order: those to redeliver, those whose turn has come, and new ones of free lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Lines:
     def __init__(
         self, state: State, fetch_into: Callable[[Room, Places], Fetches], end: Callable[[Places], None]
     ) -> None:
-        """`fetch_into` fetches messages; `end` takes those that are there no more."""
+        """`fetch_into` fetches messages; `end` takes messages that are gone."""
         self.state = state
         self._fetch_into = fetch_into
         self._end = end
@@ -34,14 +34,13 @@ class Lines:
             with self.state.lock:
                 self.state.order.begin()
 
-    # -- what comes again -----------------------------------------------------------------------------
+    # -- messages to redeliver ------------------------------------------------------------------------
 
     def next_redelivered(self, receipts: Int64s, enough: int) -> Int64s:
-        """Those of some messages that come again, and may go out now, in order; with others whose turn has come by now.
+        """The messages to redeliver now, in order, together with others of their lines whose turn has come.
 
-        It looks at no more once it has `enough`. What it has looked at and has to wait is taken off the list: its line
-        is blocked, and is looked at again when one of its messages is acknowledged or comes again. Under the state's
-        lock.
+        It stops once it has `enough`. A message that has to wait is taken off the list: its line is blocked, and is
+        looked at again when one of its messages is acknowledged or comes again. Under the state's lock.
         """
         order, table = self.state.order, self.state.table
         assert order is not None, "only ordered subscriptions have lines"
@@ -70,14 +69,14 @@ class Lines:
         return turn
 
     def before(self, found: Fetches, places: Places, bad: Int64s) -> Fetches:
-        """What was found of some places, but for what waits in its line for a place (n,) that could not be read."""
+        """The messages found at some places, without those after one of the places `bad` (n,) in their line."""
         if not len(bad):
             return found
         kept = np.flatnonzero(self.are_free(places, bad)[found.rows])
         return found._replace(batches=[taken(joined(found.batches), kept)], rows=found.rows[kept])
 
     def are_free(self, places: Places, stuck: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which places wait in no line for one of those (m,) that are stuck, and in it still."""
+        """(n,) which places are in no line, or before all of the places `stuck` (m,) of their line."""
         order, first = self.state.order, dict[Line, int]()
         assert order is not None, "only ordered subscriptions have lines"
         with self.state.lock:
@@ -89,12 +88,12 @@ class Lines:
         return np.array([line is None or first.get(line, at) >= at for at, line in enumerate(lines)], np.bool_)
 
     def _of_line(self, line: Line, most: int) -> Int64s:
-        """The receipts of the messages of a line that are to go out again now: none as long as anybody has others."""
+        """The receipts of a line's messages to redeliver now: none while a consumer has others of the line."""
         receipts, table = np.array(list(line.out.values()), np.int64), self.state.table
         rows = table.find(receipts)
         states = np.where(rows < 0, RowState.GONE, table.states(rows))  # GONE: its acknowledgement is on its way
         back = (states == RowState.LATE) | (states == RowState.BACK)
-        end = len(rows) if back.all() else int(back.argmin())  # behind one that comes later all wait
+        end = len(rows) if back.all() else int(back.argmin())  # all wait that are after one that comes later
         if (states == RowState.OUT).any():
             end = 0
         end = min(end, most)  # the others wait for these
@@ -104,9 +103,9 @@ class Lines:
     # -- whose turn has come --------------------------------------------------------------------------
 
     def take_freed(self, room: Room, found: list[MessageBatch]) -> None:
-        """Messages whose turn has come: the ones before them are acknowledged."""
+        """Add messages whose turn has come: the ones before them are acknowledged."""
         order, before = self.state.order, len(found)
-        while order is not None and order.freed and room.is_open and len(found) == before:  # one gone frees the next
+        while order is not None and order.freed and room.is_open and len(found) == before:  # a gone one frees the next
             found += self._fetch_freed(order, room)
 
     def _fetch_freed(self, order: Order, room: Room) -> list[MessageBatch]:
@@ -123,7 +122,7 @@ class Lines:
     # -- new ones -------------------------------------------------------------------------------------
 
     def limit_of(self, queue_id: int) -> int:
-        """How many new messages of a queue may be read now."""
+        """The number of new messages of a queue that may be read now."""
         order = self.state.order
         assert order is not None, "only ordered subscriptions ask"
         with self.state.lock:
@@ -131,7 +130,7 @@ class Lines:
         return limit
 
     def reopened(self) -> list[int]:
-        """The queues of which new messages may be read again, since this was asked before."""
+        """The queues whose new messages may be read again since the last call."""
         order = self.state.order
         if order is None or not order.reopened:
             return []
@@ -140,7 +139,7 @@ class Lines:
         return reopened
 
     def admitted(self, batches: Sequence[MessageBatch]) -> list[MessageBatch]:
-        """The new messages that may go out now; the turn of all others comes."""
+        """The new messages that may go out now; the others wait for their turn."""
         found: list[MessageBatch] = []
         for batch in batches:
             rows = np.flatnonzero(self._are_admitted(batch))

@@ -1,4 +1,4 @@
-"""The names of the subscriptions that may be there, and where their dead letters lead."""
+"""The names of the subscriptions that may exist, and the topics that their dead letters go to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Names:
 
     Invariants:
         * a subscription that exists is here;
-        * one that is found to be deleted is dropped, so no call costs by how many were deleted. Only of a store that
+        * a deleted one is dropped when it is found, so no call costs by the number of deleted ones. In a store that
           another process writes all stay, as their writer may make them again.
     """
 
@@ -28,27 +28,27 @@ class Names:
         self._parts = parts
         self._lock = threading.Lock()
         self._names: dict[Name, None] = {}
-        self._looked: dict[int, tuple[Lane, int]] = {}  # by lane: at so many hidden streams of this object
+        self._looked: dict[int, tuple[Lane, int]] = {}  # by lane: this many hidden streams of it were looked at
 
     def __contains__(self, name: Name) -> bool:
         self._catch_up()
         return name in self._names
 
     def __iter__(self) -> Iterator[Name]:
-        """All of now, sorted."""
+        """All current names, sorted."""
         self._catch_up()
         return iter(sorted(self._names))
 
     def of(self, topic: str) -> list[str]:
-        """Those of a topic, sorted."""
+        """The names of a topic's subscriptions, sorted."""
         return [name for of_topic, name in self if of_topic == topic]
 
     def add(self, name: Name) -> None:
-        """A subscription is about to be made, or is looked into."""
+        """Add a subscription that is about to be made, or to be looked into."""
         self._names[name] = None
 
     def drop(self, name: Name) -> None:
-        """It was deleted."""
+        """Drop a subscription that was deleted."""
         if self._parts.may_write:
             self._names.pop(name, None)
 
@@ -56,32 +56,32 @@ class Names:
         with self._lock:
             for lane in self._parts.hidden.lanes:
                 known_of, looked = self._looked.get(lane.index, (lane, 0))
-                looked = looked if known_of is lane else 0  # a reader's lane may be another one: see `live.lane`
+                looked = looked if known_of is lane else 0  # a reader's lane may have been replaced: see `live.lane`
                 fresh = lane.hidden[looked:]
                 for stream in fresh:
                     name = names_of(stream)
                     if name is not None and not (self._parts.may_write and stream.is_empty):  # else it was deleted
                         self._names[name] = None
-                self._looked[lane.index] = lane, looked + len(fresh)  # last: an interrupt has them looked at again
+                self._looked[lane.index] = lane, looked + len(fresh)  # last: after an interrupt it is done again
 
 
 class DeadLetterChains:
-    """The topics of a store as its subscriptions lead from one to the next. Any number of threads may use it.
+    """The topics of a store, linked by the dead letters of their subscriptions. Any number of threads may use it.
 
-    Invariant: no chain that was made here goes round.
+    Invariant: a chain of links that was made here never returns to its beginning.
     """
 
     def __init__(self, names: Names, dead_letters_of: Callable[[str, str], str | None]) -> None:
-        """`dead_letters_of` says where a subscription, by topic and name, sends its dead letters."""
+        """`dead_letters_of(topic, name)` gives the topic of a subscription's dead letters."""
         self._names = names
         self._dead_letters_of = dead_letters_of
         self._lock = threading.Lock()
 
     @contextmanager
     def changing(self, topic: str, dead_letter_topic: str | None) -> Iterator[Callable[[], None]]:
-        """For whoever makes or changes a subscription of a topic, which no other thread does meanwhile: the check.
+        """Hold the links while a subscription of a topic is made or changed. Yields the check to call.
 
-        It raises InvalidMessage if the dead letters would come back.
+        The check raises InvalidMessage if dead letters would come back to the topic.
         """
         with nullcontext() if dead_letter_topic is None else self._lock:
             yield partial(self._check, topic, dead_letter_topic)

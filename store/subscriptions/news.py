@@ -1,4 +1,4 @@
-"""Which queues of a topic got messages, and whose turn it is in a subscription: no receive looks at the others."""
+"""Which queues of a topic got messages, and whose turn it is, so that a receive looks at no other queues."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from ..log.lane import Lane
 from ..log.streams import StreamMap
 from ..segment.open_table import OpenTable
 
-FEW_MESSAGES = 64  # a loop over so many is quicker than numpy
-Seen = tuple[int, int]  # the sequence of a segment, and so many of its messages
-FEW_QUEUES = 64  # of a topic: all are looked at, which is quicker than to ask for news
+FEW_MESSAGES = 64  # a loop over so few is quicker than numpy
+Seen = tuple[int, int]  # the sequence of a segment, and the number of its messages that were looked at
+FEW_QUEUES = 64  # a topic with so few queues looks at all of them: quicker than asking for news
 
 
 class TopicNews:
-    """The queues of one topic by their newest messages, those with the newest last.
+    """The queues of one topic in the order of their newest messages, the newest last.
 
     Attributes:
-        lost: news before this version is not known: any queue may have some.
+        lost: news before this version was lost: any queue may have some.
         newest: the version of the newest message, or of a loss.
     """
 
     def __init__(self, lost: int) -> None:
         self.lost = self.newest = lost
-        self.queues: OrderedDict[int, int] = OrderedDict()  # the version of each
+        self.queues: OrderedDict[int, int] = OrderedDict()  # each queue's version
 
     def note(self, queue_id: int, version: int) -> None:
-        """A queue has a new message."""
+        """Note that a queue has a new message."""
         self.queues[queue_id] = version
         self.queues.move_to_end(queue_id)
         self.newest = version
 
 
 class NewMessages:
-    """Looks at each durable message once, for all topics that somebody holds. Any number of threads may use it.
+    """Looks at each durable message once, for all topics in use. Any number of threads may use it.
 
-    Invariant: a message that became visible before `since` was called is in its answer, or in one of before. Where
-    segments came that were not looked at while they were open, any queue of their lane's topics may have news.
+    Invariant: the answers of `since` have each message that was visible when `since` was called. If a segment came that
+    was not looked at while it was open, any queue of its lane's topics may have news.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class NewMessages:
         self._version = 0
 
     def topic(self, name: str) -> TopicNews:
-        """What is kept of a topic, as long as somebody has it."""
+        """The news of a topic, kept as long as somebody references it."""
         with self._lock:
             found = self._topics.get(name)
             if found is None:
@@ -60,7 +60,7 @@ class NewMessages:
         return found
 
     def since(self, topic: TopicNews, lanes: Iterable[Lane], version: int) -> tuple[int, list[int] | None]:
-        """(version of now, the queues that got messages since a version, or None if any may have)."""
+        """(current version, the queues that got messages since a version, or None if any may have got some)."""
         with self._lock:
             for lane in lanes:
                 self._catch_up(lane)
@@ -117,10 +117,10 @@ class NewMessages:
 
 
 class ReadyQueues:
-    """By turns. One thread at a time.
+    """The queues that may have messages to read, in the order of their turns. One thread at a time.
 
-    Invariant: a queue that is not here was read to its end and had no news since; or it waits, and is
-    added when it goes on.
+    Invariant: a queue that is not here was read to its end and has had no news since; or it waits, and is added when it
+    may go on.
     """
 
     def __init__(self, streams: StreamMap, news: NewMessages, topic: str) -> None:
@@ -129,14 +129,14 @@ class ReadyQueues:
         self._news = news
         self._topic = topic
         self._of_topic = news.topic(topic)
-        self._version = -1  # of the news that were taken; before the first one all queues are ready
+        self._version = -1  # the version of the news taken so far; before the first one all queues are ready
 
     def newest(self, lanes: Iterable[Lane]) -> int:
         """A number that changes when the topic may have more durable messages."""
         return self._news.newest(self._of_topic, lanes)
 
     def find(self, lanes: Iterable[Lane]) -> int:
-        """Have all queues that may have something to read here: how many these are."""
+        """Add all queues that may have messages to read. Returns how many there are."""
         queues = self._streams.topics.get(self._topic, {})
         news, version = list(queues) if len(queues) <= FEW_QUEUES else None, -1
         if news is None:
@@ -146,18 +146,18 @@ class ReadyQueues:
         return len(self.queues)
 
     def add(self, queue_ids: Iterable[int]) -> None:
-        """Queues may have something to read; their turn comes behind the others'."""
+        """Add queues that may have messages to read, after the others."""
         ready = self.queues
         for queue_id in queue_ids:
             if queue_id not in ready:
                 ready[queue_id] = None
 
     def add_all(self) -> None:
-        """All queues may have something to read."""
+        """Add all queues of the topic."""
         self._version = -1
 
     def turn(self, count: int, skip: Callable[[Sequence[int]], None]) -> Iterator[int]:
-        """So many queues, each once, as their turn comes; `skip` goes over what comes later in them."""
+        """Yield `count` queues, each once, as their turn comes; `skip` first passes over their delayed messages."""
         while count > 0:
             group = list(islice(self.queues, min(count, FEW_QUEUES)))
             count -= len(group)
@@ -165,14 +165,14 @@ class ReadyQueues:
             yield from group
 
     def served(self, queue_id: int, *, is_over: bool) -> None:
-        """The others have their turns before a queue; one that was read to its end has none."""
+        """A queue had its turn: it goes after the others, or out if it `is_over`, read to its end."""
         if is_over:
             del self.queues[queue_id]
         else:
             self.queues.move_to_end(queue_id)
 
     def stop(self, queue_id: int, *, by_key: bool) -> bool:
-        """A queue has to wait, until it is added again; True if all have to."""
+        """Take a queue out until it is added again; True if all have to wait."""
         if not by_key:
             del self.queues[queue_id]
         return by_key

@@ -1,4 +1,4 @@
-"""Order: of a queue, or of a key in it, one batch is given out; the next one when all of it was acknowledged."""
+"""Order: a queue, or a key in it, has one batch out at a time; the next one goes out when all of it is acknowledged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..format.arrays import Int64s
 
-MOST_PARKED = 10_000  # messages that wait for others of their key; more are not read ahead
+MOST_PARKED = 10_000  # that wait for others of their key; more are not read ahead
 NO_LIMIT = 1 << 62
 NOT_GIVEN: Final = 0  # no receipt has this number
 
@@ -21,14 +21,14 @@ LineName: TypeAlias = "tuple[int, bytes]"  # (queue id, key); of a whole queue t
 
 
 class Line:
-    """What is known of one line.
+    """The state of one line.
 
     Attributes:
-        out: by offset, in the order in which they go out: what is not acknowledged for good of the batch that was given
-            out, with the receipts; NOT_GIVEN on the way to the consumer.
+        out: by offset, in the order in which they go out: the messages of the current batch that are not acknowledged
+            for good, with their receipts; NOT_GIVEN on the way to the consumer.
         behind: the offsets whose turn is next.
-        call: which call of a consumer has begun the batch.
-        is_blocked: messages of the batch are to come again, and wait until nobody has others of it.
+        call: the number of the consumer's call that began the batch.
+        is_blocked: messages of the batch are to come again, and wait until no consumer has others of it.
     """
 
     __slots__ = ("behind", "call", "is_blocked", "name", "out")
@@ -45,13 +45,13 @@ class Order:
     """The lines of messages that wait for each other. One thread at a time.
 
     Invariants:
-        * what is out of a line was given to one consumer by one call; some of it may wait to be given out again;
+        * the messages that are out of a line were given to one consumer by one call; some may wait for redelivery;
         * the messages of a line go out in the order in which they were admitted.
 
     Attributes:
-        freed: lines whose next batch may go out; of one that is here by mistake, some messages are out.
-        reopened: queues whose line has ended since somebody asked.
-        stirred: blocked lines of which a message was acknowledged since somebody looked, or of which nothing is known.
+        freed: lines whose next batch may go out. A line whose messages are out is listed by mistake, and skipped.
+        reopened: queues whose line has ended since the last question.
+        stirred: blocked lines to look at again: a message of them was acknowledged, or their state is not known.
     """
 
     def __init__(self, *, by_key: bool) -> None:
@@ -60,12 +60,12 @@ class Order:
         self.reopened: list[int] = []
         self.stirred: list[Line] = []
         self._lines: dict[LineName, Line] = {}
-        self._of: dict[Place, Line] = {}  # by key: of what is out
+        self._of: dict[Place, Line] = {}  # by key: the line of each message that is out
         self._parked = 0
         self._call = 0
 
     def begin(self) -> None:
-        """A call of a consumer: what it is given of a line is one batch."""
+        """A call of a consumer begins: the messages of a line that it gets are one batch."""
         self._call += 1
 
     def line_of(self, queue_id: int, offset: int) -> Line | None:
@@ -78,15 +78,15 @@ class Order:
     # -- new messages ---------------------------------------------------------------------------------
 
     def limit_of(self, queue_id: int) -> int:
-        """How many new messages of a queue may be read now."""
+        """The number of new messages of a queue that may be read now."""
         if self.by_key:
             return max(0, MOST_PARKED - self._parked)
         return 0 if (queue_id, b"") in self._lines else NO_LIMIT
 
     def admit(self, queue_id: int, offsets: Sequence[int], keys: Sequence[bytes | None] | None) -> list[bool]:
-        """(n,) whether each of some new messages goes out by this call; if not, its turn comes.
+        """(n,) whether each of some new messages goes out by this call. The others wait for their turn.
 
-        `keys`: by key, of each. Without one a message is in no line.
+        `keys`: only by key, the key of each. A message without a key is in no line.
         """
         if not self.by_key:
             return [self._admit((queue_id, b""), offsets)] * len(offsets)
@@ -112,7 +112,7 @@ class Order:
             self._of.update(zip(zip(repeat(line.name[0]), offsets), repeat(line)))
 
     def given(self, places: Iterable[Place], receipts: Sequence[int]) -> None:
-        """Messages have these receipts from here on."""
+        """Note the receipts of messages."""
         for (queue_id, offset), receipt in zip(places, receipts, strict=True):
             line = self.line_of(queue_id, offset)
             if line is not None:
@@ -131,7 +131,7 @@ class Order:
         return found
 
     def went(self, taken: Sequence[tuple[Line, int]]) -> None:
-        """The first of `next_freed` go out by this call. Not those that a seek has taken meanwhile."""
+        """The first messages of `next_freed` go out by this call, except those that a seek has taken meanwhile."""
         for line, offset in taken:
             if self._lines.get(line.name) is line and line.behind and line.behind[0] == offset:
                 line.behind.popleft()
@@ -142,13 +142,13 @@ class Order:
             self.freed.popleft()
 
     def release(self, queue_id: int, offset: int) -> bool:
-        """A message is acknowledged, or gone; True if the turn of others may have come by that. Again is fine."""
+        """A message is acknowledged, or gone. True if others may go out now. A second call does no harm."""
         line = self.line_of(queue_id, offset)
         if line is None:
             return False
         name, out = line.name, line.out
         is_last = len(out) == 1
-        # From here on there is no call: an interrupt finds all done, or nothing.
+        # No call from here on: an interrupt finds all done, or nothing.
         if line.is_blocked:
             self.stirred += [line]
         if is_last and line.behind:
@@ -163,17 +163,17 @@ class Order:
         return line.is_blocked or (is_last and (not self.by_key or bool(line.behind)))
 
     def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which messages, by queue id and offset, are out, or in a line behind one that is."""
-        lines = self._lines.values() if self._parked else ()  # few wait behind others, and many may be out
+        """(n,) which messages, by queue id and offset, are out, or wait in a line."""
+        lines = self._lines.values() if self._parked else ()  # few wait, and many may be out
         behind = {(line.name[0], offset) for line in lines for offset in line.behind}
         pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
         known = [at in behind or self.line_of(*at) is not None for at in pairs]
         return np.array(known, np.bool_)
 
-    # -- anew -----------------------------------------------------------------------------------------
+    # -- starting over --------------------------------------------------------------------------------
 
     def keep(self, given: Mapping[Place, int], is_acked: Callable[[int, int], bool]) -> None:
-        """Only what has a receipt, or is being acknowledged, stays out; all others are admitted anew."""
+        """Keep only messages with a receipt, or with an acknowledgement on its way; all others are admitted anew."""
         lines: dict[LineName, Line] = {}
         for line in self._lines.values():
             queue_id, kept = line.name[0], Line(line.name, line.call)
@@ -186,14 +186,14 @@ class Order:
         self._use(lines)
 
     def drop(self, queue_ids: Container[int]) -> None:
-        """Nothing of some queues is out any more."""
+        """Drop the lines of some queues."""
         self._use({name: line for name, line in self._lines.items() if name[0] not in queue_ids})
 
     def _use(self, lines: dict[LineName, Line]) -> None:
-        """Go on with these lines, of which each may be blocked."""
+        """Go on with these lines; each of them may be blocked."""
         freed = deque(line for line in lines.values() if not line.out)
         parked = sum([len(line.behind) for line in lines.values()])
         of = {(line.name[0], at): line for line in lines.values() for at in line.out} if self.by_key else {}
         stirred = list(lines.values())
-        # From here on there is no call: an interrupt finds all done, or nothing.
+        # No call from here on: an interrupt finds all done, or nothing.
         self._lines, self._of, self.freed, self.stirred, self._parked = lines, of, freed, stirred, parked

@@ -1,4 +1,4 @@
-"""What a store gives its subscriptions to work with."""
+"""The parts of a store that its subscriptions work with."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reads(Protocol):
         self, topic: str, queue_ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], max_bytes: int,
         *, is_first: bool,
     ) -> Picks:  # fmt: skip
-        """The messages at some places (n,), as far as they are there and fit. Raises as `read_batch` does."""
+        """The messages at some places (n,), as far as they exist and fit. Raises as `read_batch` does."""
 
     def topics(self) -> list[str]:
         """The topics that have a durable message."""
@@ -49,14 +49,14 @@ class Reads(Protocol):
         """(first, next) offset of each queue of a topic, by queue id. Raises StoreUnreadable."""
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first offset of a time or later."""
+        """The first offset whose timestamp is `timestamp_ms` or later."""
 
 
 class AppendColumns(Protocol):
-    """The call that appends n messages again, as columns, see `MessageStore.append_columns`."""
+    """The call that appends n messages that the store had already, as columns, see `MessageStore.append_columns`."""
 
     def __call__(self, *columns: object) -> npt.NDArray[np.int64]:
-        """Durable when it returns: their offsets (n,)."""
+        """Append them. Durable when it returns: their offsets (n,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class Parts:
     """The parts of one store, none of which references the store itself.
 
     Attributes:
-        reads, waiting, async_reads: the calls of users, and those who wait.
-        append_columns: appends what the store has taken once, whatever its limit of size is now.
-        hidden: the streams that subscriptions remember in.
+        reads, waiting, async_reads: the calls of readers, and of those that wait.
+        append_columns: appends messages that the store has taken once, whatever its size limit is now.
+        hidden: the streams that have the records of subscriptions.
         trim: removes the messages of a stream below an offset, durably.
         check_open, check_writes: raise StoreClosed; StoreReadOnly.
         limit_bytes: the size of a frame.
@@ -75,7 +75,7 @@ class Parts:
         delays: the store's delayed messages; None in a store that is only read.
         delayed_sets: which messages of some topics are delayed, cancelled or copied. Raises StoreCorrupt,
             StoreUnreadable.
-        ahead: the memory of what they have read ahead.
+        ahead: the memory of messages that subscriptions have read ahead.
         news: which queues got messages, for the subscriptions of each topic.
     """
 
@@ -99,16 +99,16 @@ class Parts:
 
     @property
     def may_write(self) -> bool:
-        """False of a store that is only read: what is found wrong is then mended in memory alone."""
+        """False in a store that is only read: errors in its records are then corrected in memory alone."""
         return self.delays is not None
 
     def queues(self, topic: str) -> list[int]:
-        """The queue ids of a topic, as far as they are known by now."""
+        """The queue ids of a topic that are known by now."""
         return list(self.streams.topics.get(topic, {}))
 
 
 class ReceiptNumbers:
-    """Numbers that are given once. They begin by chance, whatever a clock says: no two openings give the same."""
+    """Numbers that are given once. They begin at random, whatever a clock says: no two openings give the same."""
 
     def __init__(self) -> None:
         self._next = secrets.randbits(62)

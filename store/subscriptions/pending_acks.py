@@ -1,4 +1,4 @@
-"""Acknowledgements on their way to the log: their rows, and the tickets of those who wait for one."""
+"""Acknowledgements on their way to the log: their rows, and the tickets of their callers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class AckRow(NamedTuple):
     """A message that is being acknowledged. Many of them are columns: int64 (7, n), in this order.
 
     Attributes:
-        life, era: of the subscription, and of the queue: what a record of it belongs to.
-        start: its record has this offset in the journal, or a later one.
+        life, era: of the subscription, and of the queue, when it was acknowledged.
+        start: a lower bound of its record's offset in the journal.
     """
 
     life: int
@@ -51,7 +51,7 @@ class AckColumns(NamedTuple):
 
     @classmethod
     def of(cls, rows: Iterable[AckRow | Int64s]) -> AckColumns:
-        """Of single rows and of columns, behind each other."""
+        """Columns of single rows and of columns, one after another."""
         known = list(rows)
         single = np.array([row for row in known if isinstance(row, AckRow)], np.int64).reshape(-1, len(AckRow._fields))
         lives, eras, starts, receipts, *places = np.concatenate(
@@ -60,23 +60,23 @@ class AckColumns(NamedTuple):
         return cls(lives, eras, starts, receipts, Places(*places))
 
     def take(self, kept: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> AckColumns:
-        """Some of them."""
+        """Some of the messages."""
         places = self.places.take(kept)
         return AckColumns(self.lives[kept], self.eras[kept], self.starts[kept], self.receipts[kept], places)
 
 
 class AckTicket(SubmitRequest):
-    """One acknowledgement: of a thread that sleeps, of a coroutine that awaits, or of whoever asks the ticket later.
+    """One acknowledgement: of a thread that sleeps, a coroutine that awaits, or a caller that asks the ticket later.
 
-    The first two share a record with others; the third one's ticket is the request of its own record.
+    The first two share a record with others; the ticket of the third is the request of its own record.
 
     Attributes:
-        rows: what is acknowledged: one message, as soon as it is.
-        is_handed_over: it is written, whatever becomes of its thread.
+        rows: the acknowledged message; empty until it is acknowledged in memory.
+        is_handed_over: it will be written, whatever becomes of its thread.
         thread_id: of the thread that sleeps on `lock`, and is woken along the `chain` of its record, see
             `BlockingRequest`; 0 if none does.
-        future: what a coroutine awaits, which `tell_loops` answers.
-        settle: hears of the outcome of a record of its own, before its caller does.
+        future: a coroutine awaits it, and `tell_loops` answers it.
+        settle: gets the outcome of the ticket's own record before the caller does.
     """
 
     __slots__ = ("abandoned", "chain", "future", "is_handed_over", "lock", "rows", "settle", "thread_id")
@@ -93,14 +93,14 @@ class AckTicket(SubmitRequest):
         self.settle: Settle | None = None
 
     def of_thread(self) -> AckTicket:
-        """It is this thread's, which sleeps until the answer."""
+        """Make it this thread's, which sleeps until the answer."""
         self.lock = threading.Lock()
         self.lock.acquire()
         self.thread_id = threading.get_ident()
         return self
 
     def of_coroutine(self) -> asyncio.Future[None]:
-        """It is a coroutine's of this loop: what that awaits."""
+        """Make it a coroutine's in this loop. Returns the future to await."""
         self.future = future = asyncio.get_running_loop().create_future()
         return future
 
@@ -114,9 +114,9 @@ class AckRecord(Request):
     """One record of some acknowledgements.
 
     Attributes:
-        tickets: what it acknowledges.
-        is_settled, has_turn, are_loops_told, chain: how far its answer has come: an interrupt may cut it short, and it
-            is made again.
+        tickets: the acknowledgements in it.
+        is_settled, has_turn, are_loops_told, chain: how far its answer has come. An interrupt may cut the answer short;
+            then it is made again.
     """
 
     __slots__ = ("_answered", "are_loops_told", "chain", "has_turn", "is_settled", "rows", "tickets")
@@ -128,7 +128,7 @@ class AckRecord(Request):
         answered: Callable[[AckRecord, StoreError | None], None],
     ) -> None:
         self.rows = [row for each in tickets for row in each.rows]
-        life = max([row.life for row in self.rows])  # those of an earlier one count for nothing: it was deleted
+        life = max([row.life for row in self.rows])  # of an earlier life: that subscription was deleted
         record = pack_ones(life, [(row.queue_id, row.era, row.offset) for row in self.rows if row.life == life])
         super().__init__(stream, record, len(record))
         self.tickets = tickets
@@ -139,10 +139,10 @@ class AckRecord(Request):
         self._answered = answered
 
     def answer(self, error: StoreError | None = None) -> None:
-        """The first outcome holds: after an interrupt it may be answered again, or be handed over twice.
+        """Note the outcome; the first one holds, as after an interrupt the record may be answered or handed over twice.
 
-        It is done last: a `close` that was interrupted answers again what is not done. And its bytes stay, for the
-        frame that it may be in once more.
+        `done` is set last: a `close` that was interrupted answers again each record that is not done. The record keeps
+        its bytes for a second frame that it may get into.
         """
         self._answered(self, error)
         self._done = True
@@ -156,7 +156,7 @@ def tell_loops(tickets: Sequence[AckTicket], error: StoreError | None) -> None:
 
 
 def _resolve(futures: Sequence[asyncio.Future[None]], error: StoreError | None) -> None:
-    """In their loop."""
+    """Answer futures; called in their loop."""
     for future in futures:
         if future.done():  # its task was cancelled
             continue

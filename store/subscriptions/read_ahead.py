@@ -1,4 +1,4 @@
-"""What subscriptions have read ahead: a queue's messages, and one bound for the memory of all of a store's."""
+"""Messages of a queue that a subscription has read ahead, and one memory limit for those of all subscriptions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Protocol
 
 from ..read.message import Message, MessageBatch, make_message
 
-READ_AHEAD_BYTES = 32 << 20  # where no memory plan says how much
-IDLE_S = 10.0  # after which what a subscription has read ahead is given back, as soon as another one reads
+READ_AHEAD_BYTES = 32 << 20  # if no memory plan sets the limit
+IDLE_S = 10.0  # a subscription that has received nothing for so long gives back its memory when another one reads
 NOTHING = (0, 0.0)
 
 
@@ -19,14 +19,14 @@ class ReadAheadOwner(Protocol):
     """A subscription's dispatcher."""
 
     def give_back(self) -> bool:
-        """Let go of what was read ahead, which is read anew; False if somebody receives just now."""
+        """Drop messages that were read ahead; they are read again later. False if somebody receives just now."""
 
 
 class ReadAhead:
-    """Knows who holds how much; the one that received longest ago gives back first. Any number of threads may use it.
+    """Counts each owner's memory. The one that received longest ago gives back first. Any number of threads may use it.
 
     Attributes:
-        limit_bytes: those that hold more in all give back.
+        limit_bytes: if the sum is larger, owners give back.
     """
 
     def __init__(self, limit_bytes: int, now_s: Callable[[], float]) -> None:
@@ -34,16 +34,16 @@ class ReadAhead:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._held: OrderedDict[ReadAheadOwner, tuple[int, float]] = OrderedDict()  # bytes, and when it received last
-        self._size_bytes: int | None = 0  # of all; None as it changes: after an interrupt it is counted anew
+        self._size_bytes: int | None = 0  # the sum; None while it changes: after an interrupt it is counted anew
 
     @property
     def size_bytes(self) -> int:
-        """What is held in all."""
+        """The sum of all owners."""
         with self._lock:
             return self._counted()
 
     def note(self, holder: ReadAheadOwner, size_bytes: int) -> None:
-        """One has received, and holds so much now. Others may have to give back."""
+        """An owner has received, and holds so many bytes now. Others may have to give back."""
         now_s = self._now_s()
         with self._lock:
             self._set(holder, size_bytes, now_s)
@@ -53,7 +53,7 @@ class ReadAhead:
                 self.forget(other)
 
     def forget(self, holder: ReadAheadOwner) -> None:
-        """One holds nothing any more."""
+        """An owner holds nothing any more."""
         with self._lock:
             self._set(holder, 0, 0.0)
 
@@ -68,7 +68,8 @@ class ReadAhead:
         return sum(size for size, _ in self._held.values()) if self._size_bytes is None else self._size_bytes
 
     def _too_many(self, newest: ReadAheadOwner, idle_s: float) -> list[ReadAheadOwner]:
-        """Those that are idle, or that hold what is more than all may; never the newest."""
+        """The owners that have to give back: idle ones, and the oldest while the sum is over the limit; never
+        `newest`."""
         found, left = list[ReadAheadOwner](), self._counted()
         for holder, (size, used_s) in self._held.items():
             if holder is newest or (left <= self.limit_bytes and used_s > idle_s):
@@ -80,14 +81,14 @@ class ReadAhead:
 
 @dataclass(slots=True)
 class ReadChunk:
-    """Messages of a queue that were read and not given out, from `begin` on."""
+    """Messages of a queue that were read and not given out, from row `begin` on."""
 
     batch: MessageBatch
     begin: int = 0
-    rows: list[tuple[int, int, int, int]] | None = None  # begin and end in the buffer, offset, time; once asked for
+    rows: list[tuple[int, int, int, int]] | None = None  # begin and end in the buffer, offset, time; once used
 
     def messages(self, begin: int, end: int) -> list[Message]:
-        """Some of its messages as objects, from lists: quicker than from columns, one at a time."""
+        """Some of its messages as objects, from lists: one by one that is quicker than from columns."""
         batch = self.batch
         if self.rows is None:
             begins, ends = batch.positions.tolist(), (batch.positions + batch.lengths).tolist()

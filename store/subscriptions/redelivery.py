@@ -1,4 +1,4 @@
-"""Messages that were given back or timed out: they are given out again, or move to the dead letters (R30)."""
+"""Gives out again messages that were given back or timed out, or moves them to the dead letters (R30)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .lines import Lines
 from .settings import Settings
 from .state import State
 
-RETRY_MS = 1000  # a message that cannot be fetched, or not be moved, comes again so much later
-MOVED_MESSAGES = 4096  # by one append
+RETRY_MS = 1000  # a message that cannot be fetched or moved is tried again after this time
+MOVED_MESSAGES = 4096  # at most so many are moved by one append
 MOVED_BYTES = 4 << 20
 
 
 class Redelivery:
-    """The part of a dispatcher that gives out what was given out before. One thread at a time."""
+    """The part of a dispatcher that gives messages out again. One thread at a time."""
 
     def __init__(
         self,
@@ -32,16 +32,16 @@ class Redelivery:
         end: Callable[[Places], None],
         lines: Lines,
     ) -> None:
-        """`fetch_into` fetches messages; `end` takes those that are there no more."""
+        """`fetch_into` fetches messages; `end` takes messages that are gone."""
         self.state = state
         self._lines = lines
         self._fetch_into = fetch_into
         self._end = end
 
     def take(self, room: Room, failed: list[StoreError]) -> tuple[list[MessageBatch], Int64s, Int64s]:
-        """The messages that were given back or timed out; for each its attempt, and its receipt (n,).
+        """The messages that were given back or timed out, with their attempts and receipts (n,).
 
-        Errors of those that cannot be read or moved are added to `failed`: they are held back, and hold up no others.
+        Errors of messages that cannot be read or moved are added to `failed`. Those are held back, and delay no others.
         """
         state = self.state
         is_stirred = state.order is not None and len(state.order.stirred) > 0
@@ -68,7 +68,7 @@ class Redelivery:
                 if state.order is not None:
                     found = self._lines.before(in_turn(found), places, bad)
                 return found.batches, places.attempts[found.rows] + 1, receipts[found.rows]
-            most = max(most, MOVED_MESSAGES)  # all of these were dead or gone; others may follow that are not
+            most = max(most, MOVED_MESSAGES)  # all of these were dead or gone; the messages after them may be neither
         return [], NOTHING, NOTHING
 
     def _next_redelivered(self, most: int) -> tuple[Int64s, Places]:
@@ -91,14 +91,14 @@ class Redelivery:
         return found, state.table.places(state.table.find(found))
 
     def _waiting(self, receipts: Int64s) -> Int64s:
-        """Those of some receipts whose messages wait to be given out again."""
+        """The receipts whose messages still wait to be given out again."""
         rows = self.state.table.find(receipts)
         states = self.state.table.states(rows)
         found: Int64s = receipts[(rows >= 0) & ((states == RowState.LATE) | (states == RowState.BACK))]
         return found
 
     def _without_dead(self, receipts: Int64s, places: Places, failed: list[StoreError]) -> tuple[Int64s, Places]:
-        """Move the messages that were given out too often to the dead letters: what is left."""
+        """Move messages that were given out too often to the dead letters. Returns the others."""
         settings = self.state.cursor.settings
         dead = are_dead(settings, places)
         if not dead.any():
@@ -113,7 +113,7 @@ class Redelivery:
         return receipts[left], places.take(np.flatnonzero(left))
 
     def _drop(self, receipts: Int64s, places: Places) -> None:
-        """The messages are there no more: they count as acknowledged."""
+        """Count messages that are gone as acknowledged."""
         state = self.state
         if not len(receipts):
             return
@@ -131,10 +131,10 @@ def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]
 
 
 def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Callable[[Room, Places], Fetches]) -> None:
-    """Append messages to the dead letters' topic and acknowledge them; what a late consumer has acknowledged stays out.
+    """Append messages to the dead letters' topic and acknowledge them, except those that a late consumer acknowledged.
 
-    They get receipts that nobody knows first: so no consumer can acknowledge them beside this. Raises StoreError, and
-    those that were not acknowledged come again then: all but those that cannot be read were moved, or none could be.
+    First they get new receipts, so that no consumer can acknowledge them meanwhile. Raises StoreError; then messages
+    that were not acknowledged come again: either all readable ones were moved, or none could be.
     """
     receipts, places = _claim(state, receipts)
     failed: list[StoreError] = []
@@ -157,7 +157,7 @@ def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Call
 
 
 def _append(state: State, topic: str, batches: Sequence[MessageBatch]) -> None:
-    """Append messages to a topic, in queues of their ids, with their keys and properties: all by one call."""
+    """Append messages to a topic by one call, in queues of their ids, with their keys and properties."""
     batch = joined(batches)
     extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
     payload = gathered(batch.buffer, batch.positions, batch.lengths, np.arange(len(batch)))
@@ -172,7 +172,7 @@ def _columns(extras: ExtraColumns | None) -> tuple[Blobs | None, Blobs | None]:
 
 
 def hold_back(state: State, receipts: Int64s) -> None:
-    """These could not be fetched or moved: others go first."""
+    """Hold messages back that could not be fetched or moved, so that others go first."""
     if not len(receipts):
         return
     with state.lock:
@@ -181,7 +181,7 @@ def hold_back(state: State, receipts: Int64s) -> None:
 
 
 def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
-    """New receipts of those messages that still wait to be given out again."""
+    """Give new receipts to those messages that still wait to be given out again."""
     table = state.table
     with state.lock:
         rows = table.find(receipts)
@@ -190,5 +190,5 @@ def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
         rows = rows[(states == RowState.LATE) | (states == RowState.BACK)]
         places, old = table.places(rows), table.receipts(rows)
         new = state.enter(places, state.now_ms() + RETRY_MS)
-        table.remove(table.find(old))  # found anew: room for the new ones may have moved the rows
+        table.remove(table.find(old))  # looked up again: making room for the new rows may have moved these
     return new, places

@@ -32,12 +32,12 @@ from .subscription import Subscription
 
 
 class SubscriptionInfo(NamedTuple):
-    """What `MessageStore.subscriptions` says of one.
+    """One row of `MessageStore.subscriptions`.
 
     Attributes:
         topic, name: of the subscription.
-        settings: as `subscribe` was given them.
-        backlog: what is not acknowledged. In a store that is only read, nothing is known to be in flight.
+        settings: its arguments of `subscribe`.
+        backlog: messages that are not acknowledged. In a store that is only read, none is known to be in flight.
     """
 
     topic: str
@@ -47,26 +47,27 @@ class SubscriptionInfo(NamedTuple):
 
 
 class Shared:
-    """What all open objects of one subscription share."""
+    """The state that all open objects of one subscription share."""
 
     def __init__(
         self, parts: Parts, topic: str, name: str, chains: DeadLetterChains, *, pass_damage: bool = False
     ) -> None:
-        """`chains` are those of the store."""
+        """`chains` has the dead letters' links of the store."""
         self.state = State(parts, topic, name)
         self.chains = chains
         self.state.load(pass_damage=pass_damage)
         self.dispatcher = Dispatcher(self.state)
-        self._open: set[int] = set()  # the numbers of the objects that were not closed
+        self._open: set[int] = set()  # numbers of the objects that are not closed
         self._owners = NO_OWNER  # the number of the newest object
         self._is_retired = False
 
     def open(
         self, settings: Settings, given: Collection[str], start: Start, check: Callable[[], None]
     ) -> Subscription | None:
-        """Another object of the subscription, which is made if there is none. None: it is retired; ask for another.
+        """Make another object of the subscription; make the subscription if there is none.
 
-        `given` names the settings that the caller has chosen; `check` raises if it may not be made with them.
+        `given` names the settings that the caller has chosen; `check` raises if it may not be made with them. Returns
+        None if this object is retired: ask for another one.
         """
         state = self.state
         with state.changing:
@@ -76,7 +77,7 @@ class Shared:
             known = state.cursor.settings
             if known is None:
                 check()
-                self._open.clear()  # the one of before was deleted, maybe by a call that was cut short
+                self._open.clear()  # an earlier subscription was deleted, maybe by a call that was interrupted
                 with self.dispatcher.receiving:
                     state.create(settings, offsets_of(state.parts, state.topic, start))
                     self.dispatcher.restart()
@@ -90,21 +91,21 @@ class Shared:
             return Subscription(self, self._owners)
 
     def tell_precision(self) -> None:
-        """Tell the topic's index how much later than their times messages may come here."""
+        """Tell the topic's index how much later than their times its messages may come here."""
         state = self.state
         delays, settings = state.parts.delays, state.cursor.settings
         if delays is not None and settings is not None:
             delays.accepts(state.topic, state.name, settings.precision_ms)
 
     def closed_one(self, life: int, owner: int) -> None:
-        """An object of this life was closed: what it has comes again. With the last one, all is read again.
+        """An object of this life was closed: its messages come again. When the last one is closed, all is read again.
 
-        Again is fine: it is open until all of this was done, whatever cuts it short.
+        A second call does no harm: the object counts as open until all of this is done, even after an interrupt.
         """
         with self.state.changing:
             if life != self.state.cursor.life or owner not in self._open:
                 return
-            with self.dispatcher.receiving:  # a receive that has begun gives out before, or finds the object closed
+            with self.dispatcher.receiving:  # a receive that has begun either ends before, or finds the object closed
                 self.state.leave(owner)
             if len(self._open) == 1:
                 self.state.note_left_out()
@@ -113,7 +114,7 @@ class Shared:
             self._open.discard(owner)
 
     def delete(self) -> bool:
-        """Remove it; False if there is none."""
+        """Delete the subscription; False if there is none."""
         with self.state.changing, self.dispatcher.receiving:
             was_cut_short = self.state.unfinished.make_rest()
             if self.state.cursor.settings is None:
@@ -125,16 +126,16 @@ class Shared:
         return True
 
     def retire(self) -> bool:
-        """Whether there is no subscription of this name: this object is then opened no more, and may be forgotten.
+        """Retire this object if there is no subscription of this name; True if so. Then it can be forgotten.
 
-        It waits for nobody: the store's upkeep asks too, and who changes the subscription may wait for the upkeep.
+        It waits for no lock: the store's upkeep calls it, too, and changes of the subscription may wait for the upkeep.
         """
         state = self.state
         for _ in if_free(state.changing) if state.cursor.settings is None else ():
             try:
                 for _ in if_free(self.dispatcher.receiving) if state.cursor.settings is None else ():
                     try:
-                        self.dispatcher.close()  # a deletion that was cut short has not
+                        self.dispatcher.close()  # an interrupted deletion has not
                         self._is_retired = True
                     finally:
                         self.dispatcher.receiving.release()
@@ -143,7 +144,7 @@ class Shared:
         return self._is_retired
 
     def move_records(self) -> None:
-        """Say all again that the log says of it, and remove what was said before."""
+        """Write all records of the subscription again, and remove the old ones."""
         with self.state.changing:
             if self.state.cursor.settings is None:
                 self.state.journal.forget()
@@ -160,15 +161,14 @@ class Shared:
 class Subscriptions:
     """The subscriptions of one store. Any number of threads may use it.
 
-    Nothing of it is there until it is used: a store without subscriptions reads and holds nothing for them. Of one that
-    was deleted the number of its life stays: acknowledgements of it that are on their way must not count for the next
-    one of its name.
+    Nothing is loaded before it is used: a store without subscriptions reads and holds nothing for them. Of a deleted
+    one the number of its life stays: its acknowledgements on their way must not count for the next one of its name.
     """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._known: dict[tuple[str, str], Shared] = {}
-        self._lives: dict[tuple[str, str], int] = {}  # of the deleted ones
+        self._lives: dict[tuple[str, str], int] = {}  # of the deleted subscriptions
         self._lock = threading.Lock()
         self._names = Names(parts)
         self._chains = DeadLetterChains(self._names, self._dead_letters_of)
@@ -176,7 +176,7 @@ class Subscriptions:
     def _dead_letters_of(self, topic: str, name: str) -> str | None:
         with self._lock:
             shared = self._known.get((topic, name))
-        with suppress(StoreCorrupt):  # it gives nothing out, as long as it is damaged
+        with suppress(StoreCorrupt):  # a damaged subscription gives nothing out
             settings = self._cursor_of(topic, name).settings if shared is None else shared.state.cursor.settings
             return None if settings is None else settings.dead_letter_topic
         return None
@@ -185,7 +185,7 @@ class Subscriptions:
         self, topic: object, name: object, start: object, mode: object, order_by: object, filter_: object,
         max_attempts: object, dead_letter_topic: object, precision_ms: object,
     ) -> Subscription:  # fmt: skip
-        """An object of the subscription, which is made if there is none."""
+        """An object of the subscription; makes the subscription if there is none."""
         self._parts.check_open()
         self._parts.check_writes()
         plain, who = check_name(topic, 0)[0], check_subscription(name)
@@ -199,21 +199,20 @@ class Subscriptions:
             if opened is not None:
                 shared.tell_precision()
                 return opened
-            self._forget_deleted(shared)  # whoever has retired it may have been interrupted
+            self._forget_deleted(shared)  # the thread that retired it may have been interrupted
 
     def forget_lost(self) -> bool:
-        """Messages were lost, maybe: have the log say that these are not acknowledged, before others get their offsets.
-
-        False if there is no subscription.
+        """After a possible loss of messages: write durably that lost ones are not acknowledged, before others get their
+        offsets. False if there is no subscription.
         """
         names = list(self._names)
         for topic, name in names:
-            with suppress(StoreCorrupt):  # whoever subscribes is told
+            with suppress(StoreCorrupt):  # `subscribe` raises it
                 self._forget_deleted(self._shared(topic, name))
         return bool(names)
 
     def _shared(self, topic: str, name: str, *, for_retention: bool = False) -> Shared:
-        """The shared state of a name, loaded if needed. `for_retention` skips damaged records, and writes all anew."""
+        """The shared state of a name, loaded if needed. `for_retention` skips damaged records, and writes all again."""
         with self._lock:
             shared = self._known.get((topic, name))
             if shared is None:
@@ -227,7 +226,7 @@ class Subscriptions:
         return shared
 
     def _forget_deleted(self, shared: Shared) -> None:
-        """Let go of what is known of a subscription, if there is none."""
+        """Forget the state of a subscription that does not exist."""
         state = shared.state
         key = state.topic, state.name
         if shared.retire():
@@ -242,7 +241,7 @@ class Subscriptions:
             return Shared(self._parts, topic, name, self._chains)
         except StoreCorrupt:
             shared = Shared(self._parts, topic, name, self._chains, pass_damage=True) if for_retention else None
-            if shared is None or shared.state.cursor.settings is None:  # what it was made with is lost
+            if shared is None or shared.state.cursor.settings is None:  # the settings that it was made with are lost
                 raise
             return shared
 
@@ -261,7 +260,7 @@ class Subscriptions:
         return was_there
 
     def stats(self) -> dict[str, int]:
-        """The memory that subscriptions take, beside their cursors."""
+        """The memory that subscriptions take, without their cursors."""
         with self._lock:
             known = list(self._known.values())
         ahead = self._parts.ahead
@@ -274,15 +273,15 @@ class Subscriptions:
         }
 
     def closing(self) -> None:
-        """The store is about to close: have the log say what is known here alone. Nobody waits for it."""
+        """The store is about to close: submit records of state that only this process has. Nobody waits for them."""
         with self._lock:
             known = list(self._known.values())
         for shared in known:
             shared.state.note_left_out()
 
     def all(self, topic: object, sets_of: Callable[[str], DelayedSets] | None = None) -> list[SubscriptionInfo]:
-        """What there is, of one topic or of all, sorted; `sets_of` if what is delayed was read already."""
-        self._parts.reads.topics()  # a reader of another process's store follows the log by that
+        """The subscriptions of one topic or of all, sorted; `sets_of` if the delayed messages were read already."""
+        self._parts.reads.topics()  # by this call a reader of another process's store follows the log
         wanted = None if topic is None else check_name(topic, 0)[0]
         names = [one for one in self._names if wanted in (None, one[0])]
         topics = sorted({of_topic for of_topic, _ in names})
@@ -296,7 +295,7 @@ class Subscriptions:
         return found
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
-        """Whether retention may remove a segment: what it holds of subscriptions is said again elsewhere then."""
+        """Whether retention may remove a segment. Records of subscriptions in it are written again first."""
         for stream in list(lane.hidden):
             names = names_of(stream)
             if names is None or stream.number < 0:
@@ -311,17 +310,17 @@ class Subscriptions:
         return True
 
     def topics(self) -> set[str]:
-        """Those that have a subscription."""
+        """The topics that have a subscription."""
         return {topic for topic, _ in self._names}
 
     def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) for which offsets, which ascend, some subscription of a topic has no durable acknowledgement."""
+        """(n,) which offsets, which ascend, lack a durable acknowledgement of some subscription of a topic."""
         found = np.zeros(len(offsets), np.bool_)
         for name in self._names.of(topic):
             if not found.all():
                 try:
                     shared = self._shared(topic, name)
-                except StoreCorrupt:  # what it has acknowledged is not known: all may be wanted
+                except StoreCorrupt:  # its acknowledgements are not known: all messages may be wanted
                     found[:] = True
                     break
                 if shared.state.cursor.settings is not None:
@@ -344,7 +343,7 @@ class Subscriptions:
         return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known))
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
-        """What the log says of a subscription that is not used."""
+        """The cursor of a subscription that nobody uses, read from the log."""
         cursor = Cursor()
         try:
             Journal(self._parts, topic, name).load(cursor)

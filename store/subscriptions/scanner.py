@@ -1,4 +1,4 @@
-"""The new messages of a topic, for one subscription: queue by queue, each in its order."""
+"""The new messages of a topic for one subscription: queue by queue, each in its order."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from .state import State
 
 AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the others for those that follow
 AHEAD_BYTES = 256 << 10
-HELD_BYTES = 8 << 20  # of what was read ahead; then only what is asked for is read
-LOOKS_BETWEEN = 8  # quick ones between two long ones, at least ..
+HELD_BYTES = 8 << 20  # read ahead; beyond it only the messages asked for are read
+LOOKS_BETWEEN = 8  # quick looks between two long ones, at least ..
 LOOKS_S = 0.002  # .. and so much time; ..
 MOST_LOOKS = 256  # .. at the most
-FEW_MESSAGES = 64  # so small calls are worth reading ahead in all queues
-SKIPPED_MESSAGES = 4096  # of a queue at once, that come later ..
-SKIPPED_TOGETHER = 1 << 18  # .. and of all queues
-MOST_CHUNKS = 64  # read by one call that finds nothing wanted: it lets others have a turn then
+FEW_MESSAGES = 64  # calls for so few are worth reading ahead in all queues
+SKIPPED_MESSAGES = 4096  # delayed messages of a queue passed over at once ..
+SKIPPED_TOGETHER = 1 << 18  # .. and of all queues together
+MOST_CHUNKS = 64  # read by one call that finds nothing wanted; then others have a turn
 NO_BYTES = -1  # no message has to fit
 
 
 class Scanner:
-    """Reads on from the acknowledged messages. One thread at a time.
+    """Reads on after the acknowledged messages. One thread at a time.
 
     Invariants:
-        * all offsets of a queue below its read position were given out, left out for later, or are acknowledged, or
-          wait in its chunk;
-        * what a filter leaves out, and the offsets that a repair gave up, are acknowledged.
+        * each offset of a queue below its read position was given out, was left out for later, is acknowledged, or
+          waits in the queue's chunk;
+        * messages that a filter leaves out, and offsets that a repair gave up, are acknowledged.
 
     Attributes:
         is_unfinished: the newest `take` has stopped with queues left to read.
-        reached: the highest read positions by queue id: what is below may be given out.
+        reached: the highest read positions by queue id: messages below may have been given out.
     """
 
     def __init__(self, state: State, wanted: PropertyFilter | None, delays: SubscriptionDelays) -> None:
-        """`wanted`: None takes all messages. `delays` says which messages come later, of those with a delivery time."""
+        """`wanted`: None takes all messages. `delays` says which messages with a delivery time come later."""
         self._state = state
         self._parts = parts = state.parts
         self._topic = topic = state.topic
@@ -56,37 +56,37 @@ class Scanner:
         self._read_at: dict[int, int] = {}
         self.reached: dict[int, int] = {}
         self._chunks: dict[int, ReadChunk] = {}
-        self._lanes: tuple[int, list[Lane]] = (0, [])  # of so many queues
+        self._lanes: tuple[int, list[Lane]] = (0, [])  # the number of queues when they were listed, and their lanes
         self._ready = ReadyQueues(parts.streams, parts.news, topic)
-        self._looks = 0  # quick ones, since the long one at this time
+        self._looks = 0  # quick ones, since the long one at `_looked_s`
         self._looked_s = 0.0
         self._held_bytes = 0
-        self._chunks_left = 0  # that the call may still read
+        self._chunks_left = 0  # chunks that the call may still read
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
-        self._empty_at: object = None  # what was durable when there was nothing new
+        self._empty_at: object = None  # `durable` when there was nothing new
         self.is_unfinished = False
 
     def position(self, queue_id: int) -> int:
-        """Where a queue is read on."""
+        """The offset at which a queue is read on."""
         return self._read_at.get(queue_id, 0)
 
     def is_past(self, queue_id: int, offset: int) -> bool:
-        """Whether nothing before an offset is to be read, or was read ahead."""
+        """Whether no message before an offset is still to be read, or was read ahead."""
         chunk = self._chunks.get(queue_id)
         return self.position(queue_id) >= offset and (chunk is None or int(chunk.batch.offsets[chunk.begin]) >= offset)
 
     def are_wanted(self, batch: MessageBatch) -> Bools:
-        """(n,) which messages the filter lets pass."""
+        """(n,) which messages pass the filter."""
         if self._wanted is None:
             return np.ones(len(batch), np.bool_)
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
         return self._wanted.mask(None if extras is None else extras.properties, len(batch))
 
     def has_ahead(self, queues: Int64s, offsets: Int64s) -> Bools:
-        """(n,) to which places the scanner will come, or has read them and not given them out."""
+        """(n,) which places the scanner has ahead of it: it will read them, or has read them and not given them out."""
         known = queues.tolist()
         ahead: Bools = offsets >= np.array([self._read_at.get(queue_id, 0) for queue_id in known], np.int64)
-        bounds = self._parts.reads.queue_bounds  # what is before the first message lives on as copies alone
+        bounds = self._parts.reads.queue_bounds  # messages before the first one live on only as copies
         for queue_id in np.unique(queues[ahead]).tolist():
             ahead &= (queues != queue_id) | (offsets >= bounds(self._topic, queue_id)[0])
         for queue_id in self._chunks.keys() & set(known):
@@ -95,7 +95,7 @@ class Scanner:
         return ahead
 
     def rewind(self, queue_ids: Iterable[int] | None = None) -> None:
-        """Begin again after the acknowledged messages, in some queues or in all."""
+        """Read again from the acknowledged messages on, in some queues or in all."""
         if queue_ids is None:
             self._ready.add_all()
         for queue_id in list(self._read_at) if queue_ids is None else list(queue_ids):
@@ -107,11 +107,11 @@ class Scanner:
 
     @property
     def held_bytes(self) -> int:
-        """What was read ahead."""
+        """The memory of messages read ahead."""
         return self._held_bytes
 
     def give_back(self) -> None:
-        """Let go of what was read ahead: it is read anew."""
+        """Drop messages that were read ahead; they are read again later."""
         for queue_id, chunk in list(self._chunks.items()):
             self._read_at[queue_id] = min(self.position(queue_id), int(chunk.batch.offsets[chunk.begin]))
             self._ready.add([queue_id])
@@ -119,23 +119,23 @@ class Scanner:
         self._held_bytes, self._empty_at = 0, None
 
     def durable(self) -> object:
-        """Something that changes when the lanes have more durable messages, also by segments that were never open."""
+        """A value that changes when the lanes have more durable messages, also in segments that were never open."""
         views = [lane.view for lane in self._topic_lanes()]
         opened = [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
         return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed], self.removed()
 
     def newest(self) -> object:
-        """Something that changes with the topic's own durable messages. It takes a look at those not looked at yet."""
+        """A value that changes when the topic may have more durable messages. It looks at those that are new to it."""
         return self._ready.newest(self._topic_lanes()), self.removed()
 
     def removed(self) -> object:
-        """Something that changes when messages of the topic may have been removed, by a trim or retention."""
+        """A value that changes when messages of the topic may have been removed, by a trim or retention."""
         lanes = self._topic_lanes()
         oldest = [lane.view.sealed[0].segment.sequence if lane.view.sealed else 0 for lane in lanes]
         return oldest, [lane.trims.shown for lane in lanes]
 
     def _topic_lanes(self) -> list[Lane]:
-        """The lanes of the topic's queues, of which none ever goes."""
+        """The lanes of the topic's queues; a lane never leaves this list."""
         queues = self._parts.streams.topics.get(self._topic, {})
         if len(queues) != self._lanes[0]:
             streams = list(queues.values())
@@ -144,9 +144,9 @@ class Scanner:
         return self._lanes[1]
 
     def take_few(self, count: int) -> tuple[ReadChunk, int] | None:
-        """`count` messages of one queue that were read ahead: their chunk, and where they begin in it.
+        """`count` messages of one queue that were read ahead: their chunk, and their first row in it.
 
-        None if that takes more than a look; and now and then, so that queues without a chunk have their turns.
+        None if the first chunk has fewer; and now and then, so that queues without a chunk have their turns.
         """
         self._looks += 1
         if not self._chunks or (self._looks >= LOOKS_BETWEEN and self._lacks_some() and self._is_time_to_look()):
@@ -160,13 +160,13 @@ class Scanner:
         if left >= 0:
             chunk.begin += count
         if left:
-            self._chunks[queue_id] = chunk  # behind the others
+            self._chunks[queue_id] = chunk  # after the others
         else:
             self._held_bytes -= chunk.size_bytes
         return (chunk, begin) if left >= 0 else None
 
     def _lacks_some(self) -> bool:
-        """Whether a queue has nothing that was read ahead."""
+        """Whether some queue has no messages read ahead."""
         return len(self._chunks) < len(self._parts.streams.topics.get(self._topic, ()))
 
     def _is_time_to_look(self) -> bool:
@@ -176,10 +176,10 @@ class Scanner:
         self, most: int, max_bytes: int, limit_of: Callable[[int], int] | None = None, *, is_first: bool = True,
         reopened: Sequence[int] = (), by_key: bool = False,
     ) -> list[MessageBatch]:  # fmt: skip
-        """Up to `most` new messages, a batch a queue, from the queue on whose turn it is.
+        """Up to `most` new messages, one batch for each queue, beginning with the queue whose turn it is.
 
-        `limit_of` says how many of a queue may be taken; where it is none, the queue waits until it is `reopened`, or
-        with `by_key` all do. With `is_first`, the first message may be larger than `max_bytes`.
+        `limit_of` says how many messages of a queue may be taken. If it is none, the queue waits until it is
+        `reopened`; with `by_key` all queues do. With `is_first`, the first message may be larger than `max_bytes`.
         """
         self._max_bytes, wanted = max_bytes if is_first else NO_BYTES, most
         durable = self.durable()
@@ -203,7 +203,7 @@ class Scanner:
                 batches, is_over = self._take_from(queue_id, limit, max_bytes)
             except StoreError:
                 if not found:
-                    self._ready.served(queue_id, is_over=False)  # the next call begins behind this queue, or with it
+                    self._ready.served(queue_id, is_over=False)  # the next call begins after this queue, or with it
                     raise
                 break
             self._ready.served(queue_id, is_over=is_over)
@@ -220,7 +220,7 @@ class Scanner:
         return found
 
     def has_left(self, limit_of: Callable[[int], int] | None = None) -> bool:
-        """Whether another look would find something, maybe."""
+        """Whether another look may find a message."""
         self._ready.find(self._topic_lanes())
         found = any(
             (queue_id in self._chunks or self._is_behind(queue_id)) and (limit_of is None or limit_of(queue_id) > 0)
@@ -234,9 +234,9 @@ class Scanner:
         return at < end
 
     def _read_ahead(self, newest: int) -> None:
-        """Let quick looks find all queues of a few, the one that had its turn last."""
+        """Read ahead in all queues, if they are few, so that quick looks find them; the queue `newest` comes last."""
         queues = self._parts.queues(self._topic)
-        with suppress(StoreError):  # its turn comes, and the error with it
+        with suppress(StoreError):  # the queue's turn comes, and raises the error
             for queue_id in queues if len(queues) <= FEW_QUEUES else ():
                 self._chunk(queue_id, 1, AHEAD_BYTES)
         if newest in self._chunks:
@@ -251,7 +251,7 @@ class Scanner:
             except StoreError:
                 if not found:
                     raise
-                break  # what is in front of it goes first
+                break  # the next chunk goes first
             if chunk is None:
                 return found, self._chunks_left > 0
             batch = self._cut(queue_id, chunk, most, max_bytes)
@@ -279,7 +279,7 @@ class Scanner:
         return part_of(batch, begin, end)
 
     def _chunk(self, queue_id: int, most: int, max_bytes: int) -> ReadChunk | None:
-        """The queue's chunk, read if need be; None if it has nothing that is wanted, as far as may be read now."""
+        """The queue's chunk, read if need be; None if the messages that may be read now have no wanted one."""
         chunk = self._chunks.get(queue_id)
         if chunk is not None and self._is_trimmed(queue_id, chunk):
             del self._chunks[queue_id]
@@ -296,16 +296,16 @@ class Scanner:
         return chunk
 
     def _is_trimmed(self, queue_id: int, chunk: ReadChunk) -> bool:
-        """Whether nothing of a chunk is left, now that messages were trimmed; it begins behind them then."""
+        """Whether a trim has removed all of a chunk; else the chunk begins after the trimmed messages."""
         stream = self._parts.streams.get(self._topic, queue_id)
         if stream is not None and stream.low > int(chunk.batch.offsets[chunk.begin]):
             chunk.begin = int(chunk.batch.offsets.searchsorted(stream.low))
         return chunk.begin == len(chunk.batch)
 
     def _skip(self, queues: Sequence[int]) -> None:
-        """Go over the messages that come later, as far as they are all that comes next: they are not read for that."""
+        """Pass over delayed messages while they are the next ones of their queues; none of them is read."""
         if self._wanted is not None or not self._delays.is_used:
-            return  # what a filter leaves out is acknowledged now
+            return  # with a filter all are read: those it leaves out are acknowledged now
         for _ in range(MOST_CHUNKS):
             ahead = [(queue_id, *self._next(queue_id)) for queue_id in queues if queue_id not in self._chunks]
             rows = np.array([row for row in ahead if row[1] < row[2]], np.int64).reshape(-1, 3)
@@ -325,7 +325,7 @@ class Scanner:
         self.reached[queue_id] = max(offset, self.reached.get(queue_id, 0))
 
     def _next(self, queue_id: int) -> tuple[int, int]:
-        """The next offset of a queue that is to be read, and where its messages end, what is not durable counted."""
+        """The next offset of a queue to read, and its next offset, with messages that are not durable yet."""
         acked = self._state.cursor.queue(queue_id)
         with self._state.lock:
             at = acked.first_missing(self.position(queue_id))
@@ -336,7 +336,7 @@ class Scanner:
         return 0 if stream is None else stream.next_offset
 
     def _read(self, queue_id: int, most: int, max_bytes: int) -> MessageBatch | None:
-        """The wanted ones of the next messages of a queue, which may be none; None if there are no next ones."""
+        """The wanted ones of a queue's next messages, maybe none of them; None if the queue has no next messages."""
         acked = self._state.cursor.queue(queue_id)
         at, end = self._next(queue_id)
         if end <= at:
@@ -347,11 +347,11 @@ class Scanner:
         while batch is None:
             try:
                 batch = self._parts.reads.read_batch(self._topic, queue_id, at, most, max_bytes)
-            except OffsetOutOfRange as error:  # and once more, if retention goes on meanwhile
+            except OffsetOutOfRange as error:  # and once more, if retention removes segments meanwhile
                 if error.first <= at:
                     return None  # acknowledged by position alone, or lost with durability "os"
                 self._read_at[queue_id] = at = error.first
-                self._delays.recheck_copies = True  # what is delayed of the others may live on as a copy
+                self._delays.recheck_copies = True  # delayed messages before it may live on as copies
         if not len(batch):
             return None
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
@@ -370,7 +370,7 @@ class Scanner:
         extras: ExtraColumns | None,
         left: LaterMessages | None,
     ) -> Bools:
-        """(n,) which messages go out. The others are acknowledged, are so now, or come later."""
+        """(n,) which messages go out. The others were acknowledged before, are acknowledged now, or come later."""
         offsets = batch.offsets
         kept = ~acked.are_in(offsets)
         if at < self.reached.get(queue_id, 0):

@@ -1,4 +1,4 @@
-"""What users say: the settings of a subscription, positions, and the arguments of its calls; all checked."""
+"""Arguments of users, checked: the settings of a subscription, positions, and the arguments of its calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Filter: TypeAlias = "Mapping[str, Iterable[str]]"
 MOST_MS = 1 << 50
 _ALWAYS_GIVEN = ("mode", "order_by", "filter")
 SHOWN_RECEIPTS = 3
-FEW = 64  # messages that are given out as objects, and not as columns first
+FEW = 64  # up to so many messages are given out as objects at once, and not as columns first
 MOST_MESSAGES = 1 << 20
 LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500
 LONGEST_MS = 1 << 40
@@ -35,10 +35,10 @@ class Settings:
 
     Attributes:
         mode: "shared", or "ordered": the next batch of a line goes out only when the one before was acknowledged.
-        order_by: what is in order then: each "queue", or each "key" of a queue.
-        filter: by property name the values that are wanted, sorted; None takes all messages.
+        order_by: what a line is then: each "queue", or each "key" of a queue.
+        filter: by property name the wanted values, sorted; None takes all messages.
         max_attempts: how often a message is given out before it goes to `dead_letter_topic`; None: without end.
-        precision_ms: how much later than its time a delayed message may come to those who wait, for fewer wake-ups.
+        precision_ms: how much later than its time a delayed message may come to a waiting consumer, for fewer wake-ups.
             It never comes early.
     """
 
@@ -50,12 +50,12 @@ class Settings:
     precision_ms: int = 0
 
     def pack(self) -> bytes:
-        """As JSON."""
+        """The settings as JSON."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Settings:
-        """From JSON. Names that a later version has added are left out."""
+        """The settings of a JSON text. Names that a later version has added are ignored."""
         given: dict[str, Any] = json.loads(data)
         known = {name: given[name] for name in cls.__slots__ if name in given}
         wanted = known.get("filter")
@@ -63,7 +63,7 @@ class Settings:
         return cls(**known)
 
     def changed(self, max_attempts: object, dead_letter_topic: object, precision_ms: object) -> Settings:
-        """These settings with others for some; None leaves one as it is. Raises InvalidMessage, InvalidTopic."""
+        """A copy with other values for some settings; None leaves one as it is. Raises InvalidMessage, InvalidTopic."""
         attempts = self.max_attempts if max_attempts is None else max_attempts
         dead_letters = self.dead_letter_topic if dead_letter_topic is None else dead_letter_topic
         most, topic = _dead_letters(attempts, dead_letters)
@@ -71,7 +71,7 @@ class Settings:
         return replace(self, max_attempts=most, dead_letter_topic=topic, precision_ms=precision)
 
     def check_same(self, other: Settings, given: Collection[str], name: str) -> None:
-        """Raise InvalidMessage if one of the others, of another `subscribe` that has `given` these, is different."""
+        """Raise InvalidMessage if a setting that another `subscribe` has `given` differs in `other`."""
         for field in given:
             mine, theirs = getattr(self, field), getattr(other, field)
             if mine != theirs:
@@ -83,7 +83,7 @@ class Settings:
 
 
 def check_subscription(name: object) -> str:
-    """The name of a subscription, plain: what may be a topic's. Raises InvalidMessage."""
+    """The name of a subscription; the rules of topics hold for it. Raises InvalidMessage."""
     try:
         return check_name(name, 0)[0]
     except InvalidTopic as error:
@@ -91,7 +91,7 @@ def check_subscription(name: object) -> str:
 
 
 def check_number(name: str, value: object, least: int = 0, most: int = MOST_MS) -> int:
-    """An int in a range, numpy's among them. Raises InvalidMessage."""
+    """An int in a range; numpy's ints are taken, too. Raises InvalidMessage."""
     if isinstance(value, np.integer):
         value = int(value)
     if type(value) is not int or not least <= value <= most:
@@ -103,7 +103,7 @@ def check_settings(
     mode: object, order_by: object, filter_: object, max_attempts: object, dead_letter_topic: object,
     precision_ms: object,
 ) -> tuple[Settings, list[str]]:  # fmt: skip
-    """The arguments of `subscribe`, and which were given, by name. Raises InvalidMessage, InvalidTopic."""
+    """The settings of `subscribe`'s arguments, and the names of the given ones. Raises InvalidMessage, InvalidTopic."""
     if not isinstance(mode, str) or mode not in ("shared", "ordered"):
         raise InvalidMessage(f'mode is "shared" or "ordered", not {shown(mode)}')
     if not isinstance(order_by, str) or order_by not in ("queue", "key"):
@@ -129,7 +129,7 @@ def _dead_letters(max_attempts: object, topic: object) -> tuple[int, str] | tupl
 
 
 def check_dead_letters(dead_letter_topic: str | None, topic: str) -> None:
-    """Raise InvalidMessage if dead letters of a topic went to itself."""
+    """Raise InvalidMessage if a topic would be the dead letters' topic of its own subscription."""
     if dead_letter_topic == topic:
         raise InvalidMessage(
             f"dead_letter_topic is {shown(topic)}, the subscription's own topic, which would give them out again "
@@ -155,17 +155,17 @@ def _filter(given: object) -> Mapping[str, tuple[str, ...]] | None:
 
 
 def _each(values: object) -> list[Any]:
-    """Several values; none if it is not several."""
+    """The values as a list; empty if `values` is not a collection."""
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
         return []
     try:
         return list(values)
-    except Exception:  # whatever is wrong with it: an array of no dimension says that it can be iterated
+    except Exception:  # whatever the error is: an array of no dimension claims that it can be iterated
         return []
 
 
 def check_start(start: object) -> Start:
-    """The argument of `seek`, and where `subscribe` begins. Raises InvalidMessage."""
+    """The checked `position` of `seek`, or `start` of `subscribe`. Raises InvalidMessage."""
     if isinstance(start, str) and start in ("earliest", "latest"):
         return "earliest" if start == "earliest" else "latest"
     if isinstance(start, Mapping):
@@ -195,7 +195,7 @@ class ReceiveArguments(NamedTuple):
 
 
 def is_few(max_messages: object, wait_ms: object, visibility_ms: object) -> bool:
-    """Whether the arguments of a receive are good, and it wants a few messages only."""
+    """Whether the arguments of a receive are good, and it asks for only a few messages."""
     return (
         type(max_messages) is type(wait_ms) is type(visibility_ms) is int
         and 0 < max_messages <= FEW
@@ -204,7 +204,7 @@ def is_few(max_messages: object, wait_ms: object, visibility_ms: object) -> bool
 
 
 def wanted_of(max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> ReceiveArguments:
-    """The arguments of a receive. Raises InvalidMessage."""
+    """The arguments of a receive, checked. Raises InvalidMessage."""
     wait = min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS)
     return ReceiveArguments(
         min(check_number("max_messages", max_messages, 1, 1 << 62), MOST_MESSAGES),
@@ -225,7 +225,7 @@ def receipt_of(delivery: object) -> int:
 
 
 def receipts_of(given: object) -> Int64s:
-    """(n,) receipts. Raises InvalidMessage."""
+    """The receipts (n,) of an array or of deliveries. Raises InvalidMessage."""
     if isinstance(given, list | tuple):
         given = [one.receipt if isinstance(one, Delivery) else one for one in given]
         if not given:
@@ -240,7 +240,7 @@ def receipts_of(given: object) -> Int64s:
 
 
 def stale(name: str, receipts: Sequence[int]) -> StaleReceipt:
-    """The error for receipts of a subscription that are not good any more."""
+    """The error for stale receipts of a subscription."""
     shown_ones = ", ".join(map(str, receipts[:SHOWN_RECEIPTS])) + (", .." if len(receipts) > SHOWN_RECEIPTS else "")
     return StaleReceipt(
         f"{len(receipts)} receipt(s) of the subscription {name!r} are stale ({shown_ones}): the message was "
@@ -251,9 +251,9 @@ def stale(name: str, receipts: Sequence[int]) -> StaleReceipt:
 
 
 def offsets_of(parts: Parts, topic: str, start: Start) -> dict[int, int]:
-    """The first offset of each queue that is to be given out. A queue that comes later begins at its first message.
+    """The first offset of each queue that is to be given out. A later queue begins at its first message.
 
-    Raises OffsetOutOfRange for an offset behind a queue's next one.
+    Raises OffsetOutOfRange for an offset beyond a queue's next one.
     """
     if isinstance(start, Mapping):
         for queue_id, offset in start.items():

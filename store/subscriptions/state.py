@@ -1,4 +1,4 @@
-"""The state of a subscription in this process, for all of its consumers: the cursor, and the messages given out."""
+"""The state of a subscription in this process, for all of its consumers: the cursor, and the messages in flight."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ class State(SkippedMessages):
     """Acknowledges, gives back and seeks. Any number of threads may use it.
 
     Invariants:
-        * `lock` guards the cursor, the table and the order. Whoever holds it waits for neither the log nor the device;
+        * `lock` guards the cursor, the table and the order. A thread that holds it waits for neither the log nor the
+          device;
         * each offset that the cursor counts as acknowledged has a durable record, a record on its way, or is being
-          taken back; what was left out, by a filter above all, is in `left_out` or was handed over to the log, and is
-          found out again if that was lost;
+          taken back. Messages left out, mostly by a filter, are in `left_out` or were handed over to the log; if their
+          record is lost, they are found and left out again;
         * each acknowledgement whose record may still fail is in `pending_acks`, and in no snapshot;
-        * `changing` is held to change settings, to seek, to delete and to compact: so a snapshot has the newest of it;
+        * `changing` is held to change settings, to seek, to delete and to compact: so a snapshot has the newest state.
     """
 
     def __init__(self, parts: Parts, topic: str, name: str) -> None:
@@ -57,37 +58,37 @@ class State(SkippedMessages):
         self.order: Order | None = None
         self.journal = Journal(parts, topic, name)
         self.group_commit = GroupCommit(self.journal, parts, self.settle)
-        self.left_out: dict[int, SkippedOffsets] = {}  # by queue id; no record says it yet
+        self.left_out: dict[int, SkippedOffsets] = {}  # by queue id; no record has it yet
         self.left_out_count = 0
         self.tries = AttemptCounts(self)
-        self.unfinished = UnfinishedChange(self.changing, self.notify)  # what the log may say, and the cursor does not
-        self._is_compacted = False  # by one of many coroutines, which go on together
+        self.unfinished = UnfinishedChange(self.changing, self.notify)  # a change of which the log may know alone
+        self._is_compacted = False  # by one of many coroutines that go on at the same time
         self.calling = WaitingConsumers(parts.waiting, topic, self.now_ms, self.notify)
-        self.version = 0  # changes with what only a look can find out
-        self._versions = count(1)  # each is given once: two threads that tell at once cannot bring an old one back
+        self.version = 0  # changes with all that only a look can find
+        self._versions = count(1)  # each is given once: two threads that notify at once cannot bring an old one back
         self.limit_bytes = max(2048, parts.limit_bytes // 2)
 
     def now_ms(self) -> int:
-        """The time of deadlines: it does not jump."""
+        """The clock of deadlines: it does not jump."""
         return int(self.parts.clock.monotonic_s() * 1000)
 
     def deadline_ms(self, after_ms: int) -> int:
-        """When so much time has passed, by `now_ms`: rounded up, so that nothing times out early."""
+        """The time, by `now_ms`, when `after_ms` have passed: rounded up, so that nothing times out early."""
         return math.ceil(self.parts.clock.monotonic_s() * 1000) + after_ms
 
     def notify(self) -> None:
-        """Have those that wait look again."""
+        """Have waiting consumers look again."""
         self.mark_changed()
         self.parts.waiting.look_at([(self.topic, ANY_QUEUE)])
 
     def mark_changed(self) -> None:
-        """The next look may find something; nobody is woken for it."""
+        """Note that the next look may find a message; nobody is woken for it."""
         self.version = next(self._versions)
 
     # -- acknowledging --------------------------------------------------------------------------------
 
     def ack_one(self, receipt: int) -> None:
-        """Acknowledge one message; durable when it returns. After an interrupt it is, or it may be made again."""
+        """Acknowledge one message; durable when it returns. After an interrupt it is durable, or may be repeated."""
         if self.lock.locked():
             let_pass(self.lock)
         ticket = AckTicket(self.journal.stream).of_thread()
@@ -95,9 +96,9 @@ class State(SkippedMessages):
             self.compact_in_time()
 
     async def ack_one_async(self, receipt: int) -> None:
-        """As `ack_one`, for a coroutine. If its task is cancelled, the acknowledgement becomes durable all the same.
+        """`ack_one` for a coroutine. If its task is cancelled, the acknowledgement becomes durable all the same.
 
-        Its loop lets nobody pass at the lock: all its coroutines would sleep meanwhile.
+        It does not let other threads pass at a busy lock, as `ack_one` does: all coroutines of its loop would wait.
         """
         ticket = AckTicket(self.journal.stream)
         future = ticket.of_coroutine()
@@ -107,7 +108,7 @@ class State(SkippedMessages):
         if self.journal.wants_compaction and not self._is_compacted:
             self._is_compacted = True
             try:
-                with suppress(StoreError):  # it is durable, also if the store was closed since
+                with suppress(StoreError):  # it is durable, even if the store was closed since
                     await self.parts.async_reads.aside(self.compact_in_time, self.parts.check_open)
             finally:
                 self._is_compacted = False
@@ -123,7 +124,7 @@ class State(SkippedMessages):
         return ticket
 
     def _submit(self, ticket: AckTicket) -> None:
-        """Hand over a record of its own: not in turn with others, so that many are on their way."""
+        """Hand over a record for this ticket alone: it shares none, so that many can be on their way."""
         (row,) = ticket.rows
         record = pack_ones(row.life, [(row.queue_id, row.era, row.offset)])
         ticket.data, ticket.size_bytes, ticket.settle = record, len(record), self.settle
@@ -135,43 +136,43 @@ class State(SkippedMessages):
             raise
 
     def _hand_over(self, receipt: int, ticket: AckTicket, write: Callable[[AckTicket], None]) -> bool:
-        """Acknowledge one message in memory, and `write` that; False if it was removed, and counts so already."""
+        """Acknowledge one message in memory, and `write` it; False if it was removed, which counts as acknowledged."""
         try:
             if not self._take_one(receipt, ticket):
                 return False
             write(ticket)
         except StoreError:
             raise
-        except BaseException:  # passed on; an interrupt: what no record has is not acknowledged
+        except BaseException:  # passed on; after an interrupt a message without a record is not acknowledged
             if not ticket.is_handed_over:
                 try:
                     self._undo(ticket.rows)
-                finally:  # again, where another interrupt has cut it short
+                finally:  # again, if another interrupt has cut it short
                     self._undo(ticket.rows)
             raise
         return True
 
     def settle(self, rows: Sequence[AckRow], error: StoreError | None) -> None:
-        """What became of acknowledgements; in the thread that made them durable, or that had to give them up."""
+        """Acknowledgements have their outcome; called by the thread that made them durable or gave them up."""
         pending = self.pending_acks
-        if error is not None:  # what is pending no more was taken back, before an interrupt or after one
+        if error is not None:  # rows that are not pending were taken back by an earlier call
             self._take_back([row for row in rows if pending.get(row.receipt) is row])
             return
-        for row in rows:  # no call: behind an interrupt another acknowledgement may have the receipt
+        for row in rows:  # no call: after an interrupt another acknowledgement may have the receipt
             if row.receipt in pending and pending[row.receipt] is row:
                 del pending[row.receipt]
         if self.order is not None:
             self.release([(row.queue_id, row.offset) for row in rows], if_acknowledged=True)
 
     def _undo(self, taken: Sequence[AckRow | Int64s]) -> None:
-        """Take back what this call has taken: another one may have the same receipt on its way. Again is fine."""
+        """Take back this call's rows; the receipt may belong to another call by now. A second call does no harm."""
         for row in taken:
             first = row.receipt if isinstance(row, AckRow) else int(row[3, 0])
             if self.pending_acks.get(first) is row:
                 self._take_back([row])
 
     def _take_one(self, receipt: int, ticket: AckTicket) -> bool:
-        """Take a message for acknowledged; False if it was removed. `_undo` relies on the order of the steps."""
+        """Mark a message as acknowledged in memory; False if it was removed. `_undo` relies on the steps' order."""
         with self.lock:
             row = self.table.row_of(receipt)
             if row < 0:
@@ -188,7 +189,7 @@ class State(SkippedMessages):
         return True
 
     def ack(self, receipts: Int64s) -> None:
-        """Acknowledge messages, of which there is one at least; durable when it returns."""
+        """Acknowledge messages, at least one; durable when it returns."""
         taken = list[Int64s]()
         try:
             life, groups = self._take_many(receipts, taken)
@@ -196,8 +197,8 @@ class State(SkippedMessages):
                 return
             first, places = int(taken[0][3, 0]), Places(*taken[0][4:])
             self.journal.append(pack_acks(life, groups, self.limit_bytes))
-            del self.pending_acks[first]  # no call from here to the end of the `try`: the record holds
-        except BaseException:  # also an interrupt: they may be acknowledged again, whatever became of the record
+            del self.pending_acks[first]  # no call from here to the end of the `try`: the record counts
+        except BaseException:  # also an interrupt: they may be acknowledged again, whether the record is durable or not
             try:
                 self._undo(taken)
             finally:  # as above
@@ -205,14 +206,14 @@ class State(SkippedMessages):
             raise
         try:
             self._go_on(places)
-        except BaseException:  # an interrupt: nobody else has the lines go on
+        except BaseException:  # an interrupt: no other thread has the lines go on
             self._go_on(places)
             self.notify()
             raise
         self.compact_in_time()
 
     def _take_many(self, receipts: Int64s, taken: list[Int64s]) -> tuple[int, list[tuple[int, int, Int64s]]]:
-        """As `_take_one` does: the life, and the id, era and offsets of each queue. `taken` gets the columns."""
+        """`_take_one` for many. Returns the life, and each queue's id, era and offsets. `taken` gets the columns."""
         with self.lock:
             rows = self._rows(receipts)
             life, places = self.cursor.life, self.table.places(rows)
@@ -233,7 +234,7 @@ class State(SkippedMessages):
         return life, groups
 
     def _rows(self, receipts: Int64s) -> Indexes:
-        """The rows of receipts, each once, but for those of removed messages.
+        """The rows of receipts, each once, without those of removed messages.
 
         Raises StaleReceipt if a consumer does not have one of them.
         """
@@ -248,7 +249,7 @@ class State(SkippedMessages):
         return rows
 
     def _take_back(self, rows: Sequence[AckRow | Int64s]) -> None:
-        """The record was not stored: the messages are out as before, but for those that a seek has met."""
+        """The record was not stored: the messages are out again, except those that a seek has met."""
         if not rows:
             return
         with self.lock:
@@ -256,27 +257,27 @@ class State(SkippedMessages):
             still = taken.take(self._are_still(taken))
             still = still.take(still.receipts.argsort())
             self.table.restore(still.receipts, still.places, self.now_ms())
-            self.note_given(still.receipts, still.places)  # an order may have forgotten the receipts meanwhile
-            for queue_id, offsets in still.places.by_queue():  # behind the table: one in neither would come anew
+            self.note_given(still.receipts, still.places)  # the order may have forgotten the receipts meanwhile
+            for queue_id, offsets in still.places.by_queue():  # after the table: one in neither would be read as new
                 self.cursor.queue(queue_id).remove_all(offsets)
             for receipt in taken.receipts.tolist():  # last: after an interrupt they are taken back again
                 self.pending_acks.pop(receipt, None)
         self.notify()  # they come again at once
 
     def _are_still(self, acks: AckColumns) -> npt.NDArray[np.bool_]:
-        """(n,) which no seek has met since they were acknowledged. Under the lock."""
+        """(n,) which messages no seek has met since they were acknowledged. Under the lock."""
         eras = {queue_id: self.cursor.queue(queue_id).era for queue_id in set(acks.places.queues.tolist())}
         now = np.array([eras[queue_id] for queue_id in acks.places.queues.tolist()], np.int64)
         found: npt.NDArray[np.bool_] = (acks.lives == self.cursor.life) & (acks.eras == now)
         return found
 
     def compact_in_time(self) -> None:
-        """Compact if the journal wants it, and nobody changes the subscription just now. It does not raise if that
-        fails: there is one more try behind each record.
+        """Compact if the journal needs it, and no other thread changes the subscription. It raises nothing if that
+        fails: the next record tries again.
         """
         for _ in if_free(self.changing) if self.journal.wants_compaction else ():
             try:
-                with suppress(StoreError, OSError):  # what was acknowledged is durable without it; it is tried again
+                with suppress(StoreError, OSError):  # they are durable without it; the next record tries again
                     self.compact()
             finally:
                 self.changing.release()
@@ -287,16 +288,16 @@ class State(SkippedMessages):
             self.journal.compact(self._snapshot)
 
     def _snapshot(self) -> tuple[list[bytes], int]:
-        """Records that say all but what is on its way, and the offset from which on the records of that may lie."""
+        """Records of the state without acknowledgements on their way; and where the records of these may begin."""
         with self.lock:
             pending = AckColumns.of(list(self.pending_acks.values()))
             but_for = pending.take(self._are_still(pending)).places.by_queue()
-            self.left_out, self.left_out_count = {}, 0  # it is said by this
+            self.left_out, self.left_out_count = {}, 0  # the snapshot has it
             frozen = self.cursor.frozen(but_for)
         return frozen.records(self.limit_bytes), int(pending.starts.min(initial=NEVER))
 
     def are_acknowledged(self, queue_id: int, ascending: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which messages of a queue are acknowledged for good: no record on its way may fail."""
+        """(n,) which messages of a queue are acknowledged for good: no record on its way for them may fail."""
         with self.lock:
             found = self.cursor.queue(queue_id).are_in(ascending)
             pending = AckColumns.of(list(self.pending_acks.values()))
@@ -312,22 +313,22 @@ class State(SkippedMessages):
                 found |= self.order.have(queues, offsets)
         return found
 
-    # -- nobody has anything --------------------------------------------------------------------------
+    # -- starting over --------------------------------------------------------------------------------
 
     def forget_consumers(self) -> None:
-        """Nobody has anything any more: all that is not acknowledged comes again."""
+        """No consumer has a message any more: all that are not acknowledged come again."""
         self.mark_changed()
         with self.lock:
             self.table.clear()
             self.to_redeliver.clear()
             self.tries.expect()
-            if self.order is not None:  # a line waits for what is being acknowledged: that may fail
+            if self.order is not None:  # a line waits for acknowledgements on their way: these may fail
                 self.order.keep({}, self.cursor.has)
 
     # -- another life ---------------------------------------------------------------------------------
 
     def load(self, *, pass_damage: bool = False) -> None:
-        """Take on what the log says, but for acknowledgements of lost messages. Raises as an append does."""
+        """Load the cursor from the log, without acknowledgements of lost messages. Raises as an append does."""
         self.journal.load(self.cursor, pass_damage=pass_damage)
         if self.cursor.settings is not None:
             self._adopt(self.cursor.settings)
@@ -350,12 +351,12 @@ class State(SkippedMessages):
         self._adopt(settings)
 
     def change(self, settings: Settings) -> None:
-        """Take other settings, durably. `changing` is held."""
+        """Change the settings, durably. `changing` is held."""
         self.journal.append(pack_state(self.cursor.life, CursorState(settings.pack(), {}), self.limit_bytes))
         self.cursor.settings = settings
 
     def move(self, offsets: Mapping[int, int]) -> None:
-        """Go on at other offsets of some queues, durably. `changing` is held, and nothing is given out meanwhile."""
+        """Move some queues to other offsets, durably. `changing` is held, and nothing is given out meanwhile."""
         settings = self.cursor.settings
         assert settings is not None, "only what exists is moved"
         with self.lock:
@@ -363,7 +364,7 @@ class State(SkippedMessages):
         self.unfinished.make(partial(self._move, settings, marks))
 
     def _move(self, settings: Settings, offsets: Mapping[int, CursorMark]) -> None:
-        if any(self.cursor.queue(queue_id).era < mark.era for queue_id, mark in offsets.items()):  # else once more
+        if any(self.cursor.queue(queue_id).era < mark.era for queue_id, mark in offsets.items()):  # else it was made
             self.journal.append(pack_state(self.cursor.life, CursorState(settings.pack(), offsets), self.limit_bytes))
             with self.lock:
                 self.cursor.move(offsets)
@@ -375,9 +376,9 @@ class State(SkippedMessages):
                 self.order.drop(offsets)
 
     def delete(self) -> None:
-        """Remove it, durably. `changing` is held, and nothing is given out meanwhile."""
+        """Delete the subscription, durably. `changing` is held, and nothing is given out meanwhile."""
         self.unfinished.make(partial(self._delete, self.cursor.life + 1))
-        with suppress(StoreError, OSError):  # it is deleted; retention takes its records another time
+        with suppress(StoreError, OSError):  # it is deleted; retention removes its records another time
             self.journal.forget()
 
     def _delete(self, life: int) -> None:

@@ -1,4 +1,4 @@
-"""A subscription, as a user holds it: it checks the arguments, waits, and asks `dispatcher` and `state`."""
+"""The subscription that a user holds: it checks arguments, waits, and asks `dispatcher` and `state`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 16 << 20
 VISIBILITY_MS = 30_000
-TURNS = 20  # of a coroutine whose loop finds that a thread receives
+TURNS = 20  # of a coroutine that waits while a thread receives
 
 
 class Subscription(ForCoroutines):
@@ -69,7 +69,7 @@ class Subscription(ForCoroutines):
 
     @property
     def name(self) -> str:
-        """The name, which is the subscription's within its topic."""
+        """The subscription's name, which is unique within its topic."""
         return self._state.name
 
     @property
@@ -81,7 +81,7 @@ class Subscription(ForCoroutines):
         """The settings. Raises SubscriptionClosed, StoreClosed."""
         state = self._state
         state.parts.check_open()
-        if state.unfinished.change is not None:  # without a call: it is in each acknowledgement
+        if state.unfinished.change is not None:  # checked without a call: each acknowledgement comes here
             state.unfinished.finish()
         settings = state.cursor.settings
         if self.closed or settings is None:
@@ -97,20 +97,20 @@ class Subscription(ForCoroutines):
         """Take messages. Each is this consumer's until its visibility time-out, and comes again if it is not
         acknowledged by then.
 
-        What was given back or timed out comes first, then what is due, then new messages: of each queue in order,
-        the queues by turns.
+        Messages that were given back or timed out come first, then due ones, then new ones: of each queue in order, the
+        queues by turns.
 
         Args:
             max_messages: at most so many, and at least one if there is one.
-            wait_ms: how long to wait for the first one; 0 does not wait. It looks through all that there is first,
-                however long that takes: a filter may leave much out.
-            visibility_timeout_ms: how long nobody else gets them.
+            wait_ms: how long to wait for the first one; 0 does not wait. It first looks through all messages, however
+                long that takes: a filter may leave many out.
+            visibility_timeout_ms: how long no other consumer gets them.
 
-        A call that meets an error gives what it finds elsewhere, and the next call raises the error.
+        A call that meets an error returns messages of other places, and the next call raises the error.
 
         Raises:
             StoreCorrupt: the next message is damaged. Messages of other queues come at the next call; `seek` passes it.
-                One that was given back, or timed out, is looked for again after a second.
+                A damaged message that was given back, or timed out, is tried again after a second.
             StoreUnreadable: the system refused a read; receive again.
             PublishBufferFull, StoreFull, StorePoisoned: a dead letter, or with `max_attempts` the number of attempts,
                 could not be stored; receive again.
@@ -140,8 +140,8 @@ class Subscription(ForCoroutines):
     ) -> DeliveryBatch:
         """Take messages as columns, with their receipts: `sub.ack_batch(batch.receipts)`.
 
-        It ends before the message with which the payloads would pass `max_bytes`, but gives at least one. Without a
-        message it is an empty batch. Args and errors: as for `receive`.
+        A batch ends before the message with which the payloads would be more than `max_bytes`, but has at least one; it
+        is empty if there is none. Args and errors: as for `receive`.
         """
         wanted = wanted_of(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
         self._settings()
@@ -171,7 +171,7 @@ class Subscription(ForCoroutines):
                     return few
                 if not self._dispatcher.receiving.locked():
                     break
-                await asyncio.sleep(0)  # not a wait for an event: a thread is reading on, and will be done soon
+                await asyncio.sleep(0)  # not a wait for an event: a thread is receiving, and will be done soon
         batch = await self.receive_batch_async(max_messages, wait_ms, visibility_timeout_ms)
         return batch.deliveries()
 
@@ -194,12 +194,12 @@ class Subscription(ForCoroutines):
                 taking = ThreadReceive(self._state)
                 try:
                     await self._aside(partial(taking.take, partial(self._take, wanted, call)))
-                except BaseException:  # above all the cancellation of its task, while a thread may still be taking
+                except BaseException:  # mostly the cancellation of its task, while a thread may still be taking
                     taking.give_up()
                     raise
                 if call.is_over(found=taking.batch is not None):
                     return self._shared.empty() if taking.batch is None else taking.batch
-                if await self._aside(self._looks.may_sleep):  # it may wait for a thread that seals the index
+                if await self._aside(self._looks.may_sleep):  # in a thread: it may wait for one that seals the index
                     has_changed = partial(self._has_changed, call.falls_asleep(in_loop=True))
                     await readers.wait_async((self.topic, ANY_QUEUE), has_changed, call.left_s, self._state.calling)
         except BaseException:  # passed on
@@ -230,8 +230,8 @@ class Subscription(ForCoroutines):
         It returns when the acknowledgement is durable, as an append does; those of many threads share a force.
 
         Raises:
-            StaleReceipt: it was acknowledged or given back, or it timed out and was given to another, or removed. One
-                that is removed before it times out may be acknowledged, which does nothing.
+            StaleReceipt: the message was acknowledged or given back, or timed out and was given to another, or was
+                removed. One that is removed before it times out may be acknowledged, which does nothing.
             PublishBufferFull, StoreFull: it is not acknowledged; acknowledge it again.
             StorePoisoned: a write or force failed; the next opening knows whether it is acknowledged.
             SubscriptionClosed, StoreClosed, InvalidMessage: it is not acknowledged.
@@ -243,7 +243,7 @@ class Subscription(ForCoroutines):
     async def ack_async(self, delivery: Delivery | int) -> None:
         """`ack` for coroutines; those of many share a record and its force.
 
-        If its task is cancelled meanwhile, the acknowledgement becomes durable all the same, unless the log refuses it.
+        If its task is cancelled, the acknowledgement becomes durable all the same, unless the log refuses it.
         """
         receipt = receipt_of(delivery)
         self._settings()
@@ -252,17 +252,17 @@ class Subscription(ForCoroutines):
     def submit_ack(self, delivery: Delivery | int) -> Ticket:
         """Acknowledge a message, and return a ticket at once: the acknowledgement is durable when it is done.
 
-        `ticket.result()` waits for that, and so does `await ticket` in a coroutine; the number that it gives says
-        nothing. One thread so keeps many acknowledgements under way.
+        `ticket.result()` waits for that, and so does `await ticket` in a coroutine; the number that it returns has no
+        meaning. So one thread can have many acknowledgements on their way.
 
-        Raises: as for `ack`; `ticket.result()` raises what comes later. What was not stored may be acknowledged again.
+        Raises: as for `ack`; `ticket.result()` raises later errors. Then the message may be acknowledged again.
         """
         receipt = receipt_of(delivery)
         self._settings()
         return self._state.submit_ack(receipt)
 
     def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
-        """Acknowledge messages, by their receipts (n,) or deliveries. One record in the log says it for all of them.
+        """Acknowledge messages, by their receipts (n,) or deliveries: one record in the log for all of them.
 
         Raises: as for `ack`; with StaleReceipt, none of them is acknowledged.
         """
@@ -272,7 +272,7 @@ class Subscription(ForCoroutines):
             self._state.ack(found)
 
     def nack(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
-        """Give a message back: it comes again, to whoever receives then, after `delay_ms`.
+        """Give a message back: it comes again after `delay_ms`, to the consumer that receives then.
 
         Raises: StaleReceipt, SubscriptionClosed, StoreClosed, InvalidMessage.
         """
@@ -298,16 +298,16 @@ class Subscription(ForCoroutines):
     # -- moving ---------------------------------------------------------------------------------------
 
     def seek(self, position: Start) -> None:
-        """Go on elsewhere: all messages before are acknowledged, and all others come, also those acknowledged before.
+        """Move the cursor: all messages before it are acknowledged; all others come, also acknowledged ones.
 
         Durable when it returns. Receipts of the queues that it moves are stale then.
 
         Args:
-            position: "earliest"; "latest", behind what is durable now; a time in ms since the epoch; or a dict of
+            position: "earliest"; "latest", after the newest durable message; a time in ms since the epoch; or a dict of
                 offsets by queue id, which leaves the other queues where they are.
 
         Raises:
-            OffsetOutOfRange: an offset is after its queue's next one. Nothing was moved.
+            OffsetOutOfRange: an offset is beyond its queue's next one. Nothing was moved.
             PublishBufferFull, StoreFull: nothing was moved.
             StorePoisoned: a write or force failed; the next opening knows whether it was moved.
             SubscriptionClosed, StoreClosed, StoreUnreadable, InvalidMessage: nothing was moved.
@@ -322,13 +322,13 @@ class Subscription(ForCoroutines):
                 self._dispatcher.move(offsets)
 
     def skip_all(self) -> None:
-        """Acknowledge all that there is: `seek("latest")`."""
+        """Acknowledge all messages: `seek("latest")`."""
         self.seek("latest")
 
     def backlog(self) -> Backlog:
         """How many messages are not acknowledged: ready, in flight, delayed.
 
-        The first call makes the index of delayed messages, if no receive has: until that is read, it walks the log.
+        The first call, or a receive, makes the topic's index. Until that has read the log, each call walks the log.
 
         Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
         """
@@ -348,8 +348,8 @@ class Subscription(ForCoroutines):
     ) -> None:
         """Change settings of the subscription, for all of its consumers; durable when it returns.
 
-        Args: as for `MessageStore.subscribe`; None leaves a setting as it is. Whoever subscribes later without naming
-        these gets what was set here.
+        Args: as for `MessageStore.subscribe`; None leaves a setting as it is. A later `subscribe` that does not name
+        these settings keeps them.
 
         Raises:
             InvalidTopic, InvalidMessage: a value is not valid; nothing was changed.
@@ -371,19 +371,19 @@ class Subscription(ForCoroutines):
         state.notify()
 
     def close(self) -> None:
-        """Let go of it. What this object was given and has not acknowledged comes again at once.
+        """Close this object. Messages that it was given and has not acknowledged come again at once.
 
-        The subscription itself stays, durably, until `MessageStore.delete_subscription`. A second call does nothing,
-        but for what an interrupt has left of the first one.
+        The subscription itself stays, durably, until `MessageStore.delete_subscription`. A second call does nothing, or
+        finishes a first one that was interrupted.
         """
-        self._closed = True  # first: what receives from here on is refused
-        with suppress(StoreClosed):  # with the store all has ended; in a forked child, a lost thread may hold locks
+        self._closed = True  # first: calls from here on are refused
+        with suppress(StoreClosed):  # a closed store has ended it; in a forked child, a lost thread may hold locks
             self._state.parts.check_open()
             self._shared.closed_one(self._life, self._owner)
-            self._state.notify()  # who waits in it is to find out
+            self._state.notify()  # calls that wait in it find out
 
     def __reduce__(self) -> NoReturn:
-        """A copy that is closed would end this one as well: there is none, and no pickle."""
+        """Raise TypeError: a copy, when closed, would end this object as well, so there is no copy and no pickle."""
         raise TypeError(
             f"{self!r} cannot be copied or pickled; subscribe again: all objects of the name share a cursor"
         )

@@ -7,11 +7,11 @@ left = disk.crash(random.Random(seed))    # the disk that a power cut at this mo
 store.close()
 MessageStore.open(folder, disk=left)      # every acknowledged message is there
 
-Begin with `disk`. `TunedConfig` and `TunedCacheConfig` are settings that a store otherwise decides itself.
+Begin with `disk`. `TunedConfig` and `TunedCacheConfig` have settings that a store otherwise chooses itself.
 
     its files           file, pages, memory
     damage to it        outside
-    what a cut leaves   content, names, survivors
+    after a power cut   content, names, survivors
     errors              faults
     time                clock
     the checker         history

@@ -6,10 +6,10 @@ import threading
 
 
 class VirtualClock:
-    """Two times that go on when the test says so, and by themselves never. `MessageStore.open(.., clock=..)` takes one.
+    """A clock that moves only when the test says so. `MessageStore.open(.., clock=..)` takes one.
 
-    A store goes by its clock for the times of messages, for deliveries, time-outs and retention. A thread that waits in
-    a call looks at the clock when the machine's time of its wait is over, or when something came.
+    A store takes the times of messages, deliveries, time-outs and retention from its clock. A thread that waits in a
+    call reads the clock when the machine's time of its wait is over, or when something came.
     """
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
@@ -26,7 +26,7 @@ class VirtualClock:
         return (self._now_ms - self._start_ms) / 1000
 
     def advance(self, ms: int) -> int:
-        """Some time passes; the time then, in ms since the epoch. Raises ValueError for a negative one."""
+        """Let `ms` pass. Returns the new time, in ms since the epoch. Raises ValueError for a negative number."""
         if ms < 0:
             raise ValueError(f"time does not go back, and {ms} ms would")
         with self._lock:

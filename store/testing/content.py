@@ -1,4 +1,4 @@
-"""The bytes of one simulated file: what the kernel has and what the device certainly has, apart."""
+"""The bytes of one simulated file, twice: as the kernel has them, and as the device has them for certain."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Content:
 
     Invariants:
         * a block that is neither in `unforced` nor in `doubtful` is the same written and forced;
-        * `unforced[i]` are the states of block i since it was last forced, oldest first, the last one being
-          what is written; a force settles it;
+        * `unforced[i]` are the states of block i since it was last forced, the oldest first; the last one is the
+          written one. A force settles them;
         * `doubtful[i]` are states that a failed force dropped: the device may have them, and no later force
-          settles that, as the kernel takes the block for clean. Only writing it anew does;
-        * `bad` are blocks that the device cannot read, until they are written anew;
+          settles that, as the kernel takes the block for clean. Only a new write of the block does;
+        * `bad` are blocks that the device cannot read until they are written again;
         * a cut from outside is in `cuts` until the last of `leases` was given back.
 
-    Blocks that are missing in a dict are zeros. `written` and `forced` may be shared with copies, and be one
-    and the same: `_own` comes before every change of them.
+    Blocks that are missing in a dict are zeros. `written` and `forced` may be shared with copies, and may be the same
+    object: `_own` comes before every change of them.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class Content:
         self.cuts: tuple[int, ...] = ()
         self.leases: weakref.WeakSet[SimulatedLease] = weakref.WeakSet()
         self._shared = False
-        self._fingerprint: int | None = None  # of what is written, until that changes
+        self._fingerprint: int | None = None  # of the written bytes; None after a change
 
     @classmethod
     def of(cls, data: bytes) -> Content:
@@ -60,7 +60,7 @@ class Content:
         made.force()
         return made
 
-    # -- what the kernel has --------------------------------------------------------------------------
+    # -- the kernel's state ---------------------------------------------------------------------------
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes as written; fewer only at the end."""
@@ -81,7 +81,7 @@ class Content:
         return position < position + size <= self.size and not self.is_bad(position, position + size)
 
     def spoil(self, position: int) -> None:
-        """The device cannot read this block from now on."""
+        """Make a block unreadable for the device."""
         self.bad |= {position // BLOCK_BYTES}
         self._fingerprint = None
 
@@ -96,12 +96,12 @@ class Content:
         return True
 
     def ask_for(self) -> None:
-        """Somebody wants to write to the file: those who have a lease are told."""
+        """Another object wants to write to the file: holders of leases are told."""
         for lease in list(self.leases):
             lease.ask_for()
 
     def given_back(self, lease: SimulatedLease) -> None:
-        """A lease is over."""
+        """Remove a lease. After the last one, make the cuts that waited for it."""
         self.leases.discard(lease)
         if self.leases:
             return
@@ -110,7 +110,7 @@ class Content:
             self.cut(size)
 
     def write(self, position: int, data: bytes) -> None:
-        """Write; nothing of it is forced."""
+        """Write without a force."""
         end = position + len(data)
         first, last = position // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
         if self.bad:
@@ -129,7 +129,7 @@ class Content:
             self._resize(end)
 
     def _own(self) -> None:
-        """Have the blocks for this file alone, to change them."""
+        """Copy the blocks if they are shared, so that they can be changed."""
         if self._shared:
             self.written, self.forced, self._shared = dict(self.written), dict(self.forced), False
 
@@ -151,7 +151,7 @@ class Content:
             self._resize(size)
 
     def truncate(self, size: int) -> None:
-        """Cut or grow. What is behind a cut reads as zeros should the file grow again."""
+        """Cut or grow. Bytes after a cut are zeros if the file grows again."""
         for index in [index for index in self.written if (index + 1) * BLOCK_BYTES > size]:
             kept = max(0, size - index * BLOCK_BYTES)
             block = self.written[index][:kept].ljust(BLOCK_BYTES, b"\0")
@@ -161,10 +161,10 @@ class Content:
         if size != self.size:
             self._resize(size)
 
-    # -- what the device has --------------------------------------------------------------------------
+    # -- the device's state ---------------------------------------------------------------------------
 
     def force(self) -> None:
-        """All that was written, and the length, is on the device."""
+        """Bring all written bytes, and the length, to the device."""
         if self.unforced:
             self._own()
             for index in self.unforced:
@@ -174,7 +174,7 @@ class Content:
         self._force_size()
 
     def force_range(self, position: int, end: int) -> None:
-        """Only this range is on the device, and the length if the range needs it.
+        """Bring only this range to the device, and the length if the range needs it.
 
         The file system writes whole blocks from its cache, but promises no more than the range: the rest of
         a block at its edge stays in doubt.
@@ -206,13 +206,13 @@ class Content:
         self.sizes = ()
 
     def fail_force(self) -> None:
-        """A force failed: the kernel takes its blocks for clean, and what the device has is anybody's guess."""
+        """A force failed: the kernel takes its blocks for clean, and the device may have any of their states."""
         for index, versions in self.unforced.items():
             self.doubtful[index] = (*self.doubtful.get(index, ()), *versions)
         self.unforced = {}
 
     def flip(self, position: int, bit: int) -> None:
-        """Change one bit of what is written and of what is forced."""
+        """Change one bit of the written and of the forced bytes."""
         index, at = divmod(position, BLOCK_BYTES)
         self._own()
         for blocks in (self.written, self.forced):
@@ -223,7 +223,7 @@ class Content:
 
     @property
     def unforced_blocks(self) -> int:
-        """Blocks that a power cut decides about."""
+        """The number of blocks that a power cut decides about."""
         return len(self.unforced.keys() | self.doubtful.keys())
 
     @property
@@ -233,11 +233,11 @@ class Content:
 
     @property
     def allocated_bytes(self) -> int:
-        """Space that the file takes."""
+        """The space that the file takes."""
         return max(self.reserved, self.size)
 
     def survive(self, survivors: Survivors) -> Content:
-        """The file as a power cut leaves it; all of it is forced then."""
+        """The file as a power cut leaves it, forced."""
         if self.is_forced:
             return self.copy()
         found = Content()
@@ -256,14 +256,14 @@ class Content:
         return found
 
     def fingerprint(self) -> int:
-        """A number that is the same for files with the same bytes as written; within one process only."""
+        """A number that is equal for files with the same written bytes; within one process only."""
         if self._fingerprint is None:
             blocks = frozenset([(index, block) for index, block in self.written.items() if block is not ZERO])
             self._fingerprint = hash((self.size, blocks, self.bad))
         return self._fingerprint
 
     def copy(self) -> Content:
-        """A content in this state, to be changed apart from this one."""
+        """A copy in this state, which can be changed independently."""
         twin = Content()
         twin.bad = self.bad
         twin.written, twin.forced = self.written, self.forced
@@ -276,7 +276,7 @@ class Content:
 
 
 def _cut(block: bytes, kept: int) -> bytes:
-    """A block of a file that ends `kept` bytes behind the block's begin."""
+    """A block of a file that ends `kept` bytes after the block's start."""
     if kept >= BLOCK_BYTES:
         return block
     return block[:kept].ljust(BLOCK_BYTES, b"\0") if kept > 0 else ZERO

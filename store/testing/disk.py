@@ -5,7 +5,7 @@ The fault model
 The disk keeps written and forced state apart, for bytes, lengths and names. A power cut (`crash`) leaves this:
 
 * **Bytes.** Of each 4 KiB block that was written since it was last forced, any of its states survives, or the
-  forced one: all of it, or 512-byte sectors of several states, or sectors torn inside. Blocks survive in any
+  forced one: as a whole, or as 512-byte sectors of several states, or as torn sectors. Blocks survive in any
   order, whatever the order of the writes. A force settles all blocks of its file that were written before it;
   a write with `force` settles its own bytes and nothing else.
 * **Lengths.** A file that grew or was cut since its last force has any of its lengths since then, independent of
@@ -16,23 +16,23 @@ The disk keeps written and forced state apart, for bytes, lengths and names. A p
   a folder's changes survives, the first ones in order or any others. A rename is atomic: old name or new one.
   A new folder's name is durable when `make_folder` returns.
 * **A failed force** (`Fault("force")`): the kernel takes the blocks for clean. They are read as written, and
-  later forces succeed without them; whether the device has them is open until they are written anew. Retrying
+  later forces succeed without them; whether the device has them is open until they are written again. Retrying
   the force therefore proves nothing (Rebello and others, "Can applications recover from fsync failures?",
   ATC 2020).
 * **A failed write** leaves none of its bytes, or with `Fault.short` the first part of them. Any other call that
   fails has no effect.
 * **The death of the process** (`kill`) takes nothing: the kernel lives on. But it forces nothing either: a power cut
   in the next life may still take bytes, lengths and names that no life has forced.
-* **Mapped files.** What is stored in a mapping is seen at once by all who map the file, also by a later process. It
-  is never forced: a power cut leaves each 512-byte sector in any of its last states. It is no operation.
-* **Leases** (`SimulatedFile.lease`), of files that were opened to read: the file is mapped, and whoever opens it for
-  writing or cuts it from outside (`cut`) asks for the lease. A cut waits until it was given back; it does not wait for
-  ever in the world outside, so a holder who does not look loses. Touching the mapping behind the end of a file that was
-  cut, on a bad block, or after the lease was given back, is `BusError`: the end of the process.
+* **Mapped files.** All processes that map a file see a store into the mapping at once; so do later processes. It is
+  never forced: a power cut leaves each 512-byte sector in any of its last states. It is no operation.
+* **Leases** (`SimulatedFile.lease`), of files that were opened to read: the file is mapped. A program that opens it for
+  writing or cuts it from outside (`cut`) asks for the lease. A cut waits until the lease was given back; outside of the
+  simulation it does not wait forever, so a holder that ignores it loses. A touch of the mapping is `BusError`, the end
+  of the process, after the end of a file that was cut, on a bad block, or after the lease was given back.
 * **Bad sectors** (`spoil`): a block that the device cannot read. Reads of it are EIO, a mapped page of it is not in
-  memory. It is whole again once it was written. What a process saw in memory less than half a second ago
-  (`leased.TRUST_S`) is not evicted and spoilt in the model: let the clock go on between the two.
-* **Reads past the page cache** see what is written, in whole blocks. All that the device can read is in memory: no
+  memory. A write makes it whole again. Pages that a process saw in memory less than half a second ago
+  (`leased.TRUST_S`) are not evicted and spoilt in the model: let the clock go on between the two.
+* **Reads past the page cache** see the written bytes, in whole blocks. All readable bytes are in memory: no
   read is slow, and hints do nothing.
 * **Relative paths** lead from the working directory that the process has at the moment of the call.
 
@@ -40,10 +40,10 @@ Not in the model: memory that processes share (there is none), the age of files 
 forced bytes, or changes bytes by itself (`flip`, `put` and `take_away` do that from outside), and bytes of other files
 in new blocks.
 
-Errors are injected with `Fault`, by kind and count. `cut_at` pulls the plug at the Nth operation: that one and
-all later ones raise `PowerCut`. `on_operation` is called before each operation that changes something, with the
-disk as it is. Calling `crash` there gives the disk that a cut at this moment leaves, and the run goes on. So every
-moment of a run is tried without running it again.
+Errors are injected with `Fault`, by kind and count. `cut_at` cuts the power at the Nth operation: that one and all
+later ones raise `PowerCut`. `on_operation` is called before each operation that changes something, with the disk as it
+is. A call of `crash` there gives the disk that a cut at this moment leaves, and the run goes on: so one run tries every
+moment.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ FORCES = ("force", "force_folder")
 
 
 class SimulatedDisk(Outside):
-    """A `Disk` in memory. See the module's text for what survives.
+    """A `Disk` in memory. The module's text says what survives.
 
     A store does not ask the disk for the lock and the existence of folders. So `make_folder` makes a real folder as
     well; the only real file in it is `LOCK`.
@@ -82,15 +82,15 @@ class SimulatedDisk(Outside):
 
     def __init__(self, faults: Iterable[Fault] = (), *, capacity_bytes: int | None = None) -> None:
         self.lock = threading.RLock()
-        self.operations = 0  # that changed something, or tried to
-        self.changes = 0  # of them, those that are no force: they change what is written
+        self.operations = 0  # that changed something, or tried to; counted with ..
+        self.changes = 0  # .. and without forces, which do not change the written bytes
         self.open_files = 0
         self.on_operation: Callable[[Operation], None] | None = None
         self.cut_at: int | None = None
         self.capacity_bytes = capacity_bytes
         self._faults = Faults(faults)
         self._pages: dict[str, SimulatedPage] = {}  # of mapped files, by path
-        self._folders: dict[str, Names] = {}  # by path; strings, since hashing a Path costs more than a read
+        self._folders: dict[str, Names] = {}  # by path; strings, as hashing a Path takes longer than a read
 
     # -- faults ---------------------------------------------------------------------------------------
 
@@ -100,11 +100,11 @@ class SimulatedDisk(Outside):
 
     @property
     def faults_struck(self) -> int:
-        """How often a fault that is set now struck."""
+        """How often a fault of the current ones struck."""
         return self._faults.struck
 
     def begin(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> Fault | None:
-        """Before an operation that changes something: count it, tell of it; the fault that it meets.
+        """Count an operation that will change something, and call `on_operation`. Returns the fault that it meets.
 
         Raises PowerCut from the operation `cut_at` on.
         """
@@ -117,7 +117,7 @@ class SimulatedDisk(Outside):
         return self._faults.next(kind) if self._faults.kinds else None
 
     def look(self, path: Path) -> None:
-        """Before an operation that changes nothing. Raises PowerCut, or an injected error."""
+        """Begin an operation that changes nothing. Raises PowerCut, or an injected error."""
         if self.cut_at is not None and self.operations >= self.cut_at:
             raise PowerCut(errno.EIO, "the power was cut", str(path))
         if self._faults.kinds:
@@ -131,7 +131,7 @@ class SimulatedDisk(Outside):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def used_bytes(self) -> int:
-        """Space that the files with a name take."""
+        """The space that the files with a name take."""
         return sum(file.allocated_bytes for names in self._folders.values() for file in names.now.values())
 
     # -- the file system ------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class SimulatedDisk(Outside):
             folder, _, name = str(path).rpartition("/")
             names = self._folders.get(folder)
             if names is None and create and path.parent.is_dir():
-                names = self._folders[folder] = Names()  # a folder that was there before the disk
+                names = self._folders[folder] = Names()  # a folder that existed before the disk
             content = names.now.get(name) if names is not None else None
             if content is None:
                 if names is None or not create:
@@ -224,7 +224,7 @@ class SimulatedDisk(Outside):
             self._change("link", _absolute(new), Change(new.name, self._named(_absolute(old))))
 
     def remove_folder(self, folder: Path) -> None:
-        """Remove an empty folder. It may come back: of folders there is no more in the model."""
+        """Remove an empty folder. After a crash it may be back: the model has no more of folders."""
         folder = _absolute(folder)
         with self.lock:
             fault = self.begin("remove", folder)
@@ -243,7 +243,7 @@ class SimulatedDisk(Outside):
             self._change("remove", path, Change(None, None, path.name))
 
     def free_bytes(self, folder: Path) -> int:
-        """What is left of the capacity, wherever the folder is."""
+        """The rest of the capacity, wherever the folder is."""
         return sys.maxsize if self.capacity_bytes is None else max(0, self.capacity_bytes - self.used_bytes())
 
     def force_folder(self, folder: Path) -> None:
@@ -276,10 +276,10 @@ class SimulatedDisk(Outside):
             names = self._folders.get(folder)
             return names is not None and names.now.get(name) is content
 
-    # -- what is left ---------------------------------------------------------------------------------
+    # -- after a cut ----------------------------------------------------------------------------------
 
     def crash(self, chance: random.Random, manner: Manner | None = None) -> SimulatedDisk:
-        """A new disk with what a power cut at this moment leaves, all of it forced. This one is unchanged.
+        """A new disk as a power cut at this moment leaves it, all of it forced. This one is unchanged.
 
         Args:
             chance: decides what survives; the same seed gives the same disk.
@@ -301,11 +301,11 @@ class SimulatedDisk(Outside):
             return found
 
     def kill(self) -> SimulatedDisk:
-        """A new disk as the death of the process leaves this one: all that was written, forced or not as it was."""
+        """A new disk as the death of the process leaves this one: all writes are there, forced ones forced."""
         return self.copy()
 
     def copy(self) -> SimulatedDisk:
-        """A disk of its own in this state, forced and not."""
+        """An independent disk in this state, forced and not."""
         with self.lock:
             twin = SimulatedDisk(capacity_bytes=self.capacity_bytes)
             twin._folders = {folder: names.copy() for folder, names in self._folders.items()}
@@ -314,7 +314,7 @@ class SimulatedDisk(Outside):
             return twin
 
     def _mapped(self, pages: dict[str, SimulatedPage]) -> Iterator[tuple[str, SimulatedPage, Content]]:
-        """Those of another disk's pages whose file is here as well, with the file."""
+        """Another disk's pages whose file this disk has as well, with the file."""
         for path, page in pages.items():
             folder, _, name = path.rpartition("/")
             names = self._folders.get(folder)
@@ -342,13 +342,13 @@ class SimulatedDisk(Outside):
             return any([file.doubtful for names in self._folders.values() for file in names.now.values()])
 
     def folder_fingerprint(self, folder: Path) -> int | None:
-        """As `fingerprint`, of the files of one folder; None while a power cut would take something of them."""
+        """`fingerprint` of the files of one folder; None while a power cut would take something of them."""
         with self.lock:
             names = self._folders[str(folder)]
             return names.fingerprint() if names.is_forced else None
 
     def copy_folder(self, folder: Path, to: SimulatedDisk) -> None:
-        """Give another disk the files of a folder as they are here, in place of its own."""
+        """Replace another disk's files of a folder by this disk's."""
         with self.lock:
             to._folders[str(folder)] = self._folders[str(folder)].copy()
 
@@ -376,16 +376,16 @@ class SimulatedDisk(Outside):
             }
 
     def fingerprint_of(self, path: Path) -> int:
-        """A number that is the same for files with the same bytes as written; within one process only."""
+        """A number that is equal for files with the same written bytes; within one process only."""
         return self._named(path).fingerprint()
 
     def fingerprint(self) -> int:
-        """A number that is the same for disks with the same files as written; within one process only."""
+        """A number that is equal for disks with the same written files; within one process only."""
         with self.lock:
             return hash(frozenset([(folder, names.fingerprint()) for folder, names in self._folders.items()]))
 
 
 def _absolute(path: Path) -> Path:
-    """A relative path as the process means it at this moment."""
+    """A relative path, resolved in the current working directory."""
     text = str(path)
     return path if text.startswith("/") else Path(os.path.abspath(text))

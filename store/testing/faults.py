@@ -35,7 +35,7 @@ class Fault:
 
     Attributes:
         kind: the operation that fails.
-        nth: which of them, counted from 1 from the moment that the fault is set.
+        nth: which of them, counted from 1 after the fault was set.
         error: errno of the OSError.
         for_good: later operations of the kind fail as well.
         short: of a write: this share of its bytes, 0 to 1, is written before the error; a short write.
@@ -68,10 +68,10 @@ class Faults:
         self._by_kind: dict[Kind, list[Fault]] = {}
         for fault in faults:
             self._by_kind.setdefault(fault.kind, []).append(fault)
-        self.kinds = frozenset(self._by_kind)  # what may strike
+        self.kinds = frozenset(self._by_kind)  # the kinds that may strike
 
     def next(self, kind: Kind) -> Fault | None:
-        """Count an operation; the fault that it meets, if any."""
+        """Count an operation. Returns the fault that it meets, if any."""
         if kind not in self._by_kind:
             return None
         met = [fault for fault in self._by_kind[kind] if fault.strikes()]

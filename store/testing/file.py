@@ -1,4 +1,4 @@
-"""An open file of a simulated disk: a `LogFile` with all that the store asks of one."""
+"""An open file of a simulated disk: a `LogFile` with all that the store needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedFile:
-    """Stays with its file through renames and removal, as a descriptor does.
+    """Belongs to its file through renames and removal, as a descriptor does.
 
     Attributes:
         direct: it reads whole blocks alone, as O_DIRECT does.
@@ -70,7 +70,7 @@ class SimulatedFile:
             raise fault.make_error(str(self.path))
 
     def force(self) -> None:
-        """All that was written is on the device when it returns."""
+        """Bring all written bytes to the device."""
         with self._disk.lock:
             self._begin_force(0, self._content.size)
             self._content.force()
@@ -85,7 +85,7 @@ class SimulatedFile:
             return content.read(position, size)
 
     def read_into(self, views: Sequence[memoryview], position: int) -> int:
-        """Read into `views`; the number of bytes read. Whoever reads other than whole blocks leaves O_DIRECT."""
+        """Read into `views`. Returns the number of bytes read. A read of other than whole blocks turns O_DIRECT off."""
         sizes = [len(view) for view in views]
         if self.direct and any(number % BLOCK_BYTES for number in (position, *sizes)):
             self.direct = False
@@ -98,11 +98,11 @@ class SimulatedFile:
         return len(data)
 
     def begin_write_back(self, position: int, size: int) -> bool:
-        """The kernel may write what it likes when it likes: nothing is settled by it."""
+        """True. The kernel may write at any time: this settles nothing."""
         return True
 
     def is_cached(self, position: int) -> bool:
-        """Nothing is ever slow here."""
+        """True: nothing is slow here."""
         return True
 
     def will_need(self, position: int, size: int) -> None:
@@ -112,7 +112,7 @@ class SimulatedFile:
         """A hint; nothing happens."""
 
     def populate(self, position: int, size: int) -> bool:
-        """Whether the range can be read; all that can be is in memory."""
+        """Whether the range can be read: all readable bytes are in memory."""
         return self._content.can_read(position, size)
 
     def lease(self) -> SimulatedLease:
@@ -146,7 +146,7 @@ class SimulatedFile:
             self._content.truncate(size)
 
     def reserve(self, size: int) -> None:
-        """Take space for the first `size` bytes; ENOSPC if the disk has not so much."""
+        """Take space for the first `size` bytes; ENOSPC if the disk has not enough."""
         with self._disk.lock:
             fault = self._disk.begin("reserve", self.path, size, 0)
             if fault is not None:
@@ -155,23 +155,23 @@ class SimulatedFile:
             self._content.reserve(size)
 
     def share(self) -> bool:
-        """Keep the file from being used again for another segment while this object is open."""
+        """Keep the file from being reused for another segment while this object is open."""
         if not self._shares:
             self._shares = True
             self._content.sharers += 1
         return True
 
     def is_shared(self) -> bool:
-        """Whether somebody keeps the file from being used again."""
+        """Whether somebody keeps the file from being reused."""
         return self._content.sharers > 0
 
     def sequential(self) -> SimulatedFile:
-        """This file, opened once more; also after a rename."""
+        """This file, opened once more; works after a rename, too."""
         self._disk.look(self.path)
         return SimulatedFile(self._disk, self.path, self._content, direct=True, writes=False)
 
     def close(self) -> None:
-        """Let go of the file. Nothing is forced by it."""
+        """Close the file. Nothing is forced by it."""
         if self._open:
             self._open = False
             self._content.sharers -= self._shares

@@ -19,7 +19,7 @@ NEVER = 1 << 62
 
 
 class Violation(NamedTuple):
-    """A broken promise: the rule, the place, and what was seen there."""
+    """A broken promise: the rule, the place, and the observation."""
 
     rule: str
     topic: str
@@ -52,7 +52,7 @@ class History:
     The rules that `check` applies to each queue:
         dense: the offsets found at the end are first, first + 1 .. without a hole;
         kept: each message that was acknowledged or read is found at the end, at its offset and with its bytes, unless
-            it lies before `first`, where retention removed it;
+            retention removed it: then its offset is below `first`;
         once: no two messages were acknowledged with one offset, and no data is found more often than it was sent;
         ordered: a message that was sent after another one's acknowledgement has the higher offset;
         sent: each message that is read or found was sent, and was not refused;
@@ -156,7 +156,7 @@ class History:
             if count > 1:
                 self._note("once", queue, offset, f"acknowledged {count} times")
         sent = Counter(send.data for send in sends if send.outcome != "refused")
-        # What retention took was found by nobody, so more may be sent than found, never less.
+        # Messages that retention removed are not found, so more may be sent than found, never less.
         for data, count in Counter(final.rows.values()).items():
             offset = next(at for at, row in final.rows.items() if row == data) if count > sent[data] else -1
             if not sent[data]:
@@ -168,7 +168,7 @@ class History:
                 self._note("sent", queue, offset, f"{data[:32]!r} was read, and never sent")
 
     def _check_order(self, queue: Queue, sends: list[Send]) -> None:
-        """From the highest offset down: nothing above was answered before this one was begun."""
+        """From the highest offset down: no later message was answered before this one was begun."""
         earliest, at = NEVER, -1
         done = [send for send in sends if send.outcome == "acknowledged"]
         for send in sorted(done, key=lambda send: -send.offset):

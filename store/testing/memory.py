@@ -1,4 +1,4 @@
-"""Mappings of a simulated disk's files under a lease, and reads of many ranges. A signal is an error here."""
+"""Mappings of a simulated disk's files under a lease, and reads of many ranges. SIGBUS is an exception here."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ if TYPE_CHECKING:
 
 
 class BusError(BaseException):
-    """The process would have ended by the signal SIGBUS: it touched a mapped page that is not there.
+    """The process would have ended by SIGBUS: it touched a mapped page that does not exist.
 
-    No `Exception`: code that goes on after errors must not go on after this.
+    Not an `Exception`: code that goes on after errors must not go on after this.
     """
 
 
 class SimulatedLease:
     """A `Lease`, and the mapping itself.
 
-    Looking at the mapping raises BusError where the file was cut, where the device cannot read the page, and once the
-    lease was given back.
+    Reading the mapping raises BusError after a cut of the file, on an unreadable page, and after `give_back`.
     """
 
     def __init__(self, content: Content) -> None:
-        """Raises OSError for an empty file, and while anybody has it open for writing."""
+        """Raises OSError for an empty file, and while it is open for writing."""
         if content.writers:
             raise OSError(errno.EAGAIN, "somebody has the file open for writing")
         if not content.size:
@@ -61,34 +60,34 @@ class SimulatedLease:
         return content.read(begin, max(0, end - begin)).ljust(max(0, end - begin), b"\0")
 
     def is_whole(self) -> bool:
-        """Nobody waits for the file."""
+        """True while nobody waits for the file."""
         return not (self._is_given_back or self._is_wanted)
 
     def is_resident(self, position: int, size: int) -> bool:
-        """Whether the pages can be touched: all that can be read are in memory."""
+        """Whether the pages can be touched: all readable ones are in memory."""
         return self._content.can_read(position, size)
 
     def populate(self, position: int, size: int) -> bool:
-        """Whether the pages can be read; they are in memory then as before."""
+        """Whether the pages can be read; they are in memory anyway."""
         return self._content.can_read(position, size)
 
     def ask_for(self) -> None:
-        """Somebody waits for the file from now on."""
+        """Note that another object waits for the file."""
         self._is_wanted = True
 
     def give_back(self) -> None:
-        """Let those go on who wait."""
+        """Give the lease back: objects that wait go on."""
         self._is_given_back = True
         self._content.given_back(self)
 
 
 class SimulatedReads:
-    """Reads of many ranges at once (`RangeReads`), as they are without any delay."""
+    """Reads of many ranges at once (`RangeReads`), without any delay."""
 
     is_refused = False
 
     def read(self, ranges: Sequence[Range]) -> tuple[list[bytes], int, int] | None:
-        """The bytes of each range, their sum in whole blocks, and how many requests; None where one cannot be had."""
+        """The bytes of each range, their sum in whole blocks, and the number of requests; None if one is unreadable."""
         found: list[bytes] = []
         size = 0
         for file, position, length in ranges:
@@ -105,4 +104,4 @@ class SimulatedReads:
         return found, size, len(ranges)
 
     def clear(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no memory is held."""

@@ -1,4 +1,4 @@
-"""The names of one simulated folder: as they are, and as the device certainly has them."""
+"""The names of one simulated folder, twice: as they are, and as the device has them for certain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Change(NamedTuple):
 
 
 class Names:
-    """The files of a folder by name; changes survive a power cut for certain only after `force`."""
+    """The files of a folder by name. Only after `force` a change survives a power cut for certain."""
 
     def __init__(self, forced: dict[str, Content] | None = None) -> None:
         self.now: dict[str, Content] = forced or {}
@@ -25,12 +25,12 @@ class Names:
         self.unforced: list[Change] = []
 
     def apply(self, change: Change) -> None:
-        """Make a change; it is not forced."""
+        """Make a change, without a force."""
         _apply(self.now, change)
         self.unforced.append(change)
 
     def force(self) -> None:
-        """All changes are on the device."""
+        """Bring all changes to the device."""
         if self.unforced:
             self.forced = dict(self.now)
             self.unforced = []
@@ -50,11 +50,11 @@ class Names:
         return not self.unforced and all([content.is_forced for content in self.now.values()])
 
     def fingerprint(self) -> int:
-        """A number that is the same for folders with the same files as written; within one process only."""
+        """A number that is equal for folders with the same written files; within one process only."""
         return hash(frozenset([(name, content.fingerprint()) for name, content in self.now.items()]))
 
     def copy(self) -> Names:
-        """Names in this state, to be changed apart from these."""
+        """A copy in this state, which can be changed independently."""
         twins = {id(content): content.copy() for content in self.contents()}
         twin = Names({name: twins[id(content)] for name, content in self.now.items()})
         if self.unforced:
@@ -66,7 +66,7 @@ class Names:
         return twin
 
     def survive(self, survivors: Survivors) -> dict[str, Content]:
-        """The names as a power cut leaves them, with the contents of before it."""
+        """The names as a power cut leaves them, with the contents from before it."""
         found = dict(self.forced)
         if self.unforced:
             for change in survivors.changes(self.unforced):
@@ -78,7 +78,7 @@ def _apply(names: dict[str, Content], change: Change) -> None:
     if change.old is not None:
         held = names.get(change.old)
         if change.content is not None and held is not change.content:
-            return  # a file whose old name did not survive has no new one either
+            return  # a file whose old name was lost has no new one either
         names.pop(change.old, None)
     if change.name is not None and change.content is not None:
         names[change.name] = change.content

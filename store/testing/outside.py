@@ -1,4 +1,4 @@
-"""What happens to a simulated disk from outside of the store: damage, bad sectors, programs that cut files."""
+"""Events from outside of the store for a simulated disk: damage, bad sectors, programs that cut files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .names import Names
 
 
 class Outside:
-    """The part of a simulated disk that tests use, and no store."""
+    """The part of a simulated disk for tests; a store does not use it."""
 
     lock: threading.RLock
     _folders: dict[str, Names]
@@ -29,12 +29,12 @@ class Outside:
             self._named(path).flip(position, bit)
 
     def put(self, path: Path, data: bytes) -> None:
-        """Put other bytes in the place of a file, or make one: written and forced at once. Damage from outside."""
+        """Damage from outside: replace or make a file, written and forced at once."""
         with self.lock:
             self._settle(path).now[path.name] = self._folders[str(path.parent)].forced[path.name] = Content.of(data)
 
     def take_away(self, path: Path) -> None:
-        """Remove a file for good at once. Damage from outside."""
+        """Damage from outside: remove a file for good at once."""
         with self.lock:
             self._named(path)
             names = self._settle(path)

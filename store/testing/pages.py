@@ -1,4 +1,4 @@
-"""Files of a simulated disk that are mapped: what is stored there is seen at once, and never forced."""
+"""Mapped files of a simulated disk: a store into one is seen at once, and never forced."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ KEPT_STATES = 3
 class SimulatedPage:
     """A `Mapped` of a simulated disk.
 
-    The kernel writes a mapped page back when it likes, so a power cut leaves each sector in any of its states. Nobody
+    The kernel writes a mapped page back at any time, so a power cut leaves each sector in any of its states. No thread
     sleeps on it: threads of a simulation take their steps one by one.
     """
 
-    inode = 1  # the same for all copies of a disk: they stand for the same file
+    inode = 1  # equal for all copies of a disk: they stand for one file
 
     def __init__(self, content: Content, data: bytes, before: list[bytes] | None = None) -> None:
-        self.content = content  # the file's: another one under its name has a page of its own
+        self.content = content  # the file's; a new file of its name has a page of its own
         self._data = bytearray(data)
         self._before = before or [bytes(len(data))]  # earlier states, some of them
 
@@ -47,24 +47,24 @@ class SimulatedPage:
         self.store(word_at, value.to_bytes(8, "little"))
 
     def wake(self) -> None:
-        """Nobody sleeps."""
+        """Do nothing: no thread sleeps."""
 
     def sleep(self, seen: int, patience_s: float) -> None:
-        """It returns at once."""
+        """Return at once."""
 
     def is_in_place(self) -> bool:
         """True: the folder is one process's."""
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no memory is held."""
 
     def copy(self, content: Content) -> SimulatedPage:
         """A page in this state, for the copy of a disk."""
         return SimulatedPage(content, bytes(self._data), list(self._before))
 
     def survive(self, chance: random.Random, content: Content) -> SimulatedPage:
-        """The page as a power cut leaves it."""
+        """The page after a power cut."""
         states = [*self._before, bytes(self._data)]
         torn = chance.random() < 0.5
         one = chance.choice(states)

@@ -1,4 +1,4 @@
-"""What a power cut leaves of what was written and not forced: one choice a block, a size, a change of a name."""
+"""Draws what a power cut leaves of unforced writes: one choice for each block, length and change of a name."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Survivors:
         none, all: the two ends; "all" is also what the death of the process alone leaves.
         blocks: each unforced 4 KiB block survives or not.
         sectors: each unforced 512-byte sector survives or not, in any of the states it was written in.
-        torn: the same, and sectors are torn inside as well.
+        torn: as "sectors", and sectors are torn inside as well.
         prefix: the first unforced blocks of each file survive.
-        one lost, one kept: all unforced blocks but a single one, over all files; and the reverse.
+        one lost, one kept: all unforced blocks except one, over all files; and the reverse.
 
     Blocks are asked for in a fixed order, files by name and blocks by position, so that the same `chance`
     gives the same survivors.
@@ -38,7 +38,7 @@ class Survivors:
         self._at = -1
 
     def block(self, forced: bytes, unforced: Sequence[bytes]) -> bytes:
-        """What a block holds, given its forced bytes and what was written since, oldest first."""
+        """A block's bytes, given its forced bytes and those written since, the oldest first."""
         self._at += 1
         manner, newest = self._manner, unforced[-1]
         if manner == "none":
@@ -68,7 +68,7 @@ class Survivors:
         return b"".join(parts)
 
     def size(self, forced: int, unforced: Sequence[int]) -> int:
-        """The length of a file, given the forced one and those since, oldest first."""
+        """The length of a file, given the forced one and those since, the oldest first."""
         if self._manner == "none" or not unforced:
             return forced
         if self._manner in ("all", "one lost"):
@@ -76,7 +76,7 @@ class Survivors:
         return self._chance.choice((forced, *unforced))
 
     def changes(self, unforced: Sequence[Change]) -> list[Change]:
-        """Those of a folder's unforced changes, in their order, that survive: some of the first, or any."""
+        """The surviving ones of a folder's unforced changes, in their order: some of the first, or any."""
         if self._manner == "none":
             return []
         if self._manner in ("all", "one lost"):

@@ -1,10 +1,10 @@
-"""Checking a closed store without changing it.
+"""Checks a closed store without changing it.
 
 Begin with `folder`, which checks all of a store, and `lane`.
 
     one segment         frames, footer
     the whole lane      listing, marks, refusal
     bulk commits        waiting
-    what was found      report
+    findings            report
     describing it       inspect, described
 """

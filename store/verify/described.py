@@ -1,4 +1,4 @@
-"""The description of a store, closed or open: its shape, and what a sealed segment's footer says of it."""
+"""The description of a store, closed or open: its shape, and the content of sealed segments' footers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def segment_row(path: Path, sequence: int, state: str, capacity_bytes: int, record: SealRecord | None) -> Row:
-    """A segment's row with what its first blocks say. Its `problem` is a Damage until all is put together."""
+    """A segment's row with the content of its first blocks. Its `problem` stays a Damage until `description`."""
     return {
         "file": str(Path(path.parent.name) / path.name),
         "sequence": sequence,
@@ -40,7 +40,7 @@ def segment_row(path: Path, sequence: int, state: str, capacity_bytes: int, reco
 def describe_sealed(
     row: Row, footer: Footer, record: SealRecord, records: int | None, read: Callable[[int, int], bytes], path: Path
 ) -> tuple[int | None, int]:
-    """Note in a row what a footer says; payload bytes, by the frames' fixed headers, and messages.
+    """Note a footer's content in a row. Returns payload bytes, by the frames' fixed headers, and messages.
 
     `records`: the number of the lane's stream of records, which are no messages. `read` gives bytes of the segment.
     """
@@ -63,7 +63,7 @@ def describe_sealed(
 
 
 class Totals(dict[str, "int | None"]):
-    """Sums over the segments; None for what is not known of all."""
+    """Sums over the segments; None for a figure that is not known of all."""
 
     def __init__(self) -> None:
         super().__init__(messages=0, payload_bytes=0, disk_bytes=0)
@@ -79,7 +79,7 @@ def description(
     store_id: bytes, verdict: str, lanes: Mapping[int, Sequence[Row]], totals: Totals, queues: Iterable[Row],
     topics: Sequence[str], problems: Sequence[Damage],
 ) -> Row:  # fmt: skip
-    """All of it, ready for JSON. `lanes`: the segments' rows of each."""
+    """The whole description, JSON-ready. `lanes`: the rows of each one's segments."""
     for row in (row for rows in lanes.values() for row in rows):
         row["problem"] = str(row["problem"]) if row["problem"] is not None else None
     sorted_queues = sorted(queues, key=lambda row: (row["topic"], row["queue"]))

@@ -1,4 +1,4 @@
-"""Checking a closed store: every frame of every segment, every checksum, and that all parts agree.
+"""Checks a closed store: every frame of every segment, every checksum, and whether all parts agree.
 
 The rule of damage is that of recovery, see `evidence`. Where the chain of frames breaks, a mark in a later frame or a
 seal record may say that the lane was durable beyond the break: then it is damage. Otherwise the rest was never

@@ -1,4 +1,4 @@
-"""Checking a footer: that it is sound in itself, and that it agrees with the frames of its segment."""
+"""Checks a footer: whether it is sound in itself, and whether it agrees with the frames of its segment."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .report import Findings
 
 
 def sound_footer(data: LogFile, file: SegmentFile, lane: LaneNames, findings: Findings) -> Footer | None:
-    """The footer, if the segment has one and all of it is sound; what is not is noted. Raises OSError."""
+    """The footer, if the segment has one and all of it is sound; damage is noted. Raises OSError."""
     record = file.record
     if record is None or not file.is_sealed:
         return None
     try:
-        data.read(record.footer_position, min(record.footer_bytes, data.size()))  # so a bad sector is an OSError
+        data.read(record.footer_position, min(record.footer_bytes, data.size()))  # a bad sector is an OSError here
         footer = Footer(data, str(file.path), record)
         footer.check_entries()
         start = footer.start.astype(np.int64)
@@ -52,12 +52,11 @@ def disagreements(
     next_offsets: Int64s | None,
     trimmed: Trimmed,
 ) -> Iterator[str]:
-    """What a sound footer says otherwise than the frames.
+    """Yield each point in which a sound footer differs from the frames.
 
     Args:
-        named: the streams' names by the footer and those before it; `names` by all before it.
-        trimmed: by the records up to the segment's end; for a small one, what those after the full one before it
-            say beyond that.
+        named: the streams' names by this footer and earlier ones; `names` by all earlier files.
+        trimmed: by the records up to the segment's end; for a small footer, only those after the last full one.
     """
     columns = (footer.frame_position, footer.frame_entry, footer.frame_time, footer.frame_flags)
     listed = {*zip(*(column.tolist() for column in columns), strict=True)}
@@ -93,8 +92,8 @@ def _names_disagree(footer: Footer, named: list[tuple[str, int]], names: list[tu
 
 
 def _applied_are_missing(footer: Footer, walk: FrameWalk) -> bool:
-    """Does the footer lack a commit that a record of its segment names? It may forget those that were to be forgotten,
-    and, where it is full, older ones."""
+    """Whether the footer lacks a commit that a record of its segment names. It may lack commits that were to be
+    forgotten and, if it is full of names, older ones."""
     known = unpack_applied(footer.applied)
     is_full = len(footer.applied) > MOST_BYTES - 2 * MAX_ENTRY_BYTES
     named = [entry for entry in walk.applied if entry.is_kept]
@@ -104,12 +103,12 @@ def _applied_are_missing(footer: Footer, walk: FrameWalk) -> bool:
 
 
 def _trimmed_are_missing(footer: Footer, trimmed: Trimmed, named: list[tuple[str, int]]) -> bool:
-    """Does the footer lack what a record says? It may say more: a repair has lost records, or a stream's end. Of a
-    stream that is gone it says nothing."""
+    """Whether the footer lacks a trim of a record. It may have more: a repair has lost records, or a stream's end. It
+    has no trims of a gone stream."""
     ends, known = dict(zip(footer.numbers.tolist(), footer.next_offsets.tolist(), strict=True)), footer.trimmed
     for number, low in trimmed.items():
         said = known.get(number, NOT_TRIMMED)
-        is_gone = number < len(named) and named[number][0] == GONE_TOPIC  # not all names are known behind damage
+        is_gone = number < len(named) and named[number][0] == GONE_TOPIC  # after damage not all names are known
         if number in ends and not is_gone and said.joined(low.cut(ends[number])) != said:
             return True
     return False
@@ -117,7 +116,7 @@ def _trimmed_are_missing(footer: Footer, trimmed: Trimmed, named: list[tuple[str
 
 def _entries_disagree(footer: Footer, walk: FrameWalk, entry_count: int) -> bool:
     stream_of, low_of = np.full(entry_count, -1, np.int64), np.zeros(entry_count, np.int64)
-    unseen = np.zeros(entry_count, np.bool_)  # whole messages that the footer has not named yet
+    unseen = np.zeros(entry_count, np.bool_)  # whole messages that are not in the footer so far
     for head, numbers, lows, good in zip(walk.headers, walk.numbers, walk.lows, walk.good, strict=True):
         part = slice(head.first_entry, head.first_entry + len(numbers))
         if part.stop > entry_count:

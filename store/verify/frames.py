@@ -1,4 +1,4 @@
-"""The walk over one segment's frames: their chain, their checksums, and what their heads say of each other."""
+"""The walk over one segment's frames: it checks their chain, their checksums, and whether their heads agree."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FrameWalk:
     """The walk over one segment's frames; `numbers`, `lows` and `good` are their columns.
 
     `gaps`: frames are missing; `ended`: the end of the log was found; `names`: the lane's streams by number as
-    known behind the segment, None while that is unknown; `trimmed` and `applied`: by its records.
+    known after the segment, None while they are unknown; `trimmed` and `applied`: by its records.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class FrameWalk:
         self.numbers: list[Int64s] = []
         self.lows: list[Int64s] = []
         self.good: list[Bools] = []
-        self.trimmed: dict[int, StreamLow] = {}  # as their records say
+        self.trimmed: dict[int, StreamLow] = {}  # by their records
         self.applied: list[AppliedCommit] = []
         self._records = next((at for at, name in enumerate(names or ()) if name[0] == RECORDS_TOPIC), None)
         self.next_entry = 0
         self.gaps, self.ended = False, True
-        # Behind a damaged header, which is noted already, the frames are looked at as behind one that was rebuilt.
+        # A damaged header was noted before: the frames are checked as those of a segment that a repair rebuilt.
         rebuilt = SegmentHeader(lane.number, b"", self.file.sequence, 0, REBUILT_MS, 0)
         self.scanner = FrameScanner.behind(reader, self.file.header or rebuilt)
         self._listed: Bools | None = None
@@ -91,7 +91,7 @@ class FrameWalk:
                 self._findings.remark("the padding behind a frame is not zero", self.file.path, at)
 
     def _step_over(self, begin: int) -> bool:
-        """The chain ended at `begin`. False if the log does; else note the damage and go on behind it."""
+        """The chain ended at `begin`. False if the log ends there; else note the damage and go on after it."""
         record, scanner, lane = self.file.record, self.scanner, self.lane
         following = next((file.header for file in lane.used[self.index + 1 :] if file.header is not None), None)
         is_outlasted = lane.mark > (self.file.sequence, begin)
@@ -106,7 +106,7 @@ class FrameWalk:
         resumed = next(later, None)
         stop = resumed.position if resumed is not None else self.reader.size_bytes
         listed = self.footer.frame_position.astype(np.int64) if self.footer is not None else np.zeros(0)
-        cut = record is not None and begin >= record.data_end  # by a repair: the last frames were set aside
+        cut = record is not None and begin >= record.data_end  # a repair has set the last frames aside
         if self.footer is None or (stop <= begin and not cut) or np.any((listed >= begin) & (listed < stop)):
             self._damage("a frame is damaged or missing", begin)
         self.gaps, self.names = True, None
@@ -118,7 +118,7 @@ class FrameWalk:
         return True
 
     def _note_torn(self, position: int, end: int) -> None:
-        """The log ends at `position`; count the frames behind it, and a torn one that reaches to `end`."""
+        """The log ends at `position`; count the frames after it, and a torn one that reaches to `end`."""
         for at in (position, align_up(position)):
             head = read_frame_header(self.reader.view(at, FRAME_HEADER_BYTES), 0)
             if head is not None and (head.sequence, head.position) == (self.file.sequence, at):
@@ -159,7 +159,7 @@ class FrameWalk:
         return goes_on
 
     def _note_records(self, found: ScannedFrame, good: Bools) -> int:
-        """Take what the records in a frame say; how many there are."""
+        """Note the content of the records in a frame. Returns their number."""
         if self._records is None:
             return 0
         count = 0
@@ -183,7 +183,7 @@ class FrameWalk:
             self._damage("a frame's payloads do not match their checksum", found.frame.payload_start)
 
     def _is_listed(self, first_entry: int, count: int) -> Bools:
-        """False for messages that the footer leaves out, as a repair makes it."""
+        """(count,) False for messages that the footer leaves out, as a repair makes it."""
         listed = np.ones(count, np.bool_)
         if self._listed is not None:
             known = self._listed[first_entry : first_entry + count]
@@ -191,7 +191,7 @@ class FrameWalk:
         return listed
 
     def _check_head(self, frame: Frame, kept: int) -> None:
-        """What a frame's head says must fit to what came before; of a torn one, what it says of the `kept` messages."""
+        """Check that a frame's head fits the frames before it; of a torn frame, the head of the `kept` messages."""
         header, names = frame.header, self.names
         if (header.lane, header.first_entry) != (self.lane.number, self.next_entry):
             self._damage("a frame's lane or entry number is wrong", header.position)
@@ -216,7 +216,7 @@ class FrameWalk:
             self._damage("a frame's stream was never defined", header.position)
 
     def _know(self, count: int) -> None:
-        """Streams whose definitions a repair has given up are named by the footer that it wrote."""
+        """Take names from the footer: a repair that gives up definitions of streams writes their names there."""
         if self.names is not None and self.footer is not None and count > len(self.names):
             for number, name in zip(self.footer.numbers.tolist(), names_in(self.footer), strict=True):
                 if len(self.names) == number < count:

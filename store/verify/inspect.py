@@ -1,4 +1,4 @@
-"""Describing a closed store without changing it: segments, totals, names."""
+"""Describes a closed store without changing it: segments, totals, names."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ from .report import Damage
 
 
 class _LaneQueues:
-    """The queues of a lane and their bounds, as its segments tell them one after the other.
+    """The queues of a lane and their bounds, from its segments one after another.
 
-    `known`: the bounds are right. They are not when a part is damaged, or when nothing says where the queues of the
-    oldest segment begin.
+    `known`: the bounds are right. They are not after damage, or if the oldest segment's first offsets are unknown.
     """
 
     def __init__(self) -> None:
@@ -46,12 +45,12 @@ class _LaneQueues:
         self.records: int | None = None  # its number
         self.trimmed: dict[int, StreamLow] = {}
         self.known = True
-        self._first = np.zeros(0, np.int64)  # by number, -1 where it is not known
+        self._first = np.zeros(0, np.int64)  # by number, -1 where unknown
         self._next = np.zeros(0, np.int64)
         self._lane_names = LaneNames()
 
     def seal(self, footer: Footer) -> None:
-        """A sealed segment."""
+        """Add a sealed segment."""
         names = self._lane_names.of(footer)
         for number in range(self._lane_names.fresh, len(names)):
             self.name(number, names[number])
@@ -68,7 +67,7 @@ class _LaneQueues:
         self._first, self._next = np.append(self._first, more), np.append(self._next, more)
 
     def name(self, number: int, name: tuple[str, int]) -> None:
-        """A stream of the lane."""
+        """Add the name of a stream."""
         self.all_names[number] = name
         if name[0] == RECORDS_TOPIC:
             self.records = number
@@ -85,7 +84,7 @@ class _LaneQueues:
         }
 
     def append(self, messages: Counter[int], sequence: int) -> None:
-        """A segment without a footer: so many messages by stream number."""
+        """Add a segment without a footer: `messages` has the number of messages by stream number."""
         self.known = self.known and (len(self._next) > 0 or sequence == 1)
         self._grow(max(messages, default=-1) + 1)
         for number, count in messages.items():
@@ -93,7 +92,7 @@ class _LaneQueues:
             self._next[number] = max(0, self._next[number]) + count
 
     def rows(self) -> list[Row]:
-        """JSON-ready; None for what can't be known."""
+        """JSON-ready rows; None for unknown values."""
         return [
             {
                 "topic": topic,
@@ -117,7 +116,7 @@ def _known_of(column: Int64s, number: int) -> int | None:
 
 
 def inspect_folder(path: str | Path) -> Row:
-    """Describe a closed store: `api.beside.inspect_folder` says how, and what it raises. It changes no file but LOCK.
+    """Describe a closed store: see `api.beside.inspect_folder`, also for the errors. It changes no file but LOCK.
 
     Raises StoreLocked if the store is open.
     """
@@ -162,7 +161,7 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> Row:
 
 
 def _missing(disk: Disk, listing: Listing, segments: Sequence[SegmentFile]) -> Iterator[Damage]:
-    """What of a lane is not there: all of it, where it begins, or segments."""
+    """Yield what is missing in a lane: all of it, its start, or segments."""
     if listing.folder.name not in disk.list(listing.folder.parent):
         yield Damage(LANE_IS_MISSING, str(listing.folder), 0)
         return
@@ -174,7 +173,7 @@ def _missing(disk: Disk, listing: Listing, segments: Sequence[SegmentFile]) -> I
 def _segment(
     disk: Disk, file: SegmentFile, queues: _LaneQueues, totals: Totals, *, is_sealed_behind: bool
 ) -> Row:  # fmt: skip
-    """A segment's row, its `problem` still a Damage; what it holds is added to `totals` and `queues`."""
+    """A segment's row, its `problem` still a Damage; its content is added to `totals` and `queues`."""
     header = file.header
     capacity = file.size_bytes if header is None else header.capacity_bytes
     row = segment_row(file.path, file.sequence, file.state, capacity, None if header is None else file.record)
@@ -182,7 +181,7 @@ def _segment(
     messages: int | None = 0
     if header is not None:
         payload_bytes, messages = _content(disk, file, header, row, queues)
-        # Segments are sealed in order, so a later record vouches for this one's.
+        # Segments are sealed in order, so a later record proves that this one existed.
         if file.record is None and (file.trace or is_sealed_behind):
             row["problem"] = Damage("the segment's seal record is damaged", str(file.path), BLOCK_BYTES)
     elif not file.is_spare:
@@ -195,7 +194,7 @@ def _segment(
 def _content(
     disk: Disk, file: SegmentFile, header: SegmentHeader, row: Row, queues: _LaneQueues
 ) -> tuple[int | None, int | None]:
-    """Payload bytes and messages of a segment in use; None for what can't be known."""
+    """Payload bytes and messages of a segment in use; None for unknown values."""
     data = disk.open(file.path)
     try:
         if file.record is None or not file.is_sealed:
@@ -214,7 +213,7 @@ def _content(
 def _walked(
     data: LogFile, file: SegmentFile, header: SegmentHeader, row: Row, queues: _LaneQueues
 ) -> tuple[int | None, int | None]:
-    """An open or closed segment by its frames' heads, along their chain."""
+    """Describe an open or closed segment by its frames' heads, along their chain."""
     scanner = FrameScanner.behind(PieceReader(data, file.log_bytes), header)
     times: list[int] = []
     messages: Counter[int] = Counter()
@@ -241,7 +240,7 @@ def _walked(
 
 
 def _note_records(data: LogFile, frame: Frame, queues: _LaneQueues) -> None:
-    """Take what the records in a frame say."""
+    """Note the content of the records in a frame."""
     if queues.records is None or not (frame.numbers == queues.records).any():
         return
     payload = memoryview(data.read(frame.payload_start, frame.header.payload_bytes))

@@ -1,4 +1,4 @@
-"""Checking a lane: the links between its segments, their first blocks, and offsets from one to the next."""
+"""Checks a lane: the links between its segments, their first blocks, and offsets from one to the next."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .report import Findings, differ
 class LaneCheck:
     """The check of one lane; making it reads the first blocks of its files and may raise OSError.
 
-    `chain`, `names` and `next_offsets` are what the next segment must go on from; each is None while that is
-    unknown, behind damage and behind what retention took.
+    The next segment must continue `chain`, `names` and `next_offsets`; each is None while it is unknown, after damage
+    and after segments that retention removed.
     """
 
     def __init__(self, disk: Disk, store: Path, number: int, store_id: bytes | None, findings: Findings) -> None:
@@ -46,9 +46,9 @@ class LaneCheck:
         self.chain: int | None = 0 if begins else None
         self.names: list[tuple[str, int]] | None = [] if begins else None
         self.next_offsets: Int64s | None = np.zeros(0, np.int64) if begins else None
-        self.trimmed: dict[int, StreamLow] = {}  # of the trimmed streams, as far as they are known
-        self.since: dict[int, StreamLow] = {}  # what the records after the newest full footer say beyond it
-        self.settled: Trimmed = {}  # what that says
+        self.trimmed: dict[int, StreamLow] = {}  # of the trimmed streams, if known
+        self.since: dict[int, StreamLow] = {}  # trims by records after the newest full footer
+        self.settled: Trimmed = {}  # trims in that footer
 
     def run(self) -> None:
         """Check the segments in order, up to the end of the log."""
@@ -69,7 +69,7 @@ class LaneCheck:
         self._check_compacted(listing.folder)
 
     def _check_compacted(self, folder: Path) -> None:
-        """No opening looks at the file, so it is checked for itself."""
+        """Check the file by itself: no opening reads it."""
         try:
             read_compacted(self._disk, folder, self._frames.number, self._store_id)
         except StoreCorrupt as error:
@@ -106,7 +106,7 @@ class LaneCheck:
             findings.reached(0)
 
     def _forget(self) -> None:
-        """What the next segment must go on from is not known any more."""
+        """Forget the values that the next segment must continue: they are not known any more."""
         self.chain = self.names = self.next_offsets = None
         self.trimmed, self.since, self.settled = {}, {}, {}
 
@@ -152,7 +152,7 @@ class LaneCheck:
         findings.report.bytes += align_up(walk.scanner.position) + footer_bytes
 
     def _go_on(self, footer: Footer, record: SealRecord, named: list[tuple[str, int]]) -> None:
-        """What the next segment goes on from, by a sound footer."""
+        """Set the values that the next segment must continue, from a sound footer."""
         if footer.is_full:
             self.names, self.next_offsets = named.copy(), footer.next_offsets
             return
@@ -165,7 +165,7 @@ class LaneCheck:
             self.next_offsets[footer.numbers] = footer.next_offsets
 
     def _note_unknown(self, file: SegmentFile, footer: Footer | None) -> None:
-        """Streams that the lane had before this segment, and that are not known: a repair lost all that told of them.
+        """Note streams that the lane had before this segment and that are unknown: a repair lost all of their names.
 
         If retention has removed segments, nobody knows where these streams begin.
         """
@@ -180,13 +180,13 @@ class LaneCheck:
         self.next_offsets = np.concatenate([self.next_offsets, unknown])
 
     def _check_blocks(self, index: int, file: SegmentFile) -> None:
-        """The first two blocks, to their last byte."""
+        """Check the first two blocks, to their last byte."""
         for name, begin, known in (("header", 0, file.header), ("seal record", BLOCK_BYTES, file.record)):
             block = file.head[begin : begin + BLOCK_BYTES]
             if known is not None and block != known.pack():
                 at = begin + differ(block, known.pack())
                 self._findings.remark(f"the segment's {name} is not filled up with zeros", file.path, at)
-        # Segments are sealed in order, so a later record vouches for this one's.
+        # Segments are sealed in order, so a later record proves that this one existed.
         sealed_behind = index < self._last_ended
         if file.record is None and (file.trace or sealed_behind):
             self._findings.damage("the segment's seal record is damaged", file.path, BLOCK_BYTES)
@@ -194,7 +194,7 @@ class LaneCheck:
             self._findings.damage("the segment is cut short", file.path, file.size_bytes)
 
     def _follow_offsets(self, walk: FrameWalk) -> None:
-        """Without a footer: each message's low bits must follow those before it in its queue."""
+        """Without a footer: each message's low bits must follow those of the message before it in its queue."""
         numbers = np.concatenate([np.zeros(0, np.int64), *walk.numbers])
         order = np.argsort(numbers, kind="stable")
         lows = np.concatenate([np.zeros(0, np.int64), *walk.lows])[order]

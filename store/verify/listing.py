@@ -1,4 +1,4 @@
-"""The files of a closed lane by their first two blocks: what `inspect` and `verify` begin with."""
+"""The files of a closed lane by their first two blocks: the first step of `inspect` and `verify`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .report import Damage
 
 
 class Listing(NamedTuple):
-    """The segment files of a lane's log by sequence, and where the log begins by the lane's START."""
+    """The segment files of a lane's log by sequence, and the log's start by the lane's START."""
 
     folder: Path
     files: list[SegmentFile]
@@ -41,11 +41,11 @@ class Listing(NamedTuple):
 
     @property
     def start_damage(self) -> Damage | None:
-        """START is not whole, and it matters."""
+        """The damage of START, if it is not whole and matters."""
         return Damage(START_IS_LOST, str(self.folder / START_FILE), 0) if is_lost(self.found, self.numbers) else None
 
     def missing(self, used: Sequence[SegmentFile]) -> Iterator[Damage]:
-        """The missing segments, the first one of each stretch, if these files are those in use."""
+        """The missing segments, the first one of each stretch; `used` are the files in use."""
         last = max((file.sequence for file in used), default=0)
         spares = [file.sequence for file in self.files if file.sequence > last]
         for missing in missing_numbers(self.first, [file.sequence for file in used], spares):
@@ -53,9 +53,9 @@ class Listing(NamedTuple):
 
 
 def listing_of(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> Listing:
-    """The segment files of a lane. `store_id` None takes the headers of any store.
+    """The segment files of a lane. `store_id` None accepts the headers of any store.
 
-    A spare is a file behind the last one in use whose first block is blank or was another segment's.
+    A spare is a file after the last one in use, with a first block that is blank or another segment's.
     """
     numbers = segment_numbers(disk, folder)
     found = read_start(disk, folder, lane, store_id)
@@ -70,7 +70,7 @@ def listing_of(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> L
 
 
 def _is_foreign(file: SegmentFile, at: Mapping[int, SegmentFile], lane: int, store_id: bytes | None) -> bool:
-    """Is a file with a damaged header another store's?"""
+    """Whether a file with a damaged header belongs to another store."""
     if file.header is not None or file.is_blank:
         return False
     before, following = at.get(file.sequence - 1), at.get(file.sequence + 1)
@@ -81,12 +81,12 @@ def _is_foreign(file: SegmentFile, at: Mapping[int, SegmentFile], lane: int, sto
 
 
 class LaneNames:
-    """The names of a lane's streams as its footers have them, one after the other.
+    """The names of a lane's streams from its footers, one after another.
 
-    Names that the footer before had as well are not decoded again. Behind a full footer, small ones add to it.
+    Names that the footer before had as well are not decoded again. Small footers add to the full one before them.
 
     Attributes:
-        fresh: the number of the first stream whose name is not as the footer before had it.
+        fresh: the number of the first stream whose name differs from the footer before.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class LaneNames:
         self._names: list[tuple[str, int]] = []
 
     def of(self, footer: Footer) -> list[tuple[str, int]]:
-        """(topic, queue id) of the lane's streams by number, not to be changed. Raises StoreCorrupt."""
+        """(topic, queue id) of the lane's streams by number; do not change the list. Raises StoreCorrupt."""
         if footer is self._footer:
             return self._names
         if footer.is_full:

@@ -17,9 +17,8 @@ from .listing import listing_of
 class LaneFrames:
     """The segments of a lane and the headers of their frames.
 
-    `files` are all segment files, `used` those that are no spares: behind the last one with a header of its own, that
-    is what was never durable, whatever stands in it. `is_thorough`: search the spares to their ends, as a repair does;
-    else as far as an opening does.
+    `files` are all segment files, `used` all but spares: a file after the last valid header is a spare unless something
+    in it was durable. `is_thorough`: search the spares to their ends, as a repair does; else as far as an opening does.
     """
 
     def __init__(self, disk: Disk, store: Path, number: int, store_id: bytes | None, *, is_thorough: bool) -> None:
@@ -34,7 +33,7 @@ class LaneFrames:
         strays = [file for file in self.files if file.header is None and not file.is_foreign]
         behind = [file for file in strays if file.sequence > last]
         begun = {file.sequence for file in behind if is_begun(disk, file, number)}
-        # Those whose damaged seal record means something: of a file that was never begun it would be somebody's doing.
+        # Files whose damaged seal record counts. In a file that was never begun, somebody else has written it.
         self._ended = {
             file.sequence for file in behind if file.trace
             and (file.sequence in begun or is_nearly_ours(file.head[:BLOCK_BYTES], number, store_id, file.sequence))
@@ -48,14 +47,14 @@ class LaneFrames:
         self.used = [file for file in self.files if file.sequence <= last or self._was_used(file, is_closed)]
 
     def _look_into(self, files: Sequence[SegmentFile]) -> set[int]:
-        """Which of the files behind the last header were begun: there are frames of their own in them."""
+        """The files after the last header that were begun: they have frames of their own."""
         found = begun_in_order(self._disk, self.number, files, is_thorough=self._is_thorough)
         return {file.sequence for file, frames in found if frames}
 
     def _was_used(self, file: SegmentFile, is_closed: bool) -> bool:
-        """Was anything durable in a file behind the last one? Its record or its frames' marks say so.
+        """Whether something durable was in a file after the last header, by its record or its frames' marks.
 
-        Behind a segment that was cleanly closed nothing was begun: going on takes its record back first.
+        After a cleanly closed segment no file was begun: appending to it first erases its record.
         """
         if is_closed or file.record is not None or file.sequence in self._ended or file.is_foreign:
             return file.is_foreign or not is_closed
@@ -69,7 +68,7 @@ class LaneFrames:
         return [head for head in self._heads[file.sequence] if head.position >= begin]
 
     def vouched(self, index: int, position: int) -> bool:
-        """Does anything say that the lane was durable beyond `position` of the segment `used[index]`?"""
+        """Whether a mark or record proves that the lane was durable beyond `position` of the segment `used[index]`."""
         rest = self.used[index:]
         begins = [max(position, DATA_START)] + [DATA_START] * (len(rest) - 1)
         pairs = zip(rest, begins, strict=True)

@@ -1,6 +1,6 @@
-"""Whether a plain opening would refuse a lane: recovery itself is asked, on a disk that keeps nothing.
+"""Asks recovery itself, on a disk that keeps nothing, whether a plain opening would refuse a lane.
 
-So verify and inspect cannot miss what an opening finds, whatever rules they have of their own.
+So verify and inspect cannot miss damage that an opening finds, whatever rules they have of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .report import Damage
 
 
 def refusal(folder: Path, lane: int, store_id: bytes) -> Damage | None:
-    """What a plain opening would say of a lane, in this folder, that it refuses; None if it takes it.
+    """The damage for which a plain opening would refuse a lane, in this folder; None if it would not.
 
     Raises OSError.
     """

@@ -11,7 +11,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Damage:
-    """One damaged place: what is wrong, in which file, at which byte; in the words of `StoreCorrupt`."""
+    """One damaged place: the damage, the file and the byte; in the words of `StoreCorrupt`."""
 
     what: str
     file: str
@@ -32,7 +32,7 @@ class VerifyReport:
         segments: the number of segments in use, without pre-written spares.
         torn_bytes: the bytes of a torn tail: frames after the end of a crashed store's log, never acknowledged.
         places: the damaged places, each with `what`, `file` and `position` (in bytes).
-        is_live: a process had the store open: what is sealed and what is durable was checked.
+        is_live: a process had the store open: only sealed and durable bytes were checked.
         remarks: sentences about changed bytes that belong to no message. They are harmless; a repair leaves them.
     """
 
@@ -69,16 +69,16 @@ class Findings:
         self.report.places.append(Damage(what, str(path), position))
 
     def remark(self, what: str, path: Path, position: int) -> None:
-        """Note what harms no message."""
+        """Note a harmless change."""
         self.report.remarks.append(f"{what} in {path} at byte {position}")
 
     def reached(self, position: int) -> None:
-        """Tell how far the current segment is."""
+        """Tell the progress in the current segment."""
         if self._progress is not None:
             self._progress(min(self.done_bytes + position, self.total_bytes), self.total_bytes)
 
 
 def differ(block: bytes, expected: bytes) -> int:
-    """Where two blocks differ first."""
+    """The index of the first byte in which two blocks differ."""
     pairs = enumerate(zip(block, expected, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(block), len(expected)))

@@ -1,4 +1,4 @@
-"""The bulk commits that wait in a closed store: their manifests and shards, with all payloads."""
+"""Checks the bulk commits that wait in a closed store: their manifests and shards, with all payloads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANIFEST_IS_MISSING = "the manifest of a commit that was to be attached before a
 
 
 def check_waiting(disk: Disk, store: Path, header: StoreHeader, findings: Findings) -> None:
-    """Note what keeps a commit that waits from being attached whole."""
+    """Note damage that keeps a waiting commit from being attached whole."""
     folder = incoming_of(store)
     names = sorted(name for name in disk.list(folder) if name.endswith(MANIFEST_SUFFIX))
     for name in names:
@@ -44,10 +44,10 @@ def check_waiting(disk: Disk, store: Path, header: StoreHeader, findings: Findin
 def _check_before(
     store: Path, header: StoreHeader, manifest: Manifest, before: CommitBefore, findings: Findings
 ) -> None:
-    """Was a commit attached whose manifest is gone? Recovery tells which were."""
+    """Check that a commit was attached whose manifest is gone. Recovery knows the attached ones."""
     try:
         tables = applied_tables(LookingDisk(), store, header)
     except StoreCorrupt:
-        return  # the check of the lane has told of it, and its table says nothing for sure
+        return  # the check of the lane has reported it, and the lane's table proves nothing
     if not was_before(manifest, partial(batches_in, tables)):
         findings.damage(MANIFEST_IS_MISSING, incoming_of(store) / before.file, 0)

@@ -40,7 +40,7 @@ Folder = Annotated[Path, typer.Argument(help="the store's folder")]
 
 
 def show_version(wanted: bool) -> None:
-    """The installed version, and no command."""
+    """Print the installed version, and run no command."""
     if wanted:
         try:
             typer.echo(f"stratalog {version('stratalog')}")
@@ -75,7 +75,7 @@ def cat_command(
 ) -> None:
     """Print the messages of a store, queue by queue, in offset order. It changes nothing.
 
-    A program may have the store open: then all that is durable is printed.
+    If a program has the store open, all durable messages are printed.
     """
     since_ms = None if since is None else time_ms_of(since)
     written = json_of if as_json else line_of
@@ -112,14 +112,13 @@ def subscriptions_command(
 ) -> None:
     """List the subscriptions of a store, each with its backlog and settings. It changes nothing.
 
-    Beside a program that has the store open, all that is durable counts; what its consumers have at the moment counts
-    as ready.
+    If a program has the store open, all durable messages count; those that its consumers have count as ready.
     """
     with told():
         with reading(folder) as store:
             rows = [subscription_row(one) for one in store.subscriptions(topic)]
             if topic is not None and not rows:
-                names_of(store, topic, None)  # says so if there is no such topic
+                names_of(store, topic, None)  # an error if there is no such topic
         if str(json) != "-":
             for row in rows:
                 typer.echo(subscription_line(row))
@@ -147,7 +146,7 @@ def inspect_command(
 def verify_command(folder: Folder, json: Json = None) -> None:
     """Read every frame of a store and check every checksum. It changes nothing.
 
-    Beside a program that has the store open, what is sealed and what is durable is checked.
+    If a program has the store open, the sealed and the durable part is checked.
     """
     with told():
         found = verify_watched(folder, report.messages_console())
@@ -159,7 +158,7 @@ def verify_command(folder: Folder, json: Json = None) -> None:
 
 
 def verify_watched(folder: Path, console: Console) -> VerifyReport:
-    """The check, with a progress bar on a terminal."""
+    """Check a store, with a progress bar on a terminal."""
     if not console.is_terminal:
         return verify_folder(folder)
     with Progress(console=console) as bar:

@@ -59,7 +59,7 @@ def console() -> Console:
 
 
 def complain(sentence: str) -> None:
-    """A sentence on standard error."""
+    """Print a sentence on standard error."""
     report.messages_console().print(plain(sentence), style="red", highlight=False, soft_wrap=True)
 
 
@@ -75,13 +75,13 @@ def told() -> Iterator[None]:
         raise typer.Exit(code_of(error)) from error
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # the interpreter flushes it once more at its end
+        os.dup2(nowhere, sys.stdout.fileno())  # the interpreter flushes it again at its end
         os.close(nowhere)
         raise typer.Exit(UNREAD) from None
 
 
 def _take_all_letters() -> None:
-    """What the output's encoding has not is written as its escape; an output that was closed takes nothing."""
+    """Write characters that the output's encoding lacks as escapes; a closed output takes nothing."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # open as long as the process
     if isinstance(sys.stdout, io.TextIOWrapper):

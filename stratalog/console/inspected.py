@@ -39,7 +39,7 @@ def verdict(figures: Figures) -> tuple[str, str]:
 
 
 def show(folder: Path, figures: Figures, console: Console, *, everything: bool, plan: bool) -> None:
-    """The verdict and the figures; without `everything` only the first queues, and the memory plan if it is wanted."""
+    """Print the verdict and the figures; without `everything` only the first queues; the memory plan with `plan`."""
     sentence, style = verdict(figures)
     console.print(plain(sentence), style=style, highlight=False, soft_wrap=True)
     console.print(plain(str(folder)), highlight=False, soft_wrap=True)
@@ -47,7 +47,7 @@ def show(folder: Path, figures: Figures, console: Console, *, everything: bool, 
     for lane in figures["lanes"]:
         rows = [segment_row(segment) for segment in lane["segments"]]
         console.print(report.table(f"lane {lane['lane']}", rows) if rows else f"lane {lane['lane']}: no segments")
-    queues = [{**row, "queue": str(row["queue"])} for row in figures["queues"]]  # a name, no figure: without commas
+    queues = [{**row, "queue": str(row["queue"])} for row in figures["queues"]]  # a name, not a figure: without commas
     show_rows("queues", queues, 2, console, everything=everything)
     show_deliveries(figures, console, everything=everything)
     if plan:
@@ -59,7 +59,7 @@ def show(folder: Path, figures: Figures, console: Console, *, everything: bool, 
 
 
 def head(figures: Figures) -> Figures:
-    """The store in a few figures."""
+    """A few figures of the store."""
     states = Counter(segment["state"] for lane in figures["lanes"] for segment in lane["segments"])
     return {
         "id": figures["store_id"],
@@ -96,7 +96,7 @@ def segment_row(segment: Figures) -> Figures:
 
 
 def time_text(time_ms: int | None, *, exact: bool = False) -> str | None:
-    """ISO, UTC, to the second; to the ms if it must be exact."""
+    """A time as ISO in UTC, to the second, or to the ms if `exact`."""
     if time_ms is None:
         return None
     try:
@@ -107,7 +107,7 @@ def time_text(time_ms: int | None, *, exact: bool = False) -> str | None:
 
 
 def show_deliveries(figures: Figures, console: Console, *, everything: bool) -> None:
-    """The subscriptions, and what is delayed of each topic."""
+    """Print the subscriptions, and the delayed messages of each topic."""
     if figures["subscriptions"] is None:
         console.print("subscriptions and delayed messages: unknown, by the damage", style="yellow", highlight=False)
         return
@@ -118,7 +118,7 @@ def show_deliveries(figures: Figures, console: Console, *, everything: bool) -> 
 
 
 def show_rows(title: str, rows: Sequence[Figures], labels: int, console: Console, *, everything: bool) -> None:
-    """A table, if there is something to show, and how many rows are left out."""
+    """Print a table, if it has rows, and the number of rows left out."""
     shown = rows if everything else rows[:ROWS_SHOWN]
     if shown:
         console.print(report.table(title, shown, labels=labels))

@@ -22,7 +22,7 @@ LOOK_S = 0.05
 
 @contextmanager
 def reading(folder: Path) -> Iterator[StoreReader]:
-    """The store of a folder for reading: a closed one as an opening would find it, else what is durable of it.
+    """The store of a folder for reading: a closed one as an opening would find it, else its durable part.
 
     If an opening would refuse it, what can be read before the damage comes first, and then StoreCorrupt.
     """
@@ -37,7 +37,7 @@ def reading(folder: Path) -> Iterator[StoreReader]:
     except StoreCorrupt as error:
         damage = error
     if damage is not None:
-        with StoreReader.open(folder) as store, suppress(typer.Exit):  # a topic may lie behind it
+        with StoreReader.open(folder) as store, suppress(typer.Exit):  # a topic may lie after it
             yield store
         raise damage
     try:
@@ -58,7 +58,7 @@ def time_ms_of(text: str) -> int:
 
 
 def names_of(store: StoreReader, topic: str | None, queue_id: int | None) -> list[tuple[str, int]]:
-    """The queues asked for, sorted. If there is none, ends the command."""
+    """The wanted queues, sorted. If there is none, end the command."""
     topics = store.topics() if topic is None else [topic]
     names = [(name, queue) for name in topics for queue in store.queues(name) if queue_id in (None, queue)]
     if not names and topic is not None:
@@ -71,7 +71,7 @@ def names_of(store: StoreReader, topic: str | None, queue_id: int | None) -> lis
 def messages_of(
     store: StoreReader, names: list[tuple[str, int]], begin: int, since_ms: int | None, count: int | None
 ) -> Iterator[Message]:
-    """The messages of these queues from offset `begin` and time `since_ms` on, `count` of all at most."""
+    """Yield the messages of these queues from offset `begin` and time `since_ms` on, at most `count` in all."""
     left = count
     for name in names:
         first, end = store.queue_bounds(*name)
@@ -88,7 +88,7 @@ def messages_of(
 def messages_to_come(
     store: StoreReader, wanted: tuple[str | None, int | None], begin: int, since_ms: int | None, count: int | None
 ) -> Iterator[Message]:
-    """The messages of these queues, and then each as it becomes durable. A queue need not be there yet."""
+    """Yield the messages of these queues, then each new one when it is durable. A queue may not exist yet."""
     topic, queue_id = wanted
     left, at, looks = count, dict[tuple[str, int], int](), -1
     while left != 0:
@@ -105,12 +105,12 @@ def messages_to_come(
             store.read(topic, queue_id, end, max_messages=1, wait_ms=WAIT_MS)
             continue
         while left != 0 and looks == (looks := _looks(store)):
-            time.sleep(LOOK_S)  # between two looks at files that change without a word
+            time.sleep(LOOK_S)  # between two checks of files that change without a notice
 
 
 def _looks(store: StoreReader) -> int:
     """A number that rises when there may be new messages."""
-    store.queue_bounds("-", 0)  # of any name: it looks whether there is something new
+    store.queue_bounds("-", 0)  # any name will do: the call checks for new messages
     return int(store.stats()["live"]["looks"])
 
 
@@ -122,12 +122,12 @@ def _names_now(store: StoreReader, topic: str | None, queue_id: int | None) -> l
 def _new_messages(
     store: StoreReader, name: tuple[str, int], at: dict[tuple[str, int], int], most: int | None
 ) -> Iterator[Message]:
-    """What a queue has from `at` on, `most` at most; `at` moves behind it."""
+    """Yield at most `most` messages of a queue from `at` on; `at` moves past them."""
     left = most
     while left != 0 and at[name] < store.queue_bounds(*name)[1]:
         try:
             found = store.read(*name, at[name], max_messages=AT_ONCE if left is None else min(AT_ONCE, left))
-        except OffsetOutOfRange as error:  # retention was faster
+        except OffsetOutOfRange as error:  # retention has removed them
             at[name] = max(at[name] + 1, error.first)
             continue
         if not found:
@@ -138,7 +138,7 @@ def _new_messages(
 
 
 def topic_row(store: StoreReader, topic: str) -> Figures:
-    """A topic in a few figures. Raises StoreCorrupt."""
+    """A few figures of a topic. Raises StoreCorrupt."""
     messages, times = 0, list[int]()
     queues = store.queues(topic)
     for queue_id in queues:

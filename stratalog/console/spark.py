@@ -40,7 +40,7 @@ Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="befo
 
 @contextmanager
 def session(master: str | None) -> Iterator[SparkSession]:
-    """A session with a progress bar on a terminal; errors of the store as sentences and exit codes."""
+    """A session with a progress bar on a terminal; errors of the store become sentences and exit codes."""
     with told():
         needs_spark()
         with unwrapped(), borrowed_session(master) as spark:
@@ -55,13 +55,13 @@ def session(master: str | None) -> Iterator[SparkSession]:
 
 
 def wanted(topic: str | None, since: str | None, until: str | None) -> dict[str, Any]:
-    """The options of a read."""
+    """The given options of a read."""
     given = {"topic": topic, "start_time": since, "end_time": until}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def printed(json: Path | None, figures: dict[str, Any], lines: Callable[[Callable[[str], None]], None]) -> None:
-    """Figures as lines, and as JSON where that is asked for."""
+    """Print figures as lines, and write them as JSON if wanted."""
     if str(json) != "-":
         out = console()
         lines(lambda text: out.print(plain(text), soft_wrap=True))
@@ -158,7 +158,7 @@ def compact_command(
     ] = None,
     master: Master = None, json: Json = None,
 ) -> None:  # fmt: skip
-    """Write closed stores anew, in place: fewer and larger segments, without what was trimmed or deleted.
+    """Rewrite closed stores in place: fewer and larger segments, without trimmed and deleted messages.
 
     Offsets, subscriptions and pending delays stay. A kill at any moment harms nothing.
     """
@@ -208,7 +208,7 @@ def profile_command(
     html: Annotated[Path | None, typer.Option("--html", help="write a page with pictures to this file")] = None,
     topic: Topic = None, since: Since = None, until: Until = None, master: Master = None, json: Json = None,
 ) -> None:  # fmt: skip
-    """Show what topics and queues are like: rates, sizes, skew, keys, delays. No payload is read."""
+    """Show rates, sizes, skew, keys and delays of topics and queues. No payload is read."""
     with session(master) as spark:
         from ..pipeline.jobs import page_of, profile  # noqa: PLC0415  # it imports PySpark, an extra
 

@@ -27,7 +27,7 @@ def subscription_row(info: SubscriptionInfo) -> Figures:
 
 
 def subscription_line(row: Figures) -> str:
-    """The same as text: names, what is not acknowledged, and the settings that are not the usual ones."""
+    """A subscription as text: names, its unacknowledged messages, and settings other than the defaults."""
     parts = [f"{row['topic']} {row['name']}: {counted(row['unacknowledged'], 'message')} not acknowledged"]
     if row["delayed"]:
         parts.append(f"{row['delayed']:,} of them delayed")

@@ -106,10 +106,10 @@ def test_two_drivers_that_make_the_same_store_at_once_share_it(tmp_path: Path, m
         all_have_made.wait(60)
         return fresh
 
-    def put_one_after_the_other(path: Path, fresh: Path) -> None:
+    def put_one_after_the_other(path: Path, fresh: Path) -> bool:
         if not is_first.acquire(blocking=False):
             assert first_has_committed.wait(60)
-        put_store(path, fresh)
+        return put_store(path, fresh)
 
     is_first = threading.Lock()
     monkeypatch.setattr(sink_stores, "make_stores", make_with_others)

@@ -4,7 +4,29 @@ from __future__ import annotations
 
 from .plant import Bug
 
+SEGMENTS = ("tests/store/test_sealed_segments.py",)
+
 READING: dict[str, Bug] = {
+    "sealed segments: a removed one is kept by a part": Bug(
+        "store/segment/sealed_segments.py", "(*(None,) * gone, *first[gone:])", "first", SEGMENTS,
+    ),
+    "sealed segments: one more is gone at the end of a part": Bug(
+        "store/segment/sealed_segments.py", "divmod(self._gone + count, IN_PART)", "divmod(count, IN_PART)", SEGMENTS,
+    ),
+    "sealed segments: the gone ones are counted": Bug(
+        "store/segment/sealed_segments.py", "+ len(parts[-1]) - gone", "+ len(parts[-1])", SEGMENTS,
+    ),
+    "sealed segments: an index before the first one wraps": Bug(
+        "store/segment/sealed_segments.py", "            if at < 0:\n                raise IndexError",
+        "            if False:\n                raise IndexError", SEGMENTS,
+    ),
+    "sealed segments: a part takes more than its places": Bug(
+        "store/segment/sealed_segments.py", "*(last[at : at + IN_PART] for at in range(0, len(last), IN_PART))",
+        "last", SEGMENTS,
+    ),
+    "sealed segments: a seal copies all": Bug(
+        "store/segment/sealed_segments.py", "(*parts, *(last", "(*(tuple([*one]) for one in parts), *(last", SEGMENTS,
+    ),
     "reading: a mapped message is believed without its checksum": Bug(
         "store/device/leased.py", "if checksum64(data) & LOW_32 != flat[place + 2]:", "if False:",
         ("tests/store/test_leased.py::test_copying_ends_before_a_message_with_wrong_bytes",),

@@ -33,4 +33,9 @@ LOSSES: dict[str, Bug] = {
         "        for frame in ():\n",
         ("tests/store/test_small_footers.py::test_a_queue_that_only_a_lost_footer_names_keeps_its_name",),
     ),
+    "losses: a footer of which one entry is damaged names no stream": Bug(
+        "store/recovery/lane_streams.py", "footer = readable_footer(segment, file.record)",
+        "footer = whole_footer(segment, file.record)",
+        ("tests/store/test_repair_again.py::test_names_stay_though_the_entries_of_each_footer_that_has_them_are_damaged",),
+    ),
 }  # fmt: skip

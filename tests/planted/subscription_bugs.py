@@ -129,7 +129,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
     ),
     "subscriptions: a snapshot that fails fails the acknowledgement before it": Bug(
         "store/subscriptions/state.py",
-        "with suppress(StoreError, OSError):  # what was acknowledged", "if True:  #",
+        "with suppress(StoreError, OSError):  # they are durable", "if True:  #",
         (f"{FOLDER}/test_beside_records.py",),
     ),
     "subscriptions: damaged changes hold no segment": Bug(

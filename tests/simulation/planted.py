@@ -31,6 +31,7 @@ from stratalog.store.recovery.repair import Repair as RepairNotes
 from stratalog.store.segment.checksums import whole_messages
 from stratalog.store.segment.scanner import FrameScanner, ScannedFrame
 from stratalog.store.segment.sealed import SealedSegment
+from stratalog.store.segment.sealed_segments import SealedSegments
 from stratalog.store.segment.sealing import write_footer
 from stratalog.store.segment.segment import Segment
 from stratalog.store.testing import Fault, SimulatedDisk
@@ -165,7 +166,7 @@ def _removing(order: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Iterator[N
 
     def remove(removal: Removal, lane: Lane, wanted: Callable[[Any, int], bool]) -> bool:
         if len(lane.view.sealed) > 1 and wanted(lane.view.sealed, 0):
-            lane.view = lane.view._replace(sealed=order(lane.view.sealed))
+            lane.view = lane.view._replace(sealed=SealedSegments().with_newest(order(tuple(lane.view.sealed))))
         return real(removal, lane, wanted)
 
     with mock.patch.object(Removal, "_remove_oldest", remove):

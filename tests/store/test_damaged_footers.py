@@ -96,7 +96,7 @@ def damage_footer(path: Path, sequence: int, part: str = "header") -> int:
     return begin
 
 
-def segments(store: MessageStore) -> tuple[SealedSegment, ...]:
+def segments(store: MessageStore) -> Sequence[SealedSegment]:
     return store._lanes[0].view.sealed
 
 

@@ -14,6 +14,7 @@ from stratalog.store.log.write import OpenSegment
 from stratalog.store.read import reader
 from stratalog.store.read.bulk import LEAST_MESSAGES
 from stratalog.store.read.frame_times import times_of
+from stratalog.store.segment.sealed_segments import SealedSegments
 from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, flip_bit, segment_path, small, until
 
@@ -91,7 +92,7 @@ def test_read_batch_of_few_messages_asks_for_no_head_of_a_frame(
 def test_message_without_bytes_at_the_end_of_a_frame_has_that_frames_time() -> None:
     segment: Any = SimpleNamespace(sequence=1)
     table = SimpleNamespace(frame_position=[0, 100, 200], frame_time=[1, 2, 3], frame_flags=[0, 0, 0])
-    view: Any = SimpleNamespace(open=[OpenSegment(segment, cast(Any, table))], sealed=())
+    view: Any = SimpleNamespace(open=[OpenSegment(segment, cast(Any, table))], sealed=SealedSegments())
     assert times_of(view, [(segment, (40, 100)), (segment, (140, 240))]) == [1, 1, 2, 3]
 
 
@@ -101,7 +102,7 @@ def test_times_are_the_right_segments_also_where_segments_were_given_up_between_
         return SimpleNamespace(segment=SimpleNamespace(sequence=sequence), frames=frames)
 
     each = [sealed(sequence) for sequence in (3, 4, 7, 8, 9)]
-    view: Any = SimpleNamespace(open=[], sealed=each)
+    view: Any = SimpleNamespace(open=[], sealed=SealedSegments().with_newest(each))
     places = [(one.segment, [20, 60]) for one in each]
     assert times_of(view, places) == [3, 300, 4, 400, 7, 700, 8, 800, 9, 900]
     for gone in (2, 5, 6, 10):

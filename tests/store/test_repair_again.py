@@ -239,7 +239,7 @@ def test_new_queue_begins_at_zero_though_its_name_and_all_footers_are_lost(tmp_p
     """Retention has removed the first segments; the header behind them says how many streams there were."""
     path = tmp_path / "killed"
     with MessageStore.open(tmp_path / "s", tiny(retention_bytes=64 * KIB)) as store:
-        while not (has_settled(store) and store.queue_bounds("t", 0)[0] and store._lanes[0].table.entries < 3):
+        while not (has_settled(store) and store.queue_bounds("t", 0)[0] and store._lanes[0].table.entries <= 3):
             store.append("t", 0, bytes(9000))
         store.append("new", 0, b"lost with its name")
         store.append("new", 0, b"left")
@@ -255,4 +255,27 @@ def test_new_queue_begins_at_zero_though_its_name_and_all_footers_are_lost(tmp_p
     with MessageStore.open(path, TINY, repair=True) as store:
         assert store.losses
         assert scanned(store)["lost-name-0", 1] == {1: b"left"}
+    assert verify_folder(path).damages == []
+
+
+def test_names_stay_though_the_entries_of_each_footer_that_has_them_are_damaged(tmp_path: Path) -> None:
+    """Retention has removed the frames that named the streams. A footer's table of streams has its own checksum."""
+    path, names = tmp_path / "s", [("orders", 0), ("orders", 1), ("rare", 5)]
+    with MessageStore.open(path, tiny(retention_bytes=64 * KIB)) as store:
+        while not (all(store.queue_bounds(*name)[0] for name in names) and store._lanes[0].table.entries <= 3):
+            store.append_batch([(*name, bytes(2000)) for name in names])  # so that there is room for what follows
+            until(lambda: has_settled(store))
+    for at in segment_paths(path):
+        record = seal_of(at)
+        if record is not None and record.footer_bytes:
+            flip_bit(at, record.footer_position + record.footer_bytes - 5)
+    with MessageStore.open(path, TINY) as store:
+        offsets = [store.append(*name, b"new") for name in names]
+        bounds = [store.queue_bounds(*name) for name in names]
+    assert verify_folder(path).damages
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.topics() == ["orders", "rare"]
+        assert [store.queue_bounds(*name) for name in names] == bounds
+        for name, offset in zip(names, offsets, strict=True):
+            assert store.get_range(*name, offset, 1) == {0: b"new"}
     assert verify_folder(path).damages == []

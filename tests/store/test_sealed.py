@@ -9,7 +9,7 @@ import random
 import threading
 import tracemalloc
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def data_of(offset: int) -> bytes:
     return b"%d-" % offset * 160
 
 
-def segments_of(store: MessageStore) -> tuple[SealedSegment, ...]:
+def segments_of(store: MessageStore) -> Sequence[SealedSegment]:
     return store._lanes[0].view.sealed
 
 

@@ -38,6 +38,7 @@ from stratalog.store.segment import sealing
 from stratalog.store.segment.groups import Groups
 from stratalog.store.segment.present import LEVEL_RATIO, MOST_STEPS, Present
 from stratalog.store.segment.sealed import SealedSegment
+from stratalog.store.segment.sealed_segments import SealedSegments
 from stratalog.store.testing import TunedConfig
 
 from . import golden
@@ -80,7 +81,7 @@ def append(store: MessageStore, rows: Rows, queue: Queue, data: bytes) -> None:
     known.append(data)
 
 
-def sealed_of(store: StoreReader) -> tuple[SealedSegment, ...]:
+def sealed_of(store: StoreReader) -> SealedSegments:
     return store._lanes[0].view.sealed
 
 
@@ -401,7 +402,7 @@ def test_a_reader_with_a_view_of_before_finds_what_that_has(
         sealed, places = sealed_of(store), [(number, at) for number in range(BUSY + IDLE) for at in range(0, 400, 19)]
         assert [one.record.full for one in sealed[:10]] == [1, 0, 0, 0, 1, 0, 0, 0, 1, 0]
         for end in range(5, 10):
-            before, groups = sealed[:end], Groups()
+            before, groups = SealedSegments().with_newest(sealed[:end]), Groups()
             groups.look(before)
             groups.look(sealed[gone:10])  # by a quicker one, when retention has removed so many
             assert (groups._since > 0) == (kept == 1)

@@ -21,6 +21,7 @@ from stratalog.store.read.named_rows import Layout
 from stratalog.store.read.wanted import StreamTable
 from stratalog.store.segment.newest import NewestTimes
 from stratalog.store.segment.sealed import SealedSegment
+from stratalog.store.segment.sealed_segments import SealedSegments
 from stratalog.store.segment.segment import MAP_AFTER
 
 from ..seeds import draw_seed
@@ -31,10 +32,13 @@ DOUBLINGS = 2  # from FEW to four times as many: so many steps more of a bisecti
 IDLE_MESSAGES = 100
 
 
-class Counted(tuple[Any, ...]):
+class Counted(SealedSegments):
     """Segments that count how many of them are looked at."""
 
     looks = 0
+
+    def __init__(self, segments: SealedSegments) -> None:
+        super().__init__(segments._parts, segments._gone)
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)

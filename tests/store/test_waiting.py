@@ -19,6 +19,7 @@ from stratalog.store.read.async_reads import Looked, Wanted
 from stratalog.store.read.waiting import Missing, ThreadRead
 from stratalog.store.segment.open_table import OpenTable
 from stratalog.store.segment.sealed import SealedSegment
+from stratalog.store.segment.sealed_segments import SealedSegments
 
 from ..clocks import SteppedClock
 from .disks import FailingDisk, GatedDisk
@@ -226,7 +227,9 @@ def test_looks_of_the_flusher_and_of_a_loop_read_no_footer(tmp_path: Path, monke
         store._waiting.look_at_all()
         read = ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, store._lanes[0].view.sealed, 1), 1000)
         assert not read.try_complete()
-        assert ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, (), 1), 1000).try_complete()  # to find out
+        assert ThreadRead(
+            store._waiting, ("idle", 0), Missing(1, 1, 0, 1, SealedSegments(), 1), 1000
+        ).try_complete()  # to find out
         readers.is_told = False
         store.append("idle", 0, b"came")
         reader.join()
