@@ -63,6 +63,8 @@ def times_of_many(view: View, segment: Segment, positions: Uint32s) -> Int64s | 
 def source_of(view: View, segment: Segment) -> SealedSegment | OpenSegment | None:
     """What a view knows of a segment; None if it does not have that one."""
     sealed, sequence = view.sealed, segment.sequence
+    if view.open and view.open[-1].segment is segment:  # most reads are of what was just written
+        return view.open[-1]
     oldest, newest, count = sealed.span
     if sequence <= newest:
         at = sequence - oldest  # as long as no segment between them was given up
