@@ -171,6 +171,6 @@ def make_delaying(
 
 def _parts_of(shared: Shared, disk: Disk) -> StoreParts:
     return StoreParts(
-        disk, shared.path, shared.clock, shared.streams, shared.lanes, shared.hidden, Reader(),
+        disk, shared.path, shared.clock, shared.streams, shared.lanes, shared.hidden, Reader.of_the_log(),
         keeps=shared.config.durability == "force",
     )  # fmt: skip

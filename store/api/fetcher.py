@@ -12,13 +12,14 @@ import numpy.typing as npt
 from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, shown
 from ..log.streams import Stream, check_name
 from ..read.async_reads import AsyncReads, Looked, Wanted
+from ..read.finder import open_end
 from ..read.lane_places import LanePlaces
 from ..read.message import Message, MessageBatch
 from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
 from ..read.times import offset_at
-from ..read.waiting import WaitingReaders, open_end, sealed_of
+from ..read.waiting import WaitingReaders, sealed_of
 from ..read.wanted import ScanFilter
 from .checks import LONGEST_WAIT_MS, check_counts
 from .shared import Shared
@@ -33,7 +34,7 @@ class Fetcher:
     """
 
     def __init__(self, shared: Shared, waiting: WaitingReaders | None = None) -> None:
-        self.reader = Reader()
+        self.reader = Reader.of_the_log()
         self.waiting = WaitingReaders(shared.streams, shared.clock) if waiting is None else waiting
         self.async_reads = AsyncReads(self.waiting, shared.clock)
         self._shared = shared

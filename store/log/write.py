@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +23,12 @@ class OpenSegment(NamedTuple):
 
     segment: Segment
     table: OpenTable
+
+    @property
+    def frames(self) -> tuple[array[int], array[int], array[int]]:
+        """The positions, times and flags of the frames."""
+        table = self.table
+        return table.frame_position, table.frame_time, table.frame_flags
 
 
 class View(NamedTuple):

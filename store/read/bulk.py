@@ -1,4 +1,4 @@
-"""The straight way of `read_batch` through the log: columns all the way, and no object a message but its checksum.
+"""The way of `read_batch` to many messages: columns all the way, and no object a message but its checksum.
 
 What lies close together is read with one call into the buffer that the caller gets, gaps and all. What lies far apart
 is copied piece by piece, from the ring or from a mapping.
@@ -6,25 +6,24 @@ is copied piece by piece, from the ring or from a mapping.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..device.buffers import BufferPool
-from ..device.ring import Ring
+from ..device.ring import NOWHERE, Ring
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.layout import checksum64
 from ..log.streams import Stream
 from ..log.write import View
 from ..segment.open_table import CHECKSUM, LENGTH, POSITION, Uint32s
+from ..segment.part import Part, count_of, end_of
 from ..segment.segment import Segment
-from .few import Few
 from .finder import Finder
 from .frame_times import times_of_many
 from .message import MessageBatch
-from .parts import Part, find_parts
-from .sources import ReadCounters
+from .read_counters import ReadCounters
 
 LEAST_MESSAGES = 64  # of a call; columns of fewer cost more than their messages one by one
 MOST_MESSAGES = 1 << 18
@@ -32,6 +31,9 @@ GAP_BYTES = 4096  # such as a frame's header and columns
 LARGEST_WASTE = 4  # the gaps are at most a fourth of the messages
 SMALL_BYTES = 1024  # of a message: a copy more costs less than slices of views
 LONG_PIECE_BYTES = 16 << 10  # it is worth a call of its own
+
+
+Array = TypeVar("Array", Int64s, Uint32s)
 
 
 class Columns(NamedTuple):
@@ -65,65 +67,73 @@ class Pieces(NamedTuple):
 class Bulk:
     """Reads from the ring, mappings and the device into one buffer. Any number of threads may use it.
 
-    It is a shortcut: `Reader` has the contract. Messages with optional columns are left to the long way.
+    It is a shortcut: `Reader` has the contract. It leaves optional columns to the long way.
     """
 
-    def __init__(self, finder: Finder, counters: ReadCounters, buffers: BufferPool, few: Few) -> None:
-        """`few`: the way for fewer than LEAST_MESSAGES."""
+    def __init__(self, finder: Finder, counters: ReadCounters, buffers: BufferPool) -> None:
         self._finder = finder
         self._counters = counters
         self._buffers = buffers
-        self._few = few
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch | None:
         """The messages that there are, up to `limit`. Raises no error for what the log has wrong."""
-        if stream.number < 0 or not 0 < limit <= MOST_MESSAGES or offset < stream.low:
+        if limit > MOST_MESSAGES:
             return None
-        count = min(limit, self._finder.bounds(stream)[1] - offset)
-        if count < LEAST_MESSAGES:
-            return self._few.read_batch(stream, offset, count, max_bytes)
         try:
             view = stream.lane.view
-            found = find_parts(stream.lane, view, stream.number, offset, count)
-            parts = [_columns(view, part) for part in found or ()]
-            whole = [part for part in parts if part is not None]
-            if not whole or len(whole) < len(parts):
+            found = self._finder.parts(stream, view, offset, limit)
+            if not found or end_of(found[-1]) - offset != count_of(found):  # a repair has left holes
                 return None
-            return self._fetch(stream, offset, _cut(whole, max_bytes))
+            parts = [_columns(view, part) for part in found]
+            whole = [part for part in parts if part is not None]
+            if len(whole) < len(parts):
+                return None
+            kept = _cut(whole, max_bytes)
+            return self._small_recent(stream, offset, kept) or self._fetch(stream, offset, kept)
         except (OSError, StoreCorrupt):
             return None
+
+    def _small_recent(self, stream: Stream, offset: int, parts: list[Columns]) -> MessageBatch | None:
+        """Small messages that the ring has: a copy of each."""
+        ring, rows = stream.lane.ring, _joined([part.rows for part in parts])
+        bases = [NOWHERE if part.segment.base is None else part.segment.base for part in parts]
+        lengths = rows[:, LENGTH].astype(np.int64)
+        ends = lengths.cumsum()
+        size, oldest = ends.item(-1), bases[0] + rows.item(0)
+        if size >= SMALL_BYTES * len(rows) or oldest < ring.low or NOWHERE in bases:
+            return None
+        ring.note_read(len(rows))
+        datas: list[bytes] = []
+        for part, base in zip(parts, bases, strict=True):
+            datas += ring.copies(base, part.rows[:, POSITION].tolist(), part.rows[:, LENGTH].tolist())
+        if oldest < ring.low or not _are_right([*map(checksum64, datas)], rows):  # perhaps overtaken meanwhile
+            return None
+        self._counters.count_recent(len(rows), size)
+        times = _joined([part.times for part in parts])
+        return batch_of(stream, offset, self._buffers.joined(datas, size), (ends - lengths, lengths, times))
 
     def _fetch(self, stream: Stream, offset: int, parts: list[Columns]) -> MessageBatch | None:
         """The messages of all parts; None if they are not all there, or one has a wrong checksum. Raises OSError."""
         ring = stream.lane.ring
         parts = [half for part in parts for half in _split(ring, part)]
-        rows = np.concatenate([part.rows for part in parts])
+        rows = _joined([part.rows for part in parts])
         starts, lengths = rows[:, POSITION].astype(np.int64), rows[:, LENGTH].astype(np.int64)
         borders = np.cumsum([len(part.rows) for part in parts])[:-1]
         pieces, positions, size = _pieces(ring, parts, starts, lengths, borders)
-        apart = len(rows) == sum([len(piece.begins) for piece in pieces])
-        datas = _copies(ring, pieces) if apart and size < SMALL_BYTES * len(rows) else None
-        if datas is not None:
-            sums, payloads = [*map(checksum64, datas)], self._buffers.joined(datas, size)
-        else:
-            buffer = self._buffers.take(size)
-            view = buffer.getbuffer()
-            try:
-                if not _filled(ring, pieces, view):
-                    return None
-                ends = (positions + lengths).tolist()
-                sums = [checksum64(view[begin:end]) for begin, end in zip(positions.tolist(), ends, strict=True)]
-            finally:
-                view.release()
-            payloads = self._buffers.lend(buffer, size)
-        if (np.array(sums, np.uint64).astype(np.uint32) != rows[:, CHECKSUM]).any():
+        buffer = self._buffers.take(size)
+        view = buffer.getbuffer()
+        try:
+            if not _filled(ring, pieces, view):
+                return None
+            ends = (positions + lengths).tolist()
+            sums = [checksum64(view[begin:end]) for begin, end in zip(positions.tolist(), ends, strict=True)]
+        finally:
+            view.release()
+        payloads = self._buffers.lend(buffer, size)
+        if not _are_right(sums, rows):
             return None
         self._count(parts, pieces, lengths)
-        return MessageBatch(
-            payloads, positions, lengths, np.arange(offset, offset + len(rows)),
-            np.concatenate([part.times for part in parts]), np.zeros(len(rows), np.uint32),
-            [(stream.topic, stream.queue_id)],
-        )  # fmt: skip
+        return batch_of(stream, offset, payloads, (positions, lengths, _joined([part.times for part in parts])))
 
     def _count(self, parts: list[Columns], pieces: list[Pieces], lengths: Int64s) -> None:
         counters = self._counters
@@ -138,9 +148,24 @@ class Bulk:
                 counters.count_device(sizes, min(sizes), sum(piece.ends) - sum(piece.begins), len(piece.begins))
 
 
+def _are_right(sums: list[int], rows: Uint32s) -> bool:
+    return not (np.array(sums, np.uint64).astype(np.uint32) != rows[:, CHECKSUM]).any()
+
+
+def batch_of(stream: Stream, offset: int, payloads: memoryview, columns: tuple[Int64s, Int64s, Int64s]) -> MessageBatch:
+    """`columns`: positions, lengths and times."""
+    positions, lengths, times = columns
+    offsets, index = np.arange(offset, offset + len(times)), np.zeros(len(times), np.uint32)
+    return MessageBatch(payloads, positions, lengths, offsets, times, index, [(stream.topic, stream.queue_id)])
+
+
+def _joined(columns: list[Array]) -> Array:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+
 def _columns(view: View, part: Part) -> Columns | None:
     """A part as columns; None if one of its messages has optional ones. Raises StoreCorrupt."""
-    segment, flat, entries, _ = part
+    segment, flat, entries, _, _ = part
     rows = np.asarray(flat, np.uint32).reshape(-1, 3)
     if not isinstance(entries, range):  # of a table that was made for this call: all of it
         rows = rows.take(entries, axis=0)
@@ -195,19 +220,6 @@ def _pieces(
         is_recent = base is not None and base + begins[0] >= ring.low
         found.append(Pieces(part.segment, is_recent, begins, ends[lasts[low:high]].tolist()))
     return found, starts + shifts, int(after[-1])
-
-
-def _copies(ring: Ring, pieces: list[Pieces]) -> list[bytes] | None:
-    """A copy of each piece; None if the ring does not have all of them."""
-    datas: list[bytes] = []
-    for segment, is_recent, begins, ends in pieces:
-        base = segment.base
-        if not is_recent or base is None:
-            return None
-        datas += ring.copies(base, begins, _sizes(begins, ends))
-        if base + begins[0] < ring.low:  # overtaken while it was copied
-            return None
-    return datas
 
 
 def _filled(ring: Ring, pieces: list[Pieces], view: memoryview) -> bool:

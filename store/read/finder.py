@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -10,12 +10,16 @@ import numpy as np
 from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..log.lane import Lane
 from ..log.streams import Stream
-from ..log.write import OpenSegment, View
+from ..log.write import View
 from ..segment.firsts import firsts_in
+from ..segment.part import Part, count_of, end_of, lengths_of
 from ..segment.remade import offset_behind
-from ..segment.run import Run
+from ..segment.sealed import SealedSegment
+from ..segment.windows import SPARSE_BYTES
 
-RUN_MESSAGES = 16384  # a longer run is cut: its places are lists
+STEP_MESSAGES = 16384  # a longer answer comes in steps: it is of lists
+FEW_MESSAGES = 1024  # of more, most calls get no further than their bytes
+FEW_EMPTY = 4  # segments in a row that have nothing of a stream: then it is searched where it goes on
 
 
 class Finder:
@@ -78,43 +82,100 @@ class Finder:
                 found[at] = max(first, lows[at]), following
         return found
 
-    def runs(self, stream: Stream, offset: int, limit: int) -> Iterable[Run]:
-        """Up to `limit` messages from `offset` on, as of now.
+    def parts(  # noqa: PLR0912  # a call more costs as much as finding a message
+        self, stream: Stream, view: View, offset: int, limit: int
+    ) -> list[Part]:
+        """Where up to `limit` messages from `offset` on lie, in offset order; holes that a repair left are passed over.
 
-        Raises OffsetOutOfRange below the first, StoreCorrupt at the first message that damage keeps from being found.
+        A long answer has lists of all of its places: see `steps`. Raises OffsetOutOfRange below the first offset,
+        StoreCorrupt where damage keeps one of the messages from being found.
         """
-        lane, number = stream.lane, stream.number
-        view = lane.view
+        found: list[Part] = []
+        number = stream.number
         if number < 0 or limit <= 0:
-            return ()
+            return found
         if offset < stream.low:
             raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
-        at = len(view.open)
-        while at:  # the newest first: most reads are of what was just written
-            at -= 1
-            row = view.open[at].table.row(number)
-            if row is not None and row[0] <= offset:
-                return _open_runs(view.open[at:], number, offset, limit)
+        opened, at, begun = len(view.open), offset, True
         try:
-            index = lane.groups.where(view.sealed, number, offset)
+            while opened:  # the newest first: most reads are of what was just written
+                opened -= 1
+                row = view.open[opened].table.row(number)
+                if row is not None and row[0] <= offset:
+                    break
+            else:
+                row, begun = None, False
+                limit = _add_sealed(stream.lane, view, number, offset, limit, found)
+                if found:
+                    at = end_of(found[-1])
+            if limit:
+                for segment, table in view.open[opened:]:
+                    row = row or table.row(number)  # the first one's is known
+                    if row is None:
+                        continue
+                    if at < row[0]:
+                        if begun:  # what is between them was not durable yet at the look at the one before
+                            break
+                        at = row[0]  # a repair may have left a gap after the sealed ones
+                    begun = True
+                    entries = row[1][at - row[0] : at - row[0] + limit]
+                    if entries:
+                        is_sparse = segment.header.capacity_bytes > SPARSE_BYTES * len(row[1])
+                        found.append((segment, table.flat, entries, is_sparse, at))
+                        at, limit = at + len(entries), limit - len(entries)
+                    row = None
         except StoreCorrupt:
-            index = _around_damage(lane, view, number, offset)
-        if index < len(view.sealed) and limit <= RUN_MESSAGES:
-            # As most calls find it: one segment has all that is wanted. A generator costs as much as finding that out.
+            if not found or found[0][4] > offset:
+                self._check_first(stream, view, offset)
+            raise
+        if not found or found[0][4] > offset:
+            self._check_first(stream, view, offset)
+        return found
+
+    def parts_within(self, stream: Stream, view: View, offset: int, limit: int, max_bytes: int) -> list[Part]:
+        """As `parts`, in steps, as long as they do not pass `max_bytes`."""
+        found, left = list[Part](), max_bytes
+        for some in self.steps(stream, view, offset, limit, FEW_MESSAGES):
+            found += some
+            left -= sum([sum(lengths_of(part)) for part in some])
+            if left < 0:
+                break
+        return found
+
+    def steps(
+        self, stream: Stream, view: View, offset: int, limit: int, step: int = STEP_MESSAGES
+    ) -> Iterator[list[Part]]:
+        """As `parts`, so many messages at a time; what comes after them is not looked for before it is asked for."""
+        first = offset
+        while True:
             try:
-                segment = view.sealed[index]
-                first, count = segment.first_of(number)
-                if first <= offset and offset + limit <= first + count:
-                    run = segment.run(lane.ring, number, offset, limit)
-                    if len(run.entries) == limit:
-                        return (run,)
-            except StoreCorrupt:
-                pass  # the long way says what of it can be found
-        if offset < first_offset(lane, view, number):
+                some = self.parts(stream, view, offset, min(limit, step))
+            except OffsetOutOfRange:  # a trim came in between: the result ends before it
+                if offset == first:
+                    raise
+                return
+            if some:
+                yield some
+            limit -= step
+            if limit <= 0 or count_of(some) < step:
+                return
+            offset = end_of(some[-1])
+
+    def _check_first(self, stream: Stream, view: View, offset: int) -> None:
+        """Raises OffsetOutOfRange below the first offset; StoreCorrupt if damage may have had the message."""
+        if offset < first_offset(stream.lane, view, stream.number):
             if view.sealed:
-                _ = view.sealed[0].index  # raises if it is damaged: it may have had this message
+                _ = view.sealed[0].index  # raises if it is damaged
             raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
-        return _all_runs(stream, view, offset, limit, index)
+
+
+def open_end(stream: Stream) -> int | None:
+    """The offset after the stream's last durable message, if that is in an open segment. Never reads the device."""
+    for _, table in reversed(stream.lane.view.open):
+        row = table.row(stream.number)
+        if row is not None:
+            return row[0] + len(row[1])
+    return None
 
 
 def first_offset(lane: Lane, view: View, number: int, at: int = 0) -> int:
@@ -147,50 +208,39 @@ def _first_open(view: View, number: int) -> int:
     return 0
 
 
-def _open_runs(opened: Iterable[OpenSegment], number: int, offset: int, limit: int) -> Iterator[Run]:
-    for segment, table in opened:
-        while limit > 0:
-            asked = min(limit, RUN_MESSAGES)
-            entries = table.find(number, offset, asked)
-            count = len(entries)
-            if count:
-                yield Run(segment, table, range(offset, offset + count), entries, table.places(entries))
-                offset, limit = offset + count, limit - count
-            if count < asked:
-                break
-
-
-def _all_runs(stream: Stream, view: View, offset: int, limit: int, index: int) -> Iterator[Run]:
-    """Of the sealed segments, from `index` on, and then of the open ones."""
-    number, lane, sealed = stream.number, stream.lane, view.sealed
-    while index < len(sealed) and limit > 0:
+def _add_sealed(lane: Lane, view: View, number: int, offset: int, limit: int, parts: list[Part]) -> int:
+    """Add the parts of sealed segments; returns how many messages are still wanted."""
+    sealed, empty = view.sealed, 0
+    count = sealed.span[2]
+    try:
+        index = lane.groups.where(sealed, number, offset)
+    except StoreCorrupt:
+        index = _around_damage(lane, view, number, offset)
+    while index < count:
         segment = sealed[index]
         try:
-            first, count = segment.first_of(number)
+            left = segment.add_parts(parts, lane.ring, number, offset, limit)
         except StoreCorrupt:
-            if offset < _first_behind(lane, view, index + 1, number):
-                raise  # only this footer knew whether it has the message
-            index += 1
-            continue
-        end = first + count
-        if offset < end and count:
-            offset = max(offset, first)  # a repair may have left a gap before this segment
-            asked = min(limit, RUN_MESSAGES, end - offset)
-            run = segment.run(lane.ring, number, offset, asked)
-            offset += asked
-            if run.entries:
-                yield run
-                limit -= len(run.entries)
-            if offset == end:
-                index += 1
-        elif count or index + 1 == len(sealed):
-            index += 1
-        else:  # of many segments that have nothing of this stream
-            index = max(index + 1, _where(lane, view, number, offset))
-    if limit > 0:
-        # A repair may have left a gap after the sealed ones. Between open ones there is none: messages that seem to
-        # be missing there are not durable yet.
-        yield from _open_runs(view.open, number, max(offset, _first_open(view, number)), limit)
+            if _has_index(segment) or offset < _first_behind(lane, view, index + 1, number):
+                raise  # else only this footer knew whether it has the message
+            left = limit
+        if left < limit:
+            if not left:
+                return 0
+            last = parts[-1]
+            limit, offset, empty = left, last[4] + len(last[2]), 0
+        else:
+            empty += 1
+            if empty > FEW_EMPTY:
+                index, empty = max(index, _where(lane, view, number, offset) - 1), 0
+        index += 1
+    return limit
+
+
+def _has_index(segment: SealedSegment) -> bool:
+    with suppress(StoreCorrupt):
+        return segment.index is not None
+    return False
 
 
 def _where(lane: Lane, view: View, number: int, offset: int) -> int:

@@ -12,43 +12,45 @@ import numpy as np
 from ..format.arrays import Int64s
 from ..format.footer import Column
 from ..format.layout import HAS_EXTRAS
-from ..log.write import View
+from ..log.write import OpenSegment, View
 from ..segment.open_table import Uint32s
+from ..segment.sealed import SealedSegment
 from ..segment.segment import Segment
 
-Frames: TypeAlias = "tuple[Numbers, Numbers, Numbers]"  # their positions, times and flags
+Frames: TypeAlias = "tuple[Numbers, Numbers, Numbers]"
 Numbers: TypeAlias = "Column | array[int]"
 NO_FRAMES: Frames = array("I"), array("q"), array("H")
 
 
-def times_of(view: View, places: Iterable[tuple[Segment, int]]) -> list[int] | None:
-    """When the messages at some positions were put into the log. Raises StoreCorrupt.
+def times_of(view: View, places: Iterable[tuple[Segment, Iterable[int]]]) -> list[int] | None:
+    """When the messages at some positions of segments were put into the log. Raises StoreCorrupt.
 
     None if one of them has optional columns, or lies in a segment that the view does not have.
     """
     found: list[int] = []
     known: Segment | None = None
     positions, times, flags = NO_FRAMES
-    for segment, at in places:
+    for segment, some in places:
         if segment is not known:
-            frames = _frames(view, segment)
-            if frames is None:
+            source = source_of(view, segment)
+            if source is None:
                 return None
-            known, (positions, times, flags) = segment, frames
+            known, (positions, times, flags) = segment, source.frames
         # A message without bytes may end where the next frame begins, but none begins where its own one does.
-        frame = bisect_left(positions, at) - 1
-        if frame < 0 or flags[frame] & HAS_EXTRAS:
-            return None
-        found.append(times[frame])
+        for at in some:
+            frame = bisect_left(positions, at) - 1
+            if frame < 0 or flags[frame] & HAS_EXTRAS:
+                return None
+            found.append(times[frame])
     return found
 
 
 def times_of_many(view: View, segment: Segment, positions: Uint32s) -> Int64s | None:
     """As `times_of`, of messages of one segment; their positions ascend, and there is one. Raises StoreCorrupt."""
-    frames = _frames(view, segment)
-    if frames is None:
+    source = source_of(view, segment)
+    if source is None:
         return None
-    begins, times, flags = frames
+    begins, times, flags = source.frames
     low = bisect_left(begins, int(positions[0])) - 1
     high = bisect_left(begins, int(positions[-1]), max(low, 0))
     if low < 0 or (np.asarray(flags[low:high]) & HAS_EXTRAS).any():
@@ -58,21 +60,19 @@ def times_of_many(view: View, segment: Segment, positions: Uint32s) -> Int64s | 
     return np.asarray(times[low:high]).take(np.asarray(begins[low:high]).searchsorted(positions) - 1)
 
 
-def _frames(view: View, segment: Segment) -> Frames | None:
-    """The frames of a view's segment; None if it does not have that one. Raises StoreCorrupt."""
+def source_of(view: View, segment: Segment) -> SealedSegment | OpenSegment | None:
+    """What a view knows of a segment; None if it does not have that one."""
     sealed, sequence = view.sealed, segment.sequence
+    if view.open and view.open[-1].segment is segment:  # most reads are of what was just written
+        return view.open[-1]
     oldest, newest, count = sealed.span
     if sequence <= newest:
         at = sequence - oldest  # as long as no segment between them was given up
         one = sealed[at] if 0 <= at < count else sealed[-1]
         if one.segment is not segment:
             one = sealed[bisect_left(sealed, sequence, key=lambda one: one.segment.sequence)]
-            if one.segment is not segment:
-                return None
-        index = one.index
-        index.used = True
-        return index.frames
-    for opened, table in view.open:
-        if opened is segment:
-            return table.frame_position, table.frame_time, table.frame_flags
+        return one if one.segment is segment else None
+    for opened in view.open:
+        if opened.segment is segment:
+            return opened
     return None

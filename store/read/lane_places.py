@@ -22,9 +22,10 @@ from ..segment.copies import WINDOW_SHIFT as COPY_SHIFT
 from ..segment.held import HeldItem, HeldMemory
 from ..segment.open_table import Uint32s
 from ..segment.segment import Segment
+from .log_bytes import LOW_32
 from .long_messages import LongMessages
 from .named_rows import QUEUE, QUEUE_BYTES, Layout, NamedRows
-from .sources import LOW_32, ReadCounters
+from .read_counters import ReadCounters
 
 # Index of the segment among the table's (plus their number for a message that is longer than a window of a mapping: see
 # `LongMessages`), position in the segment, length, checksum.
@@ -68,7 +69,7 @@ class LanePlaces(HeldItem):
     """
 
     __slots__ = (
-        "_bases", "_behind", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_is_split",
+        "_bases", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_is_split",
         "_names", "_oldest", "_renames", "_rows", "_segments", "_streams", "entries",
     )  # fmt: skip
 
@@ -92,13 +93,13 @@ class LanePlaces(HeldItem):
         self._count, self._oldest = len(segments), segments[0].sequence
         self._segments: list[Segment | LongMessages] = [*segments, *map(LongMessages, segments)]
         self._bases = 2 * [NEVER if segment.base is None else segment.base for segment in segments]
-        # No message lies before the one lane position, or after the other. Segments that a bulk commit attached are in
-        # no ring, and may lie between two that are: then each place is looked at.
-        self._first, self._behind = self._bases[0], self._bases[-1] + segments[-1].header.capacity_bytes
+        # No message lies before this lane position. Segments that a bulk commit attached are in no ring, and may lie
+        # between two that are: then each place is looked at.
+        self._first = self._bases[0]
         known = [at for at, base in enumerate(self._bases[: self._count]) if base != NEVER]
         self._is_split = bool(known) and len(known) < self._count - known[0]
         if self._is_split:
-            self._first, self._behind = NEVER, NOWHERE + 1
+            self._first = NEVER
         self._growing = growing
         self._streams = len(index) // 2 - 1
         self._index = memoryview(index.data)
@@ -133,12 +134,20 @@ class LanePlaces(HeldItem):
         row = self._copied(lane.ring, row, end, found)
         return row == end and (len(found) == limit or self._ends_at(fit, number, offset + len(found)))
 
-    def places(self, number: int, offset: int, count: int) -> list[tuple[Segment, int]]:
-        """The segment and the position of each of some messages that `copied` has given."""
+    def places(self, number: int, offset: int, count: int) -> list[tuple[Segment, list[int]]]:
+        """Some messages that `copied` has given: the positions of those that lie in a segment one after the other."""
         row = self._index[2 * number + 1] + offset
         segments, most = self._segments, self._count
-        rows = _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * (row + count)])
-        return [(segments[which % most], at) for which, at, _, _ in rows]
+        found: list[tuple[Segment, list[int]]] = []
+        positions: list[int] = []
+        known = -1
+        for which, at, _, _ in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * (row + count)]):
+            if which == known:
+                positions.append(at)
+            else:
+                known, positions = which, [at]
+                found.append((segments[which % most], positions))
+        return found
 
     def copied_by_name(
         self, lane: Lane, topic: str, queue_id: int, offset: int, limit: int, found: dict[int, bytes]
@@ -189,11 +198,6 @@ class LanePlaces(HeldItem):
         low = ring.low
         if low <= self._first:
             return self._recent(ring, low, row, end, found)
-        if low >= self._behind:
-            row = self._mapped(row, end, found)
-            while row < end and self._asked(row, low, found):
-                row = self._mapped(row + 1, end, found)
-            return row
         which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
         if self._bases[which] + at >= low and not self._is_split:  # the ring has all later ones as well
             return self._recent(ring, low, row, end, found)
@@ -299,42 +303,6 @@ class LanePlaces(HeldItem):
             return row
         self._counters.count_recent(index, total)
         return row + index
-
-    def _mapped(self, row: int, end: int, found: dict[int, bytes]) -> int:
-        """As `_mixed`, of messages that are all older than the ring: one test a message less."""
-        segments, begun = self._segments, len(found)
-        index, size, least = begun, 0, NOWHERE
-        with MAPS.lock:
-            now = monotonic()
-            old = now - TRUST_S
-            try:
-                for which, at, length, checksum in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * end]):
-                    segment = segments[which]
-                    leased = segment.leased
-                    if leased is not None:
-                        window = at >> WINDOW_SHIFT
-                        if leased.near[window] < old and not leased.trust(window, now):
-                            break
-                        found[index] = data = leased.memory[at : at + length]
-                    else:
-                        copy = segment.copies.windows.get(at >> COPY_SHIFT)
-                        if copy is None:
-                            break
-                        copy.used = True
-                        begin = at & COPY_MASK
-                        found[index] = data = copy.data[begin : begin + length]
-                    if checksum64(data) & LOW_32 != checksum:
-                        del found[index]
-                        break
-                    index += 1
-                    size += length
-                    if length < least:  # noqa: PLR1730  # as above
-                        least = length
-            except IndexError:
-                pass
-        if index > begun:
-            self._counters.count_mapped(index - begun, size, least)
-        return row + index - begun
 
     def _position(self, row: int) -> int:
         """The lane position of a message."""

@@ -9,7 +9,7 @@ from ..segment.segment import Segment
 from .lane_places import LanePlaces
 from .making_places import least_bytes, make_places
 from .named_rows import Layout
-from .sources import ReadCounters
+from .read_counters import ReadCounters
 
 PART = 4  # of the memory for sealed segments, for the tables of all lanes: more would drive out too much else
 LEAST_CALLS = 256

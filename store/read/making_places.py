@@ -18,7 +18,7 @@ from ..segment.open_table import LENGTH, Uint32s
 from ..segment.segment import Segment
 from .lane_places import ROW_BYTES, STREAM_BYTES, LanePlaces
 from .named_rows import Layout, NamedRows
-from .sources import ReadCounters
+from .read_counters import ReadCounters
 
 NAMES_PART = 4  # of the table at most: names of more topics would leave too little room for rows
 

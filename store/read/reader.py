@@ -1,32 +1,34 @@
-"""Reading by stream and offset: a call goes through its shortcuts, and then the long way, over finder and sources."""
+"""Reading by stream and offset: a call goes through its shortcuts, and then the long way, over parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate, chain
 from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ..device.buffers import POOLED_BYTES, BufferPool
+from ..device.buffers import BufferPool
 from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError
 from ..format.blobs import ExtraColumns
 from ..format.layout import checksum64
 from ..log.streams import Stream
-from ..segment.run import Run
-from .bulk import Bulk
-from .details import Times, columns_of, details_of
-from .few import Few
-from .finder import RUN_MESSAGES
+from ..log.write import View
+from ..segment.part import Part, end_of, offsets_of, positions_of, within
+from .bulk import LEAST_MESSAGES, Bulk
+from .details import columns_of, details_of
+from .finder import FEW_MESSAGES, STEP_MESSAGES, Finder, open_end
+from .frame_times import times_of
 from .lane_places import LanePlaces
+from .lane_tables import LaneTables
+from .log_bytes import LOW_32, Bytes, LogBytes
 from .message import Message, MessageBatch, make_message, plain_messages
 from .picking import Picks, picks_of
+from .read_counters import ReadCounters
 from .recent import Recent
-from .sources import LOW_32, Sources
-from .straight import Straight
 
-CHUNK_MESSAGES = 256  # copied, checked and copied to their place while the caches still have them
 SAMPLE = 64  # messages of the newest segment from one to the next that counts for all of them
 
 Found = TypeVar("Found")
@@ -48,12 +50,12 @@ class Reader:
 
     Each call asks its ways in this order, until one has an answer:
         * `get_range`: the table of the lane's places (`LanePlaces`; the rest of a call goes on as without it), the
-          newest segment and the ring (`_newest`), `Straight`, the long way (`_range`);
-        * `read`: `Few`, which asks the table as well, then the long way (`_messages`);
-        * `read_batch`: `Recent`, `Bulk` (which has `Few` for few messages), then the long way (`_batch`);
+          newest segment and the ring (`_newest`), the long way (`_range`);
+        * `read`: the table, the long way (`_messages`);
+        * `read_batch`: `Recent`, `Bulk`, the table, the long way (`_batch`);
         * `read_at`: `picks_of`.
 
-    *The long way* takes runs from `Finder.runs` and bytes from `Sources.payloads`. It has all that can be read, and
+    *The long way* takes parts from `Finder.parts` and their bytes from `Bytes.fetch`. It has all that can be read, and
     raises the errors. All other ways are shortcuts, with one contract: they give messages that are whole, in their
     places and right by their checksums, up to the limit or the end of the queue. Where that cannot be (damage, a gap
     that a repair left, a removed segment, a ring that has overtaken the reader; for `read` and `read_batch` optional
@@ -61,26 +63,27 @@ class Reader:
     way alone.
     """
 
-    def __init__(self, sources: Sources | None = None, first: AskedFirst | None = None) -> None:
-        """`sources`: None takes those of the log, the ring and the device."""
-        self.sources = sources = sources or Sources.of_the_log()
-        self.finder = sources.finder
-        self.counters = sources.counters
+    def __init__(self, finder: Finder, counters: ReadCounters, fetch: Bytes, first: AskedFirst | None = None) -> None:
+        """`fetch` has the bytes; `first` may have messages without a look at the log."""
+        self.finder = finder
+        self.counters = counters
         self.buffers = BufferPool()
+        self.bytes = fetch
         self._first = first
-        self._straight = Straight(sources.counters) if sources.are_log else None
-        self._recent = Recent(sources.counters, self.buffers) if sources.are_log else None
-        self._few: Few | None = None
-        self._bulk: Bulk | None = None
-        if self._straight is not None:
-            self._few = Few(self._straight, self.buffers)
-            self._bulk = Bulk(self.finder, sources.counters, self.buffers, self._few)
+        self.tables = LaneTables(counters)
+        self._recent = Recent(counters, self.buffers)
+        self._bulk = Bulk(finder, counters, self.buffers)
+
+    @classmethod
+    def of_the_log(cls) -> Reader:
+        """Of a store without caches."""
+        finder, counters = Finder(), ReadCounters()
+        return cls(finder, counters, LogBytes(counters, finder))
 
     def clear(self) -> None:
         """Let go of the memory that is kept for the next readers."""
         self.buffers.clear()
-        if self._straight is not None:
-            self._straight.clear()
+        self.bytes.clear()
 
     def bounds(self, stream: Stream) -> tuple[int, int]:
         """(first, next): the offsets that can be read are first .. next - 1. Never raises for damage."""
@@ -112,8 +115,6 @@ class Reader:
     def _from_log(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         """The answer of `get_range` without the table of the lane's places."""
         found = self._newest(stream, offset, limit)
-        if found is None and self._straight is not None:
-            found = self._straight.get_range(stream, offset, limit)
         if found is None:
             try:
                 found = self._range(stream, offset, limit)
@@ -125,24 +126,27 @@ class Reader:
 
     def _range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         if self._first is not None:
-            found = self._first.get_range(stream, offset, limit)
-            if found is not None:
-                return found
-        found = {}
-        payloads, counters = self.sources.payloads, self.counters
-        for run in self.finder.runs(stream, offset, limit):
-            datas = payloads(stream, run)
-            counters.messages += len(datas)
-            counters.bytes += sum(run.places[1])
-            if len(datas) == 1:  # as in a queue that is spread over the log
-                found[run.offsets[0] - offset] = datas[0]
-                continue
-            first, last = run.offsets[0], run.offsets[-1]
-            if last - first < len(datas):  # a repair has left no hole
-                found.update(enumerate(datas, first - offset))
-                continue
-            for at, data in zip(run.offsets, datas, strict=True):
-                found[at - offset] = data
+            known = self._first.get_range(stream, offset, limit)
+            if known is not None:
+                return known
+        if limit > STEP_MESSAGES:
+            return self._long_range(stream, offset, limit)
+        parts = self.finder.parts(stream, stream.lane.view, offset, limit)
+        if not parts:
+            return {}
+        found, is_elsewhere = self.bytes.fetch(stream, parts)
+        if not is_elsewhere and limit <= FEW_MESSAGES:
+            self.tables.missed(stream, offset)
+        last = parts[-1]
+        if last[4] + len(last[2]) - offset != len(found):  # a repair has left holes
+            return dict(zip([at - offset for at in offsets_of(parts, len(found))], found.values(), strict=True))
+        return found
+
+    def _long_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for parts in self.finder.steps(stream, stream.lane.view, offset, limit):
+            datas, _ = self.bytes.fetch(stream, parts)
+            found.update(zip([at - offset for at in offsets_of(parts, len(datas))], datas.values(), strict=True))
         return found
 
     def _newest(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
@@ -150,7 +154,7 @@ class Reader:
         lane, number = stream.lane, stream.number
         opened, ring = lane.view.open, lane.ring
         row = opened[-1].table.row(number) if opened else None
-        if row is None or offset < row[0] or offset < stream.low or limit > RUN_MESSAGES:
+        if row is None or offset < row[0] or offset < stream.low or limit > STEP_MESSAGES:
             return None
         (segment, table), begin = opened[-1], offset - row[0]
         entries = row[1][begin : begin + limit]
@@ -175,9 +179,9 @@ class Reader:
             size += length
         if oldest < ring.low - segment.base:
             return None  # overtaken while it was copied
-        counters, straight = self.counters, self._straight
-        if straight is not None and counters.recent_messages // SAMPLE != (counters.recent_messages + index) // SAMPLE:
-            straight.tables.sampled(lane, segment, table.visible, entries[0], SAMPLE)
+        counters = self.counters
+        if self.bytes.is_log and counters.recent_messages // SAMPLE != (counters.recent_messages + index) // SAMPLE:
+            self.tables.sampled(lane, segment, table.visible, entries[0], SAMPLE)
         counters.messages += index
         counters.recent_messages += index
         counters.bytes += size
@@ -186,46 +190,98 @@ class Reader:
 
     def read(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
         """Messages in offset order; stops before `max_bytes` would be passed, but gives at least one."""
-        few = None if self._few is None else self._few.read(stream, offset, limit, max_bytes)
-        if few is not None:
-            return few
+        known = None
+        if stream.lane.held.places:
+            known = self._of_table(stream, offset, limit, max_bytes)
+        if known is not None:
+            offsets = range(offset, offset + len(known[0]))
+            return plain_messages(stream.topic, stream.queue_id, offsets, known[0].values(), known[1])
         try:
             found = self._messages(stream, offset, limit, max_bytes)
         except StoreCorrupt:
-            found = _up_to_damage(lambda most: self._messages(stream, offset, most, max_bytes), limit)
+            found = _up_to_damage(partial(self._messages, stream, offset, max_bytes=max_bytes), limit)
         if self._first is not None and found:
             self._first.passed(stream, found[-1].offset + 1)
         return found
 
+    def _of_table(
+        self, stream: Stream, offset: int, limit: int, max_bytes: int
+    ) -> tuple[dict[int, bytes], list[int]] | None:
+        """The bytes and times of messages that the table of the lane's places has, all that there are; else None."""
+        lane = stream.lane
+        table: LanePlaces | None = lane.held.places.get(lane.index)
+        if table is None:
+            return None
+        view = lane.view
+        found: dict[int, bytes] = {}
+        if not table.copied(stream, offset, limit, found) or not found:
+            return None
+        try:
+            times = times_of(view, table.places(stream.number, offset, len(found)))
+        except (OSError, StoreCorrupt):
+            return None
+        return None if times is None or sum(map(len, found.values())) > max_bytes else (found, times)
+
+    def _fetched(
+        self, stream: Stream, view: View, offset: int, limit: int, max_bytes: int
+    ) -> tuple[list[Part], dict[int, bytes], list[int] | None]:
+        """Messages up to the first one that would pass `max_bytes`: where they lie, their bytes, and their times.
+
+        No times: some may have optional columns.
+        """
+        find = self.finder
+        if limit <= FEW_MESSAGES:
+            parts = find.parts(stream, view, offset, limit)
+        else:
+            parts = find.parts_within(stream, view, offset, limit, max_bytes)
+        if not parts:
+            return parts, {}, []
+        if sum([flat[3 * entry + 1] for _, flat, entries, _, _ in parts for entry in entries]) > max_bytes:
+            parts = within(parts, max_bytes)
+        places = [(segment, [flat[3 * entry] for entry in entries]) for segment, flat, entries, _, _ in parts]
+        times = times_of(view, places)
+        found, is_elsewhere = self.bytes.fetch(stream, parts)
+        is_newest = view.open and parts[0][0] is view.open[-1].segment
+        if not is_elsewhere and not is_newest and limit <= FEW_MESSAGES:
+            self.tables.missed(stream, offset)
+        return parts, found, times
+
     def _messages(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
+        view = stream.lane.view
+        parts, found, times = self._fetched(stream, view, offset, limit, max_bytes)
+        if times is not None:
+            if not parts:
+                return []
+            last, end = parts[-1], offset + len(found)
+            offsets = range(offset, end) if last[4] + len(last[2]) == end else offsets_of(parts, len(found))
+            return plain_messages(stream.topic, stream.queue_id, offsets, found.values(), times)
         messages: list[Message] = []
-        for run in self._within(stream, offset, limit, max_bytes):
-            datas = self._payloads(stream, run)
-            times, extras = details_of(stream, run)
-            if extras is None:
-                plain = times if isinstance(times, list) else list(map(int, times))
-                messages += plain_messages(stream.topic, stream.queue_id, run.offsets, datas, plain)
-                continue
-            try:
-                for at, data, time_ms, extra in zip(run.offsets, datas, times, extras, strict=True):
-                    messages.append(make_message(stream.topic, stream.queue_id, at, data, int(time_ms), extra))
-            except StoreError as error:
-                position = run.places[0][run.offsets.index(at)]
-                raise StoreCorrupt("a message's properties cannot be decoded", run.segment.path, position) from error
+        datas = iter(found.values())
+        for part in parts:
+            rows = zip(positions_of(part), range(part[4], end_of(part)), datas, *details_of(stream, view, part))  # noqa: B905
+            for position, at, data, time_ms, extra in rows:
+                try:
+                    messages.append(make_message(stream.topic, stream.queue_id, at, data, time_ms, extra))
+                except StoreError as error:
+                    what = "a message's properties cannot be decoded"
+                    raise StoreCorrupt(what, part[0].path, position) from error
         return messages
 
     def read_batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
         """Messages in columns over one buffer."""
-        if self._recent is not None and self._bulk is not None:
+        if self.bytes.is_log:
             batch = self._recent.read_batch(stream, offset, limit, max_bytes)
-            if batch is None:
-                batch = self._bulk.read_batch(stream, offset, limit, max_bytes)
+            if batch is None and limit >= LEAST_MESSAGES:
+                end = open_end(stream)
+                limit = min(limit, (self.bounds(stream)[1] if end is None else end) - offset)
+                if limit >= LEAST_MESSAGES:
+                    batch = self._bulk.read_batch(stream, offset, limit, max_bytes)
             if batch is not None:
                 return batch
         try:
             found = self._batch(stream, offset, limit, max_bytes)
         except StoreCorrupt:
-            found = _up_to_damage(lambda most: self._batch(stream, offset, most, max_bytes), limit)
+            found = _up_to_damage(partial(self._batch, stream, offset, max_bytes=max_bytes), limit)
         if self._first is not None and len(found):
             self._first.passed(stream, int(found.offsets[-1]) + 1)
         return found
@@ -235,56 +291,36 @@ class Reader:
         *, is_first: bool,
     ) -> Picks:  # fmt: skip
         """The messages at some places, by index into `streams` and offset. See `picks_of`."""
-        return picks_of(self.sources, streams, which, offsets, max_bytes, is_first=is_first)
+        return picks_of(self.bytes, streams, which, offsets, max_bytes, is_first=is_first)
 
     def _batch(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> MessageBatch:
-        return self._batch_of(stream, list(self._within(stream, offset, limit, max_bytes)))
-
-    def _batch_of(self, stream: Stream, runs: list[Run]) -> MessageBatch:
-        lengths = _joined([run.places[1] for run in runs])
-        ends = lengths.cumsum()
-        details = [columns_of(stream, run) for run in runs]
+        known = self._of_table(stream, offset, limit, max_bytes)
+        if known is not None:
+            return self._batch_of(stream, range(offset, offset + len(known[0])), *known)
+        view = stream.lane.view
+        parts, found, times = self._fetched(stream, view, offset, limit, max_bytes)
         extras = None
-        if any(some is not None for _, some in details):
-            extras = ExtraColumns.joined([(some, len(run)) for run, (_, some) in zip(runs, details, strict=True)])
+        if times is None:
+            details = [columns_of(stream, view, part) for part in parts]
+            times = [*chain.from_iterable([some for some, _ in details])]
+            if any(some is not None for _, some in details):
+                pairs = zip(details, parts, strict=True)
+                extras = ExtraColumns.joined([(some, len(part[2])) for (_, some), part in pairs])
+        return self._batch_of(stream, offsets_of(parts, len(found)), found, times, extras)
+
+    def _batch_of(
+        self, stream: Stream, offsets: Sequence[int], found: dict[int, bytes], times: list[int],
+        extras: ExtraColumns | None = None,
+    ) -> MessageBatch:  # fmt: skip
+        datas = [*found.values()]
+        lengths = [*map(len, datas)]
+        positions = [*accumulate(lengths, initial=0)]
+        count, size = len(datas), positions.pop()
+        columns = np.array([*positions, *lengths, *offsets, *times], np.int64).reshape(4, count)
         return MessageBatch(
-            self._gather(stream, runs, int(ends[-1]) if len(ends) else 0),
-            ends - lengths,
-            lengths,
-            _offsets(runs),
-            _joined([times for times, _ in details]),
-            np.zeros(len(lengths), np.uint32),
-            [(stream.topic, stream.queue_id)],
-            extras,
-        )
-
-    def _within(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> Iterator[Run]:
-        """Runs up to the first message that would pass `max_bytes`; at least one message."""
-        left, some = max_bytes, False
-        for whole in self.finder.runs(stream, offset, limit):
-            run, left = whole.cut(left, has_some=some)
-            if run is not whole:
-                if run.offsets:
-                    yield run
-                return
-            some = True
-            yield whole
-
-    def _gather(self, stream: Stream, runs: list[Run], size: int) -> memoryview:
-        """The payloads of all runs back to back."""
-        if size < POOLED_BYTES:
-            return memoryview(b"".join([data for run in runs for data in self._payloads(stream, run)]))
-        buffer = self.buffers.take(size)
-        for run in runs:
-            for begin in range(0, len(run), CHUNK_MESSAGES):
-                buffer.writelines(self._payloads(stream, run.part(begin, begin + CHUNK_MESSAGES)))
-        return self.buffers.lend(buffer, size)
-
-    def _payloads(self, stream: Stream, run: Run) -> list[bytes]:
-        found, counters = self.sources.payloads(stream, run), self.counters
-        counters.messages += len(found)
-        counters.bytes += sum(run.places[1])
-        return found
+            self.buffers.joined(datas, size), columns[0], columns[1], columns[2], columns[3],
+            np.zeros(count, np.uint32), [(stream.topic, stream.queue_id)], extras,
+        )  # fmt: skip
 
 
 def _up_to_damage(read: Callable[[int], Found], limit: int) -> Found:
@@ -301,20 +337,3 @@ def _up_to_damage(read: Callable[[int], Found], limit: int) -> Found:
         except StoreCorrupt:
             bad = tried
     return found
-
-
-def _joined(columns: Sequence[Times]) -> npt.NDArray[np.int64]:
-    """The columns of several runs as one array. Most are short: one array of a list beats one of arrays."""
-    if len(columns) == 1:
-        return np.array(columns[0], np.int64)
-    items: list[int] = []
-    for column in columns:
-        items += column.tolist() if isinstance(column, np.ndarray) else column
-    return np.array(items, np.int64)
-
-
-def _offsets(runs: Sequence[Run]) -> npt.NDArray[np.int64]:
-    """The offsets of all messages of some runs."""
-    if runs and runs[-1].offsets[-1] - runs[0].offsets[0] == sum(map(len, runs)) - 1:  # no holes, as nearly always
-        return np.arange(runs[0].offsets[0], runs[-1].offsets[-1] + 1)
-    return _joined([run.offsets for run in runs])

@@ -20,6 +20,7 @@ from ..device.clock import Clock
 from ..log.lane import Lane
 from ..log.streams import Stream, StreamMap
 from ..log.write import VisibleEntries
+from .finder import open_end
 
 if TYPE_CHECKING:
     from ..segment.sealed_segments import SealedSegments
@@ -371,15 +372,6 @@ def _look_at(purgatory: Purgatory, names: Sequence[Name], *, one_a_group: bool) 
 def _end(purgatory: Purgatory, done: threading.Event) -> None:
     purgatory.close()
     done.set()
-
-
-def open_end(stream: Stream) -> int | None:
-    """The offset after the stream's last durable message, if that is in an open segment. Never reads the device."""
-    for _, table in reversed(stream.lane.view.open):
-        row = table.row(stream.number)
-        if row is not None:
-            return row[0] + len(row[1])
-    return None
 
 
 def sealed_of(stream: Stream | None) -> Sealed:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import count as count_from
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy.typing as npt
 
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
-from ..format.footer import ENTRIES, FIRST, START, Footer
+from ..format.footer import ENTRIES, FIRST, START, Column, Footer
 from ..format.frame import Frame, frame_of
 from ..format.layout import LOST_ENTRY, SealRecord
 from .frame_heads import head_at
@@ -20,9 +22,9 @@ from .head import ROW, ROW_BYTES, ROW_COLUMNS, Head
 from .held import HeldMemory
 from .index import WRONG_MESSAGE, FooterSource, Index, WrongFooter, row_of
 from .kept import KEPT_PART, KeptPlaces, full_frames, joined_heads, places_size
-from .open_table import Places, Uint32s
+from .open_table import Uint32s
+from .part import Part
 from .remade import FooterRemaker, neighbours
-from .run import Run
 from .segment import Segment
 from .windows import SPARSE_BYTES
 
@@ -33,7 +35,6 @@ _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
 HEAD_GUESS_BYTES = 4096
 NEVER = 1 << 62  # heads that no segment has
-NOTHING: tuple[Sequence[int], Sequence[int], bool] = (), (), False
 
 
 class SealedSegment:
@@ -150,6 +151,13 @@ class SealedSegment:
         if index is not None and not index.is_remade:
             self.let_go()
 
+    @property
+    def frames(self) -> tuple[Column, Column, Column]:
+        """The positions, times and flags of the frames; single items. Raises StoreCorrupt, OSError."""
+        index = self._found.get(0) or self.index
+        index.used = True
+        return index.frames
+
     def first_of(self, number: int) -> tuple[int, int]:
         """(first offset, messages) of a stream in this segment; (0, 0) if it does not know the stream."""
         index = self._found.get(0) or self.index
@@ -171,40 +179,73 @@ class SealedSegment:
         index.used = True
         return index.segments_before(number)
 
-    def run(self, ring: Ring | None, number: int, offset: int, limit: int) -> Run:
-        """Up to `limit` messages of a stream from `offset` on; its row must contain the offset. Raises StoreCorrupt."""
-        index = self._found.get(0) or self.index
-        index.used, start, all_entries = True, index.start, index.entries
+    def add_parts(self, parts: list[Part], ring: Ring | None, number: int, offset: int, limit: int) -> int:
+        """Add where up to `limit` messages of a stream from `offset` on lie, as far as they are here, to `parts`.
+
+        A part, or more where a repair left holes. Returns how many messages are still wanted. Raises StoreCorrupt.
+        """
+        kept = self._kept.get(0)
+        table: Index | KeptPlaces = (self._found.get(0) or self.index) if kept is None else kept
+        table.used, streams, numbers, all_entries = True, table.streams, table.numbers, table.entries
+        at = number if numbers is None and number < streams else row_of(numbers, streams, number)
+        if at < 0:
+            return limit
+        row, end, first = table.start[at], table.start[at + 1], table.first[at]
+        begin = row if offset < first else row + offset - first  # before it: a gap that a repair left
+        if begin >= end:
+            return limit
+        part = all_entries[begin : begin + limit if begin + limit < end else end]
+        if kept is not None:
+            entries = part if len(part) >= LONG_RUN else part.tolist()
+            is_sparse = self.record.data_end > SPARSE_BYTES * (end - row)
+            parts.append((self.segment, kept.flat, entries, is_sparse, first + begin - row))
+            return limit - len(entries)
+        # The heads of frames are still to be read; the windows around them bring in the messages as well.
+        index, entries, count = self._found.get(0) or self.index, part.tolist(), len(parts)
         try:
-            at = index.row(number) if index.numbers is not None or number >= index.streams else number
-            begin = offset - index.first[at] if at >= 0 else -1
-            if begin < 0:
-                raise WrongFooter(WRONG_MESSAGE)
-            begin += start[at]
-            entries = all_entries[begin : min(start[at + 1], begin + limit)].tolist()
-            offsets: Sequence[int] = range(offset, offset + len(entries))
             if LOST_ENTRY in entries:
-                self._check_lost(index)
-                kept = [(at, entry) for at, entry in zip(offsets, entries, strict=True) if entry != LOST_ENTRY]
-                offsets, entries = [at for at, _ in kept], [entry for _, entry in kept]
-            if len(entries) < LONG_RUN:
-                places, heads = self._places(index, ring, [number] * len(entries), offsets, entries)
-            else:
-                rows, heads = self._many_rows(index, ring, number, offsets, entries)
-                places = tuple(rows.T.tolist())
-            return Run(self.segment, self, offsets, entries, places, heads)
+                return self._add_around_lost(parts, index, ring, number, (begin, end, first + begin - row), limit)
+            parts.append(self._part(index, ring, number, first + begin - row, entries))
+            return limit - len(entries)
         except WrongFooter as error:
-            if index.is_remade:
-                raise self.damaged() from error
-            self.distrust(str(error))
-        return self.run(ring, number, offset, limit)  # by the index made of the frames
+            del parts[count:]
+            self._distrust_or_raise(index, error)
+        return self.add_parts(parts, ring, number, offset, limit)  # by the index made of the frames
+
+    def _add_around_lost(
+        self, parts: list[Part], index: Index, ring: Ring | None, number: int, row: tuple[int, int, int], limit: int
+    ) -> int:
+        """As `add_parts`, of a row of which a repair gave messages up. `row`: (begin, end, offset of the first).
+
+        Raises WrongFooter, StoreCorrupt.
+        """
+        self._check_lost(index)
+        begin, end, offset = row
+        while begin < end and limit:
+            entries = index.entries[begin : min(begin + max(limit, LONG_RUN), end)].tolist()
+            for is_lost, stretch in groupby(enumerate(entries, offset), _is_lost):
+                if not is_lost and limit:
+                    places = [*stretch][:limit]
+                    parts.append(self._part(index, ring, number, places[0][0], [entry for _, entry in places]))
+                    limit -= len(places)
+            begin, offset = begin + len(entries), offset + len(entries)
+        return limit
+
+    def _part(self, index: Index, ring: Ring | None, number: int, offset: int, entries: list[int]) -> Part:
+        """A part of messages without holes, by the heads of their frames. Raises WrongFooter, StoreCorrupt."""
+        flat: Sequence[int]
+        if len(entries) < LONG_RUN:
+            flat = self._few_rows(index, ring, repeat(number), count_from(offset), entries)
+        else:
+            offsets = np.arange(offset, offset + len(entries))
+            flat = np.ascontiguousarray(self._many_rows(index, ring, number, offsets, entries)).reshape(-1).data
+        return self.segment, flat, range(len(entries)), False, offset
 
     def pick(
         self, ring: Ring | None, numbers: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
-    ) -> tuple[Run, npt.NDArray[np.intp]]:
-        """The messages that are here, of some by stream number and offset (n,): in log order, and the index of each.
-
-        Raises StoreCorrupt.
+    ) -> tuple[list[int], list[int], npt.NDArray[np.intp]]:
+        """The messages that are here, of some by stream number and offset (n,): in log order, their entries, their
+        places back to back, and the index of each. Raises StoreCorrupt.
         """
         index = self._found.get(0) or self.index
         index.used = True
@@ -222,58 +263,49 @@ class SealedSegment:
                 entries, found = entries[entries != LOST_ENTRY], found[entries != LOST_ENTRY]
             order = entries.argsort()
             found = found[order]
-            lists = numbers[found].tolist(), offsets[found].tolist(), entries[order].tolist()
-            return Run(self.segment, self, lists[1], lists[2], *self._places(index, ring, *lists)), found
+            listed = entries[order].tolist()
+            return listed, self._few_rows(index, ring, numbers[found].tolist(), offsets[found].tolist(), listed), found
         except WrongFooter as error:
-            if index.is_remade:
-                raise self.damaged() from error
-            self.distrust(str(error))
+            self._distrust_or_raise(index, error)
         return self.pick(ring, numbers, offsets)  # by the index made of the frames
 
-    def places(
-        self, ring: Ring, number: int, offset: int, end: int
-    ) -> tuple[Sequence[int], Sequence[int], bool] | None:
-        """A stream's messages offset .. end - 1, as far as they are here: a flat table of places, their numbers there,
-        and whether the stream's messages are known to lie far apart.
+    def _distrust_or_raise(self, index: Index, error: WrongFooter) -> None:
+        """An index does not agree with the frames: go on with one made of them. Raises StoreCorrupt if it is that."""
+        if index.is_remade:
+            raise self.damaged() from error
+        self.distrust(str(error))
 
-        The position, length and checksum of number n are at 3 n, 3 n + 1 and 3 n + 2 of the table. None where a message
-        is lost or not in its place: `run` says what is wrong. Raises StoreCorrupt as that does.
-        """
-        kept = self._kept.get(0)
-        table: Index | KeptPlaces = (self._found.get(0) or self.index) if kept is None else kept
-        table.used, streams, numbers, all_entries = True, table.streams, table.numbers, table.entries
-        at = number if numbers is None and number < streams else row_of(numbers, streams, number)
-        if at < 0:
-            return NOTHING
-        row, limit, first = table.start[at], table.start[at + 1], table.first[at]
-        if row == limit:
-            return NOTHING
-        if offset < first:
-            return None  # a gap that a repair left
-        from_row = row - first
-        part = all_entries[from_row + offset : min(from_row + end, limit)]
-        if kept is not None:
-            entries = part if len(part) >= LONG_RUN else part.tolist()
-            return kept.flat, entries, self.record.data_end > SPARSE_BYTES * (limit - row)
-        # The heads of frames are still to be read; the windows around them bring in the messages as well.
-        index, entries = self._found.get(0) or self.index, part.tolist()
-        found: Sequence[int]
+    def entries_of(self, number: int, offset: int, count: int) -> list[int]:
+        """The entries of messages of a stream that were found here. Raises StoreCorrupt."""
+        index = self._found.get(0) or self.index
+        at = index.row(number)
+        begin: int = index.start[at] + offset - index.first[at]
+        return list(index.entries[begin : begin + count])
+
+    def heads_of(self, ring: Ring | None, entries: Iterable[int]) -> list[Head]:
+        """The heads of the frames of some entries. Raises StoreCorrupt."""
+        index, found, first_entry, end_entry = self._found.get(0) or self.index, list[Head](), 0, 0
         try:
-            if len(entries) < LONG_RUN:
-                found = self._few_rows(index, ring, number, offset, entries)
-            else:
-                rows, _ = self._many_rows(index, ring, number, range(offset, offset + len(entries)), entries)
-                found = np.ascontiguousarray(rows).reshape(-1).data
-        except WrongFooter:
-            return None
-        return found, range(len(entries)), False
+            for entry in entries:
+                if not first_entry <= entry < end_entry:
+                    head = self.head(index, ring, bisect_right(index.frame_entry, entry) - 1)
+                    first_entry, end_entry = head.first_entry, head.end_entry
+                    if not first_entry <= entry < end_entry:
+                        raise WrongFooter(WRONG_MESSAGE)
+                found.append(head)
+        except WrongFooter as error:
+            raise self.damaged() from error
+        return found
 
-    def _few_rows(self, index: Index, ring: Ring, number: int, offset: int, entries: list[int]) -> list[int]:
-        """As `_many_rows`, of few entries: their places in one list, back to back. Raises WrongFooter."""
+    def _few_rows(
+        self, index: Index, ring: Ring | None, numbers: Iterable[int], offsets: Iterable[int], entries: list[int]
+    ) -> list[int]:
+        """The position, length and checksum of each message, back to back, from the heads of their frames; each must
+        name its stream and offset. Raises WrongFooter, StoreCorrupt."""
         found: list[int] = []
         first_entry = end_entry = 0  # of the head at hand
         frame_entry, held, rows = index.frame_entry, index.heads, b""
-        for entry in entries:
+        for entry, number, offset in zip(entries, numbers, offsets, strict=False):
             if not first_entry <= entry < end_entry:
                 frame = bisect_right(frame_entry, entry) - 1
                 head = held.get(frame) or self.head(index, ring, frame)
@@ -284,7 +316,6 @@ class SealedSegment:
             named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
             if named != number or low != offset & 0xFFFF:
                 raise WrongFooter(WRONG_MESSAGE)
-            offset += 1
             found += start, length, checksum
         return found
 
@@ -297,41 +328,11 @@ class SealedSegment:
         except StoreCorrupt as error:
             raise WrongFooter(error.what) from error
 
-    def _places(
-        self, index: Index, ring: Ring | None, numbers: list[int], offsets: Sequence[int], entries: list[int]
-    ) -> tuple[Places, list[Head]]:
-        """Where messages lie, from their frames' heads; each must name its stream and offset."""
-        starts: list[int] = []
-        lengths: list[int] = []
-        checksums: list[int] = []
-        heads: list[Head] = []
-        first_entry = end_entry = 0  # of the head at hand
-        frame_entry, held = index.frame_entry, index.heads
-        for number, offset, entry in zip(numbers, offsets, entries, strict=True):
-            if not first_entry <= entry < end_entry:
-                frame = bisect_right(frame_entry, entry) - 1
-                head = held.get(frame) or self.head(index, ring, frame)
-                head.used = True
-                first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
-                if not first_entry <= entry < end_entry:
-                    raise WrongFooter(WRONG_MESSAGE)
-            named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
-            if named != number or low != offset & 0xFFFF:
-                raise WrongFooter(WRONG_MESSAGE)
-            starts.append(start)
-            lengths.append(length)
-            checksums.append(checksum)
-            heads.append(head)
-        return (starts, lengths, checksums), heads
-
     def _many_rows(
-        self, index: Index, ring: Ring | None, number: int, offsets: Sequence[int], entries: list[int]
-    ) -> tuple[Uint32s, list[Head]]:
-        """(n, 3) position, length and checksum of messages, and the head of each one's frame: a frame at a time.
-
-        Raises WrongFooter where one is not this stream's, or lost.
-        """
-        at, heads = 0, []
+        self, index: Index, ring: Ring | None, number: int, offsets: npt.NDArray[np.int64], entries: list[int]
+    ) -> Uint32s:
+        """As `_few_rows`, (n, 3), of messages of one stream: a frame at a time."""
+        at = 0
         parts: list[Uint32s] = []
         wanted = np.array(entries, np.uint32)
         while at < len(entries):
@@ -344,12 +345,11 @@ class SealedSegment:
                 parts.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
             except IndexError:
                 raise WrongFooter(WRONG_MESSAGE) from None
-            heads += [head] * (end - at)
             at = end
         rows = np.concatenate(parts)
-        if (rows[:, 0] != number).any() or (rows[:, 1] != np.array(offsets, np.int64) & 0xFFFF).any():
+        if (rows[:, 0] != number).any() or (rows[:, 1] != offsets & 0xFFFF).any():
             raise WrongFooter(WRONG_MESSAGE)
-        return rows[:, 2:], heads
+        return rows[:, 2:]
 
     def head(self, index: Index, ring: Ring | None, frame: int) -> Head:
         """The head of the frame with this number in the index. Raises StoreCorrupt."""
@@ -393,3 +393,8 @@ class SealedSegment:
         """Let go of the files, and of what is held."""
         self.let_go()
         self.segment.close()
+
+
+def _is_lost(place: tuple[int, int]) -> bool:
+    """Of an offset and its entry."""
+    return place[1] == LOST_ENTRY

@@ -20,7 +20,7 @@ from stratalog.console.ends import MEANINGS
 from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, look_into_folder
 
 from ..clocks import WallClock
-from ..store.helpers import PATIENCE_S, crash_copy, flip_bit, full_frames, segment_path, take_snapshot, tiny
+from ..store.helpers import PATIENCE_S, crash_copy, flip_bit, full_frames, place_of, segment_path, take_snapshot, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = re.compile(r"^(\S+)/(\d+) (\d+) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (.*)$")
@@ -260,9 +260,8 @@ def damaged_store(home: Path) -> int:
     with MessageStore.open(home, tiny()) as store:
         for number in range(100):
             store.append("t", 0, b"%d;" % number + bytes(3000))
-        (run_,) = store._reader.finder.runs(store._streams.topics["t"][0], 30, 1)
-        place, sequence = run_.places[0][0], run_.segment.sequence
-    flip_bit(segment_path(home, sequence), place)
+        place = place_of(store, ("t", 0), 30)
+    flip_bit(*place)
     return 30
 
 

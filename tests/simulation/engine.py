@@ -36,6 +36,7 @@ from stratalog.store.log.lane import Lane
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.trims import Change, TrimRequest
 from stratalog.store.log.write import Write
+from stratalog.store.read.cached import CachedBytes
 from stratalog.store.read.reader import Reader
 
 from ..clocks import WallClock
@@ -223,9 +224,10 @@ class Machine:
 
 def _look_past_the_ring(reader: Reader) -> None:
     """A run writes too little to overtake the ring: half of the reads do as if it had, and find the caches."""
-    chance, ring = random.Random("past the ring"), reader.sources.each[0]
-    recent, newest = ring.payloads, reader._newest
-    vars(ring).update(payloads=lambda *given: recent(*given) if chance.random() < 0.5 else None)
+    chance, fetch, newest = random.Random("past the ring"), reader.bytes, reader._newest
+    assert isinstance(fetch, CachedBytes)
+    is_recent = fetch.log.is_recent
+    vars(fetch.log).update(is_recent=lambda *given: is_recent(*given) and chance.random() < 0.5)
     vars(reader).update(_newest=lambda *given: newest(*given) if chance.random() < 0.5 else None)
 
 

@@ -20,6 +20,7 @@ from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
 from stratalog.store.format.live_page import LIVE_FILE
+from stratalog.store.read.finder import Finder
 from stratalog.store.segment.scanner import ChunkReader, FrameScanner
 from stratalog.store.testing import TunedConfig
 
@@ -59,6 +60,13 @@ def memory_folder() -> Iterator[Path]:
 def segment_path(store: Path, sequence: int, lane: int = 0) -> Path:
     """A segment's file."""
     return store / lane_name(lane) / segment_name(sequence)
+
+
+def place_of(store: StoreReader, queue: tuple[str, int], offset: int) -> tuple[Path, int]:
+    """Where a message lies: its segment's file, and the position there."""
+    stream = store._streams.topics[queue[0]][queue[1]]
+    ((segment, flat, entries, _, _),) = Finder().parts(stream, stream.lane.view, offset, 1)
+    return segment.path, flat[3 * entries[0]]
 
 
 def segment_paths(store: Path, lane: int = 0) -> list[Path]:

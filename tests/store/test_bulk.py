@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.store import MessageBatch, MessageStore, StoreCorrupt
+from stratalog.store import MessageBatch, MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.read import bulk as bulk_module
 from stratalog.store.read.bulk import LARGEST_WASTE
-from tests.store.helpers import KIB, flip_bit, segment_path, small, until
+from tests.store.helpers import KIB, flip_bit, place_of, segment_path, small, until
 
 from ..seeds import draw_seed
 
@@ -128,7 +128,8 @@ def test_trimmed_messages_are_not_given(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, small()) as store:
         store.append_batch([("t", 0, bytes([index])) for index in range(200)])
         store.trim("t", 0, 50)
-        assert bulk(store)(0, 49, 100, 1 << 30) is None
+        with pytest.raises(OffsetOutOfRange):
+            bulk(store)(0, 49, 100, 1 << 30)
         assert bulk(store)(0, 50, 100, 1 << 30).offsets[0] == 50
 
 
@@ -136,7 +137,8 @@ def test_message_that_is_overtaken_while_it_is_read_comes_from_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with MessageStore.open(tmp_path, small()) as store:
-        store.append_batch([("t", 0, bytes([index]) * 100) for index in range(200)])
+        rows = [bytes([index]) * 1100 for index in range(200)]
+        store.append_batch([("t", 0, data) for data in rows])
         ring, right = store._lanes[0].ring, bulk_module._fill_recent
 
         def overtaking(*given: Any) -> bool:
@@ -145,7 +147,7 @@ def test_message_that_is_overtaken_while_it_is_read_comes_from_the_file(
 
         monkeypatch.setattr(bulk_module, "_fill_recent", overtaking)
         assert bulk(store)(0, 0, 100, 1 << 30) is None
-        assert datas(store.read_batch("t", 0, 0, max_messages=100)) == [bytes([index]) * 100 for index in range(100)]
+        assert datas(store.read_batch("t", 0, 0, max_messages=100)) == rows[:100]
         assert store.stats()["reads"]["device_messages"] == 100
 
 
@@ -154,7 +156,7 @@ def test_damaged_message_is_never_returned(tmp_path: Path) -> None:
         for _ in range(10):
             store.append_batch([("t", 0, b"%03d" % index * 200) for index in range(100)])
         until(lambda: len(store._lanes[0].view.sealed) > 1)
-        position = store._lanes[0].view.sealed[0].places(store._lanes[0].ring, 0, 70, 71)[0][3 * 70]  # type: ignore[index]
+        position = place_of(store, ("t", 0), 70)[1]
     flip_bit(segment_path(tmp_path, 1), position + 5, 3)
     with MessageStore.open(tmp_path, small()) as store:
         assert bulk(store)(0, 0, 100, 1 << 30) is None

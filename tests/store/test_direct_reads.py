@@ -16,11 +16,12 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt
 from stratalog.store.device.direct_reads import SLOT_BYTES, SLOT_REQUESTS, DirectReads, Range
 from stratalog.store.device.os_file import OsFile
-from stratalog.store.read import lane_tables
-from stratalog.store.read import straight as straight_module
+from stratalog.store.read import lane_tables, log_bytes
+from stratalog.store.read.log_bytes import LogBytes
 from stratalog.store.segment.windows import REGION_BYTES, WINDOW_BYTES, Windows
 from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, flip_bit, segment_path, until
+from tests.store.test_by_parts import by_parts
 
 from ..seeds import draw_seed
 
@@ -199,16 +200,22 @@ def drop(folder: Path) -> None:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def log_of(store: MessageStore) -> LogBytes:
+    """What the store fetches bytes with."""
+    fetch = store._fetcher.reader.bytes
+    assert isinstance(fetch, LogBytes)
+    return fetch
+
+
 def direct(store: MessageStore) -> DirectReads:
     """What the store reads with; a test that cannot tell anything without it is skipped."""
-    straight = store._fetcher.reader._straight
-    assert straight is not None
+    log = log_of(store)
     segment = store._lanes[0].view.sealed[0].segment
-    reads = straight._direct or segment.range_reads()
+    reads = log._direct or segment.range_reads()
     assert isinstance(reads, DirectReads)
     if segment.past_cache() is None or reads.is_refused:
         pytest.skip("no reads past the page cache here")
-    straight._direct = reads
+    log._direct = reads
     return reads
 
 
@@ -338,16 +345,12 @@ def test_what_the_ring_loses_during_the_read_comes_from_the_device(tmp_path: Pat
         rows = fill(store, rng)
         direct(store)
         drop(tmp_path)
-        straight = store._fetcher.reader._straight
-        assert straight is not None
-        straight._direct = _Overtaken(store)
+        log_of(store)._direct = _Overtaken(store)
         for queue in (5, 6):
             rows[queue].append(rng.randbytes(5000))
             store.append("t", queue, rows[queue][-1])
         for queue in (5, 6):  # the second time it is not in the ring any more
-            stream = store._streams.get("t", queue)
-            assert stream is not None
-            assert straight.get_range(stream, 0, 5) == dict(enumerate(rows[queue]))
+            assert by_parts(store)("t", queue, 0, 5) == dict(enumerate(rows[queue]))
 
 
 @pytest.mark.parametrize("offset", [0, 2])  # some of it is on the device alone; all of it is in the ring
@@ -359,18 +362,15 @@ def test_what_the_ring_loses_during_a_copy_comes_from_the_device(
         rows = fill(store, rng)
         rows[5].append(rng.randbytes(5000))
         store.append("t", 5, rows[5][-1])
-        ring, right, straight = store._lanes[0].ring, straight_module._copied, store._fetcher.reader._straight
+        ring, right = store._lanes[0].ring, log_bytes._copied
 
-        def overtaking(*given: Any) -> int:
+        def overtaking(*given: Any) -> bool:
             size = right(*given)
             ring.low = store._lanes[0].tail
             return size
 
-        monkeypatch.setattr(straight_module, "_copied", overtaking)
-        stream = store._streams.get("t", 5)
-        assert stream is not None
-        assert straight is not None
-        assert straight.get_range(stream, offset, 5) == dict(enumerate(rows[5][offset:]))
+        monkeypatch.setattr(log_bytes, "_copied", overtaking)
+        assert by_parts(store)("t", 5, offset, 5) == dict(enumerate(rows[5][offset:]))
         reads = store.stats()["reads"]
         assert (reads["recent_messages"], reads["device_messages"]) == (0, 3 - offset)
 

@@ -1,15 +1,17 @@
-"""`read_batch` of a few messages: what its own way gives, and what it leaves to the long way."""
+"""`read_batch` of a few messages: without the ways for many and for recent ones."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from stratalog.store import MessageBatch, MessageStore, StoreCorrupt
+from stratalog.store.log.write import OpenSegment
+from stratalog.store.read import reader
 from stratalog.store.read.bulk import LEAST_MESSAGES
 from stratalog.store.read.frame_times import times_of
 from stratalog.store.segment.sealed_segments import SealedSegments
@@ -25,19 +27,11 @@ CONFIG = small(segment_bytes=512 * KIB)
 COLD = TunedConfig(recent_bytes=0, segment_bytes=8 << 20, max_frame_bytes=256 * KIB, max_message_bytes=256 * KIB)
 
 
-def few(store: MessageStore, queue: int, offset: int, limit: int, max_bytes: int = ALL) -> MessageBatch | None:
+def few(store: MessageStore, queue: int, offset: int, limit: int, max_bytes: int = ALL) -> MessageBatch:
     """The way itself."""
-    bulk, stream = store._fetcher.reader._bulk, store._streams.get("t", queue)
-    assert bulk is not None
-    assert stream is not None
-    return bulk._few.read_batch(stream, offset, limit, max_bytes)
-
-
-def long(store: MessageStore, queue: int, offset: int, limit: int) -> MessageBatch:
-    """What the long way gives."""
     stream = store._streams.get("t", queue)
     assert stream is not None
-    return store._fetcher.reader._batch(stream, offset, limit, ALL)
+    return store._fetcher.reader._batch(stream, offset, limit, max_bytes)
 
 
 def fill(store: MessageStore, rng: random.Random, count: int = 1500) -> list[list[bytes]]:
@@ -59,13 +53,12 @@ def check(store: MessageStore, rows: list[list[bytes]], rng: random.Random) -> N
     for queue, datas in enumerate(rows):
         offset = rng.randrange(len(datas))
         limit = rng.randrange(1, min(LEAST_MESSAGES, len(datas) - offset + 1))
-        other = long(store, queue, offset, limit)
+        stamps = [message.timestamp_ms for message in store.read("t", queue, offset, max_messages=limit)]
         for batch in (few(store, queue, offset, limit), store.read_batch("t", queue, offset, max_messages=limit)):
-            assert batch is not None
             assert [bytes(data) for data in batch.payloads()] == datas[offset : offset + limit]
-            assert batch.offsets.tolist() == other.offsets.tolist()
-            assert batch.times_ms.tolist() == other.times_ms.tolist()
-            assert (batch.topics, batch.queue_ids.tolist()) == (other.topics, other.queue_ids.tolist())
+            assert batch.offsets.tolist() == [*range(offset, offset + limit)]
+            assert batch.times_ms.tolist() == stamps
+            assert (batch.topics, batch.queue_ids.tolist()) == (["t"] * limit, [queue] * limit)
             assert batch.buffer.readonly
             assert batch.extras is None
 
@@ -85,10 +78,12 @@ def test_it_gives_what_was_written_in_sealed_and_open_segments_ring_and_device(t
         assert store.stats()["reads"]["recent_messages"] == 0
 
 
-def test_read_batch_of_few_messages_asks_for_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_batch_of_few_messages_asks_for_no_head_of_a_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with MessageStore.open(tmp_path, COLD) as store:
         rows = fill(store, random.Random(draw_seed()))
-        monkeypatch.setattr(store._fetcher.reader.finder, "runs", None)
+        monkeypatch.setattr(reader, "columns_of", None)
         for queue, datas in enumerate(rows):
             batch = store.read_batch("t", queue, 0, max_messages=4096)
             assert [bytes(data) for data in batch.payloads()] == datas
@@ -97,38 +92,36 @@ def test_read_batch_of_few_messages_asks_for_no_run(tmp_path: Path, monkeypatch:
 def test_message_without_bytes_at_the_end_of_a_frame_has_that_frames_time() -> None:
     segment: Any = SimpleNamespace(sequence=1)
     table = SimpleNamespace(frame_position=[0, 100, 200], frame_time=[1, 2, 3], frame_flags=[0, 0, 0])
-    view: Any = SimpleNamespace(open=[(segment, table)], sealed=SealedSegments())
-    assert times_of(view, [(segment, at) for at in (40, 100, 140, 240)]) == [1, 1, 2, 3]
+    view: Any = SimpleNamespace(open=[OpenSegment(segment, cast(Any, table))], sealed=SealedSegments())
+    assert times_of(view, [(segment, (40, 100)), (segment, (140, 240))]) == [1, 1, 2, 3]
 
 
 def test_times_are_the_right_segments_also_where_segments_were_given_up_between_them() -> None:
     def sealed(sequence: int) -> Any:
         frames = [10, 50], [sequence, 100 * sequence], [0, 0]
-        return SimpleNamespace(segment=SimpleNamespace(sequence=sequence), index=SimpleNamespace(frames=frames))
+        return SimpleNamespace(segment=SimpleNamespace(sequence=sequence), frames=frames)
 
     each = [sealed(sequence) for sequence in (3, 4, 7, 8, 9)]
     view: Any = SimpleNamespace(open=[], sealed=SealedSegments().with_newest(each))
-    places = [(one.segment, at) for one in each for at in (20, 60)]
+    places = [(one.segment, [20, 60]) for one in each]
     assert times_of(view, places) == [3, 300, 4, 400, 7, 700, 8, 800, 9, 900]
     for gone in (2, 5, 6, 10):
-        assert times_of(view, [*places, (sealed(gone).segment, 20)]) is None
+        assert times_of(view, [*places, (sealed(gone).segment, [20])]) is None
 
 
-def test_optional_columns_and_too_many_bytes_are_left_to_the_long_way(tmp_path: Path) -> None:
+def test_optional_columns_come_with_them_and_no_more_bytes_than_asked_for(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, CONFIG) as store:
         for index in range(10):
             store.append("t", 0, bytes([index]) * 100)
-        assert few(store, 0, 0, 10, 999) is None
+        assert len(few(store, 0, 0, 10, 999)) == 9
         assert len(store.read_batch("t", 0, 0, max_messages=10, max_bytes=999)) == 9
-        assert few(store, 0, 0, 10, 1000) is not None
+        assert len(few(store, 0, 0, 10, 1000)) == 10
         store.append("t", 0, b"y", key=b"k")
-        assert few(store, 0, 0, 11) is None
         extras = store.read_batch("t", 0, 0, max_messages=11).extras
         assert extras is not None
         assert extras[10].key == b"k"
-        assert few(store, 0, 0, 10) is not None
-        assert few(store, 0, 11, 1) is None
-        assert few(store, 0, 0, 0) is None
+        assert few(store, 0, 0, 10).extras is None
+        assert len(few(store, 0, 11, 1)) == len(few(store, 0, 0, 0)) == 0
 
 
 def test_damaged_message_is_never_returned(tmp_path: Path) -> None:
@@ -140,9 +133,10 @@ def test_damaged_message_is_never_returned(tmp_path: Path) -> None:
     path = segment_path(tmp_path, 1)
     flip_bit(path, path.read_bytes().index(datas[3]) + 1500)
     with MessageStore.open(tmp_path, CONFIG) as store:
-        assert few(store, 0, 0, 8) is None
+        with pytest.raises(StoreCorrupt):
+            few(store, 0, 0, 8)
         assert [bytes(data) for data in store.read_batch("t", 0, 0, max_messages=8).payloads()] == datas[:3]
         with pytest.raises(StoreCorrupt):
             store.read_batch("t", 0, 3, max_messages=1)
         assert [bytes(data) for data in store.read_batch("t", 0, 4, max_messages=8).payloads()] == datas[4:8]
-        assert few(store, 1, 0, 8) is not None
+        assert len(few(store, 1, 0, 8)) == 8

@@ -14,15 +14,15 @@ from stratalog.store.format.layout import checksum64
 from stratalog.store.log.streams import Stream
 from stratalog.store.log.trims import Trims
 from stratalog.store.read import lane_places
-from stratalog.store.read.lane_places import NEVER, RENAME_CALLS, ROW, LanePlaces
+from stratalog.store.read.lane_places import RENAME_CALLS, ROW, LanePlaces
 from stratalog.store.read.making_places import make_places
 from stratalog.store.read.named_rows import SPARE_IDS, Layout, NamedRows
 from stratalog.store.segment.copies import WINDOW_BYTES
 from stratalog.store.segment.segment import Segment
 from tests.store.helpers import KIB, flip_bit, segment_path, small, until
 from tests.store.interrupts import interrupt_at, places
+from tests.store.test_by_parts import QUEUES, fill
 from tests.store.test_leased import has_leases
-from tests.store.test_straight import QUEUES, fill
 
 from ..seeds import draw_seed
 
@@ -247,27 +247,34 @@ def _is_across(made: LanePlaces, segment: Segment, row: int, low: int) -> bool:
     return bool(first < last)
 
 
-@pytest.mark.parametrize("is_older", [False, True])
-def test_each_loop_compares_the_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_older: bool) -> None:
+@pytest.mark.parametrize("is_recent", [False, True])
+def test_each_loop_compares_the_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_recent: bool) -> None:
     if not has_leases(tmp_path):
         pytest.skip("no leases on this file system")
     with MessageStore.open(tmp_path / "store", CONFIG) as store:
         rows = fill(store, random.Random(draw_seed()), 1000)
+        if is_recent:
+            named(store)
+            assert_compared(store, rows[0], len(rows[0]) - 3, monkeypatch)
+            return
     with MessageStore.open(tmp_path / "store", CONFIG) as store:
         for queue in range(QUEUES):
             store.get_range("t", queue, 0, 1000)
-        made = named(store)
-        if is_older:  # than all that the ring has ever had
-            made._behind = NEVER
+        named(store)
 
         def is_mapped() -> bool:
             assert store.get_range("t", 0, 0, 3) == dict(enumerate(rows[0][:3]))
             return by_name(store, "t", 0, 0, 3) == (True, dict(enumerate(rows[0][:3])))
 
         until(is_mapped)
-        right, wrong = checksum64, rows[0][1]
-        monkeypatch.setattr(lane_places, "checksum64", lambda data: right(data) ^ (data == wrong))
-        assert by_name(store, "t", 0, 0, 3) == (False, {0: rows[0][0]})
+        assert_compared(store, rows[0], 0, monkeypatch)
+
+
+def assert_compared(store: MessageStore, datas: list[bytes], offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of three messages has a wrong checksum, and is not given."""
+    right, wrong = checksum64, datas[offset + 1]
+    monkeypatch.setattr(lane_places, "checksum64", lambda data: right(data) ^ (data == wrong))
+    assert by_name(store, "t", 0, offset, 3) == (False, {0: datas[offset]})
 
 
 def test_a_store_of_more_lanes_has_no_names(tmp_path: Path) -> None:
@@ -334,17 +341,16 @@ def test_queues_behind_the_last_place_of_a_topic_are_not_those_of_the_next_topic
 def test_an_interrupt_while_a_table_is_made_keeps_none_from_being_made_later(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, CONFIG) as store:
         store.append_batch([("t", queue, b"x") for queue in range(3)])
-        lane, straight = store._lanes[0], store._fetcher.reader._straight
-        assert straight is not None
+        lane, tables = store._lanes[0], store._fetcher.reader.tables
         for place in places():
-            wait = straight.tables._wait(lane)
+            wait = tables._wait(lane)
             wait.calls, wait.made_of = 1 << 30, None
             came, _ = interrupt_at(
                 place,
                 ("store/read/lane_tables.py",),
-                lambda wait=wait: straight.tables._make(lane, wait),  # type: ignore[misc]
+                lambda wait=wait: tables._make(lane, wait),  # type: ignore[misc]
             )
-            assert not straight.tables._makes
+            assert not tables._makes
             if not came:
                 break
         assert 0 in lane.held.places

@@ -24,6 +24,7 @@ from stratalog.store.api import beside
 from stratalog.store.device.disk import ReadingDisk
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.log.lane import Lane
+from stratalog.store.segment.part import Part, lengths_of, positions_of
 from stratalog.store.segment.sealed import SealedSegment
 from stratalog.store.verify.described import Totals
 
@@ -194,8 +195,10 @@ def test_file_that_a_reader_has_open_is_not_used_again(memory: Path) -> None:
         assert inode not in {path.stat().st_ino for path in memory.rglob("*.seg")}
         stream = reader._streams.get(*QUEUE)
         assert stream is not None
-        run = held.run(None, stream.number, first, 5)  # a reader who has found it before
-        assert held.segment.read_places(run.places[0], run.places[1])[0] == [message(first + at) for at in range(5)]
+        parts: list[Part] = []
+        assert held.add_parts(parts, None, stream.number, first, 5) == 0  # a reader who has found it before
+        found = held.segment.read_places(positions_of(parts[0]), lengths_of(parts[0]))[0]
+        assert found == [message(first + at) for at in range(5)]
         with pytest.raises(OffsetOutOfRange):
             reader.read(*QUEUE, first)
         assert reader.queue_bounds(*QUEUE) == writer.store.queue_bounds(*QUEUE)

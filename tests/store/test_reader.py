@@ -13,7 +13,7 @@ from stratalog.store.device.buffers import POOLED_BYTES
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.layout import checksum64
 from stratalog.store.read import reader as reader_module
-from stratalog.store.read.finder import RUN_MESSAGES
+from stratalog.store.read.finder import STEP_MESSAGES
 from stratalog.store.segment import scanner as scanner_module
 from stratalog.store.segment import windows
 from stratalog.store.segment.sealed import LONG_RUN
@@ -93,7 +93,7 @@ def test_damage_in_the_ring_is_never_returned(store: MessageStore) -> None:
 def test_long_queue_is_read_in_one_call(tmp_path: Path, sealed: bool) -> None:
     config = small(segment_bytes=256 * KIB if sealed else 16 << 20)
     with MessageStore.open(tmp_path / "store", config) as store:
-        count = RUN_MESSAGES + 1000
+        count = STEP_MESSAGES + 1000
         expected = fill(store, count, 20, queues=2)
         until(lambda: store.stats()["segments"]["open"] == 1)
         assert (store.stats()["segments"]["sealed"] > 0) == sealed
@@ -339,7 +339,7 @@ def test_range_may_end_with_the_first_message_of_the_open_segment(tmp_path: Path
 
 def test_batch_may_be_longer_than_a_run(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
-        count = 2 * RUN_MESSAGES + 5
+        count = 2 * STEP_MESSAGES + 5
         for begin in range(0, count, 1000):
             store.append_batch([("t", 0, b"")] * min(1000, count - begin))
         assert store.read_batch("t", 0, 0, max_messages=count).offsets.tolist() == list(range(count))

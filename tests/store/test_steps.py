@@ -106,7 +106,7 @@ def test_a_call_of_an_idle_queue_asks_few_segments_and_reads_few_footers(
 ) -> None:
     asked: list[object] = []
     for owner, method in (
-        (SealedSegment, "first_of"), (SealedSegment, "first_offset"), (SealedSegment, "places"),
+        (SealedSegment, "first_of"), (SealedSegment, "first_offset"), (SealedSegment, "add_parts"),
         (Footer, "__init__"),
     ):  # fmt: skip
         noted(monkeypatch, owner, method, asked)

@@ -11,7 +11,7 @@ import pytest
 from stratalog.store import InvalidMessage, InvalidTopic, MessageStore, StoreCorrupt
 
 from ..seeds import draw_seed
-from .helpers import flip_bit, has_settled, seal_of, segment_path, tiny, until
+from .helpers import flip_bit, has_settled, place_of, seal_of, segment_path, tiny, until
 
 QUEUES = 3
 
@@ -95,8 +95,8 @@ def test_lost_messages_are_passed_over(tmp_path: Path) -> None:
     times = sealed_store(tmp_path)
     with MessageStore.open(tmp_path) as store:
         lost = 7
-        run = next(iter(store._reader.finder.runs(store._streams.topics["t"][0], lost, 1)))
-    flip_bit(run.segment.path, run.places[0][0])
+        path, position = place_of(store, ("t", 0), lost)
+    flip_bit(path, position)
     with MessageStore.open(tmp_path, repair=True) as store:
         assert [message.offset for message in store.read("t", 0, 6, max_messages=2)] == [6, 8]
         assert store.offset_at("t", 0, times[lost]) == 8

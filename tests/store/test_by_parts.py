@@ -1,4 +1,4 @@
-"""`get_range` in one loop over the segments: what it gives, and what it leaves to the long way."""
+"""Finding messages in parts, and fetching the bytes of these: as `get_range` has it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.segment.held import HeldMemory
 from stratalog.store.segment.kept import joined_heads
+from stratalog.store.segment.segment import Segment
 from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, flip_bit, mark, segment_path, small, until
 
@@ -33,22 +34,20 @@ def fill(store: MessageStore, rng: random.Random, count: int) -> list[list[bytes
     return rows
 
 
-def straight(store: MessageStore) -> Any:
-    """The way itself: (topic, queue, offset, limit) -> what it answers."""
-    reader = store._fetcher.reader
-    assert reader._straight is not None
-    way: Any = reader._straight
-    return lambda topic, queue, *rest: way.get_range(store._streams.get(topic, queue), *rest)
+def by_parts(store: MessageStore) -> Any:
+    """`get_range` without tables of places and the like: (topic, queue, offset, limit) -> what it answers."""
+    reader: Any = store._fetcher.reader
+    return lambda topic, queue, *rest: reader._range(store._streams.get(topic, queue), *rest)
 
 
 def check(store: MessageStore, rows: list[list[bytes]], rng: random.Random) -> None:
-    """Random ranges of all queues: by the straight way, and by `get_range`."""
+    """Random ranges of all queues: by parts, and by `get_range`."""
     for _ in range(100):
         queue, limit = rng.randrange(QUEUES), rng.choice((1, 2, 7, 40, 1000))
         offset = rng.randrange(len(rows[queue]))
         expected = dict(enumerate(rows[queue][offset : offset + limit]))
         assert store.get_range("t", queue, offset, limit) == expected
-        assert straight(store)("t", queue, offset, limit) == expected
+        assert by_parts(store)("t", queue, offset, limit) == expected
 
 
 def kept(store: MessageStore) -> list[bool]:
@@ -96,7 +95,7 @@ def test_kept_places_stay_within_the_memory_for_sealed_segments(tmp_path: Path) 
         assert not any(kept(store))
 
 
-def test_a_flipped_bit_is_left_to_the_long_way(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_damage(tmp_path: Path) -> None:
     rng = random.Random(draw_seed())
     with MessageStore.open(tmp_path, small(segment_bytes=512 * KIB)) as store:
         store.append("t", 0, b"wanted" * 100)
@@ -104,13 +103,13 @@ def test_a_flipped_bit_is_left_to_the_long_way(tmp_path: Path) -> None:
     path = segment_path(tmp_path, 1)
     flip_bit(path, path.read_bytes().index(b"wanted" * 100) + 50)
     with MessageStore.open(tmp_path, small(segment_bytes=512 * KIB)) as store:
-        assert straight(store)("t", 0, 0, 5) is None
-        with pytest.raises(StoreCorrupt):
-            store.get_range("t", 0, 0, 5)
+        for get_range in (by_parts(store), store.get_range):
+            with pytest.raises(StoreCorrupt):
+                get_range("t", 0, 0, 5)
         assert store.get_range("t", 0, 1, 20) == dict(enumerate(rows[0][:20]))
 
 
-def test_what_is_not_there_is_left_to_the_long_way(tmp_path: Path) -> None:
+def test_what_is_not_there_is_an_error_below_the_first_offset_alone(tmp_path: Path) -> None:
     config = small(segment_bytes=512 * KIB, retention_bytes=2 << 20)
     rng = random.Random(draw_seed())
     with MessageStore.open(tmp_path, config) as store:
@@ -118,17 +117,36 @@ def test_what_is_not_there_is_left_to_the_long_way(tmp_path: Path) -> None:
         until(lambda: store.queue_bounds("t", 0)[0] > 0)
         first, behind = store.queue_bounds("t", 0)
         assert behind == len(rows[0])
-        assert straight(store)("t", 0, first - 1, 5) is None
-        with pytest.raises(OffsetOutOfRange):
-            store.get_range("t", 0, first - 1, 5)
-        assert straight(store)("t", 0, behind, 5) is None
-        assert store.get_range("t", 0, behind, 5) == {}
-        assert straight(store)("t", 0, first, 0) is None
+        for get_range in (by_parts(store), store.get_range):
+            with pytest.raises(OffsetOutOfRange):
+                get_range("t", 0, first - 1, 5)
+            assert get_range("t", 0, behind, 5) == get_range("t", 0, first, 0) == {}
+
+
+def test_messages_of_which_a_mapping_has_the_first_ones_alone_come_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, config, real = random.Random(draw_seed()), small(segment_bytes=512 * KIB), Segment.copied
+
+    def copied(segment: Segment, flat: Any, entries: Any, found: dict[int, bytes]) -> int:
+        return real(segment, flat, entries[: rng.randrange(1 + len(entries))], found)
+
+    with MessageStore.open(tmp_path, config) as store:
+        rows = fill(store, rng, 1000)
+    monkeypatch.setattr(Segment, "copied", copied)
+    with MessageStore.open(tmp_path, config) as store:
+        for _ in range(3):
+            check(store, rows, rng)
+            for queue, datas in enumerate(rows):
+                offset = rng.randrange(len(datas) - 20)
+                found = store.read("t", queue, offset, max_messages=20, max_bytes=1 << 30)
+                assert [(one.offset, one.data) for one in found] == [*enumerate(datas[offset : offset + 20], offset)]
+                assert store.read_batch("t", queue, offset, max_messages=20).messages() == found
 
 
 def test_a_store_with_a_read_cache_asks_it(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, TunedConfig(read_cache_bytes=4 << 20, segment_bytes=512 * KIB)) as store:
-        assert store._fetcher.reader._straight is None
+        assert not store._fetcher.reader.bytes.is_log
 
 
 def test_heads_of_all_frames_become_one_table(tmp_path: Path) -> None:
