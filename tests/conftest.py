@@ -76,8 +76,12 @@ def memory_has_room() -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of the whole come first: some of them are long, and at the end no other worker could help."""
-    items.sort(key=lambda item: item.path.parent != TESTS)
+    """The tests of the whole come first, and those of Spark next.
+
+    Some of the former are long, and at the end no other worker could help. The latter are in the first worker's share,
+    from whose end the others take: so there is one session of Spark, whose start takes seconds.
+    """
+    items.sort(key=lambda item: (item.path.parent != TESTS, item.path.parent.name != "pipeline"))
 
 
 @pytest.hookimpl(wrapper=True)
