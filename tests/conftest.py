@@ -76,8 +76,12 @@ def memory_has_room() -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of the whole come first: some of them are long, and at the end no other worker could help."""
-    items.sort(key=lambda item: item.path.parent != TESTS)
+    """The tests of the whole come first, and those of Spark next.
+
+    Some of the former are long, and at the end no other worker could help. The latter are in the first worker's share,
+    from whose end the others take: so there is one session of Spark, whose start takes seconds.
+    """
+    items.sort(key=lambda item: (item.path.parent != TESTS, item.path.parent.name != "pipeline"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,6 +113,17 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             with suppress(OSError, shutil.Error):
                 shutil.copytree(folder, tmp_path_factory.mktemp(name), symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def shared_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for what the tests of a module share, in memory as `tmp_path`."""
+    if not memory_has_room():
+        yield tmp_path_factory.mktemp("shared")
+        return
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=MEMORY))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

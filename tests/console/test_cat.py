@@ -91,17 +91,26 @@ def test_json_lines_have_all_that_a_message_has(folder: Path) -> None:
 def test_every_output_takes_every_message(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         store.append("日本", 0, "é\u2028\x9b".encode(), properties={"half": "\ud800"})
-    commands = (["cat"], ["cat", "--json"], ["topics"], ["inspect"])
-    for encoding, some in (("utf-8", commands[1:2]), ("ascii", commands)):
+    code = (  # one process for all commands: it starts for longer than they run
+        "import sys; from stratalog.console.app import main\n"
+        "_, folder, *commands = sys.argv\n"
+        "for command in commands:\n"
+        "    name, *options = command.split(); sys.argv = ['stratalog', name, folder, *options]\n"
+        "    sys.stdout.reconfigure(errors='strict')\n"  # as it is when a process starts
+        "    try: main()\n"
+        "    except SystemExit as end: assert not end.code, (command, end.code)\n"
+        "    print(chr(10) + 'END', flush=True)\n"
+    )
+    for encoding, commands in (("utf-8", ["cat --json"]), ("ascii", ["cat --json", "cat", "topics", "inspect"])):
         env = {**os.environ, "PYTHONIOENCODING": encoding}
-        for arguments in some:
-            command = process(arguments[0], tmp_path, *arguments[1:])
-            done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=PATIENCE_S, check=False)
-            assert (done.returncode, done.stderr) == (0, b""), (encoding, arguments)
-            if arguments == ["cat", "--json"]:
-                row = json.loads(done.stdout)
-                assert (row["topic"], row["data"]) == ("日本", "é\u2028\x9b")
-                assert row["properties"] == {"half": "\ud800"}
+        command = [sys.executable, "-c", code, str(tmp_path), *commands]
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=PATIENCE_S, check=False)
+        assert (done.returncode, done.stderr) == (0, b""), encoding
+        written = done.stdout.split(b"\nEND\n")
+        assert len(written) == len(commands) + 1 and all(written[:-1]), encoding
+        row = json.loads(written[0])
+        assert (row["topic"], row["data"]) == ("日本", "é\u2028\x9b")
+        assert row["properties"] == {"half": "\ud800"}
 
 
 def test_output_that_was_closed_is_no_damage(folder: Path) -> None:

@@ -1,8 +1,9 @@
 """The process that has to live with a fault: it appends, tells of each answer and of each error, and reads back.
 
-`python -m tests.faults.child ORDER` with an `Order` as JSON. Each line of its output is a JSON object, written at
-once: {"told": [[queue, offset, seed, length], ..]}, {"error": [stage, name of the class, text]}, {"end": poisoned}.
-Only errors of the store's own are reported; any other one ends the child with a traceback, and the test with it.
+`python -m tests.faults.child ORDER ..` with an `Order` as JSON, or several: one life after the other. Each line of its
+output is a JSON object, written at once: {"told": [[queue, offset, seed, length], ..]}, {"error": [stage, name of the
+class, text]}, {"end": poisoned}. Only errors of the store's own are reported; any other one ends the child with a
+traceback, and the test with it.
 """
 
 from __future__ import annotations
@@ -207,8 +208,16 @@ def shorten_writes() -> None:
 
 
 def main() -> None:
-    """The child."""
-    Child(Order(**json.loads(sys.argv[1]))).run()
+    """The child. Each order but the last is carried out by a fork, so that its limits hold for no other."""
+    *others, last = [Order(**json.loads(given)) for given in sys.argv[1:]]
+    for order in others:
+        child = os.fork()
+        if not child:
+            Child(order).run()
+            return
+        if status := os.waitpid(child, 0)[1]:
+            sys.exit(f"ended with {status}: {order}")
+    Child(last).run()
 
 
 if __name__ == "__main__":

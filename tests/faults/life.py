@@ -39,20 +39,28 @@ class Life:
 
 def live(order: Order, before: Sequence[str] = (), limit_s: float = PATIENCE_S) -> Life:
     """Run the child, by way of the command `before` if there is one, and judge its errors."""
-    command = [*before, sys.executable, "-m", "tests.faults.child", order.as_json()]
+    (life,) = lives([order], before, limit_s)
+    return life
+
+
+def lives(orders: Sequence[Order], before: Sequence[str] = (), limit_s: float = PATIENCE_S) -> list[Life]:
+    """A life for each order. All of them are forked from one process: it starts for longer than a life takes."""
+    command = [*before, sys.executable, "-m", "tests.faults.child", *(order.as_json() for order in orders)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False)
-    assert done.returncode == 0, (order, done.stderr)
-    life, ended = Life(), False
+    assert done.returncode == 0, (orders, done.stderr)
+    found, life = [], Life()
     for line in map(json.loads, done.stdout.splitlines()):
         life.told += [(queue, offset, seed, length) for queue, offset, seed, length in line.get("told", ())]
         if "error" in line:
             stage, name, text = line["error"]
             life.errors.append((stage, name, text))
         if "end" in line:
-            life.poisoned, ended = line["end"], True
-    assert ended, (order, done.stderr)
-    check_errors(life)
-    return life
+            life.poisoned = line["end"]
+            check_errors(life)
+            found.append(life)
+            life = Life()
+    assert len(found) == len(orders), (orders, done.stderr)
+    return found
 
 
 def check_errors(life: Life) -> None:

@@ -14,7 +14,7 @@ from stratalog.store import MessageStore, StoreError, StoreFull, StoreUnusable
 from tests.store.helpers import contents, run_child, tiny
 
 from .child import APIS, Order
-from .life import check_recovered, live
+from .life import check_recovered, lives
 
 NONE_LEFT_LIMIT = 256
 MESSAGES = 60
@@ -138,9 +138,9 @@ def test_append_that_needs_a_segment_without_a_descriptor_is_refused_and_works_l
         assert set(found.values()) == {DATA}
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_few_descriptors_are_enough_for_every_way_to_append(tmp_path: Path, api: str) -> None:
+def test_few_descriptors_are_enough_for_every_way_to_append(tmp_path: Path) -> None:
     config = {"segment_bytes": 64 << 10, "max_message_bytes": 64 << 10, "max_frame_bytes": 64 << 10, "lanes": 2}
-    life = live(Order(str(tmp_path), config, api=api, descriptors=48, messages=120, largest=9000))
-    assert not life.errors
-    check_recovered(tmp_path, life.told)
+    orders = [Order(str(tmp_path / api), config, api=api, descriptors=48, messages=120, largest=9000) for api in APIS]
+    for order, life in zip(orders, lives(orders), strict=True):
+        assert not life.errors, order
+        check_recovered(Path(order.path), life.told)

@@ -17,7 +17,7 @@ from tests.store.helpers import contents, run_child, tiny
 
 from .child import APIS, Order
 from .life import check_recovered as check_told_recovered
-from .life import live
+from .life import lives
 from .mounts import tmpfs
 
 SETTINGS = {"segment_bytes": 64 << 10, "max_message_bytes": 64 << 10, "max_frame_bytes": 64 << 10, "recent_bytes": 0}
@@ -218,28 +218,29 @@ def check_told(store: MessageStore, told: dict[int, dict[int, bytes]]) -> None:
         assert {offset: found["t", queue].get(offset) for offset in rows} == rows
 
 
-@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("file_bytes", [9_000, 40_960, 42_000, 65_536])
-def test_limit_on_files_ends_in_a_documented_error_for_every_way_to_append(
-    tmp_path: Path, api: str, file_bytes: int
-) -> None:
+def test_limit_on_files_ends_in_a_documented_error_for_every_way_to_append(tmp_path: Path, file_bytes: int) -> None:
     """Where the limit lies inside the open segment a write is short or refused; on its end a footer is.
 
     However the messages of a call are shared out to frames, each frame fits between the limit and the segment's end.
     """
-    life = live(Order(str(tmp_path), SETTINGS, messages=160, prepared=5, api=api, file_bytes=file_bytes, largest=1500))
-    assert life.poisoned == (file_bytes < 65_536)
-    check_told_recovered(tmp_path, life.told)
+    orders = [
+        Order(str(tmp_path / api), SETTINGS, messages=160, prepared=5, api=api, file_bytes=file_bytes, largest=1500)
+        for api in APIS
+    ]
+    for order, life in zip(orders, lives(orders), strict=True):
+        assert life.poisoned == (file_bytes < 65_536), order
+        check_told_recovered(Path(order.path), life.told)
 
 
-@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("durability", ["force", "os"])
-def test_short_writes_are_written_to_their_end(tmp_path: Path, api: str, durability: str) -> None:
-    order = Order(str(tmp_path), {**SETTINGS, "durability": durability}, api=api, short_writes=True, largest=20_000)
-    life = live(order)
-    assert not life.errors
-    assert len(life.told) == order.messages
-    check_told_recovered(tmp_path, life.told)
+def test_short_writes_are_written_to_their_end(tmp_path: Path, durability: str) -> None:
+    config = {**SETTINGS, "durability": durability}
+    orders = [Order(str(tmp_path / api), config, api=api, short_writes=True, largest=20_000) for api in APIS]
+    for order, life in zip(orders, lives(orders), strict=True):
+        assert not life.errors, order
+        assert len(life.told) == order.messages, order
+        check_told_recovered(Path(order.path), life.told)
 
 
 @pytest.mark.parametrize("free_bytes", [0, 4 << 10, 60 << 10, 200 << 10])

@@ -15,7 +15,7 @@ from tests.store.helpers import crash_copy, tiny
 
 from .child import APIS, Order
 from .inject import Refusal, why_not
-from .life import check_recovered, live
+from .life import check_recovered, live, lives
 from .mounts import tmpfs
 
 SETTINGS = {"segment_bytes": 64 << 10, "max_message_bytes": 64 << 10, "max_frame_bytes": 64 << 10, "recent_bytes": 0}
@@ -33,17 +33,17 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_folder_that_becomes_read_only_takes_what_fits_and_then_says_so(open_folder: Path, api: str) -> None:
+def test_folder_that_becomes_read_only_takes_what_fits_and_then_says_so(open_folder: Path) -> None:
     """No new segment can be made. The one that is open, and the spare, are filled."""
-    path = open_folder / "store"
-    life = live(Order(str(path), SETTINGS, api=api, prepared=10, forbid=True, messages=200))
-    assert "StoreFull" in life.names("append")
-    assert not life.poisoned
-    assert all("ermission" in text for _, _, text in life.errors)
-    for folder in (path, path / "lane-00"):
-        folder.chmod(0o755)
-    check_recovered(path, life.told)
+    orders = [Order(str(open_folder / api), SETTINGS, api=api, prepared=10, forbid=True, messages=200) for api in APIS]
+    for order, life in zip(orders, lives(orders), strict=True):
+        path = Path(order.path)
+        assert "StoreFull" in life.names("append"), order
+        assert not life.poisoned, order
+        assert all("ermission" in text for _, _, text in life.errors), order
+        for folder in (path, path / "lane-00"):
+            folder.chmod(0o755)
+        check_recovered(path, life.told)
 
 
 @pytest.fixture

@@ -32,9 +32,9 @@ from .stores import SMALL, Row, fill, make_store, rows_of
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
+def store(shared_path: Path) -> tuple[Path, list[Row]]:
     """A closed store, and what it has."""
-    path = tmp_path_factory.mktemp("jobs") / "store"
+    path = shared_path / "store"
     return path, make_store(path, draw_seed())
 
 

@@ -23,9 +23,9 @@ ALL = ["topic", "queue_id", "offset", "timestamp", "deliver_at", "key", "propert
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Row]]:
+def store(shared_path: Path) -> tuple[Path, list[Row]]:
     """A closed store, and what it has."""
-    path = tmp_path_factory.mktemp("source") / "store"
+    path = shared_path / "store"
     return path, make_store(path, draw_seed())
 
 

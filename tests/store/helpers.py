@@ -196,15 +196,18 @@ def has_settled(store: MessageStore) -> bool:
     """Every full segment is sealed, and retention by bytes has removed what it may: nothing moves by itself now.
 
     It leaves the newest sealed segment of a lane and the open one, however large they are, and what is kept for
-    delayed messages.
+    delayed messages. If something does, the background looks now: retention takes a few looks, half a second apart.
     """
     limit, lanes, upkeep = store.config.retention_bytes, store._lanes, store._upkeep
-    sealed = not upkeep.sealer._full and all(len(lane.view.open) <= 1 for lane in lanes)
-    return sealed and (
+    settled = not upkeep.sealer._full and all(len(lane.view.open) <= 1 for lane in lanes)
+    settled = settled and (
         limit is None
         or not any(map(upkeep.removal._is_free, lanes))
         or upkeep.removal.held_bytes() <= limit + upkeep.removal.allowance()
     )
+    if not settled:
+        upkeep.look()
+    return settled
 
 
 def full_frames(path: Path) -> list[Frame]:

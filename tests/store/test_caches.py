@@ -289,9 +289,9 @@ def test_bytes_that_went_bad_in_the_read_cache_are_read_from_the_log(tmp_path: P
 
 
 @pytest.fixture(scope="module")
-def cached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[MessageStore, Rows]]:
+def cached(shared_path: Path) -> Iterator[tuple[MessageStore, Rows]]:
     """A store whose messages are in a cache, for tests that only read."""
-    with MessageStore.open(tmp_path_factory.mktemp("cached"), small(**SETTINGS["one tier"])) as store:
+    with MessageStore.open(shared_path, small(**SETTINGS["one tier"])) as store:
         yield store, fill(store, random.Random(1), {}, 6000)
 
 

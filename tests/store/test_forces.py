@@ -49,8 +49,8 @@ def test_a_commit_is_not_acknowledged_before_an_overtaken_write_is_forced(
     with MessageStore.open(tmp_path, tiny(**CONFIG), disk=disk) as store:
         store.append_batch(OLD)
         store.flush()
-        commit_shards(tmp_path, staged(tmp_path, ROWS, disk=disk), name="q", wait_ms=0, disk=disk)
         with held(store):
+            commit_shards(tmp_path, staged(tmp_path, ROWS, disk=disk), name="q", wait_ms=0, disk=disk)
             order = Overtaken(monkeypatch)
             store.submit("before", 0, b"nobody waits for this one")
             assert order.planned.wait(PATIENCE_S)

@@ -30,13 +30,12 @@ def fill(store: MessageStore) -> None:
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(shared_path: Path) -> Path:
     """A store of two lanes, copied while it was open (`crashed`) and closed (`closed`)."""
-    home = tmp_path_factory.mktemp("inspect")
-    with MessageStore.open(home / "closed", CONFIG) as store:
+    with MessageStore.open(shared_path / "closed", CONFIG) as store:
         fill(store)
-        crash_copy(home / "closed", home / "crashed")
-    return home
+        crash_copy(shared_path / "closed", shared_path / "crashed")
+    return shared_path
 
 
 @pytest.fixture

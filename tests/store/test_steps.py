@@ -81,9 +81,9 @@ def filled(folder: Path, segments: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def stores(shared_path: Path) -> tuple[Path, Path]:
     """The folders of a store of few segments, and of one of four times as many."""
-    folders = tmp_path_factory.mktemp("few"), tmp_path_factory.mktemp("many")
+    folders = shared_path / "few", shared_path / "many"
     for folder, segments in zip(folders, (FEW, 4 * FEW), strict=True):
         filled(folder, segments)
     return folders

@@ -50,22 +50,21 @@ def fill(store: MessageStore, messages: int, seed: int = SEED) -> None:
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(shared_path: Path) -> Path:
     """A closed store: sealed segments 1 and 2, and one that a clean close ended."""
-    folder = tmp_path_factory.mktemp("verify") / "closed"
+    folder = shared_path / "closed"
     with MessageStore.open(folder, CONFIG) as store:
         fill(store, MESSAGES)
     return folder
 
 
 @pytest.fixture(scope="module")
-def crashed_original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def crashed_original(shared_path: Path) -> Path:
     """A store as a crash leaves it: copied while it was open, one segment that no record ends."""
-    home = tmp_path_factory.mktemp("verify")
-    with MessageStore.open(home / "open", CONFIG) as store:
+    with MessageStore.open(shared_path / "open", CONFIG) as store:
         fill(store, 60)
-        crash_copy(home / "open", home / "crashed")
-    return home / "crashed"
+        crash_copy(shared_path / "open", shared_path / "crashed")
+    return shared_path / "crashed"
 
 
 @pytest.fixture

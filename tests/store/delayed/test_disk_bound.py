@@ -27,6 +27,7 @@ def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delays_module, "DROP_TIMES", 0)
     monkeypatch.setattr("stratalog.store.delayed.keeping.LOOK_S", 0.0)
     monkeypatch.setattr("stratalog.store.delayed.keeping.LOOK_TIMES", 0)
+    monkeypatch.setattr("stratalog.store.log.retention_rounds.REST_S", 0.5)  # else `check` may wait for a minute
 
 
 def folder_bytes(store: MessageStore) -> int:
