@@ -217,7 +217,7 @@ def _add_sealed(lane: Lane, view: View, number: int, offset: int, limit: int, pa
     except StoreCorrupt:
         index = _around_damage(lane, view, number, offset)
     while index < count:
-        segment = sealed[index]
+        segment = sealed.at(index)
         try:
             left = segment.add_parts(parts, lane.ring, number, offset, limit)
         except StoreCorrupt:

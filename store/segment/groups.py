@@ -126,11 +126,11 @@ class Groups:
                 at, high = around(sealed, number, offset)
             while at < high:
                 middle = (at + high) >> 1
-                if sealed[middle].first_offset(number) <= offset:
+                if sealed.at(middle).first_offset(number) <= offset:
                     at = middle + 1
                 else:
                     high = middle
-            return max(at - 1, 0)  # it may end before the offset: a reader looks at its messages in any case
+            return at - 1 if at else 0  # it may end before the offset: a reader looks at its messages in any case
         fulls, present = self.look(sealed)
         low = bisect_left(fulls, oldest)
         high = bisect_right(fulls, newest, low)  # others may add later ones

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 SHIFT = 6
 IN_PART = 1 << SHIFT
+MASK = IN_PART - 1
 
 Part = tuple["SealedSegment | None", ...]
 
@@ -77,12 +78,17 @@ class SealedSegments(Sequence["SealedSegment"]):
             if at < 0:
                 raise IndexError("no such sealed segment")
         at += self._gone
-        return self._parts[at >> SHIFT][at & IN_PART - 1]  # type: ignore[return-value] # not one of the gone ones
+        return self._parts[at >> SHIFT][at & MASK]  # type: ignore[return-value] # not one of the gone ones
+
+    def at(self, index: int) -> SealedSegment:
+        """The segment at an index from 0 on, for what each read asks: `[index]` without its checks."""
+        index += self._gone
+        return self._parts[index >> SHIFT][index & MASK]  # type: ignore[return-value]
 
     def _since(self, index: int) -> Iterator[SealedSegment]:
         index += self._gone
         parts = islice(self._parts, index >> SHIFT, None)
-        return cast("Iterator[SealedSegment]", islice(chain.from_iterable(parts), index & IN_PART - 1, None))
+        return cast("Iterator[SealedSegment]", islice(chain.from_iterable(parts), index & MASK, None))
 
     def __iter__(self) -> Iterator[SealedSegment]:
         return self._since(0)

@@ -34,6 +34,7 @@ def check(found: SealedSegments, expected: tuple[Any, ...]) -> None:
     assert len(found) == len(expected) and bool(found) == bool(expected)
     assert tuple(found) == expected and tuple(reversed(found)) == expected[::-1]
     assert [found[at] for at in range(-len(expected), len(expected))] == [*expected, *expected]
+    assert [found.at(at) for at in range(len(expected))] == list(expected)
     for at in (-len(expected) - 1, len(expected), len(expected) + IN_PART, len(expected) + 10 * IN_PART):
         with pytest.raises(IndexError):
             found[at]

@@ -45,6 +45,10 @@ class Counted(SealedSegments):
         Counted.looks += len(found) if isinstance(index, slice) else 1
         return found
 
+    def at(self, index: int) -> Any:
+        Counted.looks += 1
+        return super().at(index)
+
     def __iter__(self) -> Iterator[Any]:
         for one in super().__iter__():
             Counted.looks += 1
