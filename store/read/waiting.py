@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from ...index import DelayedOperation, Purgatory, TimersClosed, TimerThread, TimingWheel
 from ..device.background import Background
@@ -22,11 +22,8 @@ from ..log.streams import Stream, StreamMap
 from ..log.write import VisibleEntries
 from .finder import open_end
 
-if TYPE_CHECKING:
-    from ..segment.sealed_segments import SealedSegments
-
 Name: TypeAlias = "tuple[str, int]"  # (topic, queue)
-Sealed: TypeAlias = "SealedSegments | None"
+Sealed: TypeAlias = "tuple[int, int, int] | None"  # `SealedSegments.span`: a wait holds no segment
 _MANY = 1 << 30
 ANY_QUEUE = -1  # as the queue of a name: a message of any queue of the topic
 END_S = 10.0
@@ -90,7 +87,7 @@ class WaitingRead(DelayedOperation):
         following = open_end(stream)
         is_trimmed = stream.low > missing.begin
         if following is None:  # sealed segments alone have it, and their footers may be on the device
-            return sealed_of(stream) is not missing.sealed or is_trimmed
+            return sealed_of(stream) != missing.sealed or is_trimmed
         if following <= missing.offset or is_trimmed:
             return is_trimmed
         if missing.messages <= 1 and missing.size_bytes <= 0:
@@ -376,7 +373,7 @@ def _end(purgatory: Purgatory, done: threading.Event) -> None:
 
 def sealed_of(stream: Stream | None) -> Sealed:
     """The sealed segments of a stream's lane, by which a caller knows whether some are new or gone."""
-    return None if stream is None else stream.lane.view.sealed
+    return None if stream is None else stream.lane.view.sealed.span
 
 
 def size_between(stream: Stream, begin: int, end: int) -> int | None:

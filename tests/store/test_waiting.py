@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import math
 import threading
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,11 +21,10 @@ from stratalog.store.read.async_reads import Looked, Wanted
 from stratalog.store.read.waiting import Missing, ThreadRead
 from stratalog.store.segment.open_table import OpenTable
 from stratalog.store.segment.sealed import SealedSegment
-from stratalog.store.segment.sealed_segments import SealedSegments
 
 from ..clocks import SteppedClock
 from .disks import FailingDisk, GatedDisk
-from .helpers import PATIENCE_S, Worker, crash_copy, flip_bit, full_frames, segment_path, start, tiny, until
+from .helpers import KIB, PATIENCE_S, Worker, crash_copy, flip_bit, full_frames, segment_path, start, tiny, until
 
 AN_HOUR_MS = 3_600_000  # longer than a test may take: who waits is woken, or the test fails
 
@@ -225,10 +226,10 @@ def test_looks_of_the_flusher_and_of_a_loop_read_no_footer(tmp_path: Path, monke
         reader = Reader(store, ("idle", 0))
         readers.is_told = True
         store._waiting.look_at_all()
-        read = ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, store._lanes[0].view.sealed, 1), 1000)
+        read = ThreadRead(store._waiting, ("idle", 0), Missing(1, 1, 0, 1, store._lanes[0].view.sealed.span, 1), 1000)
         assert not read.try_complete()
         assert ThreadRead(
-            store._waiting, ("idle", 0), Missing(1, 1, 0, 1, SealedSegments(), 1), 1000
+            store._waiting, ("idle", 0), Missing(1, 1, 0, 1, (0, 0, 0), 1), 1000
         ).try_complete()  # to find out
         readers.is_told = False
         store.append("idle", 0, b"came")
@@ -437,3 +438,18 @@ def test_read_waits_on_behind_messages_that_a_repair_has_given_up(tmp_path: Path
         store.append("t", 0, b"5")
         reader.join(PATIENCE_S)
         assert found == [b"0", b"1", b"2", b"4", b"5"]
+
+
+def test_a_read_that_waits_keeps_no_segment_that_retention_removes(tmp_path: Path) -> None:
+    """Each would keep its file and a descriptor, for as long as nothing comes."""
+    with MessageStore.open(tmp_path, tiny(retention_bytes=10 * 64 * KIB)) as store:
+        store.append("idle", 0, b"x")
+        while len(store._lanes[0].view.sealed) < 5:
+            store.append_batch([("busy", 0, bytes(7000))] * 8)
+        reader = Reader(store, ("idle", 0))
+        known = [weakref.ref(one) for one in store._lanes[0].view.sealed]
+        while store._lanes[0].view.sealed.span[0] < 12:
+            store.append_batch([("busy", 0, bytes(7000))] * 8)
+        until(lambda: gc.collect() >= 0 and not any(one() for one in known))
+        store.append("idle", 0, b"came")
+        reader.join()
