@@ -34,11 +34,12 @@ from ..log.queue import RequestQueue
 from ..log.request import Barrier, NotedBarrier, answer_all
 from ..log.ticket import SubmitRequest
 from ..log.upkeep import Upkeep, gone
-from ..log.write import FullSegment, VisibleEntries
+from ..log.write import VisibleEntries
 from ..read.async_reads import AsyncReads
 from ..read.caches import Caches
 from ..read.feeder import Feeder
 from ..read.waiting import ANY_QUEUE, WaitingReaders
+from ..segment.sealing import FullSegment
 from ..shards.attacher import Attacher
 
 RESUME_BELOW_BYTES = 16 << 20

@@ -58,6 +58,11 @@ class Columns(NamedTuple):
     checksums: array[int]  # "I"
 
 
+def numbers_bytes(flags: int, count: int) -> int:
+    """Length of a frame's first column, the stream numbers."""
+    return (4 if flags & WIDE_NUMBERS else 2) * count
+
+
 def column_bytes_bound(count: int, extras: Sequence[Extras], new_topics: Iterable[str]) -> int:
     """An upper bound of a frame's header and columns in bytes, before it is built; a topic for each new stream."""
     optional = sum(len(extra.key or b"") + len(extra.properties or b"") for extra in extras)

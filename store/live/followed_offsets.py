@@ -9,7 +9,7 @@ import numpy as np
 from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
-from ..segment.groups import offsets_behind_sealed
+from ..segment.groups import offsets_after
 from ..segment.sealed import SealedSegment
 
 
@@ -28,7 +28,7 @@ class FollowedOffsets(NextOffsets):
         """(streams,) of those that the newest footers know; none if one is damaged."""
         return self._of(self._lane.view.sealed).copy()
 
-    def behind(self, number: int) -> int:
+    def after_log(self, number: int) -> int:
         """The next offset of a stream after the sealed segments."""
         column = self._of(self._lane.view.sealed)
         return int(column[number]) if number < len(column) else 0
@@ -37,7 +37,7 @@ class FollowedOffsets(NextOffsets):
         newest = sealed[-1].segment.sequence if sealed else 0
         sequence, column = self._behind
         if sequence != newest:
-            found = offsets_behind_sealed(sealed, len(sealed), self._behind)
+            found = offsets_after(sealed, len(sealed), self._behind)
             column = np.zeros(0, np.int64) if found is None else found
             self._behind = newest, column
         return column

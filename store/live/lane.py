@@ -19,12 +19,13 @@ from ..format.live_page import NO_STATE, LaneState
 from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
 from ..log.lane import Lane
+from ..log.sealed_log import include
 from ..log.streams import Stream, StreamMap
 from ..log.trims import Trims
 from ..log.write import View, VisibleEntries
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
 from ..segment.files import SegmentFile, segment_numbers
-from ..segment.groups import briefly, offsets_behind_sealed
+from ..segment.groups import briefly, offsets_after
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, SegmentIsGone, log_start, read_shared
 from .followed_offsets import FollowedOffsets
@@ -226,7 +227,7 @@ class FollowedLane:
             return
         newest = sequence - 1
         for one in fresh:
-            one.join(self.lane)
+            include(self.lane, one)
         if fresh[-1].record.streams > len(self.lane.streams):
             self._learn_names(fresh)
         full = [one for one in fresh if one.record.full][-1:]  # the small ones after it say what came since
@@ -341,7 +342,7 @@ class FollowedLane:
         sealed = self.lane.view.sealed
         if not sealed or sealed[-1].record.full:
             return sealed[-1].footer.next_offsets.copy() if sealed else np.zeros(0, np.int64)
-        found = offsets_behind_sealed(sealed, len(sealed))
+        found = offsets_after(sealed, len(sealed))
         if found is None:
             raise sealed[-1].damaged()
         return found

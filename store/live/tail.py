@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
-from ..format.frame import Definition, Frame, frame_of
-from ..format.layout import DATA_START, WIDE_NUMBERS, FrameHead, FrameHeader, align_up, checksum64
+from ..format.frame import Definition, Frame, frame_of, numbers_bytes
+from ..format.layout import DATA_START, FrameHead, FrameHeader, align_up, checksum64
 from ..format.records import RECORD_BYTES, Record, StreamLow, Trimmed, add_low
 from ..log.streams import Stream
 from ..log.write import OpenSegment, VisibleEntries
@@ -178,7 +178,7 @@ class Tail:
         self._learn(frame.definitions(), int(frame.numbers.max(initial=0)) if header.count else None, header)
         starts = frame.starts()
         rows = array("I", np.array((starts, frame.lengths, frame.checksums), np.uint32).T.tobytes())
-        numbers = head.columns[: (4 if header.flags & WIDE_NUMBERS else 2) * header.count]
+        numbers = head.columns[: numbers_bytes(header.flags, header.count)]
         table.dues = table.dues.joined(frame.dues)
         table.add_frame(header.position, header.time_ms, header.flags, numbers, rows)
         self._last = header.first_entry, (starts + frame.lengths).tolist()

@@ -5,9 +5,9 @@ makes them. A message goes through `request`, `queue`, `flusher`, `lane`, `write
 words mean one thing: `queue` says *builder* for a flusher. `api.lanes` gives a lane and its flusher their hooks.
 
     on the way to it    request, ticket, column_group, queue, sizer, listeners
-    making a frame      batch, column_build, offsets, room, alignment
+    making a frame      batch, row_build, column_build, offsets, room, alignment
     writing it          write, in_flight
-    after an opening    adoption
+    after an opening    adoption, sealed_log
     threads             flusher
     the background      upkeep, spares, reserve, sealer, removal, retention, early, retention_rounds, pace, ring_growth
     streams             streams, hidden_streams, trims, gone

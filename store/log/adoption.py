@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import StoreCorrupt
 from ..format.layout import align_up
 from .room import look_at_footer
+from .sealed_log import include
 from .write import OpenSegment, View
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def adopt(
 ) -> None:
     """Take over the log. Appends begin in a segment of their own, or in the resumable one (segment, end, chain)."""
     for one in sealed:
-        one.join(lane)
+        include(lane, one)
     _count_names(lane, sealed)
     lane.view = View().sealing(sealed, ())
     lane.chain = chain

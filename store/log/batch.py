@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from ..format.arrays import Int64s
 from ..format.extras import Extras
 from .request import AsyncRequest, BlockingRequest, Group, Request, RowGroup
 from .streams import Stream
@@ -51,7 +52,7 @@ def extras_of(requests: Sequence[Request]) -> list[Extras | None]:
     return extras
 
 
-def hand_out(requests: Sequence[Request], offsets: array[int], plain: bool) -> None:
+def hand_out(requests: Sequence[Request], offsets: array[int] | Int64s, plain: bool) -> None:
     """Tell each request its offset, or its offsets."""
     if plain:
         for request, offset in zip(requests, offsets, strict=True):
@@ -60,9 +61,9 @@ def hand_out(requests: Sequence[Request], offsets: array[int], plain: bool) -> N
     at = 0
     for request in requests:
         if isinstance(request, Group):
-            request.offsets = np.array(offsets[at : at + request.count], np.int64)
+            request.offsets = np.asarray(offsets[at : at + request.count], np.int64)
         elif request.count:
-            request.offset = offsets[at]
+            request.offset = int(offsets[at])
         at += request.count
 
 

@@ -18,9 +18,10 @@ from ..device.background import report
 from ..errors import StorePoisoned
 from .request import Request, answer_all
 from .together import Change
-from .write import Counters, FullSegment, PendingFrame, VisibleEntries, Write, WriteOutcome
+from .write import Counters, PendingFrame, VisibleEntries, Write, WriteOutcome
 
 if TYPE_CHECKING:
+    from ..segment.sealing import FullSegment
     from ..segment.segment import Segment
 
 

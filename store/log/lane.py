@@ -14,9 +14,8 @@ import contextlib
 import threading
 from array import array
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..config import StoreConfig, TunedConfig
 from ..device.background import report
@@ -26,7 +25,7 @@ from ..errors import StoreFull, StorePoisoned
 from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES
 from ..format.commit_names import CommitNames
 from ..format.dues import due_range
-from ..format.frame import Columns, Definition, column_bytes_bound, encode_columns
+from ..format.frame import numbers_bytes
 from ..format.layout import (
     DATA_START,
     FRAME_HEADER_BYTES,
@@ -34,7 +33,6 @@ from ..format.layout import (
     HAS_DUE,
     HAS_PAYLOAD_CHECKSUM,
     UNKNOWN,
-    WIDE_NUMBERS,
     FrameHeader,
     SegmentHeader,
     align_down,
@@ -45,18 +43,21 @@ from ..segment.footer_room import FooterRoom, share_of_frame
 from ..segment.groups import Groups
 from ..segment.held import HeldMemory
 from ..segment.newest import NewestTimes
-from ..segment.open_table import EntryRows, OpenTable, entry_rows
+from ..segment.open_table import EntryRows, OpenTable
+from ..segment.sealing import FullSegment
 from ..segment.segment import Segment
 from .alignment import UnissuedFrames, should_pad
-from .batch import PLAIN, columns_of, extras_of, hand_out, last_ends
+from .batch import PLAIN
 from .column_build import build_columns, have_columns
 from .in_flight import WritesInFlight
 from .offsets import NextOffsets
 from .request import NotedBarrier, Request, answer_all
-from .room import define, look_at_footer, note_records, wanted_segment
-from .streams import NOT_DEFINED, Stream
-from .trims import Trims, count_trims
-from .write import Counters, FullSegment, OpenSegment, PendingFrame, View, Write, WriteOutcome
+from .room import look_at_footer, wanted_segment
+from .row_build import build_rows
+from .sealed_log import include
+from .streams import Stream
+from .trims import Trims
+from .write import Counters, OpenSegment, PendingFrame, View, Write, WriteOutcome
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
     from .reserve import Reserve
 
 PROGRESS_BYTES = 4 << 20
+
+# Of stored payloads and the position of the first: the columns as they go to disk, and the rows of the entries.
+Pack: TypeAlias = "Callable[[bytes | memoryview, int], tuple[bytes, EntryRows]]"
 
 
 class Lane:
@@ -142,79 +146,46 @@ class Lane:
         plain = PLAIN.issuperset(map(type, requests))  # each is one message: no group, no barrier, no record
         if not plain and have_columns(requests):
             return build_columns(self, requests)  # of users, and records that come with them
-        streams, datas, sizes = columns_of(requests, plain)
-        if not streams:
+        if not requests or not (plain or any([request.count for request in requests])):
             return self._add_barriers(requests)
-        given = [request.extras for request in requests if request.extras is not None]
-        extras = extras_of(requests) if given else None
-        numbers = [stream.number for stream in streams]
-        fresh = {stream for stream in streams if stream.number == NOT_DEFINED} if NOT_DEFINED in numbers else set()
-        payload_bytes = sum(sizes)
-        topics = [stream.topic for stream in fresh]
-        bound = column_bytes_bound(len(streams), given, topics) + payload_bytes
-        self.make_room(bound, lambda: share_of_frame(len(streams), topics, count_trims(requests)), left_bytes)
-
-        defined: list[Definition] = []
-        if fresh:
-            defined = define(self, streams)
-            numbers = [stream.number for stream in streams]
-        first_entry = self.table.entries
-        offsets = self.offsets.give(numbers)
-        columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
-        payload, *ends = self._put_frame(columns, datas, sizes, payload_bytes)
-        hand_out(requests, offsets, plain)
-        self.unissued.add(ends if plain else last_ends(requests, ends))
-        cost = payload_bytes + sum([extra.size_bytes for extra in given])
-        simple = payload if plain and not given else None
-        self.under_way.add_frame(PendingFrame(requests, ends, self.tail, first_entry, self.table, cost, simple))
-        records = 0 if plain else note_records(self, requests)
-        self.counters.count(len(streams), records)
-        self.counters.payload_bytes += payload_bytes
+        build_rows(self, requests, left_bytes, plain=plain)
         return 0
 
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""
         self.make_room(FRAME_HEADER_BYTES, lambda: share_of_frame(0))
-        self._put_frame(encode_columns([], [], [], array("q"), None, []), [], [], 0)
+        self.put_frame(0, 0, 0, (), 0, lambda stored, position: (b"", array("I")))
 
-    def _put_frame(
-        self, columns: Columns, datas: Sequence[bytes], sizes: Sequence[int], payload_bytes: int
-    ) -> list[int]:
-        """Copy the frame into the ring and its columns into the table; where the payloads begin, and each ends."""
-        start, count = self.tail, len(datas)
-        payload = start + FRAME_HEADER_BYTES + len(columns.packed)
+    def put_frame(
+        self, flags: int, columns_bytes: int, count: int, payloads: Sequence[bytes | memoryview], payload_bytes: int,
+        pack: Pack,
+    ) -> int:  # fmt: skip
+        """Copy a frame at the tail into the ring and its columns into the table; where its payloads begin there.
+
+        The payloads come first, and checksums are made of what is in the ring: a caller's buffer may change at any
+        moment, and what is stored is sound in any case. So `pack` gives the columns, of `columns_bytes`, and the rows
+        of the entries only then, for the payloads as they are stored and the position of the first in the segment.
+        """
+        segment, ring, start = self.segment, self.ring, self.tail
+        assert segment is not None and segment.base is not None
+        payload = start + FRAME_HEADER_BYTES + columns_bytes
         end = payload + payload_bytes
         self.reserve(align_up(end))
-        flags, whole = columns.flags, 0
-        if count and payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
-            datas = [b"".join(datas)]  # a copy more, and a call less for each message
+        ring.fill(payload, payloads, payload_bytes)
+        stored, whole = ring.look(payload, payload_bytes), 0
+        if payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
             flags |= HAS_PAYLOAD_CHECKSUM
-            whole = checksum64(datas[0])
-        header, head = self.sealed_head(flags, columns.packed, count, payload_bytes, whole)
-        self.ring.fill(start, [head, *datas], end - start)
-        starts = accumulate(sizes[:-1], initial=payload - start + header.position) if count else ()
-        self.note_frame(header, columns.packed, entry_rows(starts, columns.lengths, columns.checksums), end)
-        return list(accumulate(sizes, initial=payload))
-
-    def sealed_head(
-        self, flags: int, packed: bytes, count: int, payload_bytes: int, whole: int
-    ) -> tuple[FrameHeader, bytes]:
-        """Header and columns of the frame at the tail; the chain goes on from it."""
-        assert self.segment is not None and self.segment.base is not None
-        mark = self.under_way.forced_mark
+            whole = checksum64(stored)
+        packed, rows = pack(stored, payload - segment.base)
+        mark, position = self.under_way.forced_mark, start - segment.base
         header = FrameHeader(
-            flags, self.index, FRAME_HEADER_BYTES + len(packed), count, payload_bytes, self.table.entries,
-            self.segment.sequence, self.tail - self.segment.base, self._clock_ms(), *mark, self.chain, whole,
+            flags, self.index, payload - start, count, payload_bytes, self.table.entries, segment.sequence, position,
+            self._clock_ms(), *mark, self.chain, whole,
         )  # fmt: skip
-        head, self.chain = header.seal(packed)
+        head, self.chain = header.seal(packed)  # the chain goes on from it
+        ring.fill(start, [head], len(head))
         self.marked = mark
-        return header, head
-
-    def note_frame(self, header: FrameHeader, packed: bytes, rows: EntryRows, end: int) -> None:
-        """The frame is in the ring up to the lane position `end`: the table has it now."""
-        flags, count = header.flags, header.count
-        numbers = packed[: (4 if flags & WIDE_NUMBERS else 2) * count]
-        self.table.add_frame(header.position, header.time_ms, flags, numbers, rows)
+        self.table.add_frame(position, header.time_ms, flags, packed[: numbers_bytes(flags, count)], rows)
         if flags & HAS_DUE:
             self.table.dues = self.table.dues.joined(due_range(flags, count, packed))
         self.tail = end
@@ -222,6 +193,7 @@ class Lane:
         if end > self._report_at:
             self._report_at = end + PROGRESS_BYTES
             self._on_progress()
+        return payload
 
     def reserve(self, end: int) -> None:
         """Make room in the ring up to a lane position. Raises RuntimeError where bytes in flight would be lost."""
@@ -297,7 +269,7 @@ class Lane:
         Invariant: segments are sealed in log order. A later footer begins where the one before ends, and a seal
         record vouches for all segments before it.
         """
-        sealed.join(self)
+        include(self, sealed)
         with self.viewing:
             if not self.view.open or self.view.open[0].segment is not sealed.segment:
                 raise RuntimeError(f"{sealed.segment.path} is sealed before an older segment of its lane")

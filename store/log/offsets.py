@@ -83,7 +83,7 @@ class NextOffsets:
     def __getitem__(self, number: int) -> int:
         return self._items[number] if number < self.streams else 0
 
-    def behind(self, number: int) -> int:
+    def after_log(self, number: int) -> int:
         """The offset with which a stream goes on after the log's segments."""
         return self[number]
 

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from ..device.clock import Clock
 from ..device.disk import Disk
 from ..errors import StoreFull
-from ..segment.sealing import NewestFooters, StreamNames, let_go, rows_of, seal
+from ..segment.sealing import FullSegment, NewestFooters, StreamNames, let_go, rows_of, seal
 from .lane import Lane
-from .write import FullSegment
 
 MOST_WAITING = 8  # full segments of a lane without a footer: their tables are in memory
 REST_S, MOST_REST_S = 0.5, 60.0  # after a sealing that failed
@@ -131,7 +130,7 @@ class Sealer:
         if not full.segment.direct:
             full.segment.drop_pages(0, full.data_end)
         gone = list(lane.gone)
-        sealed = seal(self._disk, full, lane.streams, self.names[lane.index], behind(lane))
+        sealed = seal(self._disk, full, lane.streams, self.names[lane.index], newest_footers(lane))
         if sealed.record.full:
             lane.groups.wants_full = False
             lane.trims.settle(full.trimmed, gone)
@@ -139,7 +138,7 @@ class Sealer:
         lane.replace_open(sealed)
 
 
-def behind(lane: Lane) -> NewestFooters | None:
+def newest_footers(lane: Lane) -> NewestFooters | None:
     """The contents of a lane's newest footers, for the next one; None if it has none, or not the full one."""
     sealed, groups = lane.view.sealed, lane.groups
     fulls, present = groups.look(sealed)

@@ -23,6 +23,7 @@ from ..device.steps import take_all
 from ..errors import StoreCorrupt, StoreFull
 from ..format.layout import lane_name
 from ..segment.sealed import SealedSegment
+from ..segment.sealing import FullSegment
 from ..segment.segment import Segment
 from .early import EarlySeals
 from .lane import Lane
@@ -31,7 +32,6 @@ from .reserve import Reserve
 from .ring_growth import RingGrowth
 from .sealer import Sealer
 from .spares import Spares
-from .write import FullSegment
 
 TICK_S = 0.5
 WARM_AHEAD_BYTES, WARM_UNUSED_BYTES = 16 * MIB, 2 * MIB

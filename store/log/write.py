@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..format.records import LentTrims
 from ..segment.open_table import OpenTable
 from ..segment.sealed_segments import SealedSegments
+from ..segment.sealing import FullSegment
 from ..segment.segment import Segment
 from .batch import requests_within
 from .request import Request, cost_bytes
@@ -63,17 +63,6 @@ def _sums(sealed: Sequence[SealedSegment]) -> tuple[int, int]:
     """Bytes and messages of some segments."""
     records = [one.record for one in sealed]
     return sum([one.footer_position + one.footer_bytes for one in records]), sum([one.entries for one in records])
-
-
-class FullSegment(NamedTuple):
-    """A segment that will take no more frames, with what its footer and seal record need."""
-
-    segment: Segment
-    table: OpenTable
-    data_end: int
-    chain: int
-    trimmed: LentTrims
-    applied: bytes = b""  # the commits that the lane has, as a footer has them
 
 
 # Entries of one frame that readers see from now on: the table, the first entry, and the end (the last one plus 1).

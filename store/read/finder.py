@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..log.lane import Lane
+from ..log.sealed_log import offset_after_sealed
 from ..log.streams import Stream
 from ..log.write import View
 from ..segment.firsts import firsts_in
 from ..segment.part import Part, count_of, end_of, lengths_of
-from ..segment.remade import offset_behind
 from ..segment.sealed import SealedSegment
 from ..segment.windows import SPARSE_BYTES
 
@@ -44,7 +44,7 @@ class Finder:
                 first = stream.lane.groups.first_from(view.sealed, number)
             except StoreCorrupt:
                 first = first_offset(stream.lane, view, number)
-            next_offset = offset_behind(stream.lane, view, number)
+            next_offset = offset_after_sealed(stream.lane, view, number)
             first = next_offset if first is None else first
         for opened in view.open:
             row = opened.table.row(number)
@@ -77,7 +77,7 @@ class Finder:
                 if rows:
                     following = rows[-1][0] + len(rows[-1][1])
                 else:
-                    following = offset_behind(lane, view, number) if view.sealed else 0
+                    following = offset_after_sealed(lane, view, number) if view.sealed else 0
                 first = sealed_first if sealed_first >= 0 else rows[0][0] if rows else following
                 found[at] = max(first, lows[at]), following
         return found
@@ -184,7 +184,7 @@ def first_offset(lane: Lane, view: View, number: int, at: int = 0) -> int:
         return _first_open(view, number)
     try:
         first = lane.groups.first_from(view.sealed, number, at)
-        return offset_behind(lane, view, number) if first is None else first
+        return offset_after_sealed(lane, view, number) if first is None else first
     except StoreCorrupt:
         return _first_behind(lane, view, at + 1, number)
 
@@ -196,7 +196,7 @@ def _first_behind(lane: Lane, view: View, at: int, number: int) -> int:
             first, count = segment.first_of(number)
             if count or segment.record.full:
                 return first
-    return offset_behind(lane, view, number)
+    return offset_after_sealed(lane, view, number)
 
 
 def _first_open(view: View, number: int) -> int:

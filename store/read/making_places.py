@@ -13,7 +13,7 @@ from ..format.arrays import Int64s
 from ..format.footer import by_stream
 from ..log.lane import Lane
 from ..log.write import OpenSegment, View
-from ..segment.kept import KeptPlaces
+from ..segment.index import KeptPlaces
 from ..segment.open_table import LENGTH, Uint32s
 from ..segment.segment import Segment
 from .lane_places import ROW_BYTES, STREAM_BYTES, LanePlaces

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from ..errors import StoreCorrupt
 from ..format.layout import LOST_ENTRY
 from ..log.lane import Lane
+from ..log.sealed_log import offset_after_sealed
 from ..log.streams import Stream
 from ..log.write import OpenSegment
-from ..segment.remade import offset_behind
 from ..segment.sealed import SealedSegment
 from ..segment.sealed_segments import SealedSegments
 from .scan import checked_footer
@@ -31,7 +31,7 @@ def offset_at(stream: Stream, time_ms: int) -> int:
         found = _in_all_sealed(stream, view.sealed, time_ms, low)
         if found is not None:
             return found
-        next_offset = offset_behind(stream.lane, view, number)
+        next_offset = offset_after_sealed(stream.lane, view, number)
     for opened in view.open:
         found, next_offset = _in_open(opened, number, time_ms, next_offset, low)
         if found is not None:

@@ -67,7 +67,7 @@ def make_footer(part: FooterPart, staging: Path, disk: Disk | None = None) -> Ma
 def _columns(segment: FollowedSegment, part: FooterPart) -> ScanColumns:
     """The columns of the segment's frames. No payload is read: the first pass has done that."""
     record, columns = part.look.record, ScanColumns()
-    scanner = FrameScanner.behind(PieceReader(segment.data, record.data_end, PIECE_BYTES), segment.header)
+    scanner = FrameScanner.after_header(PieceReader(segment.data, record.data_end, PIECE_BYTES), segment.header)
     while (frame := scanner.next_frame()) is not None:
         columns.add(frame, kept_messages(record, frame.header), None)
     return columns

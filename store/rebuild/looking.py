@@ -109,7 +109,7 @@ def _scanned(at: SegmentAt, segment: FollowedSegment, record: SealRecord) -> Seg
     records: list[tuple[int, bytes]] = []
     count, problem = 0, None
     with chunks_of(segment.open_sequential(), record.data_end) as reader:
-        scanner = FrameScanner.behind(reader, segment.header)
+        scanner = FrameScanner.after_header(reader, segment.header)
         try:
             while (found := scanner.next()) is not None:
                 header = found.frame.header

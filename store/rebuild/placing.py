@@ -165,7 +165,7 @@ class _Placing:
             return None
         present = Present.since(known[0].at.sequence)
         for small in known[1:]:
-            present = present.behind(small.at.sequence, streams_in(self._footer(small)))
+            present = present.with_segment(small.at.sequence, streams_in(self._footer(small)))
         return present.columns(streams, one.at.sequence)
 
     def _names_behind(self, known: int, count: int, later: Sequence[SegmentLook]) -> list[Name]:

@@ -199,7 +199,7 @@ class LaneRecovery:
             else:
                 self._streams.follow(footer, one.segment.path, is_newest=is_newest)
                 if self._present is not None:
-                    self._present = self._present.behind(one.segment.sequence, streams_in(footer))
+                    self._present = self._present.with_segment(one.segment.sequence, streams_in(footer))
         if passed[0].record.full:
             self._tally.is_settled()
 
@@ -335,7 +335,7 @@ class LaneRecovery:
         began = time.perf_counter()
         sequential = segment.open_sequential()
         reader = ChunkReader(sequential, end)
-        scanner = FrameScanner.behind(reader, file.header)
+        scanner = FrameScanner.after_header(reader, file.header)
         scan = SegmentScan(
             scanner, segment, file, later, self._files, self._repair, before, file.header.messages_before
         )  # fmt: skip

@@ -17,8 +17,8 @@ import numpy as np
 from ..format.arrays import Bools, Int64s, Numbers, Uint16s, Uint32s
 from ..format.dues import NO_DUES, DueRange
 from ..format.footer import FooterData, by_stream
-from ..format.frame import Frame
-from ..format.layout import DATA_START, LOST_ENTRY, WIDE_NUMBERS
+from ..format.frame import Frame, numbers_bytes
+from ..format.layout import DATA_START, LOST_ENTRY
 from ..segment.open_table import OpenTable, entry_rows
 from ..segment.postings import OpenRows, Row
 from .name_list import NameList
@@ -235,7 +235,7 @@ def open_table(frames: list[Frame], data: FooterData) -> OpenTable:
         header = frame.header
         lengths, checksums = array("I", frame.lengths.tolist()), array("I", frame.checksums.tolist())
         rows = entry_rows(frame.starts().tolist(), lengths, checksums)
-        numbers = frame.head.columns[: (4 if header.flags & WIDE_NUMBERS else 2) * header.count]
+        numbers = frame.head.columns[: numbers_bytes(header.flags, header.count)]
         table.add_frame(header.position, header.time_ms, header.flags, numbers, rows)
     table.dues = data.dues
     table.visible = table.entries

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..format.footer import ENTRY_BYTES, FIXED_BYTES, FRAME_BYTES, STREAM_BYTES, SUMS_SHARE, TRIM_BYTES
 
 if TYPE_CHECKING:
-    from ..log.streams import Stream
+    from .names import NamedStream
     from .open_table import OpenTable
 
 MOST_SHARE = 3  # times its own bytes, a frame adds to the footer at the most: a definition has a name and 10 bytes more
@@ -39,7 +39,7 @@ class FooterRoom:
         """Begin with the newest footer: its number of streams, and its bytes of names."""
         self._streams, self._names = streams, names_bytes
 
-    def look(self, streams: Sequence[Stream], trimmed: int, applied_bytes: int) -> int:
+    def look(self, streams: Sequence[NamedStream], trimmed: int, applied_bytes: int) -> int:
         """Bring `fixed_bytes` up to date for a lane with these streams, and return it."""
         for stream in streams[self._streams :] if len(streams) > self._streams else ():
             if stream.topic != self._last:

@@ -256,7 +256,7 @@ def _grown_by(present: Present, small: Sequence[SealedSegment]) -> Present:
         numbers = None
         with suppress(StoreCorrupt):
             numbers = _streams_of(one)
-        present = present.behind(one.segment.sequence, numbers)
+        present = present.with_segment(one.segment.sequence, numbers)
     return present
 
 
@@ -325,7 +325,7 @@ def index_of(sealed: Sequence[SealedSegment], sequence: int) -> int:
 # -- all streams of a lane ------------------------------------------------------------------------------
 
 
-def offsets_behind_sealed(
+def offsets_after(
     sealed: Sequence[SealedSegment], end: int, known: tuple[int, npt.NDArray[np.int64]] | None = None
 ) -> npt.NDArray[np.int64] | None:
     """(streams,) the offsets that follow the first `end` segments, by their files; None if damage hides them.
@@ -356,16 +356,16 @@ def offsets_behind_sealed(
 
 
 def offsets_before(
-    sealed: Sequence[SealedSegment], begin: int, behind: Callable[[], npt.NDArray[np.int64] | None]
+    sealed: Sequence[SealedSegment], begin: int, after_all: Callable[[], npt.NDArray[np.int64] | None]
 ) -> npt.NDArray[np.int64] | None:
-    """(streams,) the offsets with which the segment at an index begins; `behind` gives those that follow all segments.
+    """(streams,) the offsets with which the segment at an index begins; `after_all` gives those after all segments.
 
     Of damaged segments the newest is made again first, so that calls do not nest. None if damage hides it.
     """
     end = begin
     while end < len(sealed) and not (sealed[end].record.full and sealed[end].in_file() is not None):
         end += 1
-    offsets = behind() if end == len(sealed) else sealed[end].footer.first
+    offsets = after_all() if end == len(sealed) else sealed[end].footer.first
     if offsets is None:
         return None
     offsets = np.array(offsets, np.int64)

@@ -46,7 +46,7 @@ class Present(NamedTuple):
         """Of no segment yet, after the full footer of the segment `sequence`."""
         return cls(sequence, sequence)
 
-    def behind(self, sequence: int, numbers: Numbers | None) -> Present:
+    def with_segment(self, sequence: int, numbers: Numbers | None) -> Present:
         """This and one more segment, with messages of the streams `numbers`, ascending; None: perhaps of any."""
         if numbers is None:
             return self._replace(end=sequence, unknown=(*self.unknown, sequence))

@@ -10,10 +10,8 @@ A frame has only the low 16 bits of its messages' offsets. The offsets at the bo
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +19,9 @@ import numpy.typing as npt
 from ..format.dues import NO_DUES, DueRange
 from ..format.footer import Footer, FooterData, by_stream
 from ..format.layout import LOST_ENTRY, SealRecord, align_up, kept_messages
-from .groups import offsets_before, offsets_behind_sealed
-from .names import names_of
+from .names import NamedStream, names_of
 from .scanner import FrameScanner, chunks_of
 from .segment import Segment
-
-if TYPE_CHECKING:
-    from ..log.lane import Lane
-    from ..log.streams import Stream
-    from ..log.write import View
-    from .sealed import SealedSegment
 
 Offsets = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.unsignedinteger]
@@ -69,7 +60,7 @@ class FooterRemaker:
         self._segment = segment
         self._record = record
 
-    def footer(self, streams: Sequence[Stream], begins: Offsets | None, ends: Offsets | None) -> Footer | None:
+    def footer(self, streams: Sequence[NamedStream], begins: Offsets | None, ends: Offsets | None) -> Footer | None:
         """The footer, if the frames and the neighbours prove it. Raises OSError."""
         frames, is_whole = self._walk()
         numbers: Numbers = np.frombuffer(frames.numbers, np.uint32)
@@ -96,7 +87,7 @@ class FooterRemaker:
         """The frames that can be had, and whether they are all of them."""
         found = _Frames()
         with chunks_of(self._segment.open_sequential(), self._record.data_end) as reader:
-            scanner = FrameScanner.behind(reader, self._segment.header)
+            scanner = FrameScanner.after_header(reader, self._segment.header)
             is_whole = not self._segment.header.is_rebuilt
             while self._next(scanner, found):
                 pass
@@ -192,44 +183,3 @@ def _place_around_gaps(
     placed = np.full(int(begin[-1]), -1, np.int64)
     placed[steps[1:] - 1 + (begin[:-1] - steps[start[:-1]]).repeat(counts)] = order
     return begins, begin, placed
-
-
-def neighbours(lane: Lane, sealed: SealedSegment) -> tuple[Offsets | None, Offsets | None]:
-    """The offsets of a lane's streams before a sealed segment and after it, each None if it is not known.
-
-    The offsets before it come from the file alone: of two damaged neighbours the newer one is always made again first.
-    """
-    view = lane.view
-    segments, sequence = view.sealed, sealed.segment.sequence
-    at = bisect_left(segments, sequence, key=lambda one: one.segment.sequence)
-    behind = at + (at < len(segments) and segments[at].segment.sequence == sequence)
-    begins = np.zeros(0, np.int64) if sequence == 1 else None
-    ends = None
-    if at and segments[at - 1].segment.sequence == sequence - 1:
-        begins = offsets_behind_sealed(segments, at)
-    if behind == len(segments):
-        ends = offsets_behind(lane, view)
-    elif segments[behind].segment.sequence == sequence + 1:
-        ends = offsets_before(segments, behind, lambda: offsets_behind(lane, view))
-    return begins, ends
-
-
-def offsets_behind(lane: Lane, view: View) -> Offsets:
-    """(streams,) where the streams of a lane go on after its sealed segments.
-
-    If no segment is open, nothing was written since the opening: then it is what recovery has found.
-    """
-    if view.open:
-        return view.open[0].table.first_offsets()
-    offsets = lane.offsets.column()
-    opened = lane.view.open  # a builder may have begun meanwhile
-    return opened[0].table.first_offsets() if opened else offsets
-
-
-def offset_behind(lane: Lane, view: View, number: int) -> int:
-    """Where one stream goes on after the sealed segments."""
-    if view.open:
-        return view.open[0].table.first_offset(number)
-    offset = lane.offsets.behind(number)
-    opened = lane.view.open
-    return opened[0].table.first_offset(number) if opened else offset

@@ -251,7 +251,7 @@ class FrameScanner:
         self.chain = chain
 
     @classmethod
-    def behind(cls, reader: ChunkReader, header: SegmentHeader) -> FrameScanner:
+    def after_header(cls, reader: ChunkReader, header: SegmentHeader) -> FrameScanner:
         """A scanner at a segment's first frame. After a rebuilt header that frame is taken whatever its chain."""
         scanner = cls(reader, header.lane, header.sequence, DATA_START, header.chain)
         first = scanner.frame_at(DATA_START) if header.is_rebuilt else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count as count_from
-from itertools import groupby, repeat
-from typing import TYPE_CHECKING
+from itertools import repeat
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,22 +18,33 @@ from ..format.footer import ENTRIES, FIRST, START, Column, Footer
 from ..format.frame import Frame, frame_of
 from ..format.layout import LOST_ENTRY, SealRecord
 from .frame_heads import head_at
-from .head import ROW, ROW_BYTES, ROW_COLUMNS, Head
 from .held import HeldMemory
-from .index import WRONG_MESSAGE, FooterSource, Index, WrongFooter, row_of
-from .kept import KEPT_PART, KeptPlaces, full_frames, joined_heads, places_size
+from .index import (
+    KEPT_PART,
+    ROW,
+    ROW_BYTES,
+    ROW_COLUMNS,
+    WRONG_MESSAGE,
+    FooterSource,
+    HeadRows,
+    Index,
+    KeptPlaces,
+    WrongFooter,
+    full_frames,
+    joined_heads,
+    places_size,
+    row_of,
+    stretches,
+)
 from .open_table import Uint32s
 from .part import Part
-from .remade import FooterRemaker, neighbours
 from .segment import Segment
 from .windows import SPARSE_BYTES
-
-if TYPE_CHECKING:
-    from ..log.lane import Lane
 
 _UNPACK = ROW.unpack_from
 LONG_RUN = 64  # messages
 HEAD_GUESS_BYTES = 4096
+MakeFooter: TypeAlias = "Callable[[SealedSegment], Footer | None]"  # None: it cannot be made
 NEVER = 1 << 62  # heads that no segment has
 
 
@@ -56,20 +67,20 @@ class SealedSegment:
         self._damage: StoreCorrupt | None = None
         self._is_lost = False  # nor can the footer be made again
         self._remaking = threading.Lock()
-        self._lane: Lane | None = None
+        self._make_footer: MakeFooter | None = None  # by the lane that it belongs to
         self._memory = HeldMemory(0)
-        self._heads: dict[int, Head] = {}  # of the footer in the file, also when it is read again
+        self._heads: dict[int, HeadRows] = {}  # of the footer in the file, also when it is read again
         self._full_frames: int | None = None  # those with messages, once a head was decoded; NEVER: do not join them
         self._kept: dict[int, KeptPlaces] = {}  # what the open table knew, if it is held
         self._new: KeptPlaces | None = None  # until it is
         self.fresh: npt.NDArray[np.uint32] | None = None  # of a footer that was just written: the streams with messages
 
-    def join(self, lane: Lane) -> None:
-        """Belong to a lane: it has the memory, and the neighbours from which a damaged footer is made again."""
+    def join(self, memory: HeldMemory, mapped: set[Segment], make_footer: MakeFooter) -> None:
+        """Belong to a lane: to its memory and to its mapped segments. It can make a damaged footer again."""
         self._memory.footers.drop(self._found, 0)  # recovery's, which held all of it
-        self._lane = lane
-        self._memory = lane.held
-        self.segment.join(lane.mapped)
+        self._make_footer = make_footer
+        self._memory = memory
+        self.segment.join(mapped)
         kept, self._new = self._new, None
         if kept is not None and kept.size_bytes <= self._memory.limit_bytes // KEPT_PART:
             self._memory.frames.keep(self._kept, 0, kept)
@@ -94,7 +105,7 @@ class SealedSegment:
             return None
         index = self._found.get(0)
         if index is None:
-            room = None if self._lane is None else self._memory.footer_room()
+            room = None if self._make_footer is None else self._memory.footer_room()
             try:
                 footer = Footer(FooterSource(self.segment), str(self.segment.path), self.record, room_bytes=room)
             except StoreCorrupt as error:
@@ -126,10 +137,9 @@ class SealedSegment:
 
     def _remake(self) -> Index:
         self.segment.check_open()
-        lane = self._lane
-        if lane is None or self._is_lost:
+        if self._make_footer is None or self._is_lost:
             raise self.damaged()
-        footer = FooterRemaker(self.segment, self.record).footer(lane.streams, *neighbours(lane, self))
+        footer = self._make_footer(self)
         if footer is None:
             self._is_lost = True
             raise self.damaged()
@@ -223,11 +233,10 @@ class SealedSegment:
         begin, end, offset = row
         while begin < end and limit:
             entries = index.entries[begin : min(begin + max(limit, LONG_RUN), end)].tolist()
-            for is_lost, stretch in groupby(enumerate(entries, offset), _is_lost):
-                if not is_lost and limit:
-                    places = [*stretch][:limit]
-                    parts.append(self._part(index, ring, number, places[0][0], [entry for _, entry in places]))
-                    limit -= len(places)
+            for at, stretch in stretches(entries, offset):
+                if limit:
+                    parts.append(self._part(index, ring, number, at, stretch[:limit]))
+                    limit -= min(limit, len(stretch))
             begin, offset = begin + len(entries), offset + len(entries)
         return limit
 
@@ -235,10 +244,9 @@ class SealedSegment:
         """A part of messages without holes, by the heads of their frames. Raises WrongFooter, StoreCorrupt."""
         flat: Sequence[int]
         if len(entries) < LONG_RUN:
-            flat = self._few_rows(index, ring, repeat(number), count_from(offset), entries)
+            flat = self._places(index, ring, repeat(number), count_from(offset), entries)
         else:
-            offsets = np.arange(offset, offset + len(entries))
-            flat = np.ascontiguousarray(self._many_rows(index, ring, number, offsets, entries)).reshape(-1).data
+            flat = self._run_places(index, ring, number, offset, entries)
         return self.segment, flat, range(len(entries)), False, offset
 
     def pick(
@@ -264,7 +272,7 @@ class SealedSegment:
             order = entries.argsort()
             found = found[order]
             listed = entries[order].tolist()
-            return listed, self._few_rows(index, ring, numbers[found].tolist(), offsets[found].tolist(), listed), found
+            return listed, self._places(index, ring, numbers[found].tolist(), offsets[found].tolist(), listed), found
         except WrongFooter as error:
             self._distrust_or_raise(index, error)
         return self.pick(ring, numbers, offsets)  # by the index made of the frames
@@ -282,42 +290,61 @@ class SealedSegment:
         begin: int = index.start[at] + offset - index.first[at]
         return list(index.entries[begin : begin + count])
 
-    def heads_of(self, ring: Ring | None, entries: Iterable[int]) -> list[Head]:
+    def heads_of(self, ring: Ring | None, entries: Iterable[int]) -> list[HeadRows]:
         """The heads of the frames of some entries. Raises StoreCorrupt."""
-        index, found, first_entry, end_entry = self._found.get(0) or self.index, list[Head](), 0, 0
+        index, found, head = self._found.get(0) or self.index, list[HeadRows](), None
         try:
             for entry in entries:
-                if not first_entry <= entry < end_entry:
-                    head = self.head(index, ring, bisect_right(index.frame_entry, entry) - 1)
-                    first_entry, end_entry = head.first_entry, head.end_entry
-                    if not first_entry <= entry < end_entry:
-                        raise WrongFooter(WRONG_MESSAGE)
+                if head is None or not head.first_entry <= entry < head.end_entry:
+                    head = self._head_of(index, ring, entry)
                 found.append(head)
         except WrongFooter as error:
             raise self.damaged() from error
         return found
 
-    def _few_rows(
+    def _places(
         self, index: Index, ring: Ring | None, numbers: Iterable[int], offsets: Iterable[int], entries: list[int]
     ) -> list[int]:
         """The position, length and checksum of each message, back to back, from the heads of their frames; each must
         name its stream and offset. Raises WrongFooter, StoreCorrupt."""
         found: list[int] = []
-        first_entry = end_entry = 0  # of the head at hand
-        frame_entry, held, rows = index.frame_entry, index.heads, b""
+        first_entry, end_entry, rows = 0, 0, b""  # of the head at hand
         for entry, number, offset in zip(entries, numbers, offsets, strict=False):
             if not first_entry <= entry < end_entry:
-                frame = bisect_right(frame_entry, entry) - 1
-                head = held.get(frame) or self.head(index, ring, frame)
-                head.used = True
+                head = self._head_of(index, ring, entry)
                 first_entry, end_entry, rows = head.first_entry, head.end_entry, head.rows
-                if not first_entry <= entry < end_entry:
-                    raise WrongFooter(WRONG_MESSAGE)
             named, low, start, length, checksum = _UNPACK(rows, ROW_BYTES * (entry - first_entry))
             if named != number or low != offset & 0xFFFF:
                 raise WrongFooter(WRONG_MESSAGE)
             found += start, length, checksum
         return found
+
+    def _run_places(self, index: Index, ring: Ring | None, number: int, offset: int, entries: list[int]) -> memoryview:
+        """As `_places`, of a long run of one stream from an offset on: a frame at a time, in arrays."""
+        at = 0
+        parts: list[Uint32s] = []
+        wanted = np.array(entries, np.uint32)
+        while at < len(entries):
+            head = self._head_of(index, ring, entries[at])
+            end = bisect_left(entries, head.end_entry, at)
+            frame = np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))
+            try:
+                parts.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
+            except IndexError:
+                raise WrongFooter(WRONG_MESSAGE) from None
+            at = end
+        rows = np.concatenate(parts)
+        lows = np.arange(offset, offset + len(entries)) & 0xFFFF
+        if (rows[:, 0] != number).any() or (rows[:, 1] != lows).any():
+            raise WrongFooter(WRONG_MESSAGE)
+        return np.ascontiguousarray(rows[:, 2:]).reshape(-1).data
+
+    def _head_of(self, index: Index, ring: Ring | None, entry: int) -> HeadRows:
+        """The head of an entry's frame. Raises WrongFooter, StoreCorrupt."""
+        head = self.head(index, ring, bisect_right(index.frame_entry, entry) - 1)
+        if not head.first_entry <= entry < head.end_entry:
+            raise WrongFooter(WRONG_MESSAGE)
+        return head
 
     def _check_lost(self, index: Index) -> None:
         """A repair has given messages up: the footer must say so with its right checksum, not damaged bytes."""
@@ -328,37 +355,14 @@ class SealedSegment:
         except StoreCorrupt as error:
             raise WrongFooter(error.what) from error
 
-    def _many_rows(
-        self, index: Index, ring: Ring | None, number: int, offsets: npt.NDArray[np.int64], entries: list[int]
-    ) -> Uint32s:
-        """As `_few_rows`, (n, 3), of messages of one stream: a frame at a time."""
-        at = 0
-        parts: list[Uint32s] = []
-        wanted = np.array(entries, np.uint32)
-        while at < len(entries):
-            head = self.head(index, ring, bisect_right(index.frame_entry, entries[at]) - 1)
-            end = bisect_left(entries, head.end_entry, at)
-            if not head.first_entry <= entries[at] < head.end_entry:
-                raise WrongFooter(WRONG_MESSAGE)
-            frame = np.frombuffer(head.rows, np.uint32).reshape(-1, len(ROW_COLUMNS))
-            try:
-                parts.append(frame.take(wanted[at:end] - head.first_entry, axis=0))  # what is below wraps around
-            except IndexError:
-                raise WrongFooter(WRONG_MESSAGE) from None
-            at = end
-        rows = np.concatenate(parts)
-        if (rows[:, 0] != number).any() or (rows[:, 1] != offsets & 0xFFFF).any():
-            raise WrongFooter(WRONG_MESSAGE)
-        return rows[:, 2:]
-
-    def head(self, index: Index, ring: Ring | None, frame: int) -> Head:
-        """The head of the frame with this number in the index. Raises StoreCorrupt."""
+    def head(self, index: Index, ring: Ring | None, frame: int) -> HeadRows:
+        """The head of the frame with this number in the index. Raises WrongFooter, StoreCorrupt."""
         heads = index.heads
         found = heads.get(frame)
         if found is not None:
             found.used = True
             return found
-        head = Head(self._frame(index, ring, frame), frame)
+        head = HeadRows(self._frame(index, ring, frame), frame)
         self._memory.frames.keep(heads, frame, head)
         if not index.is_remade:
             if self._full_frames is None:
@@ -393,8 +397,3 @@ class SealedSegment:
         """Let go of the files, and of what is held."""
         self.let_go()
         self.segment.close()
-
-
-def _is_lost(place: tuple[int, int]) -> bool:
-    """Of an offset and its entry."""
-    return place[1] == LOST_ENTRY

@@ -12,7 +12,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,22 +22,29 @@ from ..format.footer import STREAM_BYTES, TRIM_BYTES, Footer, FooterData, by_str
 from ..format.layout import SEALED, SealRecord, align_up
 from ..format.records import NOTHING_TRIMMED, LentTrims, Trimmed
 from .groups import GROUP_SEGMENTS
-from .kept import sealed_places
-from .names import names_of
+from .index import sealed_places
+from .names import NamedStream, names_of
 from .open_table import OpenTable
 from .postings import Row
 from .present import Numbers, Present
 from .sealed import SealedSegment
 from .segment import Segment
 
-if TYPE_CHECKING:
-    from ..log.streams import Stream
-    from ..log.write import FullSegment
-
 STEP_STREAMS = 512
 FEW_STREAMS = 256  # of a lane: its footers are full ones, which take less than two blocks more
 SMALL_SHARE = 2  # rows of a full footer to one of those in small ones, before the next full one
 PAUSE_S = 50e-6  # really asleep: a bare release of the lock may be taken back before anybody has woken up
+
+
+class FullSegment(NamedTuple):
+    """A segment that will take no more frames, with what its footer and seal record need."""
+
+    segment: Segment
+    table: OpenTable
+    data_end: int
+    chain: int
+    trimmed: LentTrims
+    applied: bytes = b""  # the commits that the lane has, as a footer has them
 
 
 class StreamNames:
@@ -50,7 +57,7 @@ class StreamNames:
         self._topic = array("I")
         self._queue = array("I")
 
-    def add(self, streams: Sequence[Stream], pause: Callable[[], None]) -> None:
+    def add(self, streams: Sequence[NamedStream], pause: Callable[[], None]) -> None:
         """Take on the streams that are new; `streams` are all of the lane's, by number.
 
         An error anywhere in it leaves a part that the next call completes.
@@ -88,7 +95,7 @@ class FooterNames:
         made: of all streams, once a full footer has wanted that.
     """
 
-    def __init__(self, kept: StreamNames, streams: Sequence[Stream], fresh: Sequence[Stream] = ()) -> None:
+    def __init__(self, kept: StreamNames, streams: Sequence[NamedStream], fresh: Sequence[NamedStream] = ()) -> None:
         """`kept` is not changed; `streams` are the lane's, by number, and `fresh` those that are to follow."""
         self._kept = kept
         self._streams = streams
@@ -153,7 +160,7 @@ def with_footer(
     """The newest footers, with one more: `there` are the streams with messages in it, of `count`."""
     if before is None or is_full:
         return NewestFooters(sequence, Present.since(sequence), count, named)
-    return before._replace(present=before.present.behind(sequence, there), streams=count, named=named)
+    return before._replace(present=before.present.with_segment(sequence, there), streams=count, named=named)
 
 
 class FooterEnd(NamedTuple):
@@ -200,13 +207,13 @@ def make_footer(
 
 def small_footer(
     full: FullSegment,
-    streams: Sequence[Stream],
-    behind: NewestFooters,
+    streams: Sequence[NamedStream],
+    newest: NewestFooters,
     there: npt.NDArray[np.unsignedinteger],
     count: int,
 ) -> FooterData | None:
     """A footer of the streams in the segment alone, and of those that no footer names yet; None: a full one is due."""
-    rows = behind.small_rows(full.segment.sequence, there, count, full.trimmed)
+    rows = newest.small_rows(full.segment.sequence, there, count, full.trimmed)
     if rows is None:
         return None
     table = full.table
@@ -232,25 +239,25 @@ def small_footer(
 def seal(
     disk: Disk,
     full: FullSegment,
-    streams: Sequence[Stream],
+    streams: Sequence[NamedStream],
     names: StreamNames,
-    behind: NewestFooters | None = None,
+    newest: NewestFooters | None = None,
 ) -> SealedSegment:
     """Write the footer, force it, then the seal record. The segment's frames must be forced already.
 
-    `streams` are the lane's, by number; `names` is what was kept of them for full footers. `behind`: what the lane's
+    `streams` are the lane's, by number; `names` is what was kept of them for full footers. `newest`: what the lane's
     newest footers say; without it the footer is a full one.
     Raises OSError; the segment then stays open, and is scanned at the next opening.
     """
     count = len(streams)
     there = np.unique(full.table.numbers()).astype(np.uint32)
-    data = None if behind is None else small_footer(full, streams, behind, there, count)
+    data = None if newest is None else small_footer(full, streams, newest, there, count)
     if data is None:
         names.add(streams, _pause)
         data = make_footer(full.table, names, FooterEnd(full.table.first_offsets()), full.trimmed.whole())
         count = len(data.first)
-        if behind is not None:
-            data.presence = behind.present.columns(count, full.segment.sequence)
+        if newest is not None:
+            data.presence = newest.present.columns(count, full.segment.sequence)
     data.applied = full.applied
     sealed = write_footer(disk, full.segment, data, full.data_end, full.chain, full.table.entries, count)
     sealed.keep(sealed_places(data, full.table))

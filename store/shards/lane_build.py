@@ -16,7 +16,8 @@ from ..format.layout import RETIRED_PREFIX, SealRecord, SegmentHeader, segment_n
 from ..format.records import LentTrims
 from ..log.lane import Lane
 from ..log.room import define
-from ..log.sealer import behind
+from ..log.sealed_log import include
+from ..log.sealer import newest_footers
 from ..log.streams import NOT_DEFINED, Stream
 from ..log.together import Change
 from ..segment.present import Numbers
@@ -57,7 +58,7 @@ class LaneBuild:
         before = lane.offsets.column()[: self._known]
         self._firsts[: len(before)] = before
         self._before = self._firsts.copy()
-        self._behind = behind(lane)
+        self._newest = newest_footers(lane)
         self._made: list[tuple[Path, SegmentHeader, SealRecord, Numbers]] = []
         self._sealed: list[SealedSegment] = []
         self._offsets = lane.offsets
@@ -98,7 +99,7 @@ class LaneBuild:
     def _place(self, data_end: int, streams_before: int) -> SegmentPlace:
         header = self.end.header(data_end, self._clock_ms(), streams_before)
         trimmed = self._lane.trims.lend()
-        return SegmentPlace(header, self.names, self._firsts, trimmed, self.commits.packed, self.end.mark, self._behind)
+        return SegmentPlace(header, self.names, self._firsts, trimmed, self.commits.packed, self.end.mark, self._newest)
 
     def _note(self, path: Path, place: SegmentPlace, seal: SealRecord, there: Numbers) -> None:
         self._made.append((path, place.header, seal, there))
@@ -106,7 +107,7 @@ class LaneBuild:
         self.end.passed(seal)
         named = (self._number(self._lane.trims.records),)
         is_full = bool(seal.full)
-        self._behind = with_footer(self._behind, seal.sequence, there, len(self._firsts), named, is_full=is_full)
+        self._newest = with_footer(self._newest, seal.sequence, there, len(self._firsts), named, is_full=is_full)
 
     def name_all(self) -> None:
         """Give the files their names, each durably before the next: a crash leaves no gap. Raises OSError."""
@@ -138,7 +139,7 @@ class LaneBuild:
             segment = Segment(self._disk, lane.folder, header, direct=False)
             self._sealed.append(SealedSegment(segment, seal))
             self._sealed[-1].fresh = None if seal.full else there
-            self._sealed[-1].join(lane)
+            include(lane, self._sealed[-1])
             lane.groups.wants_full = lane.groups.wants_full and not seal.full
         lane.counters.count(sum(seal.entries for _, _, seal, _ in self._made), self._records)
         lane.counters.payload_bytes += self._payload_bytes

@@ -42,7 +42,7 @@ class SegmentPlace(NamedTuple):
         firsts: int64 (streams,), the next offset of each; not copied, and changed after the segment was written.
         trimmed, applied: of the log up to here.
         mark: up to which position the log is durable.
-        behind: the content of the newest footers before it; None if there are none.
+        newest: the content of the newest footers before it; None if there are none.
     """
 
     header: SegmentHeader
@@ -51,7 +51,7 @@ class SegmentPlace(NamedTuple):
     trimmed: LentTrims
     applied: bytes
     mark: Mark
-    behind: NewestFooters | None = None
+    newest: NewestFooters | None = None
 
 
 def lasting_heads(file: LogFile, path: Path, index: ShardIndex) -> Iterator[tuple[FrameHeader, bytes]]:
@@ -164,8 +164,8 @@ def lane_footer(
     flags: Uint16s, dues: DueRange = NO_DUES,
 ) -> FooterData:  # fmt: skip
     """The footer of a segment that has `counts` messages of the streams `there`, ascending; small if it may be."""
-    behind, sequence, streams = place.behind, place.header.sequence, len(place.firsts)
-    stream = None if behind is None else behind.small_rows(sequence, there, streams, place.trimmed)
+    newest, sequence, streams = place.newest, place.header.sequence, len(place.firsts)
+    stream = None if newest is None else newest.small_rows(sequence, there, streams, place.trimmed)
     packed = presence = None
     if stream is not None:
         rows, trimmed = stream, place.trimmed.since
@@ -174,7 +174,7 @@ def lane_footer(
         whole = place.names.whole()
         rows, trimmed = np.arange(streams, dtype=np.uint32), place.trimmed.whole()
         names, packed, (topics, queues) = list(whole.topics), whole.packed, whole.columns()
-        presence = None if behind is None else behind.present.columns(streams, sequence)
+        presence = None if newest is None else newest.present.columns(streams, sequence)
     start = np.zeros(len(rows) + 1, np.int64)
     start[rows.searchsorted(there) + 1] = counts
     return FooterData(

@@ -60,7 +60,7 @@ class FrameWalk:
         self.gaps, self.ended = False, True
         # A damaged header was noted before: the frames are checked as those of a segment that a repair rebuilt.
         rebuilt = SegmentHeader(lane.number, b"", self.file.sequence, 0, REBUILT_MS, 0)
-        self.scanner = FrameScanner.behind(reader, self.file.header or rebuilt)
+        self.scanner = FrameScanner.after_header(reader, self.file.header or rebuilt)
         self._listed: Bools | None = None
         if footer is not None and self.file.record is not None:
             self._listed = np.zeros(self.file.record.entries, np.bool_)

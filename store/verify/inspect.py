@@ -214,7 +214,7 @@ def _walked(
     data: LogFile, file: SegmentFile, header: SegmentHeader, row: Row, queues: _LaneQueues
 ) -> tuple[int | None, int | None]:
     """Describe an open or closed segment by its frames' heads, along their chain."""
-    scanner = FrameScanner.behind(PieceReader(data, file.log_bytes), header)
+    scanner = FrameScanner.after_header(PieceReader(data, file.log_bytes), header)
     times: list[int] = []
     messages: Counter[int] = Counter()
     payload_bytes = entries = 0

@@ -144,8 +144,8 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_offsets.py", "tests/store/test_columns.py::test_columns_are_stored_as_messages"),
     ),
     "columns: each message has the checksum of the one before": Bug(
-        "store/log/column_build.py", "    packed = columns.packed(checksums)\n",
-        "    checksums = checksums[[-1, *range(count - 1)]]\n    packed = columns.packed(checksums)\n",
+        "store/log/column_build.py", "        return columns.packed(checksums), entry",
+        "        checksums = checksums[[-1, *range(len(ends) - 1)]]\n        return columns.packed(checksums), entry",
         ("tests/store/test_columns.py::test_columns_are_stored_as_messages",),
     ),
     "columns: keys are taken for those of the frame before": Bug(
@@ -154,8 +154,8 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_columns.py::test_columns_are_stored_as_messages",),
     ),
     "columns: checksums are made of what the caller has, not of what is stored": Bug(
-        "store/log/column_build.py", "stored, flags, whole = lane.ring.look(payload, payload_bytes), columns.flags, 0",
-        "stored, flags, whole = b''.join(rows.payloads), columns.flags, 0",
+        "store/log/lane.py", "stored, whole = ring.look(payload, payload_bytes), 0",
+        "stored, whole = b''.join(payloads), 0",
         ("tests/store/test_columns.py::test_bytes_that_change_behind_the_copy_are_not_those_that_are_checked",),
     ),
     "columns: one of two frames makes the ticket done": Bug(

@@ -82,7 +82,7 @@ READING: dict[str, Bug] = {
         ("tests/store/test_read_only_interrupts.py::test_interrupted_look_at_new_frames_loses_and_repeats_nothing",),
     ),
     "reading: heads become a table without a look at their streams": Bug(
-        "store/segment/kept.py", "if (rows[entries, 0] != numbers).any() or (rows", "if (rows",
+        "store/segment/index.py", "if (rows[entries, 0] != numbers).any() or (rows", "if (rows",
         ("tests/store/test_by_parts.py::test_heads_that_do_not_agree_with_the_footer_become_no_table",),
     ),
     "reader: a message is given without a look at its checksum": Bug(
@@ -222,7 +222,7 @@ READING: dict[str, Bug] = {
         ("tests/store/test_lane_places.py::test_a_gap_in_the_offsets_leaves_the_stream_to_the_long_way",),
     ),
     "reading: a frame without messages keeps heads from becoming a table": Bug(
-        "store/segment/kept.py", "(begins[1:] > begins[:-1]).sum()", "(begins[1:] >= begins[:-1]).sum()",
+        "store/segment/index.py", "(begins[1:] > begins[:-1]).sum()", "(begins[1:] >= begins[:-1]).sum()",
         ("tests/store/test_by_parts.py::test_heads_become_a_table_although_some_frames_have_no_messages",),
     ),
 }  # fmt: skip

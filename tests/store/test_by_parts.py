@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.segment.held import HeldMemory
-from stratalog.store.segment.kept import joined_heads
+from stratalog.store.segment.index import joined_heads
 from stratalog.store.segment.segment import Segment
 from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, flip_bit, mark, segment_path, small, until

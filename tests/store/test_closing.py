@@ -18,7 +18,7 @@ from stratalog.store.log.listeners import Listeners
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import answer_all
 from stratalog.store.log.sealer import Sealer
-from stratalog.store.log.write import FullSegment
+from stratalog.store.segment.sealing import FullSegment
 from stratalog.store.segment.segment import Segment
 
 from .disks import GatedDisk

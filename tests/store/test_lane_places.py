@@ -21,7 +21,7 @@ from stratalog.store.read import lane_places, lane_tables
 from stratalog.store.read.lane_places import _STREAM, ROW, STREAM_BYTES, LanePlaces
 from stratalog.store.read.making_places import make_places
 from stratalog.store.segment.copies import PART
-from stratalog.store.segment.kept import KeptPlaces
+from stratalog.store.segment.index import KeptPlaces
 from tests.store.disks import OneSlowDisk
 from tests.store.helpers import KIB, PATIENCE_S, flip_bit, segment_path, small, until
 from tests.store.shards.helpers import attaching, staged

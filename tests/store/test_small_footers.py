@@ -144,21 +144,21 @@ def told(present: Present, streams: int, sequence: int) -> list[list[int]]:
 
 def test_a_full_footer_says_in_which_segments_of_its_group_a_stream_is() -> None:
     present = Present.since(10)
-    present = present.behind(11, np.array([3, 5], np.uint32)).behind(12, np.array([5], np.uint32))
-    present = present.behind(13, np.array([0], np.uint32)).behind(14, np.empty(0, np.uint32))
+    present = present.with_segment(11, np.array([3, 5], np.uint32)).with_segment(12, np.array([5], np.uint32))
+    present = present.with_segment(13, np.array([0], np.uint32)).with_segment(14, np.empty(0, np.uint32))
     assert told(present, 7, 15) == [[13], [], [], [11], [], [11, 12], [], []]
     assert [list(present.segments_of(number)) for number in (5, 4, 0)] == [[11, 12], [], [13]]
     assert present.rows == 4 and present.end == 14
 
 
 def test_a_segment_of_which_nothing_is_known_may_have_each_stream() -> None:
-    present = Present.since(10).behind(11, None).behind(12, np.array([1], np.uint32))
+    present = Present.since(10).with_segment(11, None).with_segment(12, np.array([1], np.uint32))
     assert told(present, 3, 13) == [[], [12], [], [11]]
     assert list(present.segments_of(1)) == [11, 12] and list(present.segments_of(2)) == [11]
 
 
 def test_where_segments_are_too_far_away_a_full_footer_does_not_tell() -> None:
-    present = Present.since(1).behind(2, np.array([1], np.uint32))
+    present = Present.since(1).with_segment(2, np.array([1], np.uint32))
     assert present.columns(2, 2 + MOST_STEPS) is not None and present.columns(2, 3 + MOST_STEPS) is None
 
 
@@ -168,7 +168,7 @@ def test_a_thousand_segments_are_a_few_levels_and_each_row_is_found() -> None:
     for sequence in range(8, 1024):
         numbers = sorted(chance.sample(range(3000), chance.randrange(40)))
         before = {id(level) for level in present.levels}
-        present = present.behind(sequence, np.array(numbers, np.uint32))
+        present = present.with_segment(sequence, np.array(numbers, np.uint32))
         steps += sum(len(level) for level in present.levels if id(level) not in before)
         for number in numbers:
             expected.setdefault(number, []).append(sequence)

@@ -1,0 +1,55 @@
+"""A frame built message by message: for requests without columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ..format.frame import Definition, column_bytes_bound, encode_columns
+from ..segment.footer_room import share_of_frame
+from ..segment.open_table import EntryRows, entry_rows
+from .batch import columns_of, extras_of, hand_out, last_ends
+from .request import Request
+from .room import define, note_records
+from .streams import NOT_DEFINED
+from .trims import count_trims
+from .write import PendingFrame
+
+if TYPE_CHECKING:
+    from .lane import Lane
+
+
+def build_rows(lane: Lane, requests: Sequence[Request], left_bytes: int | None, *, plain: bool) -> None:
+    """Do what `Lane.build` does, for at least one message. `plain`: each request is one."""
+    streams, datas, sizes = columns_of(requests, plain)
+    given = [request.extras for request in requests if request.extras is not None]
+    extras = extras_of(requests) if given else None
+    numbers = [stream.number for stream in streams]
+    fresh = {stream for stream in streams if stream.number == NOT_DEFINED} if NOT_DEFINED in numbers else set()
+    payload_bytes = sum(sizes)
+    topics = [stream.topic for stream in fresh]
+    bound = column_bytes_bound(len(streams), given, topics) + payload_bytes
+    lane.make_room(bound, lambda: share_of_frame(len(streams), topics, count_trims(requests)), left_bytes)
+
+    defined: list[Definition] = []
+    if fresh:
+        defined = define(lane, streams)
+        numbers = [stream.number for stream in streams]
+    first_entry = lane.table.entries
+    offsets = lane.offsets.give(numbers)
+    columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
+
+    def pack(stored: bytes | memoryview, position: int) -> tuple[bytes, EntryRows]:
+        starts = accumulate(sizes[:-1], initial=position)
+        return columns.packed, entry_rows(starts, columns.lengths, columns.checksums)
+
+    payload = lane.put_frame(columns.flags, len(columns.packed), len(datas), datas, payload_bytes, pack)
+    ends = [*accumulate(sizes, initial=payload)][1:]
+    hand_out(requests, offsets, plain)
+    lane.unissued.add(ends if plain else last_ends(requests, ends))
+    cost = payload_bytes + sum([extra.size_bytes for extra in given])
+    simple = payload if plain and not given else None
+    lane.under_way.add_frame(PendingFrame(requests, ends, lane.tail, first_entry, lane.table, cost, simple))
+    lane.counters.count(len(streams), 0 if plain else note_records(lane, requests))
+    lane.counters.payload_bytes += payload_bytes
