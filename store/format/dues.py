@@ -25,11 +25,15 @@ class DueRange(NamedTuple):
 NO_DUES: Final = DueRange()
 
 
+def required_bytes(flags: int, count: int) -> int:
+    """Length of the columns that each frame has; the optional ones follow them."""
+    return (10 + (2 if flags & WIDE_NUMBERS else 0) + (2 if flags & WIDE_LENGTHS else 0)) * count
+
+
 def due_range(flags: int, count: int, columns: bytes) -> DueRange:
     """The range of a frame's delivery times, of its packed columns."""
     if not flags & HAS_DUE:
         return NO_DUES
-    wide = (2 if flags & WIDE_NUMBERS else 0) + (2 if flags & WIDE_LENGTHS else 0)
-    times = np.frombuffer(columns, "<i8", count, (wide + 10) * count)
+    times = np.frombuffer(columns, "<i8", count, required_bytes(flags, count))
     times = times[times != NO_TIME]
     return DueRange(int(times.min()), int(times.max())) if len(times) else NO_DUES

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..format.extras import Extras
 from .arrays import Uint32s
 from .blobs import Blobs, ExtraColumns
-from .dues import DueRange, due_range
+from .dues import DueRange, due_range, required_bytes
 from .layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
@@ -224,8 +224,7 @@ def optional_of(head: FrameHead) -> OptionalColumns | None:
 
     A third of the time that the whole frame takes.
     """
-    wide = (2 if head.header.flags & WIDE_NUMBERS else 0) + (2 if head.header.flags & WIDE_LENGTHS else 0)
-    columns = _Optional(head, (wide + 10) * head.header.count)
+    columns = _Optional(head, required_bytes(head.header.flags, head.header.count))
     try:
         found = columns.columns_by_row()
     except (ValueError, OverflowError, struct.error):  # something lies past the end

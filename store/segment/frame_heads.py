@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
+from ..format.dues import required_bytes
 from ..format.layout import (
-    WIDE_LENGTHS,
-    WIDE_NUMBERS,
     FrameHead,
     check_frame_head,
     read_frame_header,
@@ -63,8 +62,8 @@ def _is_of_table(table: OpenTable, frame: int, head: FrameHead) -> bool:
     """Whether it is the table's frame of this number: its time, its flags, and its messages by their checksums."""
     header, first = head.header, table.frame_entry[frame]
     count = min(header.count, table.entries - first)  # recovery may have cut off its last messages
-    wide = (2 if header.flags & WIDE_NUMBERS else 0) + (2 if header.flags & WIDE_LENGTHS else 0)
-    begin = (wide + 6) * header.count
+    end = required_bytes(header.flags, header.count)  # of the checksums, the last of them
+    begin = end - 4 * header.count
     found = memoryview(head.columns)[begin : begin + 4 * count].cast("I")
     known = table.flat[3 * first + CHECKSUM : 3 * (first + count) : 3]
     told = first, table.frame_time[frame], table.frame_flags[frame]
