@@ -7,16 +7,14 @@ from pathlib import Path
 from ..config import StoreConfig, TunedConfig
 from ..device.disk import Disk
 from ..device.ring import Ring
-from ..format.commit_names import CommitNames
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up
 from ..log.adoption import adopt
 from ..log.flusher import Flusher
 from ..log.lane import Lane
-from ..log.offsets import NextOffsets
 from ..log.queue import RequestQueue
 from ..log.sizer import Sizer
-from ..log.trims import adopt_streams
 from ..log.upkeep import Upkeep
+from ..log.write import LaneHooks
 from ..read.caches import Caches
 from ..recovery.recovered_lane import RecoveredLane
 from .running import OpenStore
@@ -49,29 +47,23 @@ class LaneMaker:
         shared, config, upkeep, running = self._shared, self._config, self._upkeep, self._running
         recent = align_up(self._caches.recent_limit_bytes // self._lanes)
         ring = Ring(ring_bytes(config, self._caches.recent_bytes // self._lanes), recent)
-        lane = Lane(
-            index, folder, self._disk, config, shared.clock.wall_ms, ring,
-            upkeep.next_segment, upkeep.look, upkeep.segment_full,
-        )  # fmt: skip
         cap = max(self._caches.publish_buffer_bytes // self._lanes, LEAST_BUFFER_BYTES)
         threads = 2 if config.durability == "force" else 1
         sizer = Sizer(OVERLAP_BYTES)
         queue = RequestQueue(cap, shared.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
         queue.listeners = running.listeners
-        lane.queue = queue
-        adopt_streams(lane, found.streams, found.trimmed, found.settled, shared.streams)
-        lane.offsets = NextOffsets(found.next_offsets)
+        hooks = LaneHooks(upkeep.next_segment, upkeep.reserve_segment, upkeep.look, upkeep.segment_full)
+        reserve = upkeep.spares_of(index).reserve
+        lane = Lane(
+            index, folder, self._disk, config, shared.clock.wall_ms, ring, queue, self._caches.held, hooks, reserve
+        )  # fmt: skip
         for sequence, capacity in found.segments:
             upkeep.found_segment(index, sequence, capacity)
         for sequence, size in found.spares:
             upkeep.found_spare(index, sequence, size)
-        lane.messages_before, lane.commits = found.messages, CommitNames(found.applied)
-        lane.held = self._caches.held
-        lane.for_records, lane.reserve_segment = upkeep.spares_of(index).reserve, upkeep.reserve_segment
-        lane.groups.begin(found.sealed, found.present)
-        adopt(lane, found.sealed, found.resumable, found.last_chain)
+        adopt(lane, found, shared.streams)
         if found.streams:
-            lane.for_records.fill_at_opening(lane.footer_room.fixed_bytes)
+            reserve.fill_at_opening(lane.footer_room.fixed_bytes)
         shared.lanes.append(lane)
         shared.queues.append(queue)
         running.flushers.append(Flusher(lane, queue, threads, running.poisoned, running.arrived))

@@ -22,6 +22,7 @@ from ..errors import (
 from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
 from ..live.files import SegmentIsGone
+from ..live.followed_offsets import FollowedOffsets
 from ..live.followed_ring import FollowedRing
 from ..live.follower import Follower, FollowingReaders
 from ..live.lane import FollowedLane
@@ -29,6 +30,7 @@ from ..log.lane import Lane
 from ..log.queue import RequestQueue
 from ..log.sizer import Sizer
 from ..log.streams import Stream
+from ..log.write import LaneHooks
 from ..read.message import Message, MessageBatch
 from ..read.scan import LaneSnapshot
 from ..read.wanted import ScanFilter
@@ -106,9 +108,9 @@ class FollowedStore(Fetcher):
         shared.queues.append(queue)
 
         def make() -> Lane:
-            lane = Lane(index, folder, self._disk, config, clock.wall_ms, ring, _no_segment, _nothing, _nothing)
-            lane.held, lane.queue = held, queue
-            return lane
+            return Lane(
+                index, folder, self._disk, config, clock.wall_ms, ring, queue, held, NO_HOOKS, offsets=FollowedOffsets
+            )  # fmt: skip
 
         return FollowedLane(self._disk, make, ring, header.store_id, shared.lanes, shared.streams)
 
@@ -269,3 +271,6 @@ def _no_segment(lane: Lane, at_least_bytes: int) -> Segment:
 
 def _nothing(*given: object) -> None:
     """Does nothing: a reader needs none of what a lane tells."""
+
+
+NO_HOOKS = LaneHooks(_no_segment, _no_segment, _nothing, _nothing)

@@ -270,7 +270,7 @@ class OpenStore:
             entries, streams = opened.table.entries, len(lane.streams)
             segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, entries, 0, 0, streams))
         elif self.upkeep is not None:
-            ended = segment, opened.table, data_end, lane.chain, lane.trims.lend(), lane.applied
+            ended = segment, opened.table, data_end, lane.chain, lane.trims.lend(), lane.commits.packed
             self.upkeep.sealer.seal_now(lane, FullSegment(*ended))
 
     def after_fork(self) -> None:

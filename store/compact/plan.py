@@ -134,7 +134,7 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
     return LanePlan(
         lane.index, store_id, lane.folder, tuple(streams[one] for one in stay.tolist()),
         int(stay.searchsorted(known)), int(stay.searchsorted(number)), firsts[stay], nexts[stay],
-        _renumbered(trimmed, stay), lane.applied, lane.chain, lane.messages_before, found.last_time_ms,
+        _renumbered(trimmed, stay), lane.commits.packed, lane.chain, lane.messages_before, found.last_time_ms,
         sealed[-1].segment.sequence + SKIPPED_NUMBERS, parts, len(sealed),
         found.messages - int((nexts - firsts).sum()),
         1 + len(parts) < len(sealed) or gain > max(LEAST_GAIN * sum(found.sizes), LEAST_GAIN_BYTES),

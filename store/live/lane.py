@@ -21,14 +21,12 @@ from ..format.records import RECORDS_TOPIC, Trimmed
 from ..log.lane import Lane
 from ..log.sealed_log import include
 from ..log.streams import Stream, StreamMap
-from ..log.trims import Trims
 from ..log.write import View, VisibleEntries
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
 from ..segment.files import SegmentFile, segment_numbers
 from ..segment.groups import briefly, offsets_after
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, SegmentIsGone, log_start, read_shared
-from .followed_offsets import FollowedOffsets
 from .followed_ring import FollowedRing
 from .tail import Tail
 
@@ -73,10 +71,7 @@ class FollowedLane:
 
     def _made(self) -> Lane:
         """A lane of which nothing is known."""
-        lane = self._make()
-        lane.offsets = FollowedOffsets(lane)
-        lane.trims = Trims(Stream(RECORDS_TOPIC, lane.index, lane))
-        return lane
+        return self._make()
 
     def learn_start(self) -> bool:
         """Learn from the folder where the log begins now; True if it has moved."""

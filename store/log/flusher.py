@@ -162,7 +162,7 @@ class Flusher:
         In this order: once a caller hears that the store is poisoned, no queue takes a message any more.
         """
         self.ended = True
-        failed = self.lane.fail(error, building)
+        failed = self.lane.under_way.fail(error, building)
         poison = self.lane.poison
         assert poison is not None
         refused = self.queue.refuse(poison)

@@ -47,12 +47,9 @@ def retire_gone(lanes: Sequence[Lane], streams: StreamMap) -> int:
 def take_numbers(gone: Sequence[Stream]) -> None:
     """Take the numbers from these streams; no stream gets them again."""
     for stream in gone:
-        lane = stream.lane
-        lane.streams[stream.number] = lane.nobody
-        lane.gone.append(stream.number)
-        stream.number, stream.low, stream.hidden = NOT_DEFINED, 0, 0
+        stream.lane.retire(stream)
     for lane in {stream.lane for stream in gone if is_hidden(stream.topic)}:
-        lane.hidden = [stream for stream in lane.hidden if stream.number != NOT_DEFINED]
+        lane.hidden[:] = [stream for stream in lane.hidden if stream.number != NOT_DEFINED]
 
 
 def _topics_of(streams: StreamMap, but_for: set[str]) -> set[str]:

@@ -39,6 +39,7 @@ from ..format.layout import (
     align_up,
     checksum64,
 )
+from ..format.records import RECORDS_TOPIC, LentTrims
 from ..segment.footer_room import FooterRoom, share_of_frame
 from ..segment.groups import Groups
 from ..segment.held import HeldMemory
@@ -55,9 +56,9 @@ from .request import NotedBarrier, Request, answer_all
 from .room import look_at_footer, wanted_segment
 from .row_build import build_rows
 from .sealed_log import include
-from .streams import Stream
+from .streams import NOT_DEFINED, Stream
 from .trims import Trims
-from .write import Counters, OpenSegment, PendingFrame, View, Write, WriteOutcome
+from .write import Counters, LaneHooks, OpenSegment, PendingFrame, View, Write, WriteOutcome
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
@@ -71,7 +72,10 @@ Pack: TypeAlias = "Callable[[bytes | memoryview, int], tuple[bytes, EntryRows]]"
 
 
 class Lane:
-    """One append log; the module's text has its steps, and `api.lanes` gives it its hooks.
+    """One append log; the module's text has its steps. Other folders set no attribute but these:
+
+    `on_segment` (`read.feed`), `on_view` and `under_way.on_forced` (`live.publisher`): hooks that come and go; `view`
+    where another process writes (`live.lane`), and where a commit is shown at once with others (`log.together`).
 
     Invariants:
         * durable <= issued <= tail rounded up, and durable and issued are block boundaries;
@@ -89,10 +93,16 @@ class Lane:
         config: StoreConfig,
         clock_ms: Callable[[], int],
         ring: Ring,
-        next_segment: Callable[[Lane, int], Segment],
-        on_progress: Callable[[], None],
-        on_full: Callable[[Lane, FullSegment], None],
+        queue: RequestQueue,
+        memory: HeldMemory,
+        hooks: LaneHooks,
+        reserve: Reserve | None = None,
+        offsets: Callable[[Lane], NextOffsets] | None = None,
     ) -> None:
+        """`memory` is for readers of its segments, those of all lanes; `reserve` the segment that records may take.
+
+        `offsets`: of a lane that another process writes.
+        """
         self.index = index
         self.folder = folder
         self.disk = disk
@@ -102,21 +112,20 @@ class Lane:
         self.hidden: list[Stream] = []  # those that users never see, without that of the records
         self.nobody = Stream(GONE_TOPIC, 0, self)  # in the place of those that are gone: see `gone`
         self.gone: list[int] = []  # their numbers, until a full footer has none of them
-        self.queue: RequestQueue  # its requests; set by the opening, as its trims are
-        self.trims: Trims  # given by the opening, which knows the lane's stream of records
-        self.offsets = NextOffsets()  # counts every message that was put into a frame, durable or not
+        self.queue = queue  # its requests
+        self.trims = Trims(Stream(RECORDS_TOPIC, index, self))
         self.view = View()
-        self.held = HeldMemory()  # of readers; a store has one for all of its lanes
+        # It counts every message that was put into a frame, durable or not.
+        self.offsets = NextOffsets() if offsets is None else offsets(self)
+        self.held = memory
         self.newest = NewestTimes()  # of the sealed ones
         self.mapped: set[Segment] = set()  # its segments that readers copy from a mapping
         self.viewing = threading.Lock()  # held to replace the view
         self.counters = Counters()
         self._lazy = config.durability == "os"  # answers do not wait for forces
         self._clock_ms, self._alignment = clock_ms, TunedConfig.of(config).alignment
-        self._next_segment = next_segment
-        self._on_progress = on_progress
+        self._next_segment, self._reserve_segment, self._on_progress, self._on_full = hooks
         self._report_at = 0  # the tail at which upkeep looks again
-        self._on_full = on_full
         self.on_segment: Callable[[OpenSegment], object] | None = None  # a new one takes frames: see `read.feed`
         self.on_view: Callable[[], object] | None = None  # a segment was sealed or removed: see `live.publisher`
         self.segment: Segment | None = None
@@ -126,14 +135,33 @@ class Lane:
         self.footer_room = FooterRoom()
         self.fits_until = 0  # frames that end before this lane position fit into the open segment with their footer
         self.groups = Groups()
-        self.for_records: Reserve | None = None  # a bare lane has none
-        self.reserve_segment = next_segment
+        self.for_records = reserve
         self.messages_before = 0  # of the log, before the first segment that this opening begins
         self.commits = CommitNames()  # those that the log has
         self.marked = (0, 0)  # the mark of the newest frame: what it vouches for (see `WritesInFlight.forced_mark`)
         self._planned: list[Write] = []
         self.unissued = UnissuedFrames()
         self.under_way = WritesInFlight(self.counters)
+
+    def retire(self, stream: Stream) -> None:
+        """Take the number from a stream that is gone; no stream gets it again."""
+        self.streams[stream.number] = self.nobody
+        self.gone.append(stream.number)
+        stream.number, stream.low, stream.hidden = NOT_DEFINED, 0, 0
+
+    def settle(self, lent: LentTrims, gone: Sequence[int]) -> None:
+        """A full footer has what was lent. The streams that are `gone`, the lane's first ones, are in none any more."""
+        self.groups.wants_full = False
+        self.trims.settle(lent, gone)
+        del self.gone[: len(gone)]
+
+    def attached(self, chain: int, messages: int, commits: CommitNames) -> None:
+        """Go on after segments that were put at the lane's end while it stood still: see `shards.lane_build`."""
+        self.chain, self.messages_before, self.commits = chain, messages, commits
+
+    def replace_commits(self, commits: CommitNames) -> None:
+        """Know these commits from now on."""
+        self.commits = commits
 
     # -- building -------------------------------------------------------------------------------------
 
@@ -229,7 +257,7 @@ class Lane:
             return  # as with most frames
         size = wanted_segment(self, frame_bytes, share, left_bytes)
         if size:
-            make, left = (self._next_segment, 0) if left_bytes is None else (self.reserve_segment, left_bytes)
+            make, left = (self._next_segment, 0) if left_bytes is None else (self._reserve_segment, left_bytes)
             following = make(self, size + left)
             if self.segment is not None:
                 self.finish(self.segment)
@@ -242,8 +270,16 @@ class Lane:
         data_end = self.tail - segment.base
         # Forced also where answers do not wait for forces: so at most one segment ever waits for its force.
         write = self._plan_up_to(segment, align_up(self.tail), force=True)
-        write.full = FullSegment(segment, self.table, data_end, self.chain, self.trims.lend(), self.applied)
+        write.full = FullSegment(segment, self.table, data_end, self.chain, self.trims.lend(), self.commits.packed)
         self._planned.append(write)
+
+    def roll(self) -> None:
+        """The open segment takes no more frames, and none follows yet; `plan` has its last write."""
+        segment = self.segment
+        if segment is not None:
+            self.finish(segment)
+            self.messages_before = self.next_header(0, 0, b"").messages_before
+            self.segment, self.table = None, OpenTable()
 
     def begin(self, segment: Segment) -> None:
         """Append to a fresh segment from now on. Its header goes to disk with the first frames: no force of its own."""
@@ -351,15 +387,6 @@ class Lane:
         for segment in done.full:
             self._on_full(self, segment)
         return done
-
-    def fail(self, error: BaseException, building: Sequence[Request] = ()) -> list[Request]:
-        """Poison the lane; return the requests that fail by it: see `WritesInFlight.fail`."""
-        return self.under_way.fail(error, building)
-
-    @property
-    def applied(self) -> bytes:
-        """The commits that the log has, as a footer has them."""
-        return self.commits.packed
 
     @property
     def durable(self) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import StoreFull, copy_of
-from ..segment.open_table import OpenTable
 from .flusher import Flusher
 from .lane import Lane
 from .sealer import PRESSED_S, Sealer
@@ -40,7 +39,7 @@ def end_segment(flusher: Flusher) -> None:
     """
     lane = flusher.lane
     try:
-        _roll(lane)
+        lane.roll()
         flusher.perform(lane.plan(follows=False), by_builder=False)
         while lane.poison is None and lane.durable < lane.tail:
             time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
@@ -49,15 +48,6 @@ def end_segment(flusher: Flusher) -> None:
         raise
     if lane.poison is not None:
         raise copy_of(lane.poison)
-
-
-def _roll(lane: Lane) -> None:
-    """The open segment takes no more frames; `plan` has its last write."""
-    segment = lane.segment
-    if segment is not None:
-        lane.finish(segment)
-        lane.messages_before = lane.next_header(0, 0, b"").messages_before
-        lane.segment, lane.table = None, OpenTable()
 
 
 def _wait_for_seals(lane: Lane, sealer: Sealer) -> None:

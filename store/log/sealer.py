@@ -132,9 +132,7 @@ class Sealer:
         gone = list(lane.gone)
         sealed = seal(self._disk, full, lane.streams, self.names[lane.index], newest_footers(lane))
         if sealed.record.full:
-            lane.groups.wants_full = False
-            lane.trims.settle(full.trimmed, gone)
-            del lane.gone[: len(gone)]
+            lane.settle(full.trimmed, gone)
         lane.replace_open(sealed)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,21 +12,18 @@ import numpy.typing as npt
 
 from ..errors import StoreCorrupt, StoreError
 from ..format.hidden import is_said_again
-from ..format.layout import GONE_TOPIC
 from ..format.records import (
     NOT_TRIMMED,
     NOTHING_TRIMMED,
     RECORD_BYTES,
-    RECORDS_TOPIC,
     LentTrims,
     Record,
     StreamLow,
     Trimmed,
     TrimmedColumns,
 )
-from .gone import take_numbers
 from .request import Request, RowGroup
-from .streams import NOT_DEFINED, Stream, StreamMap
+from .streams import NOT_DEFINED, Stream
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
@@ -109,32 +106,6 @@ class Trims:
         if self.records.number < len(lows):  # else none of them can be seen
             lows[self.records.number] = np.iinfo(np.int64).max
         return lows
-
-
-def adopt_streams(
-    lane: Lane, names: Iterable[tuple[str, int]], trimmed: Trimmed, settled: Trimmed, streams: StreamMap
-) -> None:
-    """Give a lane the streams that recovery has found, by number, and its trims; users' streams go into `streams`.
-
-    Of two streams with one name the one with the higher number is the queue. The other one was gone when that was
-    made, and the log ended before a full footer said so.
-    """
-    records, nobody = Stream(RECORDS_TOPIC, lane.index, lane), lane.nobody
-    made, ids = lane.streams, dict[int, int]()  # one int for all queues with the same id
-    for number, (topic, queue_id) in enumerate(names):
-        if topic == RECORDS_TOPIC:
-            records.number = number
-            made.append(records)
-        elif topic == GONE_TOPIC:
-            made.append(nobody)
-        else:
-            made.append(Stream(topic, ids.setdefault(queue_id, queue_id), lane, number))
-    left_out = streams.add_all(stream for stream in made if stream is not records and stream is not nobody)
-    trimmed = {number: low for number, low in trimmed.items() if number < len(made) and made[number] is not nobody}
-    for number, low in trimmed.items():
-        made[number].low, made[number].hidden = low
-    lane.trims = Trims(records, trimmed, settled)
-    take_numbers(left_out)
 
 
 class _LogTrims:

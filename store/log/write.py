@@ -1,10 +1,10 @@
-"""The objects that a lane passes on: segments as readers see them, writes to the device, their outcome."""
+"""The objects that a lane passes on: segments as readers see them, writes to the device, their outcome; its hooks."""
 
 from __future__ import annotations
 
 import errno
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..segment.open_table import OpenTable
@@ -16,6 +16,7 @@ from .request import Request, cost_bytes
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
+    from .lane import Lane
 
 
 class OpenSegment(NamedTuple):
@@ -67,6 +68,22 @@ def _sums(sealed: Sequence[SealedSegment]) -> tuple[int, int]:
 
 # Entries of one frame that readers see from now on: the table, the first entry, and the end (the last one plus 1).
 VisibleEntries = tuple[OpenTable, int, int]
+
+
+class LaneHooks(NamedTuple):
+    """What a lane calls; `log.upkeep` has them.
+
+    Attributes:
+        next_segment, reserve_segment: the segment that follows, of so many bytes at least; the second takes the reserve
+            for it. Raise StoreFull.
+        on_progress: more bytes were put into frames.
+        on_full: a segment's last write has ended.
+    """
+
+    next_segment: Callable[[Lane, int], Segment]
+    reserve_segment: Callable[[Lane, int], Segment]
+    on_progress: Callable[[], None]
+    on_full: Callable[[Lane, FullSegment], None]
 
 
 class Counters:

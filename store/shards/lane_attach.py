@@ -115,7 +115,8 @@ class LaneAttach:
 
     def forget_missing(self) -> None:
         """Count the lane's commits as complete with the parts that exist: the missing parts were given up."""
-        self._lane.commits = CommitNames(pack_applied({key: self._cut(one) for key, one in self.applied.items()}))
+        left = pack_applied({key: self._cut(one) for key, one in self.applied.items()})
+        self._lane.replace_commits(CommitNames(left))
 
     def _cut(self, one: AppliedCommit) -> AppliedCommit:
         remaining = self._remaining(one)

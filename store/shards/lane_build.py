@@ -132,15 +132,13 @@ class LaneBuild:
         # They are shown with the segments: if no segment is open, these offsets say where a queue ends.
         self._offsets = lane.offsets.after(self._firsts - self._before, len(lane.streams))
         if self._settled is not None:
-            lane.trims.settle(self._settled, lane.gone)
-            lane.gone = []
-        lane.chain, lane.messages_before, lane.commits = self.end.chain, self.end.messages_before, self.commits
+            lane.settle(self._settled, list(lane.gone))
+        lane.attached(self.end.chain, self.end.messages_before, self.commits)
         for _, header, seal, there in self._made:
             segment = Segment(self._disk, lane.folder, header, direct=False)
             self._sealed.append(SealedSegment(segment, seal))
             self._sealed[-1].fresh = None if seal.full else there
             include(lane, self._sealed[-1])
-            lane.groups.wants_full = lane.groups.wants_full and not seal.full
         lane.counters.count(sum(seal.entries for _, _, seal, _ in self._made), self._records)
         lane.counters.payload_bytes += self._payload_bytes
 

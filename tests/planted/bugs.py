@@ -199,8 +199,8 @@ APPENDING: dict[str, Bug] = {
 
 TRIMMING: dict[str, Bug] = {
     "trims: a footer leaves them out": Bug(
-        "store/log/lane.py", "self.chain, self.trims.lend(), self.applied)",
-        "self.chain, type(self.trims)(self.trims.records).lend(), self.applied)",
+        "store/log/lane.py", "self.chain, self.trims.lend(), self.commits.packed)",
+        "self.chain, type(self.trims)(self.trims.records).lend(), self.commits.packed)",
         ("tests/store/test_trim.py::test_record_in_a_sealed_segment_is_in_its_footer",),
     ),
     "trims: acknowledged before they are durable": Bug(

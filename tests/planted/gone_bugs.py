@@ -9,7 +9,7 @@ SMALL = "tests/store/test_small_footers.py"
 
 GONE: dict[str, Bug] = {
     "gone: a deleted stream comes back before a full footer is without it": Bug(
-        "store/log/gone.py", "        lane.gone.append(stream.number)\n",
+        "store/log/lane.py", "        self.gone.append(stream.number)\n",
         "        lane.trims.settle(lane.trims.lend(), [stream.number])\n",
         (f"{GONE_TESTS}::test_a_deleted_topic_stays_hidden_until_the_full_footer_without_it",),
     ),
@@ -77,7 +77,7 @@ GONE: dict[str, Bug] = {
         (f"{SMALL}::test_a_reader_has_the_trims_of_a_full_footer_that_is_not_the_newest",),
     ),
     "trims: each small footer has all of them": Bug(
-        "store/log/sealer.py", "            lane.trims.settle(full.trimmed, gone)\n", "",
+        "store/log/lane.py", "        self.trims.settle(lent, gone)\n", "",
         (f"{SMALL}::test_a_reader_has_the_trims_of_a_full_footer_that_is_not_the_newest",),
     ),
     "trims: what came while a full footer was made is in no small one": Bug(

@@ -37,13 +37,13 @@ def test_retention_that_appends_does_not_hold_up_what_stops_appends(
                 appended.set()
             return True
 
-        roll = quiet_module._roll
+        roll = Lane.roll
 
         def rolls(of_lane: Lane) -> None:  # called when no frame can be built any more
             holds.set()
             roll(of_lane)
 
-        monkeypatch.setattr(quiet_module, "_roll", rolls)
+        monkeypatch.setattr(Lane, "roll", rolls)
         upkeep.removal.guards.append(copies)
         store.delete_topic("t")
         assert in_guard.wait(60)
