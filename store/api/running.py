@@ -268,7 +268,9 @@ class OpenStore:
             return  # earlier ones could not be sealed: recovery scans them, and this one with them
         if data_end < RESUME_BELOW_BYTES:
             entries, streams = opened.table.entries, len(lane.streams)
-            segment.write_seal(SealRecord(CLOSED, segment.sequence, data_end, lane.chain, entries, 0, 0, streams))
+            segment.writer.write_seal(
+                SealRecord(CLOSED, segment.sequence, data_end, lane.chain, entries, 0, 0, streams)
+            )
         elif self.upkeep is not None:
             ended = segment, opened.table, data_end, lane.chain, lane.trims.lend(), lane.commits.packed
             self.upkeep.sealer.seal_now(lane, FullSegment(*ended))

@@ -21,7 +21,7 @@ def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
         for name, value in vars(lane.counters).items():
             log[name] += value
     segments = [lane.segment for lane in lanes if lane.segment is not None]
-    log["direct_io"] = upkeep.direct and all(segment.direct for segment in segments)
+    log["direct_io"] = upkeep.direct and all(segment.writer.direct for segment in segments)
     log["prewritten_bytes"] = upkeep.prewritten_bytes
     log["recycled_segments"] = upkeep.recycled_segments
     log["removed_segments"] = upkeep.removal.removed_segments

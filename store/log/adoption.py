@@ -96,8 +96,8 @@ def _count_names(lane: Lane, sealed: Sequence[SealedSegment]) -> None:
 def _resume(lane: Lane, opened: OpenSegment, data_end: int, chain: int) -> None:
     """Append again to a segment that was cleanly closed, from the block after its end."""
     segment, lane.table = opened
-    segment.write_seal(None)  # from now on the log's end is unknown again
-    segment.open_log()  # now: its path certainly leads to it
+    segment.writer.write_seal(None)  # from now on the log's end is unknown again
+    segment.open_writer()  # now: its path certainly leads to it
     lane.segment, lane.chain, segment.base = segment, chain, 0
     lane.tail = lane.issued = align_up(data_end)
     lane.ring.begin(lane.tail)

@@ -20,7 +20,7 @@ from ..errors import StoreFull
 from ..format.hidden import hidden_parts, is_hidden
 from ..format.layout import BLOCK_BYTES, DATA_START, RESERVE_FILE, align_down, align_up
 from ..format.records import RECORDS_TOPIC
-from ..segment.segment import prewrite
+from ..segment.writer import prewrite
 
 LEAST_BYTES, MOST_BYTES = 64 * KIB, MIB
 LEAST_PART_BYTES = 2 * BLOCK_BYTES  # of records, in a reserve for which there was little space

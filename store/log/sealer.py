@@ -127,8 +127,8 @@ class Sealer:
         """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
         if not lane.view.open or lane.view.open[0].segment is not full.segment:  # before its footer is written
             raise RuntimeError(f"{full.segment.path} is sealed before an older segment of its lane")
-        if not full.segment.direct:
-            full.segment.drop_pages(0, full.data_end)
+        if not full.segment.writer.direct:
+            full.segment.writer.drop_pages(0, full.data_end)
         gone = list(lane.gone)
         sealed = seal(self._disk, full, lane.streams, self.names[lane.index], newest_footers(lane))
         if sealed.record.full:

@@ -11,7 +11,8 @@ from ..config import MIB, StoreConfig, TunedConfig
 from ..device.disk import Disk
 from ..errors import StoreFull
 from ..format.layout import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
-from ..segment.segment import Segment, prewrite
+from ..segment.segment import Segment
+from ..segment.writer import prewrite
 from .lane import Lane
 from .reserve import Reserve, full
 
@@ -110,7 +111,7 @@ class Spares:
     def _opened(self, lane: Lane, sequence: int, size: int, store_id: bytes) -> Segment:
         segment = Segment(self._disk, self._folder, lane.next_header(sequence, size, store_id), direct=self._direct)
         try:
-            segment.open_log()  # now: once there is a frame for it, a refusal would cost more than this append
+            segment.open_writer()  # now: once there is a frame for it, a refusal would cost more than this append
         except OSError as error:
             raise _full(error, size) from error
         return segment

@@ -154,7 +154,7 @@ class Upkeep:
         """Look whether the folder and the lane's newest segment are where they were. Raises FileNotFoundError."""
         if not self._is_in_place():
             raise gone(self._folder)
-        if lane.segment is not None and not lane.segment.log.is_in_place():
+        if lane.segment is not None and not lane.segment.writer.file.is_in_place():
             raise gone(lane.segment.path)
 
     def segment_full(self, lane: Lane, full: FullSegment) -> None:
@@ -248,12 +248,12 @@ class Upkeep:
         for lane in self._lanes:
             sequence, position = lane.under_way.forced_mark
             segment = lane.segment
-            if segment is None or segment.direct or segment.sequence != sequence:
+            if segment is None or segment.writer.direct or segment.sequence != sequence:
                 continue
             known, dropped = self._dropped.get(lane.index, (0, 0))
             begin = dropped if known == sequence else 0
             if position - begin >= DROP_BYTES:
-                segment.drop_pages(begin, position - begin)
+                segment.writer.drop_pages(begin, position - begin)
                 self._dropped[lane.index] = (sequence, position)
 
     def stop(self) -> None:

@@ -135,7 +135,7 @@ class Write:
     def perform(self) -> None:
         """Write, and force what needs no other write. Raises OSError; then nothing is taken for durable any more."""
         assert self.segment.base is not None
-        log, own = self.segment.log, self.force and not self.earlier
+        log, own = self.segment.writer.file, self.force and not self.earlier
         if self.high > self.low:
             log.write(self._parts, self.low - self.segment.base, force=own)
         elif own:
@@ -145,8 +145,8 @@ class Write:
     def settle(self) -> None:
         """Do what may only be done when this write and all before it have ended. Raises OSError, as `perform` does."""
         if self.force and self.earlier:
-            self.segment.log.force()
-        if self.looks and not self.segment.log.is_in_place():
+            self.segment.writer.file.force()
+        if self.looks and not self.segment.writer.file.is_in_place():
             raise FileNotFoundError(
                 errno.ENOENT, "moved, replaced or deleted while the store was open", str(self.segment.path)
             )

@@ -294,7 +294,7 @@ def write_footer(
     parts = data.parts(segment.sequence)
     size = sum(map(len, parts))
     position = align_up(data_end)
-    segment.take_back_seal()
+    segment.writer.take_back_seal()
     file = disk.open(segment.path)
     try:
         file.write(parts, position)
@@ -304,6 +304,6 @@ def write_footer(
         file.close()
     count, full = len(data.first) if streams is None else streams, int(data.stream is None)
     record = SealRecord(SEALED, segment.sequence, data_end, chain, entries, position, size, count, full, data.newest_ms)
-    segment.write_seal(record)
+    segment.writer.write_seal(record)
     segment.stop_writing()
     return SealedSegment(segment, record)

@@ -1,10 +1,8 @@
-"""Segments: pre-written files of frames, and the one place where a message's bytes are fetched from."""
+"""Segments: files of frames, and the one place where a message's bytes are fetched from. `writer` writes them."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import mmap
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +14,11 @@ from ..device.log_file import LogFile, RangeReads
 from ..device.open_files import are_scarce, let_go_of_most, note_opened
 from ..device.ring import Ring
 from ..errors import StoreClosed
-from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader, segment_name
+from ..format.layout import SegmentHeader, segment_name
 from .copies import Copies
 from .windows import Windows
+from .writer import SegmentWriter
 
-ZEROS = bytes(1 << 20)
 NEAR_BYTES = 16 << 10  # a gap that is cheaper to read than to skip
 GROUP_BYTES = 1 << 20
 MAP_AFTER = 8  # looks, where descriptors are scarce: a mapping costs as much as many reads
@@ -29,12 +27,12 @@ MAP_AGAIN_S = 1.0  # after a lease was refused, or given back
 
 
 class Segment:
-    """One segment file, open for writing (`log`) and for reading (`data`).
+    """One segment file as readers have it (`data`). What writes it is apart: `writer`.
 
-    The two are apart because O_DIRECT wants aligned reads as well, and readers want the page cache. Readers have four
-    ways to bytes, the cheapest first: a mapping under a lease (`leased`, `copied`); kept windows (`copies`, looked into
-    by `read.lane_places`); system calls (`read_one`, `read_on`, `read_places`); reads past the page cache, of the file
-    that `past_cache` gives. The ring comes before all of them: readers ask it themselves, or by `fetch`.
+    Readers have four ways to bytes, the cheapest first: a mapping under a lease (`leased`, `copied`), the only one that
+    there is of the file; kept windows (`copies`, looked into by `read.lane_places`); system calls (`read_one`,
+    `read_on`, `read_places`), by which footers are read, too; reads past the page cache, of the file that `past_cache`
+    gives. The ring comes before all of them: readers ask it themselves, or by `fetch`.
 
     `base` maps positions in this file to lane positions of the ring (lane position = base + position);
     it is None for a segment from before this opening of the store.
@@ -42,7 +40,8 @@ class Segment:
     Invariant: a segment with a mapping is in the set `_mapped` that its lane has of them; no other is there for long.
 
     Any number of threads may read. They share `_data`, which goes and comes under `_opening`; a reader takes it once,
-    and with it the descriptor until the end of the call.
+    and with it the descriptor until the end of the call. `let_go` gives back all that readers have of the file: its
+    descriptors, and the lease with the mapping.
     """
 
     def __init__(self, disk: Disk, folder: Path, header: SegmentHeader, *, direct: bool) -> None:
@@ -53,8 +52,7 @@ class Segment:
         self.removed = False
         self.reads_alone = False  # nobody will want what lies around a message that is read
         self._disk = disk
-        self._direct = direct
-        self._log: LogFile | None = None
+        self.writer = SegmentWriter(disk, self.path, direct=direct)
         self._data: LogFile | None = None
         self._past_cache: LogFile | None = None  # the file once more, with O_DIRECT
         self._is_cached = False  # the file system does not take O_DIRECT: there is no `past_cache`
@@ -64,27 +62,16 @@ class Segment:
         self._mapped: set[Segment] = set()
         self._map_at = 0.0  # not before (`time.monotonic`)
         self._used = False  # see `was_used`
-        self._may_be_sealed = False  # this object has begun to write the seal record
         self._unmapped = 0  # how often it was not mapped because descriptors are scarce, since it was opened
         self.windows = Windows()
         self.copies = Copies()
 
-    @property
-    def direct(self) -> bool:
-        """True while frames are written past the page cache, or will be once there is one."""
-        return self._direct if self._log is None else self._log.direct
-
-    @property
-    def log(self) -> LogFile:
-        """The file to write frames to."""
-        return self._log if self._log is not None else self.open_log()
-
-    def open_log(self) -> LogFile:
+    def open_writer(self) -> LogFile:
         """Open the writing side. Raises OSError."""
-        self._log = self._disk.open(self.path, direct=self._direct)
+        file = self.writer.open()
         # Where appending goes on in it, the windows past its old end were read ahead as zeros.
         self.windows.forget()
-        return self._log
+        return file
 
     @property
     def data(self) -> LogFile:
@@ -159,7 +146,7 @@ class Segment:
 
         Other processes may have read it; that counts for nothing.
         """
-        return self.base is None or not self._direct or self.windows.are_used
+        return self.base is None or not self.writer.wants_direct or self.windows.are_used
 
     def fetch(self, ring: Ring | None, position: int, size: int) -> tuple[bytes, bool]:
         """`size` bytes at `position`, and whether they came from the ring of recent frames."""
@@ -196,7 +183,7 @@ class Segment:
     def ask(self, starts: Sequence[int], lengths: Sequence[int]) -> None:
         """Have the kernel asked for some ranges before the first of them is read. A hint."""
         data, leased = self._data or self.data, self.leased
-        self.windows.prepare(data, starts, lengths, written=self._log is not None, leased=leased)
+        self.windows.prepare(data, starts, lengths, written=self.writer.is_open, leased=leased)
 
     def read_one(self, start: int, length: int) -> bytes:
         """The bytes of one range. Raises OSError."""
@@ -261,7 +248,7 @@ class Segment:
 
     def _map(self) -> LeasedMap | None:
         """Map the file if nobody writes to it, us included."""
-        if self._log is not None or monotonic() < self._map_at:
+        if self.writer.is_open or monotonic() < self._map_at:
             return None
         if self._unmapped < MAP_AFTER and are_scarce():
             self._unmapped += 1
@@ -301,33 +288,9 @@ class Segment:
         if self._closed:
             raise StoreClosed("the store was closed while it was read; open it again")
 
-    def drop_pages(self, position: int, size: int) -> None:
-        """Have the kernel forget forced pages, where its page cache has them at all. A hint."""
-        if self._log is not None:
-            self._log.drop_cached(position, size)
-
-    def write_seal(self, record: SealRecord | None) -> None:
-        """Write and force the seal record; None takes it back."""
-        self._may_be_sealed |= record is not None
-        log = self._disk.open(self.path)
-        try:
-            log.write([record.pack() if record is not None else bytes(BLOCK_BYTES)], BLOCK_BYTES)
-            log.force()
-        finally:
-            log.close()
-        self._may_be_sealed = record is not None
-
-    def take_back_seal(self) -> None:
-        """Take the seal record back before sealing is tried again. Raises OSError.
-
-        Otherwise a crash in the middle of the next attempt would leave a record without its footer.
-        """
-        if self._may_be_sealed:
-            self.write_seal(None)
-
     def stop_writing(self) -> None:
         """Close the writing side; reading goes on."""
-        self._log = None
+        self.writer.close()
         self.windows.forget()  # of the file as long as it was
 
     def close(self) -> None:
@@ -359,29 +322,3 @@ class Segment:
             if not self.removed:  # a removed segment's name leads nowhere, or to another life of the file
                 self._data = None
             self._past_cache = None
-
-
-def prewrite(disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin: int = 0) -> None:
-    """Write zeros to [begin, capacity) and force them (R7): later writes then change no file metadata.
-
-    Raises OSError, in particular when the space is not there: it is reserved first, so a full disk is an
-    error here and not in the middle of the log.
-    """
-    file = disk.open(path, create=True, direct=direct)
-    try:
-        file.reserve(capacity_bytes)
-        aligned = _aligned_zeros() if file.direct else memoryview(ZEROS)
-        for position in range(begin, capacity_bytes, len(aligned)):
-            file.write([aligned[: capacity_bytes - position]], position)
-        file.force()
-    except OSError:
-        with contextlib.suppress(OSError):
-            file.truncate(begin)  # on a full disk what was reserved would be missing elsewhere
-        raise
-    finally:
-        file.close()
-    assert capacity_bytes >= DATA_START
-
-
-def _aligned_zeros() -> memoryview:
-    return memoryview(mmap.mmap(-1, len(ZEROS)))

@@ -34,6 +34,7 @@ from stratalog.store.segment.sealed import SealedSegment
 from stratalog.store.segment.sealed_segments import SealedSegments
 from stratalog.store.segment.sealing import write_footer
 from stratalog.store.segment.segment import Segment
+from stratalog.store.segment.writer import SegmentWriter
 from stratalog.store.testing import Fault, SimulatedDisk
 
 from .explore import Effort
@@ -66,15 +67,15 @@ class _LateLog:
 @contextmanager
 def acknowledge_before_the_force() -> Iterator[None]:
     """Answers are given when the kernel has the bytes; the force comes later."""
-    logs: dict[Segment, _LateLog] = {}
-    real = Segment.log
+    logs: dict[SegmentWriter, _LateLog] = {}
+    real = SegmentWriter.file
 
-    def log(segment: Segment) -> _LateLog:
-        if segment not in logs:
-            logs[segment] = _LateLog(real.__get__(segment))
-        return logs[segment]
+    def file(writer: SegmentWriter) -> _LateLog:
+        if writer not in logs:
+            logs[writer] = _LateLog(real.__get__(writer))
+        return logs[writer]
 
-    with mock.patch.object(Segment, "log", property(log)):
+    with mock.patch.object(SegmentWriter, "file", property(file)):
         yield
 
 
@@ -140,7 +141,7 @@ def _once_more(step: str) -> Iterator[None]:
         try:
             real(write)
         except OSError:
-            write.segment.log.force()
+            write.segment.writer.file.force()
 
     with mock.patch.object(Write, step, perform):
         yield

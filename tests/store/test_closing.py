@@ -19,7 +19,7 @@ from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import answer_all
 from stratalog.store.log.sealer import Sealer
 from stratalog.store.segment.sealing import FullSegment
-from stratalog.store.segment.segment import Segment
+from stratalog.store.segment.writer import SegmentWriter
 
 from .disks import GatedDisk
 from .helpers import crash_copy, run_child, seal_of, segment_path, start, tiny, until
@@ -46,7 +46,7 @@ def test_second_close_touches_no_folder_that_the_first_has_let_go(
     first = MessageStore.open(tmp_path / "store")
     first.append("t", 0, b"first")
     with monkeypatch.context() as patched:
-        patched.setattr(Segment, "write_seal", interrupted_after(Segment.write_seal))
+        patched.setattr(SegmentWriter, "write_seal", interrupted_after(SegmentWriter.write_seal))
         with pytest.raises(Interrupted):
             first.close()
     with MessageStore.open(tmp_path / "store") as second:

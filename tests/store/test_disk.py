@@ -15,7 +15,7 @@ from stratalog.store import MessageStore, StoreUnusable
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.log_file import Buffer
 from stratalog.store.device.os_file import OsFile
-from stratalog.store.segment.segment import prewrite
+from stratalog.store.segment.writer import prewrite
 
 from .helpers import SHM, memory_folder, run_child, start, tiny, until
 
@@ -163,7 +163,7 @@ def test_direct_io_is_reported_to_have_ended_where_a_write_was_refused(tmp_path:
         store.append("t", 0, b"x")
         segment = store._lanes[0].segment
         assert segment is not None
-        file = segment.log
+        file = segment.writer.file
         assert isinstance(file, OsFile)
         file._leave_direct()
         assert store.stats()["log"]["direct_io"] is False

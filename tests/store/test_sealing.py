@@ -24,7 +24,7 @@ from stratalog.store.log.offsets import NextOffsets
 from stratalog.store.log.streams import Stream
 from stratalog.store.segment.open_table import OpenTable, entry_rows
 from stratalog.store.segment.sealing import STEP_STREAMS, StreamNames, let_go, make_footer, rows_of
-from stratalog.store.segment.segment import Segment
+from stratalog.store.segment.writer import SegmentWriter
 
 from .helpers import contents, crash_copy, segment_path, small, tiny, until
 
@@ -167,11 +167,11 @@ def test_a_seal_that_is_made_again_has_no_record_of_the_footer_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first attempt fails behind its record, the second has more streams: each crash in it leaves a store."""
-    real_seal, real_truncate, failed, copies = Segment.write_seal, OsFile.truncate, list[bool](), list[Path]()
+    real_seal, real_truncate, failed, copies = SegmentWriter.write_seal, OsFile.truncate, list[bool](), list[Path]()
     acknowledged: list[int] = []
     names = [(f"a topic with a long name {at:04}", 0, b"x") for at in range(500)]
 
-    def write_seal(self: Segment, record: SealRecord | None) -> None:
+    def write_seal(self: SegmentWriter, record: SealRecord | None) -> None:
         real_seal(self, record)
         if record is not None and record.state == SEALED and not failed:
             failed.append(True)
@@ -184,7 +184,7 @@ def test_a_seal_that_is_made_again_has_no_record_of_the_footer_before_it(
             copies.append(crash_copy(tmp_path / "a", tmp_path / "b"))
         real_truncate(self, size)
 
-    monkeypatch.setattr(Segment, "write_seal", write_seal)
+    monkeypatch.setattr(SegmentWriter, "write_seal", write_seal)
     monkeypatch.setattr(OsFile, "truncate", truncate)
     with MessageStore.open(tmp_path / "a", tiny()) as store:
         while len(store._lanes[0].view.open) < 2:  # no more: a sealer that appends must not wait for itself

@@ -58,7 +58,7 @@ def cut_power(store: MessageStore, disk: SimulatedDisk, *, keep_messages: bool) 
     at = store._streams.topics[TOPIC][0].lane.index
     lane = store._lanes[at if keep_messages else 1 - at]
     assert lane.segment is not None
-    lane.segment.log.force()
+    lane.segment.writer.file.force()
     return disk.crash(random.Random(draw_seed()), "none")
 
 

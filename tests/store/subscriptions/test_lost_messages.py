@@ -51,7 +51,7 @@ def after_a_power_cut(use: Callable[[Subscription], None], **settings: Any) -> S
         use(sub)
         lane = store._lanes[1 - store._streams.topics[TOPIC][0].lane.index]
         assert lane.segment is not None
-        lane.segment.log.force()  # as the background does, one lane after the other
+        lane.segment.writer.file.force()  # as the background does, one lane after the other
         left = disk.crash(random.Random(draw_seed()), "none")
     return left
 
@@ -93,7 +93,7 @@ def test_it_is_so_for_good_also_if_nobody_receives_before_the_offsets_are_given_
         fill(store, LOST)
         lane = store._streams.topics[TOPIC][0].lane
         assert lane.segment is not None
-        lane.segment.log.force()
+        lane.segment.writer.file.force()
         left = disk.crash(random.Random(draw_seed()), "none")
     with MessageStore.open(HOME, config(), disk=left) as store:
         assert store.queue_bounds(TOPIC, 0) == (0, FIRST + LOST)
