@@ -50,7 +50,6 @@ from ..segment.segment import Segment
 from .alignment import UnissuedFrames, should_pad
 from .batch import PLAIN
 from .column_build import build_columns, have_columns
-from .in_flight import WritesInFlight
 from .offsets import NextOffsets
 from .request import NotedBarrier, Request, answer_all
 from .room import look_at_footer, wanted_segment
@@ -59,6 +58,7 @@ from .sealed_log import include
 from .streams import NOT_DEFINED, Stream
 from .trims import Trims
 from .write import Counters, LaneHooks, OpenSegment, PendingFrame, View, Write, WriteOutcome
+from .writes import WritesInFlight
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment

@@ -15,7 +15,7 @@ MEETINGS: dict[str, Bug] = {
         (f"{FAILED}::test_a_commit_whose_write_has_failed_keeps_its_manifest_until_the_next_opening",),
     ),
     "meetings: a force that was put off and failed is made again by another flusher": Bug(
-        "store/log/in_flight.py", "            self._poison(error)  # here", "            # here",
+        "store/log/writes.py", "            self._poison(error)  # here", "            # here",
         (f"{FORCES}::test_a_force_that_was_put_off_and_fails_is_not_tried_again_by_another_flusher",),
     ),
     "meetings: an interrupt between two segments leaves the lane to the next append": Bug(

@@ -224,7 +224,7 @@ TRIMMING: dict[str, Bug] = {
 
 BESIDE: dict[str, Bug] = {
     "other processes: the page tells of what was not forced": Bug(
-        "store/log/in_flight.py", "        if write.force:\n            self.forced_mark",
+        "store/log/writes.py", "        if write.force:\n            self.forced_mark",
         "        if True:\n            self.forced_mark",
         ("tests/store/test_read_only.py::test_unforced_messages_are_not_shown",),
     ),

@@ -39,7 +39,7 @@ COMMITS: dict[str, Bug] = {
         "    for change in changes:\n        setattr(*change)\n", (TOGETHER,),
     ),
     "commits: a flusher shows frames that are held": Bug(
-        "store/log/in_flight.py", "        durable = min(self.durable, self._held_from)\n",
+        "store/log/writes.py", "        durable = min(self.durable, self._held_from)\n",
         "        durable = self.durable\n", (f"{TOGETHER}::test_all_lanes_show_a_commit_at_one_step",),
     ),
     "commits: lanes tell other processes one after the other": Bug(

@@ -18,14 +18,14 @@ CORE: dict[str, Bug] = {
         FORCES,
     ),
     "core: what was put off is never forced": Bug(
-        "store/log/in_flight.py", "            write.settle()\n", "            pass\n", FORCES,
+        "store/log/writes.py", "            write.settle()\n", "            pass\n", FORCES,
     ),
     "core: a hook of the live page that raises ends the write before it is answered": Bug(
-        "store/log/in_flight.py", "            except Exception as error:  # what is durable is durable",
+        "store/log/writes.py", "            except Exception as error:  # what is durable is durable",
         "            except ZeroDivisionError as error:  # what is durable is durable", HOOKS,
     ),
     "core: requests are not answered when a step after them raises": Bug(
-        "store/log/in_flight.py",
+        "store/log/writes.py",
         "                    self._tell_forced()\n"
         "        finally:  # whatever has raised: nobody else knows these requests any more\n"
         "            if answered:\n                answer_all(answered)\n",

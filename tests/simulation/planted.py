@@ -19,13 +19,13 @@ from stratalog.store.format.footer import FooterData
 from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
 from stratalog.store.format.records import LentTrims, TrimmedColumns
-from stratalog.store.log.in_flight import WritesInFlight
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.removal import Removal
 from stratalog.store.log.request import Request
 from stratalog.store.log.spares import Spares
 from stratalog.store.log.trims import TrimmedSegments, TrimRequest, Trims
 from stratalog.store.log.write import Write
+from stratalog.store.log.writes import WritesInFlight
 from stratalog.store.recovery.lane_streams import LaneStreams
 from stratalog.store.recovery.repair import Repair as RepairNotes
 from stratalog.store.segment.checksums import whole_messages

@@ -11,8 +11,8 @@ import pytest
 
 from stratalog.store import MessageStore, StoreError, StoreFull, StorePoisoned, commit_shards
 from stratalog.store.live import publisher
-from stratalog.store.log.in_flight import WritesInFlight
 from stratalog.store.log.reserve import Reserve
+from stratalog.store.log.writes import WritesInFlight
 from stratalog.store.testing import Fault, SimulatedDisk
 
 from ..helpers import PATIENCE_S, tiny
