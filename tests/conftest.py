@@ -35,7 +35,7 @@ PREFIX = "stratalog-tests-"
 TESTS = Path(__file__).resolve().parent
 ON_DISK = {"faults", "soak"}  # folders of tests
 FAILED = pytest.StashKey[bool]()
-MARK_QUIET = Upkeep._mark_quiet
+MARK_IDLE = Upkeep._mark_idle
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
@@ -143,21 +143,21 @@ def frozen_heap() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet_background() -> Iterator[None]:
-    """Lanes are marked only by tests that call for it: `store._upkeep._mark_quiet()`, and a flush.
+    """Lanes are marked only by tests that call for it: `store._upkeep._mark_idle()`, and a flush.
 
     Processes that tests start have the store as it is.
     """
 
-    def mark_quiet(upkeep: Upkeep) -> None:
+    def mark_idle(upkeep: Upkeep) -> None:
         if upkeep._thread._ident != threading.get_ident():
-            MARK_QUIET(upkeep)
+            MARK_IDLE(upkeep)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Upkeep, "_mark_quiet", mark_quiet)
+        patched.setattr(Upkeep, "_mark_idle", mark_idle)
         yield
 
 
 @pytest.fixture
 def marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The background marks lanes that have gone quiet, as it does in a program."""
-    monkeypatch.setattr(Upkeep, "_mark_quiet", MARK_QUIET)
+    monkeypatch.setattr(Upkeep, "_mark_idle", MARK_IDLE)

@@ -21,7 +21,7 @@ from ..errors import InvalidMessage, StoreError, StoreLocked, StoreUnusable, sho
 from ..format.layout import segment_name
 from ..format.live_page import LIVE_FILE
 from ..log.lane import Lane
-from ..log.quiet import quiet
+from ..log.stopping import stopped
 from ..rebuild.looking import sealed_segments
 from .looking import look_into_folder
 from .rebuilding import InParts, here, rebuild_delays
@@ -129,7 +129,7 @@ def _seal_all(store: Path) -> None:
         assert upkeep is not None, "it is open for writing"
         running.end_appends()
         for flusher in running.flushers:
-            with quiet(flusher, upkeep.sealer):
+            with stopped(flusher, upkeep.sealer):
                 pass
 
 

@@ -11,5 +11,5 @@ words mean one thing: `queue` says *builder* for a flusher. `api.lanes` gives a 
     threads             flusher
     the background      upkeep, spares, reserve, sealer, removal, retention, early, retention_rounds, pace, ring_growth
     streams             streams, hidden_streams, trims, gone
-    beside the queue    at_once, together, quiet
+    beside the queue    at_once, together, stopping
 """

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from ..device.clock import Clock
 from ..errors import StoreFull
 from .flusher import Flusher
-from .quiet import end_segment
 from .sealer import Sealer
+from .stopping import end_segment
 
 PATIENCE_S = 5.0  # retention waits so long for the lane to seal its open segment by itself
 

@@ -230,7 +230,7 @@ class Lane:
         self.ring.reserve(end)
 
     def wants_mark(self) -> bool:
-        """True if the lane is quiet and its newest frames are vouched for by no mark on disk."""
+        """True if the lane is idle and its newest frames are vouched for by no mark on disk."""
         # Compare marks, not positions: no mark vouches for a mark's own block, and none needs to.
         idle = self.durable == self.tail and self.under_way.is_idle
         return self.segment is not None and idle and self.marked != self.under_way.forced_mark

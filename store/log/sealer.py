@@ -90,7 +90,7 @@ class Sealer:
 
         A lane whose sealing failed is left out while it rests, for `rest_s` at the most.
         """
-        with self._sealing:  # also by a thread that waits for it, see `quiet`
+        with self._sealing:  # also by a thread that waits for it, see `stopping`
             failed: dict[int, Exception] = {}
             resting = {index for index in list(self._failures) if self._rests(index, rest_s)}
             while True:

@@ -207,7 +207,7 @@ class Upkeep:
             # Each for itself: on a full disk no spare can be made, and retention is what helps.
             for task in (
                 self._drop_pages, self.sealer.seal_full, self.removal.retire, self.early.seal, self.removal.clear_away,
-                self._mark_quiet, self._give_way,
+                self._mark_idle, self._give_way,
             ):  # fmt: skip
                 self._try(task)
 
@@ -275,7 +275,7 @@ class Upkeep:
             self.sealer.seal_full(rest_s=0)
             self.removal.close()
 
-    def _mark_quiet(self) -> None:
+    def _mark_idle(self) -> None:
         """Have lanes without new appends note that all they acknowledged is durable."""
         for lane in self._lanes:
             if lane.wants_mark():

@@ -176,7 +176,7 @@ def sealed_places(data: FooterData, table: OpenTable) -> KeptPlaces:
 
 
 def full_frames(index: Index, count: int) -> int:
-    """The number of frames of an index that have messages, `count` in all. A mark of a quiet lane has none."""
+    """The number of frames of an index that have messages, `count` in all. A mark of an idle lane has none."""
     begins = np.append(index.footer.frame_entry, count)
     return int((begins[1:] > begins[:-1]).sum())
 
@@ -190,7 +190,7 @@ def joined_heads(index: Index, count: int) -> KeptPlaces | None:
     footer, begins = index.footer, index.footer.frame_entry.tolist()
     parts: list[Uint32s] = []
     for number, (begin, end) in enumerate(zip(begins, [*begins[1:], count], strict=True)):
-        if begin == end:  # a mark of a quiet lane
+        if begin == end:  # a mark of an idle lane
             continue
         head: HeadRows | None = index.heads.get(number)
         if head is None or head.first_entry != begin or head.end_entry < end:

@@ -10,9 +10,9 @@ from ..device.disk import Disk
 from ..log.at_once import AtOnce
 from ..log.column_group import ColumnGroup
 from ..log.flusher import Flusher
-from ..log.quiet import quiet
 from ..log.sealer import Sealer
 from ..log.spares import Spares
+from ..log.stopping import stopped
 from ..log.streams import Stream
 from ..log.together import Change
 from .lane_build import LaneBuild, write_columns_ahead
@@ -115,7 +115,7 @@ class SegmentsPart:
         spares = self._spares
         with spares.making:  # making a spare may take seconds: the lane does not stand still for that
             pass
-        with quiet(self.flusher, self._sealer), spares.making:
+        with stopped(self.flusher, self._sealer), spares.making:
             yield
 
     def make(self) -> None:

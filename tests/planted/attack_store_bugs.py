@@ -6,7 +6,7 @@ from .plant import Bug
 
 FAILED = "tests/store/shards/test_failed_commits.py"
 FORCES = "tests/store/test_forces.py"
-QUIET = "tests/store/shards/test_quiet.py"
+STOPPING = "tests/store/shards/test_stopping.py"
 
 MEETINGS: dict[str, Bug] = {
     "meetings: what a failed commit has left in memory counts as attached": Bug(
@@ -29,7 +29,7 @@ MEETINGS: dict[str, Bug] = {
         (f"{FAILED}::test_a_commit_that_has_begun_with_its_frames_asks_for_no_larger_reserve",),
     ),
     "meetings: a large commit stands still for a lane whose sealing fails, again and again": Bug(
-        "store/log/quiet.py", "        sealer.make_way(lane, most=1)\n", "",
-        (f"{QUIET}::test_a_lane_whose_sealing_fails_stands_still_once_and_not_again",),
+        "store/log/stopping.py", "        sealer.make_way(lane, most=1)\n", "",
+        (f"{STOPPING}::test_a_lane_whose_sealing_fails_stands_still_once_and_not_again",),
     ),
 }  # fmt: skip

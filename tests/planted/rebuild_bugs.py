@@ -86,7 +86,7 @@ REBUILD: dict[str, Bug] = {
         (f"{COMPACT}::test_positions_of_the_old_log_are_refused_also_where_gaps_are_passed_over",),
     ),
     "bulk: a lane that stands still waits for the thread that seals": Bug(
-        "store/log/quiet.py", "sealer.seal_full(PRESSED_S)", "pass", ("tests/store/shards/test_quiet.py",),
+        "store/log/stopping.py", "sealer.seal_full(PRESSED_S)", "pass", ("tests/store/shards/test_stopping.py",),
     ),
     "rebuild: an index has messages that were due by then": Bug(
         "store/rebuild/delays.py", "mine = (of_topic == number) & (rows.times_ms > part.after_ms)",

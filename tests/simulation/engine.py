@@ -336,7 +336,7 @@ def upkeep_step(store: MessageStore, task: int) -> bool:
     if task < len(TASKS):
         return _tried(attrgetter(TASKS[task])(upkeep)) and TASKS[task] == "removal.retire"
     if task == len(TASKS):
-        upkeep._mark_quiet()
+        upkeep._mark_idle()
     elif store.config.durability == "os":
         _tried(upkeep._force)
     return False

@@ -179,7 +179,7 @@ def mark(store: MessageStore) -> None:
     """Have each lane say on disk that all of it is durable, as the background does in a program once it is quiet."""
 
     def is_marked() -> bool:
-        store._upkeep._mark_quiet()
+        store._upkeep._mark_idle()
         store.flush()
         return all(lane.segment is None or lane.marked == lane.under_way.forced_mark for lane in store._lanes)
 

@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.store import MessageStore, verify_folder
 from stratalog.store.log import early
-from stratalog.store.log.quiet import end_segment
+from stratalog.store.log.stopping import end_segment
 from stratalog.store.log.upkeep import Upkeep
 from stratalog.store.segment import sealing
 
@@ -25,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sealing, "FEW_STREAMS", 0)
     monkeypatch.setattr(sealing, "SMALL_SHARE", 0)
     monkeypatch.setattr(early, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(Upkeep, "_mark_quiet", lambda upkeep: None)
+    monkeypatch.setattr(Upkeep, "_mark_idle", lambda upkeep: None)
     yield
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from stratalog.store import MessageStore, StorePoisoned, commit_shards
 from stratalog.store.log import write as write_module
-from stratalog.store.log.quiet import quiet
 from stratalog.store.log.request import Barrier
+from stratalog.store.log.stopping import stopped
 from stratalog.store.testing import Fault, SimulatedDisk
 
 from .helpers import PATIENCE_S, tiny
@@ -70,7 +70,7 @@ def test_a_lane_is_not_quiet_before_an_overtaken_write_is_forced(
         order = Overtaken(monkeypatch)
         store.submit("before", 0, b"x")
         assert order.planned.wait(PATIENCE_S)
-        with quiet(store._flushers[0], store._upkeep.sealer):
+        with stopped(store._flushers[0], store._upkeep.sealer):
             left = disk.crash(Random(0), "none")
     with MessageStore.open(tmp_path, tiny(), disk=left) as store:
         assert content(store) == queues_of(OLD, [("before", 0, b"x")])
@@ -107,8 +107,8 @@ def test_a_force_that_was_put_off_and_fails_poisons_the_store(tmp_path: Path, mo
     ticket = store.submit("t", 0, b"second")
     assert order.planned.wait(PATIENCE_S)
     disk.inject(Fault("force", for_good=True))
-    with pytest.raises(StorePoisoned), quiet(store._flushers[0], store._upkeep.sealer):
-        raise AssertionError("the lane is not quiet")
+    with pytest.raises(StorePoisoned), stopped(store._flushers[0], store._upkeep.sealer):
+        raise AssertionError("the lane is not stopped")
     assert ticket.result(PATIENCE_S) == 1  # the kernel has it, which is all that it was promised
     with pytest.raises(StorePoisoned):
         store.append("t", 0, b"third")

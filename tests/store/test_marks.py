@@ -42,11 +42,11 @@ def test_quiet_lane_writes_one_mark_and_then_nothing(tmp_path: Path, durability:
         lane = store._lanes[0]
         until(lambda: not lane.wants_mark() and lane.marked == lane.under_way.forced_mark)
         for _ in range(5):
-            store._upkeep._mark_quiet()
+            store._upkeep._mark_idle()
             store.flush()
         assert store.stats()["log"]["frames"] == 2
     with MessageStore.open(tmp_path / "store", small(durability=durability)) as store:
-        store._upkeep._mark_quiet()
+        store._upkeep._mark_idle()
         store.flush()
         assert store.stats()["log"]["frames"] == 0  # the close has said all
 

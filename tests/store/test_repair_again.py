@@ -100,7 +100,7 @@ def test_closing_notes_the_end_of_a_segment_that_has_nothing_but_a_mark(tmp_path
             store.flush()
 
         def has_begun_the_next() -> bool:
-            store._upkeep._mark_quiet()
+            store._upkeep._mark_idle()
             store.flush()
             return lane.segment is not first
 

@@ -10,8 +10,8 @@ import pytest
 
 from stratalog.store import MessageStore
 from stratalog.store.log.lane import Lane
-from stratalog.store.log.quiet import end_segment
 from stratalog.store.log.room import wanted_segment
+from stratalog.store.log.stopping import end_segment
 
 from ..seeds import draw_seed
 from .helpers import KIB, tiny

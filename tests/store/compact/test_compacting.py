@@ -35,7 +35,7 @@ from stratalog.store.compact import plan as plan_module
 from stratalog.store.format.footer import Footer
 from stratalog.store.format.layout import BLOCK_BYTES
 from stratalog.store.format.store_files import COMPACTED_FILE, LaneStart
-from stratalog.store.log.quiet import quiet
+from stratalog.store.log.stopping import stopped
 from stratalog.store.shards.writer import ShardFile
 from tests.clocks import WallClock
 from tests.seeds import draw_seed
@@ -364,7 +364,7 @@ def test_what_its_own_opening_tidies_up_does_not_hinder_it(path: Path, monkeypat
 
     @contextmanager
     def tidied(*given: Any) -> Iterator[None]:
-        with quiet(*given):
+        with stopped(*given):
             yield
         with suppress(StoreClosed):
             opened[-1].append("orders", 0, b"behind the seals")

@@ -16,7 +16,7 @@ PATIENCE_S = 30.0  # until a segment must be sealed
 
 
 @contextmanager
-def quiet(flusher: Flusher, sealer: Sealer) -> Iterator[None]:
+def stopped(flusher: Flusher, sealer: Sealer) -> Iterator[None]:
     """Stop a lane: inside the context no frame is built, and all frames are durable and in sealed segments.
 
     Appends wait meanwhile. Neither a flusher nor the thread that seals may call it.
