@@ -52,7 +52,7 @@ class LaneMaker:
         sizer = Sizer(OVERLAP_BYTES)
         queue = RequestQueue(cap, shared.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
         queue.listeners = running.listeners
-        hooks = LaneHooks(upkeep.next_segment, upkeep.reserve_segment, upkeep.look, upkeep.segment_full)
+        hooks = LaneHooks(upkeep.next_segment, upkeep.reserve_segment, upkeep.wake, upkeep.segment_full)
         reserve = upkeep.spares_of(index).reserve
         lane = Lane(
             index, folder, self._disk, config, shared.clock.wall_ms, ring, queue, self._caches.held, hooks, reserve

@@ -86,7 +86,7 @@ class TrimChanges:
             self._waiting.look_at(
                 [(stream.topic, queue_id) for stream, _ in changes for queue_id in (stream.queue_id, ANY_QUEUE)]
             )
-            self._upkeep.look()  # whole segments may be free
+            self._upkeep.wake()  # whole segments may be free
 
     def requests_of(self, changes: list[Change]) -> list[TrimRequest]:
         """The records, those of each lane together."""

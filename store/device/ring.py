@@ -186,7 +186,7 @@ class Ring:
         end = at + size
         return memory[at:end] if end <= whole else memory[at:whole] + memory[: end - whole]
 
-    def look(self, position: int, size: int) -> bytes | memoryview:
+    def view_of(self, position: int, size: int) -> bytes | memoryview:
         """The bytes as a view, to read only, or as a copy where they lie across the ring's end."""
         at, room = self._place(position)
         return self.memory[at : at + size] if size <= room else self.copy(position, size)

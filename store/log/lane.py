@@ -200,7 +200,7 @@ class Lane:
         end = payload + payload_bytes
         self.reserve(align_up(end))
         ring.fill(payload, payloads, payload_bytes)
-        stored, whole = ring.look(payload, payload_bytes), 0
+        stored, whole = ring.view_of(payload, payload_bytes), 0
         if payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
             flags |= HAS_PAYLOAD_CHECKSUM
             whole = checksum64(stored)

@@ -135,7 +135,7 @@ class Removal:
         try:
             while count < MOST_AT_ONCE and self._is_free(lane, count) and wanted(lane.view.sealed, count):
                 oldest = lane.view.sealed[count]
-                if lane.groups.look(lane.view.sealed)[0][-1:] == [oldest.segment.sequence]:
+                if lane.groups.known_at(lane.view.sealed)[0][-1:] == [oldest.segment.sequence]:
                     lane.groups.wants_full = True
                     break
                 self._laps.goes_on(lane, count, self._clock.monotonic_s(), self.held_bytes())

@@ -75,4 +75,4 @@ def note_records(lane: Lane, requests: Sequence[Request]) -> int:
 def look_at_footer(lane: Lane) -> None:
     """Count the lane's part of each footer again: it may have become larger."""
     lane.fits_until = 0
-    lane.footer_room.look(lane.streams, lane.trims.count, lane.commits.size_bytes)
+    lane.footer_room.update(lane.streams, lane.trims.count, lane.commits.size_bytes)

@@ -139,7 +139,7 @@ class Sealer:
 def newest_footers(lane: Lane) -> NewestFooters | None:
     """The contents of a lane's newest footers, for the next one; None if it has none, or not the full one."""
     sealed, groups = lane.view.sealed, lane.groups
-    fulls, present = groups.look(sealed)
+    fulls, present = groups.known_at(sealed)
     if not sealed or not fulls or fulls[-1] < sealed[0].segment.sequence:
         return None
     records = lane.trims.records.number

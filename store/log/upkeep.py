@@ -80,7 +80,7 @@ class Upkeep:
         self._wake = Bell()
         self._wake_ahead, self._wake_lookers = Bell(), Bell()
         self._closing = False
-        self.look()
+        self.wake()
         self.reads_alone = False
         self.lookers: list[Callable[[], None]] = []
         self.last_error: str | None = None
@@ -147,7 +147,7 @@ class Upkeep:
 
     def _begun(self, segment: Segment) -> Segment:
         segment.reads_alone = self.reads_alone
-        self.look()
+        self.wake()
         return segment
 
     def _check_in_place(self, lane: Lane) -> None:
@@ -259,7 +259,7 @@ class Upkeep:
     def stop(self) -> None:
         """End the threads, whatever is left to do. It may be called again."""
         self._closing = True
-        self.look()
+        self.wake()
         self.call_lookers()
         self._thread.join()
         self._ahead.join()
@@ -305,7 +305,7 @@ class Upkeep:
         """Wake the thread that calls the lookers: another process has come, or has left a commit."""
         self._wake_lookers.set()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Wake the two threads that work for lanes: one has gone on."""
         self._wake.set()
         self._wake_ahead.set()

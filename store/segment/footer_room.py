@@ -39,7 +39,7 @@ class FooterRoom:
         """Begin with the newest footer: its number of streams, and its bytes of names."""
         self._streams, self._names = streams, names_bytes
 
-    def look(self, streams: Sequence[NamedStream], trimmed: int, applied_bytes: int) -> int:
+    def update(self, streams: Sequence[NamedStream], trimmed: int, applied_bytes: int) -> int:
         """Bring `fixed_bytes` up to date for a lane with these streams, and return it."""
         for stream in streams[self._streams :] if len(streams) > self._streams else ():
             if stream.topic != self._last:

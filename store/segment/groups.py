@@ -58,7 +58,7 @@ class Groups:
         if present is not None and fulls[-1:] == [present.begin] and present.end == sealed[-1].segment.sequence:
             self._known = fulls, present
 
-    def look(self, sealed: Sequence[SealedSegment]) -> Known:
+    def known_at(self, sealed: Sequence[SealedSegment]) -> Known:
         """The full footers up to the end of a view's sealed segments, and the streams of those after the last one.
 
         `sealed`: all that the view has. `Present` may know later segments than the view. Raises OSError.
@@ -131,7 +131,7 @@ class Groups:
                 else:
                     high = middle
             return at - 1 if at else 0  # it may end before the offset: a reader looks at its messages in any case
-        fulls, present = self.look(sealed)
+        fulls, present = self.known_at(sealed)
         low = bisect_left(fulls, oldest)
         high = bisect_right(fulls, newest, low)  # others may add later ones
         if high - low == count:
@@ -163,7 +163,7 @@ class Groups:
         if not sealed:
             return -1
         view = sealed[0].segment.sequence, sealed[-1].segment.sequence
-        fulls, present = self.look(sealed)
+        fulls, present = self.known_at(sealed)
         fulls = fulls[bisect_left(fulls, view[0]) : bisect_right(fulls, view[1])]
         at = last_at_most(len(fulls), offset, lambda nth: _first_of(sealed[index_of(sealed, fulls[nth])], number))
         last = begin = index_of(sealed, fulls[at]) if at >= 0 else -1
@@ -208,7 +208,7 @@ class Groups:
             return None
         if sealed[begin].record.full:
             return sealed[begin].first_offset(number)
-        fulls, present = self.look(sealed)
+        fulls, present = self.known_at(sealed)
         at = bisect_left(fulls, sealed[begin].segment.sequence)
         following = index_of(sealed, fulls[at]) if at < len(fulls) else len(sealed)
         for index in self._candidates(sealed, number, (begin, following), present):

@@ -85,7 +85,7 @@ UPKEEP: dict[str, Bug] = {
         ("tests/store/test_small_footers.py",),
     ),
     "footers: a group may be without its full footer": Bug(
-        "store/log/removal.py", "if lane.groups.look(lane.view.sealed)[0][-1:] == [oldest.segment.sequence]:",
+        "store/log/removal.py", "if lane.groups.known_at(lane.view.sealed)[0][-1:] == [oldest.segment.sequence]:",
         "if False:",
         ("tests/store/test_small_footers.py",),
     ),
@@ -154,7 +154,7 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_columns.py::test_columns_are_stored_as_messages",),
     ),
     "columns: checksums are made of what the caller has, not of what is stored": Bug(
-        "store/log/lane.py", "stored, whole = ring.look(payload, payload_bytes), 0",
+        "store/log/lane.py", "stored, whole = ring.view_of(payload, payload_bytes), 0",
         "stored, whole = b''.join(payloads), 0",
         ("tests/store/test_columns.py::test_bytes_that_change_behind_the_copy_are_not_those_that_are_checked",),
     ),

@@ -206,7 +206,7 @@ def has_settled(store: MessageStore) -> bool:
         or upkeep.removal.held_bytes() <= limit + upkeep.removal.allowance()
     )
     if not settled:
-        upkeep.look()
+        upkeep.wake()
     return settled
 
 

@@ -70,7 +70,7 @@ class Writer:
 
     def is_at_rest(self, held_bytes: int) -> bool:
         """Has the background done its work? It is woken to do it now."""
-        self.store._upkeep.look()
+        self.store._upkeep.wake()
         return self.store._upkeep.removal.held_bytes() <= held_bytes
 
 

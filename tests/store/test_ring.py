@@ -41,8 +41,8 @@ def test_parts_that_straddle_the_end_wrap(size: int) -> None:
     views = ring.parts(at, at + size)
     assert [len(view) for view in views] == [size // 2, size - size // 2]
     assert b"".join(views) == data[:size]
-    assert bytes(ring.look(at, size)) == data[:size]
-    seen = ring.look(at, size // 2)
+    assert bytes(ring.view_of(at, size)) == data[:size]
+    seen = ring.view_of(at, size // 2)
     assert isinstance(seen, memoryview) and seen.readonly and bytes(seen) == data[: size // 2]
 
 

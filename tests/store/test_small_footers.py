@@ -403,8 +403,8 @@ def test_a_reader_with_a_view_of_before_finds_what_that_has(
         assert [one.record.full for one in sealed[:10]] == [1, 0, 0, 0, 1, 0, 0, 0, 1, 0]
         for end in range(5, 10):
             before, groups = SealedSegments().with_newest(sealed[:end]), Groups()
-            groups.look(before)
-            groups.look(sealed[gone:10])  # by a quicker one, when retention has removed so many
+            groups.known_at(before)
+            groups.known_at(sealed[gone:10])  # by a quicker one, when retention has removed so many
             assert (groups._since > 0) == (kept == 1)
             assert [groups.where(before, *place) for place in places] == [
                 Groups().where(before, *place) for place in places
@@ -634,15 +634,15 @@ def test_a_seal_adds_to_the_list_of_full_footers_and_does_not_copy_it(tmp_path: 
         rows: Rows = {}
         fill(store, rows, 9)
         groups, old = store._lanes[0].groups, sealed_of(store)
-        before = groups.look(old)
+        before = groups.known_at(old)
         fulls, many = before[0], len(before[0])
         fill(store, rows, 9)
         new = sealed_of(store)
         groups_module._with(before, new)  # as a look that an interrupt has ended: nobody has its answer
-        known = groups.look(new)
+        known = groups.known_at(new)
         assert known[0] is fulls and fulls == [one.segment.sequence for one in new if one.record.full]
         assert len(fulls) > many
-        assert groups.look(old)[0] == fulls[:many], "an older view has its own"
+        assert groups.known_at(old)[0] == fulls[:many], "an older view has its own"
         check(store, rows)
 
 

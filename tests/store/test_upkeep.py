@@ -132,7 +132,7 @@ def test_neither_commits_nor_spares_wait_for_the_other(tmp_path: Path, monkeypat
 
         with monkeypatch.context() as patched:
             patched.setattr(upkeep, "_keep_ahead", keeps_ahead)
-            upkeep.look()
+            upkeep.wake()
             assert making.wait(patience_s)
             assert commit_shards(tmp_path, staged(tmp_path, rows_of("x", 5)), name="a", wait_ms=25_000).is_attached
             going_on.set()
@@ -149,7 +149,7 @@ def test_neither_commits_nor_spares_wait_for_the_other(tmp_path: Path, monkeypat
             assert attaching.wait(patience_s)
             kept = threading.Event()
             patched.setattr(upkeep, "_keep_ahead", kept.set)
-            upkeep.look()
+            upkeep.wake()
             try:
                 assert kept.wait(patience_s / 2)
             finally:

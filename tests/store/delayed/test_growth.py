@@ -105,7 +105,7 @@ def test_what_is_kept_is_told_by_topic_and_goes_with_its_segment(tmp_path: Path,
 
 
 def looked(store: MessageStore) -> bool:
-    store._upkeep.look()
+    store._upkeep.wake()
     return True
 
 

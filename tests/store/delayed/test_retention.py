@@ -53,7 +53,7 @@ def fill(store: MessageStore, count: int, every: int, delay_ms: int = HOUR_MS) -
 
 
 def _has_looked(looks: Callable[[], int], wanted: int, store: MessageStore) -> bool:
-    store._upkeep.look()
+    store._upkeep.wake()
     return looks() > wanted
 
 
@@ -71,7 +71,7 @@ def retire(store: MessageStore) -> None:
     with patch.object(store._upkeep.removal, "clear_away", count):
         while len(seen) < 4 or len(set(seen[-4:])) > 1:
             before = looks
-            store._upkeep.look()
+            store._upkeep.wake()
             until(partial(_has_looked, lambda: looks, before + 1, store))
             views = [lane.view for lane in store._lanes]
             seen.append(tuple((len(view.sealed), len(view.open), view.sealed[:1]) for view in views))

@@ -44,7 +44,7 @@ def churn(store: MessageStore, clock: BothClocks, is_enough: Callable[[], bool])
     while not is_enough():
         clock.go(100)
         store.append("other", 0, bytes(SIZE))
-        store._upkeep.look()
+        store._upkeep.wake()
         time.sleep(0.0005)  # so that the background has the interpreter
         removed = store._upkeep.removal.removed_segments
         assert time.monotonic() < deadline, f"retention has removed {removed}: {store._upkeep.last_error}"

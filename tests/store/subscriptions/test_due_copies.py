@@ -32,7 +32,7 @@ def copied(store: MessageStore, clock: BothClocks) -> int:
     def are_removed() -> bool:
         clock.go(100)
         store.append("other", 0, bytes(3000))
-        store._upkeep.look()
+        store._upkeep.wake()
         return store._upkeep.removal.removed_segments >= 6
 
     until(are_removed)
