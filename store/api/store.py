@@ -200,11 +200,11 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             self._fetcher.reader = cached_reader(caches)
         if caches.messages is not None and (caches.messages.blocks.capacity_bytes or caches.messages.edges):
             # Where a threshold chooses, what is read from the device lies far apart in the log.
-            self._upkeep.reads_alone = alone = not caches.messages.config.evicts
+            self._upkeep.without_windows = alone = not caches.messages.config.evicts
             for lane in self._lanes:
                 held = [sealed.segment for sealed in lane.view.sealed] + [opened.segment for opened in lane.view.open]
                 for segment in held:
-                    segment.reads_alone = alone
+                    segment.without_windows = alone
             self._feeder = self._running.feeder = Feeder(caches.messages, self._lanes, caches.give_up)
             self._feeder.start()
 

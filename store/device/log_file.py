@@ -73,7 +73,7 @@ class LogFile(Protocol):
     def will_need(self, position: int, size: int) -> None:
         """A hint that a range is read soon."""
 
-    def read_alone(self) -> None:
+    def advise_random(self) -> None:
         """A hint that what lies around the bytes that are read is not wanted."""
 
     def populate(self, position: int, size: int) -> bool:

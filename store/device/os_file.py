@@ -225,7 +225,7 @@ class OsFile:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
         return False
 
-    def read_alone(self) -> None:
+    def advise_random(self) -> None:
         """Have the kernel read nothing but what is asked for."""
         with contextlib.suppress(OSError):  # a hint
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)

@@ -42,13 +42,13 @@ class FollowedSegment(Segment):
         """`grows`: the writer still appends to it."""
         super().__init__(disk, folder, header, direct=False)
         # In a file that grows, what follows a place may be no message yet: the kernel must not read ahead.
-        self.reads_alone = self._grows = grows
+        self.without_windows = self._grows = grows
 
     def _opened_to_read(self) -> LogFile:
         """The reading side, locked. Raises SegmentIsGone."""
         data = open_shared(self._disk, self.path)
         if self._grows:
-            data.read_alone()
+            data.advise_random()
         return data
 
     def _map(self) -> None:

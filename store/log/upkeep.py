@@ -50,7 +50,7 @@ class Upkeep:
         removal: retention.
         early: makes the full footers that retention waits for.
         lookers: calls that are made twice a second, and at `call_lookers`.
-        reads_alone: of new segments, see `Segment`.
+        without_windows: of new segments, see `Segment`.
         last_error: why the last work that failed did so.
     """
 
@@ -81,7 +81,7 @@ class Upkeep:
         self._wake_ahead, self._wake_lookers = Bell(), Bell()
         self._closing = False
         self.wake()
-        self.reads_alone = False
+        self.without_windows = False
         self.lookers: list[Callable[[], None]] = []
         self.last_error: str | None = None
         self._thread = Background(self._run)
@@ -146,7 +146,7 @@ class Upkeep:
         return self._begun(segment)
 
     def _begun(self, segment: Segment) -> Segment:
-        segment.reads_alone = self.reads_alone
+        segment.without_windows = self.without_windows
         self.wake()
         return segment
 

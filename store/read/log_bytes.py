@@ -258,4 +258,4 @@ def _file_past_cache(segment: Segment, flat: Sequence[int], entries: Sequence[in
         file = segment.past_cache()
     except OSError:  # there may be no descriptor for it: those that are open are enough
         return None
-    return file if file is not None and segment.windows.alone(flat, entries) else None
+    return file if file is not None and segment.windows.reads_singly(flat, entries) else None

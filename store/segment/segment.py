@@ -50,7 +50,7 @@ class Segment:
         self.header = header
         self.base: int | None = None
         self.removed = False
-        self.reads_alone = False  # nobody will want what lies around a message that is read
+        self.without_windows = False  # nobody will want what lies around a message that is read
         self._disk = disk
         self.writer = SegmentWriter(disk, self.path, direct=direct)
         self._data: LogFile | None = None
@@ -118,7 +118,7 @@ class Segment:
 
     def past_cache(self) -> LogFile | None:
         """The file for reads past the page cache; None where it cannot be read so. Raises StoreClosed, OSError."""
-        if self._past_cache is not None or self._is_cached or self.reads_alone:
+        if self._past_cache is not None or self._is_cached or self.without_windows:
             return self._past_cache
         data = self.data
         with self._opening:
@@ -178,7 +178,7 @@ class Segment:
     def wants_asking(self) -> bool:
         """False if the kernel need not be asked for what is read: all of it was, or each message is read by itself."""
         windows = self.windows
-        return not (self.reads_alone or (windows.all_asked and monotonic() < windows.look_at))
+        return not (self.without_windows or (windows.all_asked and monotonic() < windows.look_at))
 
     def ask(self, starts: Sequence[int], lengths: Sequence[int]) -> None:
         """Have the kernel asked for some ranges before the first of them is read. A hint."""

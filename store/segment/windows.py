@@ -60,7 +60,7 @@ class Windows:
         return self._touches > 0
 
     def has(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
-        """Whether the kernel was asked for all windows of some messages, given as for `alone`."""
+        """Whether the kernel was asked for all windows of some messages, given as for `reads_singly`."""
         asked = self._asked
         if not asked:
             return False
@@ -85,7 +85,7 @@ class Windows:
             and monotonic() < self.look_at
         )
 
-    def alone(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
+    def reads_singly(self, flat: Sequence[int], entries: Sequence[int]) -> bool:
         """Whether a call reads its messages, which lie far apart, one by one and not by windows. If so, note the bytes.
 
         The position and length of entry n are at 3 n and 3 n + 1 of `flat`. True until 1.5 times a region's bytes were

@@ -108,7 +108,7 @@ class SimulatedFile:
     def will_need(self, position: int, size: int) -> None:
         """A hint; nothing happens."""
 
-    def read_alone(self) -> None:
+    def advise_random(self) -> None:
         """A hint; nothing happens."""
 
     def populate(self, position: int, size: int) -> bool:

@@ -249,7 +249,7 @@ def test_nothing_is_read_around_messages_that_a_threshold_left_out(tmp_path: Pat
             fill(store, random.Random(5), rows, 100)
             view = store._lanes[0].view
             held = [sealed.segment for sealed in view.sealed] + [opened.segment for opened in view.open]
-            assert {segment.reads_alone for segment in held} == {alone}
+            assert {segment.without_windows for segment in held} == {alone}
 
 
 # -- what a cache has wrong ---------------------------------------------------------------------------
