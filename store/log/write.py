@@ -107,7 +107,7 @@ class Counters:
 
 
 class Write:
-    """One write of whole blocks, and one force. `low` and `high` are lane positions.
+    """One write of whole blocks, and one force. `begin` and `end` are lane positions.
 
     `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
     `looks`: `settle` then checks that the segment's path still leads to the file. If it does not, all is lost that is
@@ -119,12 +119,12 @@ class Write:
     """
 
     def __init__(
-        self, segment: Segment, parts: list[memoryview], low: int, high: int, *, force: bool, earlier: bool,
+        self, segment: Segment, parts: list[memoryview], begin: int, end: int, *, force: bool, earlier: bool,
         looks: bool = False,
     ) -> None:  # fmt: skip
         self.segment = segment
-        self.low = low
-        self.high = high
+        self.begin = begin
+        self.end = end
         self.force = force
         self.earlier = earlier
         self.looks = looks
@@ -136,8 +136,8 @@ class Write:
         """Write, and force what needs no other write. Raises OSError; then nothing is taken for durable any more."""
         assert self.segment.base is not None
         log, own = self.segment.writer.file, self.force and not self.earlier
-        if self.high > self.low:
-            log.write(self._parts, self.low - self.segment.base, force=own)
+        if self.end > self.begin:
+            log.write(self._parts, self.begin - self.segment.base, force=own)
         elif own:
             log.force()
         self._parts = []

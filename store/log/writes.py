@@ -129,7 +129,7 @@ class WritesInFlight:
                 # After another one failed there may be a hole in the log below this one.
                 while self.poison is None and self._writes and self._writes[0].done:
                     first = self._writes[0]
-                    assert first.low >= self.durable or first.low == first.high
+                    assert first.begin >= self.durable or first.begin == first.end
                     self._settle(first)
                     self._writes.popleft()
                     cost += self._advance(first, answered, shown)
@@ -168,7 +168,7 @@ class WritesInFlight:
 
     def _advance(self, write: Write, answered: list[Request], shown: list[VisibleEntries]) -> int:
         """Show what is durable now, and note it and its requests; what these cost."""
-        self.durable = max(self.durable, write.high)
+        self.durable = max(self.durable, write.end)
         cost = self._show_durable(write.segment, answered, shown)
         if write.force:
             self.forced_mark = self._whole
