@@ -78,7 +78,7 @@ class Flusher:
         self._heed_poison()
         if self.ended:
             return []
-        batch = queue.take()
+        batch = queue.dequeue()
         if batch.requests:
             self._build(batch)
         elif not late and not batch.closing:

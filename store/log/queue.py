@@ -335,7 +335,7 @@ class RequestQueue:
             return True
         return self.sizer.ready(len(self._items), self.used_bytes - self._taken_bytes, self._in_flight)
 
-    def take(self) -> Batch:
+    def dequeue(self) -> Batch:
         """The queued requests, up to a frame's size, if they are ready to be taken; an empty batch otherwise."""
         with self._lock:
             return self._pop() if self._is_ready() else Batch([], 0, False, False)

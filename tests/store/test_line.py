@@ -275,7 +275,7 @@ def drain(queue: RequestQueue) -> list[Request]:
     """What comes out of it, in order."""
     found: list[Request] = []
     while True:
-        batch = queue.take()
+        batch = queue.dequeue()
         if not batch.requests:
             return found
         found += batch.requests
