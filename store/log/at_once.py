@@ -91,7 +91,7 @@ class AtOnce:
         except BaseException as error:  # also an interrupt: nobody knows what is durable then
             flusher.fail(error, groups)
             raise
-        self.changes = lane.under_way.held()
+        self.changes = lane.under_way.hidden_changes()
         if lane.poison is not None:
             raise copy_of(lane.poison)
         assert lane.under_way.forced >= self._end, "the write's force covers all of them"

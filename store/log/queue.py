@@ -1,6 +1,6 @@
 """The request queue of a lane, capped in bytes (R1, R19).
 
-Producers `put`. Builders, which are the lane's flushers, `wait`, `take` a batch, and say when its write begins and
+Producers `put`. Builders, which are the lane's flushers, `wait`, `dequeue` a batch, and say when its write begins and
 ends.
 """
 

@@ -88,7 +88,7 @@ class WritesInFlight:
         """True from `hold` to `release`."""
         return self._held_from != NEVER
 
-    def held(self) -> list[Change]:
+    def hidden_changes(self) -> list[Change]:
         """The changes that show all held frames to readers of this process. No thread is in `complete` when it returns.
 
         All writes are accounted for. The thread that did so may still be telling other processes, and hold the lock

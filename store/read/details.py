@@ -133,12 +133,12 @@ def _with_extras(
 def _frame_extras(stream: Stream, opened: OpenSegment, frame: int) -> OptionalColumns:
     """The optional columns of a frame of an open segment, held for the readers to come."""
     segment, table = opened
-    found: HeldColumns | None = table.held.get(frame)
+    found: HeldColumns | None = table.frame_items.get(frame)
     if found is not None:
         found.used = True
         return found.columns
     columns = optional_of(head_of_table(segment, stream.lane.ring, table, frame))
     if columns is None:
         raise StoreCorrupt("a frame's header is damaged", segment.path, table.frame_position[frame])
-    stream.lane.held.frames.keep(table.held, frame, HeldColumns(columns))
+    stream.lane.held.frames.keep(table.frame_items, frame, HeldColumns(columns))
     return columns

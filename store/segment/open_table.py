@@ -56,7 +56,7 @@ class OpenTable:
         `rows`: those of a segment in which appending goes on after an opening.
         """
         self.rows = OpenRows(np.asarray(firsts, np.int64)) if rows is None else rows
-        self.held: dict[int, Any] = {}  # what readers hold of its frames
+        self.frame_items: dict[int, Any] = {}  # what readers hold of its frames
         self.entries = 0
         self.visible = 0
         self.frame_position: array[int] = array("I")
