@@ -25,7 +25,7 @@ from ..format.layout import DATA_START, GONE_TOPIC, LOST_ENTRY, UNKNOWN
 from ..format.records import StreamLow, Trimmed, TrimmedColumns
 from ..log.lane import Lane
 from ..log.streams import NOT_DEFINED, Stream
-from ..segment.groups import grown, offsets_before
+from ..segment.borders import grown, offsets_before
 from ..segment.sealed import SealedSegment
 
 # A reader that has read all of the old log stands at the number after its last segment. The new log begins after that

@@ -9,7 +9,7 @@ import numpy as np
 from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.offsets import NextOffsets
-from ..segment.groups import offsets_after
+from ..segment.borders import offsets_after
 from ..segment.sealed import SealedSegment
 
 

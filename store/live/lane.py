@@ -22,9 +22,10 @@ from ..log.lane import Lane
 from ..log.sealed_log import include
 from ..log.streams import Stream, StreamMap
 from ..log.write import View, VisibleEntries
+from ..segment.borders import offsets_after
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
 from ..segment.files import SegmentFile, segment_numbers
-from ..segment.groups import briefly, offsets_after
+from ..segment.groups import briefly
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, SegmentIsGone, log_start, read_shared
 from .followed_ring import FollowedRing

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..format.footer import Footer
-from ..segment.groups import offsets_after, offsets_before
+from ..segment.borders import offsets_after, offsets_before
 from ..segment.remade import FooterRemaker, Offsets
 from ..segment.sealed import SealedSegment
 

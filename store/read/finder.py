@@ -12,7 +12,7 @@ from ..log.lane import Lane
 from ..log.sealed_log import offset_after_sealed
 from ..log.streams import Stream
 from ..log.write import View
-from ..segment.firsts import firsts_in
+from ..segment.borders import firsts_in
 from ..segment.part import Part, count_of, end_of, lengths_of
 from ..segment.sealed import SealedSegment
 from ..segment.windows import SPARSE_BYTES

@@ -30,8 +30,8 @@ from ..format.footer import Footer, FooterData
 from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, UNKNOWN, align_up, segment_name
 from ..format.store_files import COMPACTED_FILE
 from ..log.write import OpenSegment
+from ..segment.borders import grown
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
-from ..segment.groups import grown
 from ..segment.present import Present, streams_in
 from ..segment.scanner import ChunkReader, FrameScanner
 from ..segment.sealed import SealedSegment

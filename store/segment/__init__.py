@@ -6,7 +6,7 @@ number in the segment: in `open_table` while the segment takes frames, and in `s
 
     while it is open    writer, open_table, postings, footer_room
     once it is sealed   sealing, names, sealed, index, part, newest
-    of many             sealed_segments, groups, present, guess, firsts
+    of many             sealed_segments, groups, present, borders
     memory, read-ahead  held, windows, copies
     files of a lane     files, begun
     front to back       scanner, checksums

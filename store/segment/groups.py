@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ..errors import StoreCorrupt
-from .guess import MANY_SEGMENTS, around
 from .present import Backwards, Numbers, Present, last_at_most, streams_in
 
 if TYPE_CHECKING:
@@ -25,6 +21,8 @@ if TYPE_CHECKING:
     from .sealed_segments import SealedSegments
 
 GROUP_SEGMENTS = 1024  # at the most, the full footer's own segment among them
+MANY_SEGMENTS = 64  # of fewer a bisection alone asks as few
+GUESSES = 3
 GONE_KEPT = 128  # full footers of removed segments that are still known
 GROUPS_KEPT = 4  # older groups that were put together of their small footers
 
@@ -218,6 +216,30 @@ class Groups:
         return sealed[following].first_offset(number) if following < len(sealed) else None
 
 
+def around(sealed: Sequence[SealedSegment], number: int, offset: int) -> tuple[int, int]:
+    """A guess by proportion: the two indexes between which a bisection goes on, of segments with full footers alone.
+
+    Most segments have equally many messages of a stream, so the guess is near. It reads the footers of a few segments;
+    a bisection would read a dozen, each for this search alone.
+    """
+    at, high = 0, len(sealed)
+    begins, ends = sealed[0].first_offset(number), sealed[-1].first_offset(number)
+    if not begins <= offset < ends:
+        return (high, high) if ends <= offset else (0, 1)
+    for _ in range(GUESSES):
+        middle = at + (offset - begins) * (high - at) // (ends - begins)
+        if not at <= middle < high:
+            break
+        found = sealed[middle].first_offset(number)
+        if found <= offset:
+            at, begins = middle + 1, found
+        else:
+            high, ends = middle, found
+        if at == high or ends == begins:
+            break
+    return at, high
+
+
 class _Indexes(Sequence[int]):
     """The indexes of some segments, by their numbers `begin` .. `end` - 1 of a list."""
 
@@ -320,70 +342,3 @@ def index_of(sealed: Sequence[SealedSegment], sequence: int) -> int:
     if 0 <= at < len(sealed) and sealed[at].segment.sequence == sequence:
         return at
     return bisect_left(sealed, sequence, key=lambda one: one.segment.sequence)
-
-
-# -- all streams of a lane ------------------------------------------------------------------------------
-
-
-def offsets_after(
-    sealed: Sequence[SealedSegment], end: int, known: tuple[int, npt.NDArray[np.int64]] | None = None
-) -> npt.NDArray[np.int64] | None:
-    """(streams,) the offsets that follow the first `end` segments, by their files; None if damage hides them.
-
-    `known`: the number of a segment, and the offsets that follow it: then footers are read of later segments alone.
-    """
-    begin, offsets = end - 1, None
-    while begin >= 0 and not sealed[begin].record.full:
-        if known is not None and len(known[1]) and sealed[begin].segment.sequence == known[0] + 1:
-            offsets = known[1].copy()
-            break
-        begin -= 1
-    if begin < 0:
-        return None
-    for one in sealed[begin:end]:
-        with briefly(one):
-            index = one.in_file()
-            if index is None:
-                return None
-            footer = index.footer
-            if footer.is_full or offsets is None:
-                offsets = footer.next_offsets
-            else:
-                if len(offsets) < one.record.streams:
-                    offsets = grown(offsets, one.record.streams)
-                offsets[footer.stream] = footer.next_offsets
-    return offsets
-
-
-def offsets_before(
-    sealed: Sequence[SealedSegment], begin: int, after_all: Callable[[], npt.NDArray[np.int64] | None]
-) -> npt.NDArray[np.int64] | None:
-    """(streams,) the offsets with which the segment at an index begins; `after_all` gives those after all segments.
-
-    Of damaged segments the newest is made again first, so that calls do not nest. None if damage hides it.
-    """
-    end = begin
-    while end < len(sealed) and not (sealed[end].record.full and sealed[end].in_file() is not None):
-        end += 1
-    offsets = after_all() if end == len(sealed) else sealed[end].footer.first
-    if offsets is None:
-        return None
-    offsets = np.array(offsets, np.int64)
-    for one in reversed(sealed[begin:end]):
-        with briefly(one):
-            try:
-                footer = one.footer
-            except StoreCorrupt:
-                return None
-            numbers = footer.numbers
-            if len(numbers) and numbers[-1] >= len(offsets):
-                offsets = grown(offsets, int(numbers[-1]) + 1)
-            offsets[numbers] = footer.first
-    return offsets
-
-
-def grown(offsets: npt.NDArray[np.int64], streams: int) -> npt.NDArray[np.int64]:
-    """A copy for at least `streams` streams: later ones begin at 0."""
-    column = np.zeros(max(streams, len(offsets)), np.int64)
-    column[: len(offsets)] = offsets
-    return column

@@ -15,8 +15,8 @@ from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, ali
 from ..format.records import StreamLow, Trimmed, add_trimmed, beyond
 from ..format.store_files import COMPACTED_FILE
 from ..recovery.placement import NO_OFFSET
+from ..segment.borders import grown
 from ..segment.files import SegmentFile
-from ..segment.groups import grown
 from ..segment.scanner import ChunkReader
 from .footer import disagreements, sound_footer
 from .frames import FrameWalk

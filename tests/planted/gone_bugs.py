@@ -101,7 +101,7 @@ GONE: dict[str, Bug] = {
         ("tests/store/test_steps.py::test_a_search_by_time_knows_what_only_an_older_view_has",),
     ),
     "growth: a guess leaves the segment out that is looked for": Bug(
-        "store/segment/guess.py", "            at, begins = middle + 1, found\n",
+        "store/segment/groups.py", "            at, begins = middle + 1, found\n",
         "            at, begins = middle + 2, found\n",
         ("tests/store/test_guess.py",),
     ),

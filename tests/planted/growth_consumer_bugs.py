@@ -68,7 +68,7 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         "store/read/finder.py", "found[at] = max(first, lows[at]), following", "found[at] = first, following", COUNTS,
     ),
     "growth: bounds at once take a footer's next message for one of this stream": Bug(
-        "store/segment/firsts.py", "    there = (footer.taken(STREAM)[rows] == numbers) &",
+        "store/segment/borders.py", "    there = (footer.taken(STREAM)[rows] == numbers) &",
         "    there = (footer.taken(STREAM)[rows] >= numbers) &", ("tests/store/test_firsts.py",),
     ),
     "growth: a pick looks at all segments": Bug(
@@ -79,7 +79,7 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         "store/read/picking.py", "        looked.add(index)\n", "", ("tests/store/test_picking.py",),
     ),
     "growth: each queue behind retention is searched for alone": Bug(
-        "store/segment/firsts.py", "        for one in sealed:\n",
+        "store/segment/borders.py", "        for one in sealed:\n",
         "        if sealed and not sealed[0].record.full:\n            return None\n        for one in sealed:\n",
         ("tests/store/test_firsts.py",),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from stratalog.store.segment.guess import around
+from stratalog.store.segment.groups import around
 
 
 class Segment:
