@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from ..errors import StoreError, copy_of
@@ -17,7 +16,6 @@ from .together import Change
 
 RING_SHARE = 4  # two writes may be in flight, each of a frame: a quarter of the ring is free whatever goes on
 FRAME_BYTES = 4 << 20
-NAP_S = 0.0002
 
 
 def room_for_once(flusher: Flusher) -> int:
@@ -85,9 +83,7 @@ class AtOnce:
             self._end = lane.tail
             # The queue subtracts their cost when they are answered. They did not come through it, so add the cost here.
             flusher.queue.release(-sum(map(cost_bytes, groups)), -len(groups))
-            flusher.perform(lane.plan(follows=False, barrier=True), by_builder=False)
-            while lane.poison is None and lane.durable < lane.tail:
-                time.sleep(NAP_S)  # another flusher's write may have to come back first, and nothing tells of its end
+            flusher.write_out(barrier=True)
         except BaseException as error:  # also an interrupt: nobody knows what is durable then
             flusher.fail(error, groups)
             raise

@@ -8,6 +8,7 @@ Building is serialised by one lock, and completion goes in log order by the lane
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from ..device.background import Background
@@ -18,6 +19,7 @@ from .request import Request, answer_all, cost_bytes
 from .reserve import may_use_reserve
 from .write import VisibleEntries, Write, WriteOutcome
 
+NAP_S = 0.0002
 HOLD_S = 0.0005  # how long a held-back tail waits for a batch that pushes it out; then it is padded
 
 
@@ -144,6 +146,16 @@ class Flusher:
             if done.shown:
                 self._on_durable(self.lane, done.shown)
         self._heed_poison()
+
+    def write_out(self, *, barrier: bool = False) -> None:
+        """Write all that was built, and wait until it is durable or the lane has failed. `building` is held.
+
+        Raises OSError.
+        """
+        lane = self.lane
+        self.perform(lane.plan(follows=False, barrier=barrier), by_builder=False)
+        while lane.poison is None and lane.durable < lane.tail:
+            time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
 
     def tell(self, done: WriteOutcome) -> None:
         """Account for requests that `AtOnce` has answered, and call `on_durable`."""

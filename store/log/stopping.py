@@ -40,9 +40,7 @@ def end_segment(flusher: Flusher) -> None:
     lane = flusher.lane
     try:
         lane.roll()
-        flusher.perform(lane.plan(follows=False), by_builder=False)
-        while lane.poison is None and lane.durable < lane.tail:
-            time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
+        flusher.write_out()
     except BaseException as error:  # also an interrupt: nobody knows what is durable then
         flusher.fail(error)
         raise

@@ -70,7 +70,7 @@ BULK: dict[str, Bug] = {
         (f"{FRAMES}::test_a_commit_that_is_there_in_part_is_finished_by_the_next_opening",),
     ),
     "bulk: the manifest of a small commit goes before its frames are forced": Bug(
-        "store/log/at_once.py", "lane.plan(follows=False, barrier=True)", "lane.plan(follows=False)",
+        "store/log/at_once.py", "flusher.write_out(barrier=True)", "flusher.write_out()",
         (f"{FRAMES}::test_a_store_that_does_not_force_forces_a_commit_before_its_manifest_goes",),
     ),
     "bulk: the payloads of a small commit are believed without their checksums": Bug(
