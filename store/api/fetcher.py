@@ -99,7 +99,7 @@ class Fetcher:
     ) -> list[Message]:
         """The messages that are there."""
         plain = type(offset) is type(max_messages) is type(max_bytes) is int
-        if not plain or min(offset, max_messages, max_bytes) < 0:
+        if not plain or offset < 0 or max_messages < 0 or max_bytes < 0:
             offset, max_messages, max_bytes = check_counts(
                 offset=offset, max_messages=max_messages, max_bytes=max_bytes
             )

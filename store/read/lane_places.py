@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from time import monotonic
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from .read_counters import ReadCounters
 # `LongMessages`), position in the segment, length, checksum.
 ROW = Struct("=4I")
 ROW_BYTES = ROW.size
+ROW_NUMBERS = 4
 STREAM_BYTES = 16
 MOST_MESSAGES = 1024  # of a call; the lock is not held for longer ones
 NEVER = -(1 << 33)  # the base of a segment outside the ring: plus any position, it is below all lane positions
@@ -70,7 +71,7 @@ class LanePlaces(HeldItem):
 
     __slots__ = (
         "_bases", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_is_split",
-        "_names", "_oldest", "_renames", "_rows", "_segments", "_streams", "entries",
+        "_names", "_oldest", "_renames", "_rows", "_segments", "_streams", "_whole", "entries",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +93,7 @@ class LanePlaces(HeldItem):
         self._counters = counters
         self._count, self._oldest = len(segments), segments[0].sequence
         self._segments: list[Segment | LongMessages] = [*segments, *map(LongMessages, segments)]
+        self._whole = [*segments, *segments]  # as many: the segment of each index
         self._bases = 2 * [NEVER if segment.base is None else segment.base for segment in segments]
         # No message lies before this lane position. Segments that a bulk commit attached are in no ring, and may lie
         # between two that are: then each place is looked at.
@@ -134,20 +136,12 @@ class LanePlaces(HeldItem):
         row = self._copied(lane.ring, row, end, found)
         return row == end and (len(found) == limit or self._ends_at(fit, number, offset + len(found)))
 
-    def places(self, number: int, offset: int, count: int) -> list[tuple[Segment, list[int]]]:
-        """Some messages that `copied` has given: the positions of those that lie in a segment one after the other."""
+    def places(self, number: int, offset: int, count: int) -> Iterator[tuple[Segment, int]]:
+        """The segment and the position of each of some messages that `copied` has given."""
         row = self._index[2 * number + 1] + offset
-        segments, most = self._segments, self._count
-        found: list[tuple[Segment, list[int]]] = []
-        positions: list[int] = []
-        known = -1
+        segments = self._whole
         for which, at, _, _ in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * (row + count)]):
-            if which == known:
-                positions.append(at)
-            else:
-                known, positions = which, [at]
-                found.append((segments[which % most], positions))
-        return found
+            yield segments[which], at
 
     def copied_by_name(
         self, lane: Lane, topic: str, queue_id: int, offset: int, limit: int, found: dict[int, bytes]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from array import array
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -141,6 +143,19 @@ def test_a_feed_that_would_skip_messages_raises(tables: Tables) -> None:
     tables.feed._frame = 1
     with pytest.raises(RuntimeError, match="skipped"):
         tables.taken()
+
+
+def test_a_feed_that_lags_keeps_no_file_of_a_segment(tables: Tables) -> None:
+    segment = Segment.__new__(Segment)
+    segment.base = 0
+    gone, table = weakref.ref(segment), OpenTable()
+    tables.lane.on_segment(OpenSegment(segment, table))
+    tables.frame(table, 5)
+    table.visible = table.entries
+    del segment
+    gc.collect()
+    assert gone() is None
+    assert tables.taken() == expected(0, 5)
 
 
 def test_a_feed_says_where_its_next_message_is(tables: Tables) -> None:
