@@ -70,7 +70,7 @@ class LanePlaces(HeldItem):
     """
 
     __slots__ = (
-        "_bases", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_is_split",
+        "_after", "_bases", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_is_split",
         "_names", "_oldest", "_renames", "_rows", "_segments", "_streams", "_whole", "entries",
     )  # fmt: skip
 
@@ -102,6 +102,7 @@ class LanePlaces(HeldItem):
         self._is_split = bool(known) and len(known) < self._count - known[0]
         if self._is_split:
             self._first = NEVER
+        self._after = max(self._bases) + segments[-1].header.capacity_bytes  # the ring has none from here on
         self._growing = growing
         self._streams = len(index) // 2 - 1
         self._index = memoryview(index.data)
@@ -192,9 +193,10 @@ class LanePlaces(HeldItem):
         low = ring.low
         if low <= self._first:
             return self._recent(ring, low, row, end, found)
-        which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
-        if self._bases[which] + at >= low and not self._is_split:  # the ring has all later ones as well
-            return self._recent(ring, low, row, end, found)
+        if low < self._after and not self._is_split:
+            which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
+            if self._bases[which] + at >= low:  # the ring has all later ones as well
+                return self._recent(ring, low, row, end, found)
         row = self._mixed(ring, low, row, end, found)
         while row < end and self._asked(row, low, found):
             row = self._mixed(ring, low, row + 1, end, found)
@@ -206,7 +208,8 @@ class LanePlaces(HeldItem):
         """As `_copied`, of the ring (from `low` on), mappings and kept windows; without system calls."""
         bases, segments = self._bases, self._segments
         origin, size, memory = ring.shape
-        lap = low - (low - origin) % size  # where the ring's memory begins; again a size after it
+        # Where the ring's memory begins, and again a size after it. Not asked for where the ring has none of the rows.
+        lap = low - (low - origin) % size if low < self._after else low
         begun = index = len(found)
         mapped = mapped_bytes = recent_bytes = 0
         least = NOWHERE
@@ -257,7 +260,10 @@ class LanePlaces(HeldItem):
             sizes = [len(found[one]) for one in range(begun, len(found))]
             mapped, mapped_bytes, least = len(sizes), sum(sizes), min(sizes, default=NOWHERE)
             recent = recent_bytes = 0
-        self._counters.count_both(mapped, mapped_bytes, least, recent, recent_bytes)
+        if mapped:
+            self._counters.count_mapped(mapped, mapped_bytes, least)
+        if recent:
+            self._counters.count_recent(recent, recent_bytes)
         return row + mapped + recent
 
     def _lose_overtaken(self, now: int, low: int, row: int, begun: int, found: dict[int, bytes]) -> bool:
