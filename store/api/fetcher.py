@@ -127,11 +127,11 @@ class Fetcher:
 
     def _is_nothing_between(self, stream: Stream | None, wanted: Wanted, found: list[Message], following: int) -> bool:
         """True if the queue has no message between the last one of `found` and `following`."""
-        behind = found[-1].offset + 1
-        if behind >= following or len(found) >= wanted.max_messages:
-            return behind >= following
+        end = found[-1].offset + 1
+        if end >= following or len(found) >= wanted.max_messages:
+            return end >= following
         try:
-            return not self._there(stream, *wanted.name, behind, 1, wanted.max_bytes)
+            return not self._there(stream, *wanted.name, end, 1, wanted.max_bytes)
         except StoreError:  # damage: the next read raises it
             return False
 

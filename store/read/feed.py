@@ -129,7 +129,7 @@ class LaneFeed:
         self.lane.on_segment = None
         self._segments.clear()
 
-    def behind_bytes(self) -> int:
+    def waiting_bytes(self) -> int:
         """Bytes of the log between what was taken and what is durable; 0 if no message is there."""
         durable = self.lane.durable
         return max(0, durable - self.taken_until(durable))

@@ -160,9 +160,9 @@ class LanePlaces(HeldItem):
         if names.shown != lane.trims.shown:  # a stream was trimmed since
             self._rename(lane, names)
             return None
-        place, behind = names.topics.get(topic, _NO_PLACES)
+        place, end_place = names.topics.get(topic, _NO_PLACES)
         place += queue_id
-        if place >= behind:
+        if place >= end_place:
             return None
         first, row, count = _QUEUE(names.queues, QUEUE_BYTES * place)
         index = offset - first
@@ -355,10 +355,10 @@ class LanePlaces(HeldItem):
         there = [*[one.segment for one in sealed[begin : begin + self._count]], *opened][: self._count]
         if begin == len(sealed):
             begin += len(view.open) - len(opened)
-        behind = begin + self._count
+        after = begin + self._count
         if there != mine:
             self._streams, self._fit, self._names = 0, None, None
             return None
-        newer = behind - self._growing - len(view.sealed)
+        newer = after - self._growing - len(view.sealed)
         fit = self._fit = _Fit(view, newer >= 0, view.open[newer:] if newer >= 0 else ())
         return fit
