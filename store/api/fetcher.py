@@ -170,7 +170,7 @@ class Fetcher:
         try:
             if plain and self._lanes and not self._shared.closed:
                 lane = self._lanes[0]
-                table: LanePlaces | None = lane.held.places.get(0)
+                table: LanePlaces | None = lane.index_memory.places.get(0)
                 if table is not None:
                     tried = table.copied_by_name(lane, topic, queue_id, offset, fetch_num, found)
                     if tried:

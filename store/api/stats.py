@@ -27,7 +27,7 @@ def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
     log["removed_segments"] = upkeep.removal.removed_segments
     views = [lane.view for lane in lanes]
     tables = [opened.table for view in views for opened in view.open]
-    held = lanes[0].held
+    held = lanes[0].index_memory
     return {
         "lanes": len(lanes),
         "log": log,

@@ -117,7 +117,7 @@ class Lane:
         self.view = View()
         # It counts every message that was put into a frame, durable or not.
         self.offsets = NextOffsets() if offsets is None else offsets(self)
-        self.held = memory
+        self.index_memory = memory
         self.newest = NewestTimes()  # of the sealed ones
         self.mapped: set[Segment] = set()  # its segments that readers copy from a mapping
         self.viewing = threading.Lock()  # held to replace the view

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def include(lane: Lane, sealed: SealedSegment) -> None:
     """Have a sealed segment belong to a lane: it is held in the lane's memory, and made whole by its neighbours."""
-    sealed.join(lane.held, lane.mapped, partial(remade_footer, lane))
+    sealed.join(lane.index_memory, lane.mapped, partial(remade_footer, lane))
 
 
 def remade_footer(lane: Lane, sealed: SealedSegment) -> Footer | None:

@@ -140,5 +140,5 @@ def _frame_extras(stream: Stream, opened: OpenSegment, frame: int) -> OptionalCo
     columns = optional_of(head_of_table(segment, stream.lane.ring, table, frame))
     if columns is None:
         raise StoreCorrupt("a frame's header is damaged", segment.path, table.frame_position[frame])
-    stream.lane.held.frames.keep(table.frame_items, frame, HeldColumns(columns))
+    stream.lane.index_memory.frames.keep(table.frame_items, frame, HeldColumns(columns))
     return columns

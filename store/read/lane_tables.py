@@ -53,7 +53,7 @@ class LaneTables:
     def missed(self, stream: Stream, offset: int) -> None:
         """A call has gone the way without the table."""
         lane = stream.lane
-        table: LanePlaces | None = lane.held.places.get(lane.index)
+        table: LanePlaces | None = lane.index_memory.places.get(lane.index)
         if table is not None and table.has(stream.number, offset):
             return  # another table would not help
         wait = self._wait(lane)
@@ -89,14 +89,14 @@ class LaneTables:
             wait.calls = 0
             if view.open:
                 wait.newest, wait.visible = view.open[-1].segment.sequence, view.open[-1].table.visible
-            if content == wait.made_of and (wait.is_refused or lane.index in lane.held.places):
+            if content == wait.made_of and (wait.is_refused or lane.index in lane.index_memory.places):
                 return
             wait.made_of, wait.is_refused = content, False
-            most_bytes = lane.held.frames.limit_bytes // PART // (lane.config.lanes or 1)
+            most_bytes = lane.index_memory.frames.limit_bytes // PART // (lane.config.lanes or 1)
             if least_bytes(lane, view) > most_bytes:
                 wait.is_refused = True
                 return
-            known: LanePlaces | None = lane.held.places.get(lane.index)
+            known: LanePlaces | None = lane.index_memory.places.get(lane.index)
             layout = None if known is None else known.layout
             if lane.config.lanes == 1 and (layout is None or layout.streams != len(lane.streams)):
                 layout = Layout.of(lane.streams)
@@ -106,9 +106,9 @@ class LaneTables:
                 return
             wait.is_refused = made is None
             if made is not None:
-                lane.held.keep_places(lane.index, made)
+                lane.index_memory.keep_places(lane.index, made)
                 if lane.view is not view:  # a segment may have been removed: the table would keep its file
-                    lane.held.drop_places(lane.index)
+                    lane.index_memory.drop_places(lane.index)
         finally:
             self._makes = False
 

@@ -91,7 +91,9 @@ def make_places(
         order = order[~is_cut[numbers[order]]]
     segments = [part.segment for part in parts]
     names = None if layout is None else NamedRows.of(lane, layout, index)
-    return LanePlaces(segments, lane.held, counters, growing=growing, index=index, rows=rows[order], names=names)
+    return LanePlaces(
+        segments, lane.index_memory, counters, growing=growing, index=index, rows=rows[order], names=names
+    )
 
 
 def _sealed_part(segment: Segment, kept: KeptPlaces) -> _Part:

@@ -92,7 +92,7 @@ class Reader:
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes]:
         """{index: data}: index 0 is the message at `offset`; a hole that a repair left has no index."""
         lane = stream.lane
-        table: LanePlaces | None = lane.held.places.get(lane.index)
+        table: LanePlaces | None = lane.index_memory.places.get(lane.index)
         if table is None:
             return self._from_log(stream, offset, limit)
         found: dict[int, bytes] = {}
@@ -191,7 +191,7 @@ class Reader:
     def read(self, stream: Stream, offset: int, limit: int, max_bytes: int) -> list[Message]:
         """Messages in offset order; stops before `max_bytes` would be passed, but gives at least one."""
         known = None
-        if stream.lane.held.places:
+        if stream.lane.index_memory.places:
             known = self._of_table(stream, offset, limit, max_bytes)
         if known is not None:
             offsets = range(offset, offset + len(known[0]))
@@ -209,7 +209,7 @@ class Reader:
     ) -> tuple[dict[int, bytes], list[int]] | None:
         """The bytes and times of messages that the table of the lane's places has, all that there are; else None."""
         lane = stream.lane
-        table: LanePlaces | None = lane.held.places.get(lane.index)
+        table: LanePlaces | None = lane.index_memory.places.get(lane.index)
         if table is None:
             return None
         view = lane.view

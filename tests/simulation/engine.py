@@ -358,7 +358,7 @@ def give_way(store: MessageStore) -> None:
 @contextmanager
 def stored_footers(store: MessageStore) -> Iterator[None]:
     """Nothing of a footer is held: each look reads what it wants, as with footers that are too large for the memory."""
-    store._lanes[0].held.footers.limit_bytes = 0
+    store._lanes[0].index_memory.footers.limit_bytes = 0
     with mock.patch("stratalog.store.format.footer.HELD_PART", 1 << 40):
         yield
 

@@ -73,7 +73,7 @@ def test_it_gives_what_was_written_in_sealed_and_open_segments_ring_and_device(t
         reads = store.stats()["reads"]
         assert reads["recent_messages"] > 0
         assert reads["device_messages"] > 0
-        store._lanes[0].held.frames.limit(1)  # what was kept goes, and the frames' heads take its place
+        store._lanes[0].index_memory.frames.limit(1)  # what was kept goes, and the frames' heads take its place
         assert check(store, rows, rng) > 20
     with MessageStore.open(tmp_path, config) as store:
         assert check(store, rows, rng) > 20

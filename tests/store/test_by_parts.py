@@ -66,7 +66,7 @@ def test_it_gives_what_was_written_in_sealed_and_open_segments_ring_and_device(t
         reads = store.stats()["reads"]
         assert reads["recent_messages"] > 0
         assert reads["device_messages"] > 0
-        store._lanes[0].held.frames.limit(1)  # what was kept goes, and the frames' heads take its place
+        store._lanes[0].index_memory.frames.limit(1)  # what was kept goes, and the frames' heads take its place
         assert sum(kept(store)) <= 1
         check(store, rows, rng)
     with MessageStore.open(tmp_path, config) as store:
@@ -80,7 +80,7 @@ def test_it_gives_what_was_written_in_sealed_and_open_segments_ring_and_device(t
 
 def test_kept_places_stay_within_the_memory_for_sealed_segments(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, small(segment_bytes=512 * KIB)) as store:
-        store._lanes[0].held = memory = HeldMemory(64 * KIB)
+        store._lanes[0].index_memory = memory = HeldMemory(64 * KIB)
         rng = random.Random(draw_seed())
         rows = fill(store, rng, 2000)
         until(lambda: store.stats()["segments"]["open"] == 1)
@@ -88,7 +88,7 @@ def test_kept_places_stay_within_the_memory_for_sealed_segments(tmp_path: Path) 
         assert memory.frames.used_bytes <= memory.limit_bytes
         check(store, rows, rng)
     with MessageStore.open(tmp_path / "small", small(segment_bytes=512 * KIB)) as store:
-        store._lanes[0].held = HeldMemory(1)  # one table would be more than all of it
+        store._lanes[0].index_memory = HeldMemory(1)  # one table would be more than all of it
         fill(store, rng, 500)
         until(lambda: store.stats()["segments"]["open"] == 1)
         assert len(kept(store)) > 0

@@ -45,7 +45,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
         until(lambda: filled.stats()["segments"]["open"] == 1)
     with MessageStore.open(tmp_path, small()) as reopened:
         if request.param != "held":
-            reopened._lanes[0].held.footers.limit_bytes = 0
+            reopened._lanes[0].index_memory.footers.limit_bytes = 0
         yield reopened
 
 
@@ -61,7 +61,7 @@ def test_columns_that_are_not_held_stay_in_the_file(store: MessageStore) -> None
     for call in CALLS.values():
         call(store)
     index = first_of(store).index
-    is_stored = store._lanes[0].held.footers.limit_bytes == 0
+    is_stored = store._lanes[0].index_memory.footers.limit_bytes == 0
     assert isinstance(index.first, StoredColumn) == isinstance(index.entries, StoredColumn) == is_stored
 
 

@@ -362,7 +362,7 @@ def test_a_footer_is_made_again_by_one_thread_for_all_and_again_when_its_memory_
     for sequence in (1, 2, 3):
         damage_footer(path, sequence)
     with MessageStore.open(path, tiny()) as store:
-        held = store._lanes[0].held
+        held = store._lanes[0].index_memory
         together = threading.Barrier(4)
 
         def read() -> None:

@@ -248,14 +248,14 @@ def test_the_table_of_places_is_not_made_for_what_it_cannot_have(
         drop(tmp_path)
         for queue in range(20):
             assert store.get_range("t", queue, 0, 5) == dict(enumerate(rows[queue]))
-        assert not store._lanes[0].held.places
+        assert not store._lanes[0].index_memory.places
         for path in tmp_path.rglob("*.seg"):
             path.read_bytes()
         for sealed in store._lanes[0].view.sealed:
             sealed.segment.ask([0], [1])  # from now on it is looked whether the page cache has a message
         for queue in range(20, 40):
             assert store.get_range("t", queue, 0, 5) == dict(enumerate(rows[queue]))
-        assert store._lanes[0].held.places
+        assert store._lanes[0].index_memory.places
 
 
 def test_windows_that_others_asked_for_do_not_make_more_of_them(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_it_gives_what_was_written_in_sealed_and_open_segments_ring_and_device(t
         until(lambda: store.stats()["segments"]["open"] == 1)
         assert len(store._lanes[0].view.sealed) > 3
         check(store, rows, rng)
-        store._lanes[0].held.frames.limit(1)  # what was kept goes, and the frames' heads take its place
+        store._lanes[0].index_memory.frames.limit(1)  # what was kept goes, and the frames' heads take its place
         check(store, rows, rng)
     with MessageStore.open(tmp_path, CONFIG) as store:
         check(store, rows, rng)

@@ -44,7 +44,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table(store: MessageStore) -> LanePlaces | None:
-    found: LanePlaces | None = store._lanes[0].held.places.get(0)
+    found: LanePlaces | None = store._lanes[0].index_memory.places.get(0)
     return found
 
 
@@ -53,7 +53,7 @@ def make(store: MessageStore) -> LanePlaces:
     lane = store._lanes[0]
     made = make_places(lane, lane.view, store._fetcher.reader.counters, 1 << 30)
     assert made is not None
-    lane.held.keep_places(0, made)
+    lane.index_memory.keep_places(0, made)
     return made
 
 
@@ -391,14 +391,14 @@ def test_it_stays_within_its_part_of_the_memory_and_has_the_newest_segments(tmp_
         made = make_places(lane, lane.view, counters, most)
         assert made is not None
         assert 0 < made.entries <= 1000
-        lane.held.keep_places(0, made)
+        lane.index_memory.keep_places(0, made)
         assert by_table(store, 0, 0, 1)[1] == {}
         check(store, rows, random.Random(draw_seed()))
-        used = lane.held.frames.used_bytes
-        lane.held.keep_places(0, make_places(lane, lane.view, counters, most) or made)
-        assert lane.held.frames.used_bytes == used
-        lane.held.drop_places(0)
-        assert lane.held.frames.used_bytes == used - made.size_bytes
+        used = lane.index_memory.frames.used_bytes
+        lane.index_memory.keep_places(0, make_places(lane, lane.view, counters, most) or made)
+        assert lane.index_memory.frames.used_bytes == used
+        lane.index_memory.drop_places(0)
+        assert lane.index_memory.frames.used_bytes == used - made.size_bytes
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
@@ -417,7 +417,7 @@ def test_the_tables_of_all_lanes_have_one_part_of_the_memory(
             store.append("t", queue, b"x")
         for queue in 2 * list(range(512)):
             assert store.get_range("t", queue, 0, 1) == {0: b"x"}
-        held = store._lanes[0].held
+        held = store._lanes[0].index_memory
         least, most = (limit // PART // lanes for limit in (held.frames.limit_bytes, held.limit_bytes))
     assert asked
     assert least <= min(asked) <= max(asked) <= most  # footers take a part of the memory
@@ -516,7 +516,7 @@ def test_what_the_ring_has_lost_of_the_open_segment_is_kept_once_it_is_read_agai
 
         first = calls()
         until(lambda: calls() < first // 4)
-        held = lane.held.frames
+        held = lane.index_memory.frames
         kept = [item for item in held.items if item.home is segment.copies.windows]
         assert kept
         assert sum(item.size_bytes for item in kept) <= held.limit_bytes // PART + 400 * len(kept)

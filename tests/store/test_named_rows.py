@@ -34,7 +34,7 @@ def named(store: MessageStore) -> LanePlaces:
     lane = store._lanes[0]
     made = make_places(lane, lane.view, store._fetcher.reader.counters, 1 << 30, Layout.of(lane.streams))
     assert made is not None
-    lane.held.keep_places(0, made)
+    lane.index_memory.keep_places(0, made)
     return made
 
 
@@ -43,7 +43,7 @@ def by_name(
 ) -> tuple[bool | None, dict[int, bytes]]:
     found: dict[int, bytes] = {}
     lane = store._lanes[0]
-    made: LanePlaces = lane.held.places[0]
+    made: LanePlaces = lane.index_memory.places[0]
     return made.copied_by_name(lane, topic, queue_id, offset, limit, found), found
 
 
@@ -353,4 +353,4 @@ def test_an_interrupt_while_a_table_is_made_keeps_none_from_being_made_later(tmp
             assert not tables._makes
             if not came:
                 break
-        assert 0 in lane.held.places
+        assert 0 in lane.index_memory.places

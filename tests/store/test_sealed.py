@@ -112,7 +112,7 @@ def test_footers_are_held_within_the_memory_for_segments_and_else_read_where_the
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(footer_module, "HELD_PART", 1 << 40)  # the entries stay in the file
-    held = store._lanes[0].held
+    held = store._lanes[0].index_memory
     for room in (16 << 20, 430):
         for sealed in segments_of(store):
             sealed.let_go()
@@ -198,7 +198,7 @@ def test_a_frame_with_properties_is_decoded_once_however_many_reads_want_one_mes
 
 
 def test_heads_of_all_segments_together_stay_within_the_budget(store: MessageStore) -> None:
-    held = store._lanes[0].held
+    held = store._lanes[0].index_memory
     for _ in range(2):
         for offset in range(0, FRAMES * FRAME, 7):
             assert store.get_range("t", 0, offset, 1) == {0: data_of(offset)}

@@ -269,7 +269,7 @@ def test_a_table_of_places_without_room_makes_no_names_and_is_not_tried_twice(
     noted(monkeypatch, lane_tables, "make_places", tables)
     with MessageStore.open(tmp_path, tiny()) as store:
         store.append_batch([("t", queue, b"x") for queue in range(200)] * 4)
-        held = store._lanes[0].held
+        held = store._lanes[0].index_memory
         held.limit_bytes = held.frames.limit_bytes = 4096
         for number in range(1000):
             store.get_range("t", number % 200, 0, 4)
