@@ -248,7 +248,7 @@ def test_child_forked_while_another_thread_opens_or_closes_does_not_keep_the_fol
 TICKET_IN_CHILD = """
 import os, signal, sys, threading
 from stratalog import MessageStore, StoreClosed
-from stratalog.store.log import flusher, in_flight
+from stratalog.store.log import flusher, writes
 path, where = sys.argv[1:]
 store_ = MessageStore.open(path)
 store_.append("t", 0, b"x")
@@ -256,7 +256,7 @@ inside, go = threading.Event(), threading.Event()
 if where == "taken":
     owner, name = flusher.Flusher, "_build"
 else:
-    owner, name = in_flight.WritesInFlight, "add_frame"
+    owner, name = writes.WritesInFlight, "add_frame"
 work = getattr(owner, name)
 def held_up(*given):
     if where == "in the lane":

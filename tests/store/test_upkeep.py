@@ -14,7 +14,7 @@ from stratalog.store import MessageStore, StoreFull, commit_shards
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.segment.sealing import seal
-from stratalog.store.segment.segment import Segment
+from stratalog.store.segment.writer import SegmentWriter
 from stratalog.store.testing import TunedConfig
 
 from .helpers import PATIENCE_S, has_settled, small, tiny, until
@@ -106,7 +106,7 @@ def test_pages_of_a_lane_are_dropped_from_the_page_cache_once_they_are_forced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[tuple[int, int]] = []
-    monkeypatch.setattr(Segment, "drop_pages", lambda segment, begin, size: dropped.append((begin, size)))
+    monkeypatch.setattr(SegmentWriter, "drop_pages", lambda writer, begin, size: dropped.append((begin, size)))
     with MessageStore.open(tmp_path, small(direct_io=False, segment_bytes=64 << 20)) as store:
         while len(dropped) < 2:
             store.append_batch([("t", 0, bytes(50_000))] * 20)

@@ -370,7 +370,7 @@ def test_what_its_own_opening_tidies_up_does_not_hinder_it(path: Path, monkeypat
             opened[-1].append("orders", 0, b"behind the seals")
 
     monkeypatch.setattr(compacting_module, "MessageStore", Noted)
-    monkeypatch.setattr(compacting_module, "quiet", tidied)
+    monkeypatch.setattr(compacting_module, "stopped", tidied)
     monkeypatch.setattr(compacting_module, "TRIES", 1)
     before = state_of(path)
     compact_store(path)
