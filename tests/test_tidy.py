@@ -92,6 +92,20 @@ def test_each_wrong_import_is_noticed(tmp_path: Path) -> None:
     assert ".segment -> .sealed" in told  # a circle is told without the package
 
 
+BELOW = {"format": {"format"}, "device": {"format"}, "segment": {"device", "format"}}
+
+
+@pytest.mark.parametrize("folder", BELOW)
+def test_lower_folders_know_nothing_above_them_as_types_either(folder: str) -> None:
+    """import-linter leaves imports for types out; what they name is known at run time all the same."""
+    packages = {path.parent.name for path in (ROOT / "store").glob("*/__init__.py")}
+    named = {
+        path.name: (set(re.findall(r"^ *from \.\.(\w+)", path.read_text(), re.MULTILINE)) & packages) - BELOW[folder]
+        for path in (ROOT / "store" / folder).glob("*.py")
+    }
+    assert {name: names for name, names in named.items() if names} == {}
+
+
 def test_types_are_right() -> None:
     run("mypy", "--strict", "-p", "stratalog", "-p", "tests")
 
