@@ -75,7 +75,7 @@ class Lane:
     """One append log; the module's text has its steps. Other folders set no attribute but these:
 
     `on_segment` (`read.feed`), `on_view`, `under_way.on_forced` (`live.publisher`): hooks that come and go; `view`
-    where another process writes (`live.lane`); `view` and `offsets` where a commit is shown at one moment (`log.together`).
+    where another process writes (`live.lane`); `view` and `offsets` where a commit is shown (`log.together`).
 
     Invariants:
         * durable <= issued <= tail rounded up, and durable and issued are block boundaries;
