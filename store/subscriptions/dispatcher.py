@@ -19,7 +19,7 @@ from ..read.message import MessageBatch
 from .delays import BadCopies, PlaceList, SubscriptionDelays, are_copies, first_of_each
 from .delivery import Delivery, DeliveryBatch, Fetches, Room, fetch_into, fetch_readable, joined, queue_ids_of, taken
 from .filters import PropertyFilter
-from .giving_out import forget_removed, give_out, tried
+from .giving_out import forget_removed, give_out
 from .in_flight import NO_OWNER, Places
 from .lines import Lines
 from .redelivery import Redelivery
@@ -238,17 +238,13 @@ class Dispatcher:
 
     def _recover(self) -> None:
         """Scan again for the messages that were on their way, and rebuild the lines; consumers keep what they have."""
-        state, table = self.state, self.state.table
+        state = self.state
         is_moving = state.unfinished.change is not None  # first: the change may be made at any time
         self._due.drop()
         self._scanner.rewind()
         with state.lock:
-            if state.order is not None:
-                live = table.live()
-                queues, offsets, _ = table.places(live)
-                places = zip(queues.tolist(), offsets.tolist(), strict=True)
-                state.order.keep(dict(zip(places, table.receipts(live).tolist(), strict=True)), state.cursor.has)
-            table.next_ms = 0  # deadlines are checked again
+            state.rebuild_lines()
+            state.table.next_ms = 0  # deadlines are checked again
         self.delays.recheck_copies = True
         self._has_missed = is_moving
         state.notify()  # other waiting consumers have not seen it
@@ -280,7 +276,7 @@ class Dispatcher:
         batch = joined(batches)
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
         if self.state.tries.are_counted:
-            batch, counts, self._has_dead = tried(self.state, batch, counts, len(attempts))
+            batch, counts, self._has_dead = self.state.tries.without_dead(batch, counts, len(attempts))
             self.attempt_records = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
         return give_out(self.state, batch, counts, used, visibility_ms, self._owner)
 
@@ -291,7 +287,7 @@ class Dispatcher:
     def _end(self, places: Places) -> None:
         """Have the lines of messages go on, then count these as acknowledged: after that nothing has the lines go
         on."""
-        self.state.release(list(zip(places.queues.tolist(), places.offsets.tolist(), strict=True)))
+        self.state.release(places)
         with self.state.lock:
             self._pass(places)
 

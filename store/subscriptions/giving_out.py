@@ -11,29 +11,9 @@ from ..format.arrays import Int64s
 from ..read.message import MessageBatch
 from .delays import SubscriptionDelays
 from .delivery import DeliveryBatch, queue_ids_of, taken
-from .in_flight import NEVER, Places
+from .in_flight import Places
 from .ordering import Line, Order
 from .state import State
-
-
-def tried(state: State, batch: MessageBatch, counts: Int64s, first: int) -> tuple[MessageBatch, Int64s, bool]:
-    """(messages that were not given out too often before, their attempts, whether there were others). The table knows
-    the first `first` messages already.
-    """
-    settings, has_dead = state.cursor.settings, False
-    assert settings is not None and settings.max_attempts is not None, "attempts are counted"
-    queues = queue_ids_of(batch)
-    with state.lock:
-        counts[first:] += state.tries.of(queues[first:], batch.offsets[first:])
-        is_dead = counts > settings.max_attempts
-        is_dead[:first] = False  # these were checked before, maybe by other settings
-        dead = np.flatnonzero(is_dead)
-        if len(dead):  # the next look finds them in the table, and moves them to the dead letters
-            receipts = state.enter(Places(queues[dead], batch.offsets[dead], counts[dead] - 1), NEVER)
-            state.table.hold(state.table.find(receipts), state.now_ms())
-            has_dead = True
-    kept = np.flatnonzero(~is_dead)
-    return (batch, counts, has_dead) if not has_dead else (taken(batch, kept), counts[kept], has_dead)
 
 
 def give_out(
@@ -42,11 +22,10 @@ def give_out(
     """Enter messages into the table; `used` are the receipts of those to redeliver, which are the first ones."""
     with state.lock:
         if len(used):
-            rows = state.table.find(used)
-            still = rows >= 0  # the others were acknowledged meanwhile, by late consumers
+            still = state.table.find_back(used)  # the others were acknowledged meanwhile, by late consumers
             if state.order is not None and not still.all():
                 still = _not_behind_gaps(state.order, batch, still)
-            state.table.remove(rows[still])
+            state.table.remove(state.table.find(used[still]))
             if not still.all():
                 kept = np.append(np.flatnonzero(still), np.arange(len(used), len(batch)))
                 batch, attempts = taken(batch, kept), attempts[kept]

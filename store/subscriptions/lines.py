@@ -91,7 +91,7 @@ class Lines:
         """The receipts of a line's messages to redeliver now: none while a consumer has others of the line."""
         receipts, table = np.array(list(line.out.values()), np.int64), self.state.table
         rows = table.find(receipts)
-        states = np.where(rows < 0, RowState.GONE, table.states(rows))  # GONE: its acknowledgement is on its way
+        states = np.where(rows < 0, RowState.GONE, table.states(rows))
         back = (states == RowState.LATE) | (states == RowState.BACK)
         end = len(rows) if back.all() else int(back.argmin())  # all wait that are after one that comes later
         if (states == RowState.OUT).any():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Final, TypeAlias
 
@@ -172,14 +172,14 @@ class Order:
 
     # -- starting over --------------------------------------------------------------------------------
 
-    def keep(self, given: Mapping[Place, int], is_acked: Callable[[int, int], bool]) -> None:
-        """Keep only messages with a receipt, or with an acknowledgement on its way; all others are admitted anew."""
+    def keep(self, given: Mapping[Place, int]) -> None:
+        """Keep only messages with a receipt, also if they are being acknowledged; all others are admitted anew."""
         lines: dict[LineName, Line] = {}
         for line in self._lines.values():
             queue_id, kept = line.name[0], Line(line.name, line.call)
             for offset in line.out:
                 receipt = given.get((queue_id, offset), NOT_GIVEN)
-                if receipt != NOT_GIVEN or is_acked(queue_id, offset):
+                if receipt != NOT_GIVEN:
                     kept.out[offset] = receipt
             if kept.out:
                 lines[line.name] = kept

@@ -92,9 +92,7 @@ class Redelivery:
 
     def _waiting(self, receipts: Int64s) -> Int64s:
         """The receipts whose messages still wait to be given out again."""
-        rows = self.state.table.find(receipts)
-        states = self.state.table.states(rows)
-        found: Int64s = receipts[(rows >= 0) & ((states == RowState.LATE) | (states == RowState.BACK))]
+        found: Int64s = receipts[self.state.table.find_back(receipts)]
         return found
 
     def _without_dead(self, receipts: Int64s, places: Places, failed: list[StoreError]) -> tuple[Int64s, Places]:
@@ -145,7 +143,7 @@ def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Call
                 _append(state, topic, found.batches)
             over = np.concatenate([found.rows, found.gone])
             if len(over):
-                state.ack(receipts[over])
+                state.acks.ack(receipts[over])
             hold_back(state, receipts[bad])
             left = np.delete(np.arange(len(receipts)), np.concatenate([over, bad]))
             receipts, places = receipts[left], places.take(left)
@@ -177,17 +175,15 @@ def hold_back(state: State, receipts: Int64s) -> None:
         return
     with state.lock:
         rows = state.table.find(receipts)
-        state.table.hold(rows[rows >= 0], state.now_ms() + RETRY_MS)
+        rows = rows[(rows >= 0) & (state.table.states(rows) != RowState.ACKED)]
+        state.table.hold(rows, state.now_ms() + RETRY_MS)
 
 
 def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
     """Give new receipts to those messages that still wait to be given out again."""
     table = state.table
     with state.lock:
-        rows = table.find(receipts)
-        rows = rows[rows >= 0]
-        states = table.states(rows)
-        rows = rows[(states == RowState.LATE) | (states == RowState.BACK)]
+        rows = table.find(receipts[table.find_back(receipts)])
         places, old = table.places(rows), table.receipts(rows)
         new = state.enter(places, state.now_ms() + RETRY_MS)
         table.remove(table.find(old))  # looked up again: making room for the new rows may have moved these

@@ -333,7 +333,7 @@ class Subscriptions:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state
         if state is not None:
-            state.unfinished.finish()
+            state.finish()
         cursor = self._cursor_of(topic, name) if state is None else state.cursor
         with nullcontext() if state is None else state.lock:
             settings = cursor.settings

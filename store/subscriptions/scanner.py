@@ -12,7 +12,7 @@ from ..format.arrays import Bools, Int64s
 from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
 from ..read.message import MessageBatch
-from .acked import AckedOffsets
+from .cursor import AckedOffsets
 from .delays import LaterMessages, SubscriptionDelays
 from .delivery import part_of, taken
 from .filters import PropertyFilter

@@ -81,8 +81,8 @@ class Subscription(ForCoroutines):
         """The settings. Raises SubscriptionClosed, StoreClosed."""
         state = self._state
         state.parts.check_open()
-        if state.unfinished.change is not None:  # checked without a call: each acknowledgement comes here
-            state.unfinished.finish()
+        if state.unfinished.change is not None or state.acks.cut_short:  # no call: each acknowledgement comes here
+            state.finish()
         settings = state.cursor.settings
         if self.closed or settings is None:
             why = "closed" if self._closed else "deleted"
@@ -238,7 +238,7 @@ class Subscription(ForCoroutines):
         """
         receipt = receipt_of(delivery)
         self._settings()
-        self._state.ack_one(receipt)
+        self._state.acks.ack_one(receipt)
 
     async def ack_async(self, delivery: Delivery | int) -> None:
         """`ack` for coroutines; those of many share a record and its force.
@@ -247,7 +247,7 @@ class Subscription(ForCoroutines):
         """
         receipt = receipt_of(delivery)
         self._settings()
-        await self._state.ack_one_async(receipt)
+        await self._state.acks.ack_one_async(receipt)
 
     def submit_ack(self, delivery: Delivery | int) -> Ticket:
         """Acknowledge a message, and return a ticket at once: the acknowledgement is durable when it is done.
@@ -259,7 +259,7 @@ class Subscription(ForCoroutines):
         """
         receipt = receipt_of(delivery)
         self._settings()
-        return self._state.submit_ack(receipt)
+        return self._state.acks.submit(receipt)
 
     def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
         """Acknowledge messages, by their receipts (n,) or deliveries: one record in the log for all of them.
@@ -269,7 +269,7 @@ class Subscription(ForCoroutines):
         found = receipts_of(receipts)
         self._settings()
         if len(found):
-            self._state.ack(found)
+            self._state.acks.ack(found)
 
     def nack(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
         """Give a message back: it comes again after `delay_ms`, to the consumer that receives then.

@@ -14,7 +14,8 @@ import pytest
 from stratalog.store import MessageStore, StoreFull
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import journal
-from stratalog.store.subscriptions.acked import AckedOffsets, Attempts
+from stratalog.store.subscriptions.attempts import Attempts
+from stratalog.store.subscriptions.cursor import AckedOffsets
 
 from ...clocks import SteppedClock
 from ..helpers import crash_copy, tiny

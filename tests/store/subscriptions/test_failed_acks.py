@@ -17,7 +17,7 @@ def begin_to_ack(sub: Subscription, delivery: Delivery) -> Callable[[bool], None
     """An acknowledgement is on its way. The call that is returned answers it: is it stored?"""
     state = sub._state
     one = begin_ack(sub, delivery.receipt)
-    return lambda is_stored: state.settle([one], None if is_stored else PublishBufferFull("full"))
+    return lambda is_stored: state.acks.settle([one], None if is_stored else PublishBufferFull("full"))
 
 
 @pytest.mark.parametrize("looks_before", [False, True])

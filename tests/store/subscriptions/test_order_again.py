@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreFull
-from stratalog.store.subscriptions import left_behind, redelivery
+from stratalog.store.subscriptions import redelivery, state
 from stratalog.store.subscriptions.delivery import Fetches, Room
 from stratalog.store.subscriptions.in_flight import Places
 
@@ -77,7 +77,7 @@ def test_a_call_looks_at_no_more_lines_than_it_gives_messages(store: MessageStor
 def test_what_comes_again_one_by_one_of_a_long_line_is_listed_once(store: MessageStore) -> None:
     fill(store, 64)
     sub = store.subscribe(TOPIC, "a", mode="ordered")
-    with patch.object(redelivery, "MOVED_MESSAGES", 4), patch.object(left_behind, "AGAIN_RECEIPTS", 8):
+    with patch.object(redelivery, "MOVED_MESSAGES", 4), patch.object(state, "LISTED_TOGETHER", 8):
         sub.nack_batch(sub.receive(64))
         for _ in range(50):
             (first,) = sub.receive(1)

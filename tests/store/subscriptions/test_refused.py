@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
+from stratalog.store.subscriptions.acknowledging import AckRow
 from stratalog.store.subscriptions.cursor import Cursor
-from stratalog.store.subscriptions.pending_acks import AckRow
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny
-from .helpers import TOPIC, fill, places
+from .helpers import TOPIC, fill, on_way, places
 
 
 def ack(sub: Subscription, receipts: list[int], how: str) -> None:
@@ -61,7 +61,7 @@ def test_a_snapshot_beside_a_durable_acknowledgement_keeps_its_record(tmp_path: 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sub._state.journal, "append", slow)
             sub.ack_batch(got[:1])
-        assert not sub._state.pending_acks
+        assert not on_way(sub)
     with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as store:
         assert places(store.subscribe(TOPIC, "a").receive()) == [(0, 1), (0, 2)]
 
@@ -70,14 +70,14 @@ def test_a_snapshot_beside_a_single_acknowledgement_leaves_its_record(store: Mes
     fill(store, 3)
     sub = store.subscribe(TOPIC, "a")
     state = sub._state
-    settle, seen = state.group_commit._settle, list[tuple[list[bytes], int]]()
+    settle, seen = state.acks.group_commit._settle, list[tuple[list[bytes], int]]()
 
     def slow(acked: Sequence[AckRow], error: StoreError | None) -> None:
         seen.append(state._snapshot())  # durable, and its thread does not know it yet
         settle(acked, error)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state.group_commit, "_settle", slow)
+        patch.setattr(state.acks.group_commit, "_settle", slow)
         before = state.journal.next_offset
         sub.ack(sub.receive(1)[0])
     ((records, left_out_from),) = seen
@@ -86,7 +86,7 @@ def test_a_snapshot_beside_a_single_acknowledgement_leaves_its_record(store: Mes
         cursor.read(memoryview(record))
     assert not cursor.has(0, 0)
     assert left_out_from <= before
-    assert not state.pending_acks
+    assert not on_way(sub)
 
 
 @pytest.mark.parametrize("how", ["one", "batch"])
