@@ -17,7 +17,7 @@ from ..format.cursors import pack_acks, pack_ones
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest, Ticket
 from .group_commit import GroupCommit
-from .in_flight import LIVE, RowState
+from .in_flight import RowState
 from .settings import stale
 
 if TYPE_CHECKING:
@@ -206,23 +206,19 @@ class Acknowledging:
 
         It may be repeated. Rows of an earlier life or era do not count: a seek or a deletion has met them.
         """
-        state, is_news = self._state, False
+        state, table, is_news = self._state, self._state.table, False
         with state.lock:
-            cursor, table, order = state.cursor, state.table, state.order
-            for row in rows:
-                at = table.row_of(row.receipt, LIVE)
+            cursor, order = state.cursor, state.order
+            for life, era, receipt, queue_id, offset in rows:
                 if error is not None:
-                    if at >= 0 and table.is_acked(at):
-                        table.hold_one(at, state.now_ms())
-                        is_news = True
+                    is_news |= table.take_back_acked(receipt, state.now_ms())
                     continue
-                acked = cursor.queue(row.queue_id)
-                if row.era == acked.era and row.life == cursor.life:
-                    acked.add(row.offset)
+                acked = cursor.queues.get(queue_id)
+                if acked is not None and era == acked.era and life == cursor.life:
+                    acked.add(offset)
                     if order is not None:
-                        is_news |= order.release(row.queue_id, row.offset)
-                if at >= 0:
-                    table.remove_one(at)
+                        is_news |= order.release(queue_id, offset)
+                table.remove_one(receipt)
         if is_news:
             state.notify()
 

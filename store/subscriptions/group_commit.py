@@ -94,7 +94,7 @@ class AckRecord(Request):
         self.tickets = tickets
         self.is_settled = False
         self.has_turn = True
-        self.are_loops_told = False
+        self.are_loops_told = tickets[-1].future is None  # those of coroutines are the last
         self.chain: list[AckTicket] | None = None
         self._answered = answered
 

@@ -32,6 +32,7 @@ class RowState:
 
 
 HELD_BY_CONSUMER = RowState.OUT, RowState.LATE
+JUST_ACKED = (RowState.ACKED,)
 LIVE = RowState.OUT, RowState.HELD, RowState.LATE, RowState.BACK, RowState.ACKED
 
 
@@ -184,10 +185,6 @@ class InFlight:
         """The queue id, offset and attempt of a row."""
         return self._queues[row], self._offsets[row], self._attempts[row]
 
-    def is_acked(self, row: int) -> bool:
-        """Whether a row is ACKED."""
-        return self._state_of[row] == RowState.ACKED
-
     def acknowledge_one(self, row: int, start: int) -> None:
         """Make a row ACKED: its record's offset is `start` or later."""
         self._state_of[row] = RowState.ACKED  # first: a row that an interrupt leaves OUT has its deadline
@@ -203,16 +200,21 @@ class InFlight:
         acked = self._states[: self._rows] == RowState.ACKED
         return int(self._columns[4, : self._rows][acked].min(initial=NEVER))
 
-    def remove_one(self, row: int) -> None:
-        """Make a row GONE."""
-        self._state_of[row] = RowState.GONE
-        self._gone += 1
+    def remove_one(self, receipt: int) -> None:
+        """Make the row of a receipt GONE."""
+        row = self.row_of(receipt, LIVE)
+        if row >= 0:
+            self._state_of[row] = RowState.GONE
+            self._gone += 1
 
-    def hold_one(self, row: int, until_ms: int) -> None:
-        """Make a row OUT until a deadline."""
-        self._deadlines[row] = until_ms
-        self.next_ms = min(self.next_ms, until_ms)
-        self._state_of[row] = RowState.OUT
+    def take_back_acked(self, receipt: int, now_ms: int) -> bool:
+        """Make the row of a receipt OUT, and let it time out now; False if it is not ACKED."""
+        row = self.row_of(receipt, JUST_ACKED)
+        if row >= 0:
+            self._deadlines[row] = now_ms
+            self.next_ms = min(self.next_ms, now_ms)
+            self._state_of[row] = RowState.OUT
+        return row >= 0
 
     def find_back(self, receipts: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which receipts are those of messages that wait to be given out again."""
