@@ -112,6 +112,8 @@ class Acknowledging:
     Invariants:
         * a message whose record is on its way is ACKED in the table, and the cursor does not count it. The record's
           outcome decides: the cursor counts it, or it is OUT again. So a snapshot has no record that may still fail;
+        * rows whose record is durable are in `_stored` until a thread that has the lock takes them in: the thread that
+          writes the log waits for no lock, except to let the next messages of a line out;
         * ACKED rows that no record and no thread has any more are in `cut_short`.
     """
 
@@ -119,6 +121,7 @@ class Acknowledging:
         self._state = state
         self._journal = state.journal
         self.group_commit = GroupCommit(state.journal, state.parts, self.settle)
+        self._stored: list[AckRow] = []
         self.cut_short: list[list[AckRow] | AckBatch] = []  # of calls that an interrupt has ended
         self._is_compacted = False  # by one of many coroutines that go on at the same time
 
@@ -191,6 +194,8 @@ class Acknowledging:
         """Make the row of a message ACKED; False if it was removed."""
         state, table = self._state, self._state.table
         with state.lock:
+            if self._stored:
+                self.take_in()
             row = table.row_of(receipt)
             if row < 0:
                 if receipt in table.removed:
@@ -204,23 +209,37 @@ class Acknowledging:
     def settle(self, rows: Sequence[AckRow], error: StoreError | None) -> None:
         """Acknowledgements have their outcome; called by the thread that made them durable or gave them up.
 
-        It may be repeated. Rows of an earlier life or era do not count: a seek or a deletion has met them.
+        It may be repeated.
         """
-        state, table, is_news = self._state, self._state.table, False
+        state = self._state
+        if error is None:
+            self._stored += rows
+            if state.order is None:
+                return
         with state.lock:
-            cursor, order = state.cursor, state.order
-            for life, era, receipt, queue_id, offset in rows:
-                if error is not None:
-                    is_news |= table.take_back_acked(receipt, state.now_ms())
-                    continue
-                acked = cursor.queues.get(queue_id)
-                if acked is not None and era == acked.era and life == cursor.life:
-                    acked.add(offset)
-                    if order is not None:
-                        is_news |= order.release(queue_id, offset)
-                table.remove_one(receipt)
+            if error is None:
+                is_news = self.take_in()
+            else:
+                is_news = any([state.table.take_back_acked(row.receipt, state.now_ms()) for row in rows])
         if is_news:
             state.notify()
+
+    def take_in(self) -> bool:
+        """Have the cursor count what is stored; under the lock. True if others of a line may go out.
+
+        Rows of an earlier life or era do not count: a seek or a deletion has met them.
+        """
+        cursor, table, order, is_news = self._state.cursor, self._state.table, self._state.order, False
+        count = len(self._stored)
+        for life, era, receipt, queue_id, offset in self._stored[:count]:
+            acked = cursor.queues.get(queue_id)
+            if acked is not None and era == acked.era and life == cursor.life:
+                acked.add(offset)
+                if order is not None:
+                    is_news |= order.release(queue_id, offset)
+            table.remove_one(receipt)
+        del self._stored[:count]  # last: after an interrupt they are taken in again
+        return is_news
 
     def ack(self, receipts: Int64s) -> None:
         """Acknowledge messages, at least one; durable when it returns."""

@@ -50,7 +50,9 @@ def begin_ack(sub: Subscription, receipt: int) -> AckRow:
 
 
 def on_way(sub: Subscription) -> int:
-    """How many messages are being acknowledged."""
+    """How many messages are being acknowledged; the others are in the cursor."""
+    with sub._state.lock:
+        sub._state.acks.take_in()
     return sub._state.table.count(RowState.ACKED)
 
 
