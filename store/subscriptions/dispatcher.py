@@ -185,7 +185,7 @@ class Dispatcher:
             return [Delivery(message, 1, receipt) for receipt, message in enumerate(messages, first)]
         except BaseException:  # passed on; the messages come again, also after an interrupt
             self._has_missed = True
-            self._recover()
+            state.notify()
             raise
 
     def take_at_hand(
@@ -225,7 +225,7 @@ class Dispatcher:
                 self.state.note_left_out()
         except BaseException:  # messages on their way come again, also after an interrupt
             self._has_missed = True
-            self._recover()
+            self.state.notify()
             raise
         if found is None:
             self._raise_failed()
@@ -264,8 +264,8 @@ class Dispatcher:
                 is_whole = False
         given = self._given(batches, attempts, used, visibility_ms) if batches else None
         if not is_whole:
-            self._has_missed = True
-            self._recover()  # brings back what the failed source had taken; all messages found are in the table
+            self._has_missed = True  # the next look brings back what the failed source had taken
+            self.state.notify()
         self._failed = failed[0] if failed else None
         return given
 

@@ -63,7 +63,7 @@ class Scanner:
         self._held_bytes = 0
         self._chunks_left = 0  # chunks that the call may still read
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
-        self._empty_at: object = None  # `durable` when there was nothing new
+        self._empty_at: object = None  # `newest` when there was nothing new
         self.is_unfinished = False
 
     def position(self, queue_id: int) -> int:
@@ -117,12 +117,6 @@ class Scanner:
             self._ready.add([queue_id])
             del self._chunks[queue_id]
         self._held_bytes, self._empty_at = 0, None
-
-    def durable(self) -> object:
-        """A value that changes when the lanes have more durable messages, also in segments that were never open."""
-        views = [lane.view for lane in self._topic_lanes()]
-        opened = [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
-        return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed], self.removed()
 
     def newest(self) -> object:
         """A value that changes when the topic may have more durable messages. It looks at those that are new to it."""
@@ -182,13 +176,13 @@ class Scanner:
         `reopened`; with `by_key` all queues do. With `is_first`, the first message may be larger than `max_bytes`.
         """
         self._max_bytes, wanted = max_bytes if is_first else NO_BYTES, most
-        durable = self.durable()
+        newest = self.newest()
         self.is_unfinished = False
         self._looks, self._looked_s = 0, self._parts.clock.monotonic_s()
         if reopened:
             self._ready.add(reopened)
             self._empty_at = None
-        if not self._chunks and durable == self._empty_at:
+        if not self._chunks and newest == self._empty_at:
             return []
         found: list[MessageBatch] = []
         self._chunks_left, is_all = MOST_CHUNKS, is_first
@@ -214,7 +208,7 @@ class Scanner:
                 self.is_unfinished, is_all = True, False
                 break
         if is_all and not found:
-            self._empty_at = durable
+            self._empty_at = newest
         if found and limit_of is None and wanted <= FEW_MESSAGES:
             self._read_ahead(found[-1].queue_id(0))
         return found
