@@ -19,6 +19,7 @@ from .parts import Reads
 
 Copied = Callable[[int, int], Message | None]
 FETCHED = 4096  # places at once
+RETRY_MS = 1000  # a message that cannot be fetched or moved is tried again after this time
 MOST_BAD = 8  # of a call, looked for one by one: with a broken device all are bad
 _NONE = np.empty(0, np.intp)
 

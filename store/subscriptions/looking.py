@@ -73,7 +73,7 @@ class Looking:
 
     def _next_ms(self) -> int:
         """When the next message comes without an append, by the clock of deadlines."""
-        due_s = self._dispatcher.delays.due_in_s()
+        due_s = self._state.delays.due_in_s()
         due_ms = NEVER if due_s >= FOREVER_S else self._state.now_ms() + math.ceil(due_s * 1000)
         return min(self._dispatcher.next_ms(), due_ms)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +11,12 @@ from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.blobs import Blobs, ExtraColumns, gathered
 from ..read.message import MessageBatch
-from .delivery import Fetches, Room, fetch_readable, in_turn, joined
+from .delivery import RETRY_MS, Room, fetch_readable, in_turn, joined
 from .in_flight import NOTHING, Places, RowState
-from .lines import Lines
+from .ordering import Lines
 from .settings import Settings
 from .state import State
 
-RETRY_MS = 1000  # a message that cannot be fetched or moved is tried again after this time
 MOVED_MESSAGES = 4096  # at most so many are moved by one append
 MOVED_BYTES = 4 << 20
 
@@ -25,18 +24,9 @@ MOVED_BYTES = 4 << 20
 class Redelivery:
     """The part of a dispatcher that gives messages out again. One thread at a time."""
 
-    def __init__(
-        self,
-        state: State,
-        fetch_into: Callable[[Room, Places], Fetches],
-        end: Callable[[Places], None],
-        lines: Lines,
-    ) -> None:
-        """`fetch_into` fetches messages; `end` takes messages that are gone."""
+    def __init__(self, state: State, lines: Lines) -> None:
         self.state = state
         self._lines = lines
-        self._fetch_into = fetch_into
-        self._end = end
 
     def take(self, room: Room, failed: list[StoreError]) -> tuple[list[MessageBatch], Int64s, Int64s]:
         """The messages that were given back or timed out, with their attempts and receipts (n,).
@@ -60,7 +50,7 @@ class Redelivery:
             receipts, places = self._without_dead(receipts, places, failed)
             receipts, places = receipts[: room.messages], places.take(np.arange(min(places.size, room.messages)))
             errors: list[StoreError] = []
-            found, bad = fetch_readable(room, self._fetch_into, places, errors)
+            found, bad = fetch_readable(room, state.fetch_into, places, errors)
             hold_back(state, receipts[bad[: len(errors)]])  # the others were not looked at: their turn is next
             failed += errors
             self._drop(receipts[found.gone], places.take(found.gone))
@@ -104,7 +94,7 @@ class Redelivery:
         assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
         left = ~dead
         try:
-            move_to_dead_letters(self.state, settings.dead_letter_topic, receipts[dead], self._fetch_into)
+            move_to_dead_letters(self.state, settings.dead_letter_topic, receipts[dead])
         except StoreError as error:
             failed.append(error)
             left &= self.state.order is None or self._lines.are_free(places, np.flatnonzero(dead))
@@ -115,7 +105,7 @@ class Redelivery:
         state = self.state
         if not len(receipts):
             return
-        self._end(places)
+        state.drop(places)
         with state.lock:
             rows = state.table.find(receipts)
             state.table.remove(rows[rows >= 0])
@@ -128,7 +118,7 @@ def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]
     return places.attempts >= settings.max_attempts
 
 
-def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Callable[[Room, Places], Fetches]) -> None:
+def move_to_dead_letters(state: State, topic: str, receipts: Int64s) -> None:
     """Append messages to the dead letters' topic and acknowledge them, except those that a late consumer acknowledged.
 
     First they get new receipts, so that no consumer can acknowledge them meanwhile. Raises StoreError; then messages
@@ -138,7 +128,7 @@ def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Call
     failed: list[StoreError] = []
     try:
         while len(receipts):
-            found, bad = fetch_readable(Room(MOVED_MESSAGES, MOVED_BYTES), fetch, places, failed)
+            found, bad = fetch_readable(Room(MOVED_MESSAGES, MOVED_BYTES), state.fetch_into, places, failed)
             if found.batches:
                 _append(state, topic, found.batches)
             over = np.concatenate([found.rows, found.gone])

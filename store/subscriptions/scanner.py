@@ -13,7 +13,7 @@ from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
 from ..read.message import MessageBatch
 from .cursor import AckedOffsets
-from .delays import LaterMessages, SubscriptionDelays
+from .delays import LaterMessages
 from .delivery import part_of, taken
 from .filters import PropertyFilter
 from .news import FEW_QUEUES, ReadyQueues
@@ -46,15 +46,22 @@ class Scanner:
         reached: the highest read positions by queue id: messages below may have been given out.
     """
 
-    def __init__(self, state: State, wanted: PropertyFilter | None, delays: SubscriptionDelays) -> None:
-        """`wanted`: None takes all messages. `delays` says which messages with a delivery time come later."""
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._parts = parts = state.parts
-        self._topic = topic = state.topic
-        self._wanted = wanted
-        self._delays = delays
-        self._read_at: dict[int, int] = {}
+        self._parts = state.parts
+        self._topic = state.topic
+        self._delays = state.delays  # says which messages with a delivery time come later
         self.reached: dict[int, int] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Read on after the acknowledged messages, by the current settings. Nothing of before counts, but `reached`:
+        an acknowledgement that fails from here on brings back a message below it.
+        """
+        parts, topic, settings = self._parts, self._topic, self._state.cursor.settings
+        wanted = None if settings is None else settings.filter
+        self._wanted = None if wanted is None else PropertyFilter(wanted)
+        self._read_at: dict[int, int] = {}
         self._chunks: dict[int, ReadChunk] = {}
         self._lanes: tuple[int, list[Lane]] = (0, [])  # the number of queues when they were listed, and their lanes
         self._ready = ReadyQueues(parts.streams, parts.news, topic)

@@ -26,6 +26,8 @@ from .acknowledging import Acknowledging
 from .attempts import AttemptCounts
 from .calling import WaitingConsumers
 from .cursor import Cursor
+from .delays import SubscriptionDelays
+from .delivery import Fetches, Room, fetch_into
 from .in_flight import NO_OWNER, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
@@ -67,6 +69,7 @@ class State:
         self.left_out: dict[int, SkippedOffsets] = {}  # by queue id; no record has it yet
         self.left_out_count = 0
         self.tries = AttemptCounts(self)
+        self.delays = SubscriptionDelays(self)
         self.unfinished = UnfinishedChange(self.changing, self.notify)  # a change of which the log may know alone
         self.calling = WaitingConsumers(parts.waiting, topic, self.now_ms, self.notify)
         self.version = 0  # changes with all that only a look can find
@@ -159,15 +162,9 @@ class State:
         if self.order is not None:
             self.order.given(zip(places.queues.tolist(), places.offsets.tolist(), strict=True), receipts.tolist())
 
-    def release(self, places: Places) -> None:
-        """Messages are gone: in an ordered subscription it is the turn of the messages after them."""
-        order = self.order
-        if order is None or not places.size:
-            return
-        with self.lock:
-            freed = [order.release(*at) for at in places.pairs()]
-        if any(freed):
-            self.notify()
+    def fetch_into(self, room: Room, places: Places) -> Fetches:
+        """Fetch messages as far as they fit, see `delivery.fetch_into`."""
+        return fetch_into(room, self.parts.reads, self.topic, places.queues, places.offsets, self.delays.copied)
 
     def rebuild_lines(self) -> None:
         """Keep in the lines only what is in the table; all else is admitted anew. Under the lock."""
@@ -197,6 +194,15 @@ class State:
             known = self.left_out[queue_id] = SkippedOffsets(acked.era, BitMap64())
         known.offsets.update(array("Q", ascending.tobytes()))
         self.left_out_count += len(ascending)
+
+    def drop(self, places: Places) -> None:
+        """Have the lines of messages that are gone go on, and count these as acknowledged."""
+        with self.lock:
+            freed = [] if self.order is None else [self.order.release(*at) for at in places.pairs()]
+            for queue_id, offsets in places.by_queue():  # last: after that nothing has the lines go on
+                self.leave_out(queue_id, offsets)
+        if any(freed):
+            self.notify()
 
     def note_left_out(self) -> None:
         """Submit a record of the messages left out; nobody waits for it. If it fails, they are left out again."""
