@@ -57,6 +57,13 @@ class DeliveryBatch(MessageBatch):
         self.receipts = receipts
         self.attempts = attempts
 
+    @classmethod
+    def empty(cls) -> DeliveryBatch:
+        """A batch without a message."""
+        nothing = np.empty(0, np.int64)
+        batch = MessageBatch(memoryview(b""), nothing, nothing, nothing, nothing, np.empty(0, np.uint32), [])
+        return cls(batch, nothing, nothing)
+
     def __repr__(self) -> str:
         return f"<DeliveryBatch of {len(self)} messages, {int(self.lengths.sum())} bytes>"
 

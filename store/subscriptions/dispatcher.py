@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from ...index.turns import if_free
+from ...index.turns import if_free, let_pass
 from ..errors import StoreError, copy_of
 from ..format.arrays import Bools, Int64s
 from ..log.request import Request
@@ -135,19 +135,29 @@ class Dispatcher:
         """When the next message comes again, by the state's clock."""
         return min(self.state.table.next_ms, self._due.until_ms)
 
+    def receive_few(
+        self, count: int, visibility_ms: int, owner: int, check: Callable[[], object]
+    ) -> list[Delivery] | None:
+        """`take_few` for a thread; the attempts are durable when it returns. `check` raises if the consumer is gone."""
+        check()  # before the lock, which a lost thread may hold in a forked child
+        if self.receiving.locked():
+            let_pass(self.receiving, growth=2, moments=5)
+        with self.receiving:
+            check()
+            few, noted = self.take_few(count, visibility_ms, owner), self.attempt_records
+        if noted and few is not None:
+            self.state.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
+        return few
+
     def take_few(self, count: int, visibility_ms: int, owner: int) -> list[Delivery] | None:
         """Give out `count` new messages of one queue, if they are read ahead and nothing comes before them.
 
         Quicker than `take`; None if it cannot. `receiving` is held.
         """
         state, self.attempt_records = self.state, ()
-        if (
-            state.order is not None
-            or state.to_redeliver
-            or self._has_missed
-            or len(self._due)
-            or self._delays.has_due()
-        ):
+        if state.order is not None or state.to_redeliver or self._has_missed:
+            return None
+        if len(self._due) or self._delays.has_due():
             return None
         if self._failed is not None or (state.tries.ends and state.tries.may_be_met(self._scanner.is_past)):
             return None

@@ -24,6 +24,7 @@ from ..format.cursors import State as CursorState
 from ..read.waiting import ANY_QUEUE
 from .acknowledging import Acknowledging
 from .attempts import AttemptCounts
+from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
 from .cursor import Cursor
 from .delays import SubscriptionDelays
@@ -180,6 +181,13 @@ class State:
             if self.order is not None:
                 found |= self.order.have(queues, offsets)
         return found
+
+    def backlog(self) -> Backlog:
+        """How many messages are not acknowledged. Raises StoreCorrupt, StoreUnreadable."""
+        bounds = bounds_of(self.parts, self.topic)
+        with self.lock:
+            known = snapshot(self.cursor, self.table, self.now_ms())
+        return backlog_of(bounds, known)
 
     # -- messages that nobody gets ----------------------------------------------------------------------
 

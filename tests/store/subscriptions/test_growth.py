@@ -158,7 +158,7 @@ def test_deleted_subscriptions_cost_nothing(store: MessageStore, monkeypatch: py
         parsed[0] += 1
         return journal.names_of(stream)
 
-    monkeypatch.setattr("stratalog.store.subscriptions.names.names_of", names_of)
+    monkeypatch.setattr("stratalog.store.subscriptions.registry.names_of", names_of)
     one_each(store, 1)
     store.subscribe(TOPIC, "stays").close()
     for at in range(20):
