@@ -155,13 +155,9 @@ class State:
     def enter(self, places: Places, deadline_ms: int, owner: int = NO_OWNER) -> Int64s:
         """Enter messages into the table and their lines. Returns their receipts (n,). Under the lock."""
         receipts = self.table.add(places, deadline_ms, owner)
-        self.note_given(receipts, places)
-        return receipts
-
-    def note_given(self, receipts: Int64s, places: Places) -> None:
-        """Tell the lines of messages their receipts. Under the lock."""
         if self.order is not None:
-            self.order.given(zip(places.queues.tolist(), places.offsets.tolist(), strict=True), receipts.tolist())
+            self.order.given(places.pairs(), receipts.tolist())
+        return receipts
 
     def fetch_into(self, room: Room, places: Places) -> Fetches:
         """Fetch messages as far as they fit, see `delivery.fetch_into`."""
