@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,9 @@ from ..format.blobs import ExtraColumns, gathered
 from ..format.extras import Extras
 from ..read.message import Message, MessageBatch, packed_properties
 from .in_flight import Places
-from .parts import Reads
+
+if TYPE_CHECKING:
+    from .parts import Reads
 
 Copied = Callable[[int, int], Message | None]
 FETCHED = 4096  # places at once

@@ -28,7 +28,7 @@ ORDER: dict[str, Bug] = {
     ),
     "order: a part of a batch comes again beside an acknowledgement on its way": Bug(
         ORDERING, "(states == RowState.LATE) | (states == RowState.BACK)",
-        "(states == RowState.LATE) | (states == RowState.BACK) | (states == RowState.ACKED)", TESTS,
+        "(states == RowState.LATE) | (states == RowState.BACK) | (states == RowState.ACKED)", TESTS, hangs=True,
     ),
     "order: what was given back for a while is passed by what is behind it": Bug(
         ORDERING, "        end = len(rows) if back.all() else int(back.argmin())", "        end = len(rows)", TESTS,
@@ -45,8 +45,8 @@ ORDER: dict[str, Bug] = {
         "                    continue\n", "", TESTS,
     ),
     "order: behind a message that cannot be read its line comes again": Bug(
-        ORDERING, "        if not len(bad):\n            return found\n", "        if True:\n            return found\n",
-        TESTS,
+        ORDERING, "        if not len(bad):\n            return found\n",
+        "        if True:\n            return found\n", TESTS,
     ),
     "order: a close forgets the messages whose acknowledgement may fail": Bug(
         "store/subscriptions/in_flight.py", "self._states[: self._rows] == RowState.ACKED)\n",
