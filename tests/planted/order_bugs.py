@@ -32,6 +32,7 @@ ORDER: dict[str, Bug] = {
     ),
     "order: what was given back for a while is passed by what is behind it": Bug(
         ORDERING, "        end = len(rows) if back.all() else int(back.argmin())", "        end = len(rows)", TESTS,
+        hangs=True,
     ),
     "order: what waits for its line is forgotten": Bug(
         ORDERING, "            self.stirred += [line]\n", "            pass\n", TESTS,
