@@ -101,8 +101,8 @@ class Dispatcher:
     def is_unfinished(self) -> bool:
         """Whether the newest `take` has found nothing although there is more to look at."""
         has_missed = self._has_missed and self.state.unfinished.change is None  # else the change itself notifies
-        is_behind = has_missed or self._scanner.is_unfinished or self._delays.has_copies
-        return is_behind or len(self._due) > 0 or len(self.state.to_redeliver) > 0
+        has_left = has_missed or self._scanner.is_unfinished or self._delays.has_copies
+        return has_left or len(self._due) > 0 or len(self.state.to_redeliver) > 0
 
     @property
     def is_at_rest(self) -> bool:

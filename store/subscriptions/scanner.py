@@ -210,14 +210,14 @@ class Scanner:
         """Whether another look may find a message."""
         self._ready.find(self._topic_lanes())
         found = any(
-            (queue_id in self._ahead.chunks or self._is_behind(queue_id))
+            (queue_id in self._ahead.chunks or self._has_unread(queue_id))
             and (limit_of is None or limit_of(queue_id) > 0)
             for queue_id in self._ready.queues
         )
         self.is_unfinished &= found
         return found
 
-    def _is_behind(self, queue_id: int) -> bool:
+    def _has_unread(self, queue_id: int) -> bool:
         at, end = self._next(queue_id)
         return at < end
 

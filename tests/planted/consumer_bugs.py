@@ -63,6 +63,18 @@ CONSUMERS: dict[str, Bug] = {
         "            state.cursor.queue(queue_id).add(offset)\n",
         (f"{FOLDER}/test_failed_acks.py",),
     ),
+    "consumers: a snapshot trims the record of an acknowledgement on its way": Bug(
+        "store/subscriptions/state.py", "self.cursor.frozen(), self.table.first_start()\n",
+        "self.cursor.frozen(), 1 << 62\n", (f"{FOLDER}/test_refused.py",),
+    ),
+    "consumers: an interrupted acknowledgement leaves its message with nobody": Bug(
+        "store/subscriptions/acknowledging.py", "                self.cut_short += [rows]\n", "                pass\n",
+        (f"{FOLDER}/test_interrupts.py",),
+    ),
+    "consumers: an acknowledgement on its way is counted as left": Bug(
+        "store/subscriptions/backlog.py", "    total -= int(np.count_nonzero(known.is_acked & there))\n", "",
+        (f"{FOLDER}/test_failed_acks.py",),
+    ),
     "consumers: dead letters go round by three topics": Bug(
         "store/subscriptions/settings.py", "                    left.append(leads_to)\n", "                    pass\n",
         (f"{FOLDER}/test_dead_letters.py",),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stratalog.store import Delivery, MessageStore, PublishBufferFull, Subscription
+from stratalog.store import Delivery, MessageStore, PublishBufferFull, StaleReceipt, Subscription
 
 from ...clocks import SteppedClock
 from .helpers import TOPIC, begin_ack, fill, places
@@ -74,3 +74,22 @@ def test_only_durable_acknowledgements_count_for_retention(store: MessageStore) 
     sub.ack(got[2])
     sub.seek({0: 5})
     assert unacknowledged(TOPIC, 0, offsets).tolist() == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_what_is_being_acknowledged_comes_to_nobody_and_is_not_counted(
+    store: MessageStore, clock: SteppedClock, is_stored: bool
+) -> None:
+    fill(store, 3)
+    sub = store.subscribe(TOPIC, "a")
+    got = sub.receive(3)
+    answer = begin_to_ack(sub, got[1])
+    assert sub.backlog() == (0, 2, 0)
+    clock.now += 31
+    assert places(sub.receive()) == [(0, 0), (0, 2)]
+    for call in (sub.ack, sub.nack):
+        with pytest.raises(StaleReceipt):
+            call(got[1])
+    answer(is_stored)
+    assert sub.backlog() == (int(not is_stored), 2, 0)
+    assert places(sub.receive()) == ([] if is_stored else [(0, 1)])
