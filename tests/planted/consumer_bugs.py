@@ -65,7 +65,7 @@ CONSUMERS: dict[str, Bug] = {
     ),
     "consumers: a snapshot trims the record of an acknowledgement on its way": Bug(
         "store/subscriptions/state.py", "self.cursor.frozen(), self.table.first_start()\n",
-        "self.cursor.frozen(), 1 << 62\n", (f"{FOLDER}/test_refused.py",),
+        "self.cursor.frozen(), 1 << 62\n", (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: an interrupted acknowledgement leaves its message with nobody": Bug(
         "store/subscriptions/acknowledging.py", "                self.cut_short += [rows]\n", "                pass\n",
