@@ -262,6 +262,8 @@ class Acknowledging:
         """Make the rows of messages ACKED."""
         state, table, cursor = self._state, self._state.table, self._state.cursor
         with state.lock:
+            if self._stored:
+                self.take_in()
             rows = state.rows(receipts)
             groups = [(queue_id, cursor.queue(queue_id).era, at) for queue_id, at in table.places(rows).by_queue()]
             batch.receipts, batch.life, batch.groups = table.receipts(rows), cursor.life, groups

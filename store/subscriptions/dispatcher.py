@@ -51,10 +51,6 @@ class Dispatcher:
         self._removed: object = None  # the scanner's `removed` when rows and lines were last looked through
         self._has_missed = False  # a message on its way may have been lost from the lists: all has to be scanned again
 
-    def open(self) -> None:
-        """The subscription has a consumer now. `receiving` is held."""
-        self._delays.open()
-
     def close(self) -> None:
         """The subscription has no consumer any more: all unacknowledged messages come again. `receiving` is held."""
         self._has_missed = True  # before the pointer goes: the scanner has to meet again what it left to the pointer

@@ -93,7 +93,7 @@ class Shared:
                 known.check_same(settings, given, state.name)
             if not self._open:
                 with self.dispatcher.receiving:
-                    self.dispatcher.open()
+                    state.delays.open()
             self._owners += 1
             self._open.add(self._owners)
             return Subscription(self, self._owners)

@@ -261,6 +261,7 @@ class State:
         """
         self.mark_changed()
         with self.lock:
+            self.acks.take_in()
             self.table.clear()
             self.to_redeliver.clear()
             self.tries.expect()
