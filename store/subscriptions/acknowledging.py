@@ -220,7 +220,7 @@ class Acknowledging:
             if error is None:
                 is_news = self.take_in()
             else:
-                is_news = any([state.table.take_back_acked(row.receipt, state.now_ms()) for row in rows])
+                is_news = any([state.table.unacknowledge_one(row.receipt, state.now_ms()) for row in rows])
         if is_news:
             state.notify()
 

@@ -72,7 +72,7 @@ class Attempts:
                 self._more[offset] = count
                 self._once.discard(offset)
 
-    def take_back(self, offset: int, count: int) -> None:
+    def undo(self, offset: int, count: int) -> None:
         """Undo the newest attempt of a message, which was number `count`."""
         self._once.discard(offset)
         self._more.pop(offset, None)
@@ -156,7 +156,7 @@ class AttemptCounts:
             requests = state.journal.submit(pack_attempts(life, groups, state.limit_bytes))
         except BaseException:  # passed on; an interrupt, too, leaves no attempt without a record
             with state.lock:
-                self._take_back(places)
+                self.undo(places)
             raise
         return requests
 
@@ -176,17 +176,14 @@ class AttemptCounts:
             for request in noted:
                 request.result()
         except StoreError:
-            self._state.take_back(receipts)
+            self._state.undo_receive(receipts)
             raise
         self._state.compact_in_time()
 
-    def take_back(self, places: Places) -> None:
+    def undo(self, places: Places) -> None:
         """Undo the newest attempts: no consumer has had the messages. Under the state's lock."""
         if self.are_counted:
-            self._take_back(places)
-
-    def _take_back(self, places: Places) -> None:
-        self._state.cursor.take_back_tried(zip(*[column.tolist() for column in places], strict=True))
+            self._state.cursor.undo_attempts(zip(*[column.tolist() for column in places], strict=True))
 
     def expect(self) -> None:
         """All messages are read again: some of them were given out before."""

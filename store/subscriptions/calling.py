@@ -319,4 +319,4 @@ class ThreadReceive:
         """The coroutine ends. Each side sets its mark before it reads the other's, so at least one gives back."""
         self._is_over = True
         if self.batch is not None:
-            self._state.take_back(self.batch.receipts)
+            self._state.undo_receive(self.batch.receipts)

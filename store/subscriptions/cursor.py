@@ -237,10 +237,10 @@ class Cursor:
             found = self.attempts[queue_id] = Attempts(era)
         return found
 
-    def take_back_tried(self, places: Iterable[tuple[int, int, int]]) -> None:
+    def undo_attempts(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Undo the newest attempts of messages: queue id, offset and attempt of each."""
         for queue_id, offset, attempt in places:
-            self.tried(queue_id).take_back(offset, attempt)
+            self.tried(queue_id).undo(offset, attempt)
 
     def forget_tried(self) -> None:
         """Forget the attempts of acknowledged messages."""

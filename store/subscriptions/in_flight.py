@@ -207,7 +207,7 @@ class InFlight:
             self._state_of[row] = RowState.GONE
             self._gone += 1
 
-    def take_back_acked(self, receipt: int, now_ms: int) -> bool:
+    def unacknowledge_one(self, receipt: int, now_ms: int) -> bool:
         """Make the row of a receipt OUT, and let it time out now; False if it is not ACKED."""
         row = self.row_of(receipt, JUST_ACKED)
         if row >= 0:
@@ -268,7 +268,7 @@ class InFlight:
             self.removed.add(self.receipts(held), int(self.deadlines(held).max()), now_ms)
         self.remove(rows)
 
-    def take_back(self, receipts: Int64s, now_ms: int) -> None:
+    def undo_receive(self, receipts: Int64s, now_ms: int) -> None:
         """Messages that their consumer never got are to be given out again; this attempt does not count."""
         rows = self.find(receipts)
         rows = rows[(rows >= 0) & (self._states[rows] == RowState.OUT)]

@@ -123,13 +123,13 @@ class State:
             self.table.hold(self.rows(receipts), self.deadline_ms(delay_ms) if delay_ms else self.now_ms())
         self.notify()
 
-    def take_back(self, receipts: Int64s) -> None:
+    def undo_receive(self, receipts: Int64s) -> None:
         """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated."""
         with self.lock:
             rows = self.table.find(receipts)
             places = self.table.places(rows[rows >= 0])
-            self.table.take_back(receipts, self.now_ms())
-            self.tries.take_back(places)
+            self.table.undo_receive(receipts, self.now_ms())
+            self.tries.undo(places)
         self.notify()
 
     def leave(self, owner: int) -> None:
