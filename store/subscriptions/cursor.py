@@ -213,10 +213,6 @@ class Cursor:
             acked = self.queues[queue_id] = AckedOffsets()
         return acked
 
-    def has(self, queue_id: int, offset: int) -> bool:
-        """Whether a message is acknowledged."""
-        return bool(self.queue(queue_id).are_in(np.array([offset], np.int64))[0])
-
     def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which messages are acknowledged, by queue id and offset, in whatever order."""
         known = {queue_id: self.queue(queue_id) for queue_id in set(queues.tolist())}

@@ -107,11 +107,6 @@ def part_of(batch: MessageBatch, begin: int, end: int) -> MessageBatch:
     )  # fmt: skip
 
 
-def singles(batches: Sequence[MessageBatch]) -> list[MessageBatch]:
-    """Each message as a batch of its own."""
-    return [part_of(batch, at, at + 1) for batch in batches for at in range(len(batch))]
-
-
 def queue_ids_of(batch: MessageBatch) -> Int64s:
     """(n,) the queue id of each message."""
     ids = np.array([queue_id for _, queue_id in batch.stream_names], np.int64)
