@@ -11,8 +11,7 @@ from pyroaring import BitMap64
 
 from ..delayed.counting import END, DelayedOffsets, DelayedSets
 from ..format.arrays import Bools, Int64s
-from .acked import AckedOffsets
-from .cursor import Cursor
+from .cursor import AckedOffsets, Cursor
 from .in_flight import InFlight, RowState
 from .parts import Parts
 
@@ -88,8 +87,8 @@ class SubscriptionSnapshot(NamedTuple):
     Attributes:
         marks, above: the acknowledged offsets by queue id, see `AckedOffsets`; `above` only where there are some.
         queues, offsets: int64 (n), the messages that were given out.
-        is_out, is_later: bool (n): a consumer has the message; it was given back with a delay. If neither is true, the
-            message is ready to be given out again.
+        is_out, is_later, is_acked: bool (n): a consumer has the message; it was given back with a delay; it is being
+            acknowledged, which counts. If none is true, the message is ready to be given out again.
     """
 
     marks: Mapping[int, int]
@@ -98,6 +97,7 @@ class SubscriptionSnapshot(NamedTuple):
     offsets: Int64s
     is_out: Bools
     is_later: Bools
+    is_acked: Bools
 
     def acked(self, queue_id: int) -> AckedOffsets:
         """The acknowledged offsets of one queue."""
@@ -108,7 +108,7 @@ class SubscriptionSnapshot(NamedTuple):
 
 def recorded(cursor: Cursor) -> SubscriptionSnapshot:
     """The snapshot of a subscription that nobody uses: nothing was given out."""
-    return SubscriptionSnapshot(*_acked(cursor), NOTHING, NOTHING, NOTHING > 0, NOTHING > 0)
+    return SubscriptionSnapshot(*_acked(cursor), NOTHING, NOTHING, *[NOTHING > 0] * 3)
 
 
 def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> SubscriptionSnapshot:
@@ -116,7 +116,8 @@ def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> SubscriptionSnapsh
     rows = table.live()
     states, places, waiting = table.states(rows), table.places(rows), table.deadlines(rows) > now_ms
     is_out, is_later = waiting & (states == RowState.OUT), waiting & (states == RowState.HELD)
-    return SubscriptionSnapshot(*_acked(cursor), places.queues, places.offsets, is_out, is_later)
+    is_acked = states == RowState.ACKED
+    return SubscriptionSnapshot(*_acked(cursor), places.queues, places.offsets, is_out, is_later, is_acked)
 
 
 def _acked(cursor: Cursor) -> tuple[dict[int, int], dict[int, BitMap64]]:
@@ -152,6 +153,7 @@ def backlog_of(bounds: TopicBounds, known: SubscriptionSnapshot) -> Backlog:
                 later -= left.pending_of(offsets[mine][there[mine]])
     out = int(np.count_nonzero(known.is_out & there))
     later += int(np.count_nonzero(known.is_later & there))
+    total -= int(np.count_nonzero(known.is_acked & there))
     return Backlog(max(0, total - out - later), out, later)
 
 

@@ -1,11 +1,16 @@
-"""A subscription's durable state: its settings, and the acknowledged offsets of each queue."""
+"""A subscription's durable state: its settings, and the acknowledged offsets of each queue.
+
+Acknowledged offsets are a mark-delete position, and a bitmap of those above it.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from ..errors import StoreUnusable
 from ..format.arrays import Int64s
@@ -17,13 +22,146 @@ from ..format.cursors import (
     Group,
     Record,
     State,
+    bitmap_of,
     pack_attempts,
     pack_state,
+    ranges_of,
     unpack_acks,
     unpack_state,
 )
-from .acked import AckedOffsets, Attempts
+from .attempts import MOST, Attempts
 from .settings import Settings
+
+FEW = 8  # with fewer offsets a stretch on average, offsets are added one by one
+
+
+class AckedOffsets:
+    """A set of offsets.
+
+    Attributes:
+        era: how often a seek has moved the queue.
+
+    Invariants:
+        * all offsets below `mark` are in the set, and `mark` is not;
+        * `above` has those that are larger than `mark`, and no others.
+    """
+
+    __slots__ = ("above", "era", "mark")
+
+    def __init__(self, mark: int = 0, era: int = 0) -> None:
+        self.era = era
+        self.mark = mark
+        self.above = BitMap64()
+
+    def copy(self) -> AckedOffsets:
+        """A copy with the same offsets."""
+        twin = AckedOffsets(self.mark, self.era)
+        if self.above:
+            twin.above = self.above.copy()
+        return twin
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self.mark or offset in self.above
+
+    def add(self, offset: int) -> None:
+        """Add one offset."""
+        if offset == self.mark:
+            self.mark = offset + 1
+            self._settle()
+        elif offset > self.mark:
+            self.above.add(offset)
+
+    def add_range(self, begin: int, end: int) -> None:
+        """Add the offsets begin .. end - 1."""
+        if begin <= self.mark:
+            self.raise_mark(end)
+        elif begin < end:
+            self.above.add_range(begin, end)
+
+    def add_all(self, ascending: Int64s) -> None:
+        """Add offsets (n,), which ascend."""
+        if not len(ascending):
+            return
+        ranges = ranges_of(ascending)
+        if len(ranges) * FEW <= len(ascending) or len(ranges) <= FEW:
+            self.add_ranges(ranges)
+        else:
+            self._add_places(ascending[ascending >= self.mark])
+
+    def add_ranges(self, ranges: Int64s) -> None:
+        """Add ranges (n, 2) of begin and end."""
+        for begin, end in ranges.tolist():
+            self.add_range(begin, end)
+
+    def add_bitmap(self, bitmap: BitMap64) -> None:
+        """Add all offsets of a bitmap."""
+        self.above |= bitmap
+        self.above.remove_range(0, self.mark)
+        self._settle()
+
+    def raise_mark(self, mark: int) -> None:
+        """Add all offsets below a mark."""
+        if mark > self.mark:
+            self.mark = mark  # first: after an interrupt no offset is missing
+            if self.above:
+                self.above.remove_range(0, mark)
+            self._settle()
+
+    def _add_places(self, ascending: Int64s) -> None:
+        self.above.update(array("Q", ascending.tobytes()))  # three times as fast as from a numpy array
+        self._settle()
+
+    def _settle(self) -> None:
+        """Move the mark over the offsets that follow it. After an interrupt `above` may have some below it, too."""
+        if self.above and self.above.min() <= self.mark:
+            self.mark = self.first_missing(self.mark)
+            self.above.remove_range(0, self.mark)
+
+    def first_missing(self, offset: int) -> int:
+        """The first offset from `offset` on that is not in the set."""
+        offset = max(offset, self.mark)
+        above = self.above
+        if offset not in above:
+            return offset
+        # Doubles, then halves the step: offset .. x are all in the set if it has x - offset + 1 of them.
+        good, step = offset, 1
+        while above.contains_range(offset, good + step + 1):
+            good += step
+            step *= 2
+        bad = good + step
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if above.contains_range(good, middle + 1):
+                good = middle
+            else:
+                bad = middle
+        return bad
+
+    def are_in(self, ascending: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) whether the set has each offset of an ascending array."""
+        found = ascending < self.mark
+        if self.above and len(ascending) and self.above.max() >= int(ascending[0]):
+            if ascending[-1] - ascending[0] < FEW * len(ascending):
+                part = BitMap64()
+                part.add_range(int(ascending[0]), int(ascending[-1]) + 1)
+            else:  # between offsets far apart there may be many more acknowledged ones
+                part = bitmap_of(ascending)
+            part &= self.above
+            if part:
+                there = np.frombuffer(part.to_array(), np.int64)
+                at = np.minimum(there.searchsorted(ascending), len(there) - 1)
+                found |= there[at] == ascending
+        return found
+
+    @property
+    def end(self) -> int:
+        """The end of the set: it has no offset from here on."""
+        return int(self.above.max()) + 1 if self.above else self.mark
+
+    def cut(self, end: int) -> None:
+        """Remove all offsets from `end` on."""
+        self.above.remove_range(end, MOST)
+        self.mark = min(self.mark, end)
 
 
 class StateParts:
@@ -75,10 +213,6 @@ class Cursor:
             acked = self.queues[queue_id] = AckedOffsets()
         return acked
 
-    def has(self, queue_id: int, offset: int) -> bool:
-        """Whether a message is acknowledged."""
-        return bool(self.queue(queue_id).are_in(np.array([offset], np.int64))[0])
-
     def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which messages are acknowledged, by queue id and offset, in whatever order."""
         known = {queue_id: self.queue(queue_id) for queue_id in set(queues.tolist())}
@@ -99,15 +233,15 @@ class Cursor:
             found = self.attempts[queue_id] = Attempts(era)
         return found
 
-    def take_back_tried(self, places: Iterable[tuple[int, int, int]]) -> None:
+    def undo_attempts(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Undo the newest attempts of messages: queue id, offset and attempt of each."""
         for queue_id, offset, attempt in places:
-            self.tried(queue_id).take_back(offset, attempt)
+            self.tried(queue_id).undo(offset, attempt)
 
-    def forget_tried(self, but_for: Mapping[int, AckedOffsets] | None = None) -> None:
-        """Forget the attempts of acknowledged messages; in queues of `but_for`, of the messages that it has."""
+    def forget_tried(self) -> None:
+        """Forget the attempts of acknowledged messages."""
         for queue_id in list(self.attempts):
-            self.tried(queue_id).forget((but_for or {}).get(queue_id) or self.queue(queue_id))
+            self.tried(queue_id).forget(self.queue(queue_id))
 
     def move(self, marks: Mapping[int, CursorMark]) -> None:
         """Apply marks: one of a later era replaces what its queue had."""
@@ -184,18 +318,13 @@ class Cursor:
                 elif ranges is not None:
                     acked.add_ranges(ranges)
 
-    def frozen(self, but_for: Iterable[tuple[int, Int64s]] = ()) -> Cursor:
-        """A copy without some acknowledged offsets (n,) of queues.
-
-        They are removed from copies: an interrupt leaves this cursor as it was.
-        """
+    def frozen(self) -> Cursor:
+        """A copy, without attempts of acknowledged messages."""
         assert self.settings is not None, "only what exists is compacted"
         twin = Cursor()
         twin.life, twin.settings = self.life, self.settings
         twin.queues = {queue_id: acked.copy() for queue_id, acked in self.queues.items()}
-        for queue_id, offsets in but_for:
-            twin.queue(queue_id).remove_all(offsets)
-        self.forget_tried(twin.queues)
+        self.forget_tried()
         twin.attempts = {queue_id: tried.copy() for queue_id, tried in self.attempts.items()}
         return twin
 

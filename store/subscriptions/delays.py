@@ -1,9 +1,11 @@
-"""The delayed messages of one subscription: its pointer into the topic's due messages, and lists of places."""
+"""The delayed messages of one subscription: its pointer into the topic's due messages, and those to give out now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +15,21 @@ from ..delayed.due_list import NOTHING_DUE, DueMessages
 from ..delayed.messages import due_copies, fetch, first_not_pending, waiting
 from ..delayed.pointer import BEHIND_S, FOREVER_S, HELD_UP_S, Pointer
 from ..delayed.topic import DelayedTopic
-from ..errors import StoreUnreadable
+from ..errors import StoreError, StoreUnreadable
 from ..format.arrays import Bools, Int64s
 from ..format.layout import NO_TIME
-from ..read.message import Message
+from ..read.message import Message, MessageBatch
+from .delivery import RETRY_MS, Fetches, Room, fetch_readable, joined, taken
 from .in_flight import NEVER, Places
-from .parts import Parts
-from .redelivery import RETRY_MS
-from .state import State
+from .ordering import Lines
+
+if TYPE_CHECKING:
+    from .scanner import Scanner
+    from .state import State
 
 LEAST_PRECISION_MS = 10  # with less, a waiting consumer wakes for each message
 LOOKED_AT_S = max(BEHIND_S, HELD_UP_S)  # a time to wait so short may only mean the next look at an index that lags
+DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 LEAST_S = 0.001  # of a sleep: due messages may be held up by consumers that do not take them
 
 
@@ -35,17 +41,15 @@ class LaterMessages(NamedTuple):
 
 
 class SubscriptionDelays:
-    """A dispatcher's view of delays. One thread at a time, except for `is_used`.
+    """A subscription's view of its topic's delays. One thread at a time, except for `is_used`.
 
     It holds nothing before the first message with a delivery time is met, or the topic has an index.
     """
 
-    def __init__(self, parts: Parts, topic: str, precision_ms: Callable[[], int], notify: Callable[[], None]) -> None:
-        """`notify` is called when a message is due: waiting consumers look again."""
-        self._parts = parts
-        self._name = topic
-        self._precision_ms = precision_ms
-        self._notify = notify
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._parts = state.parts
+        self._name = state.topic
         self._topic: DelayedTopic | None = None
         self._pointer: Pointer | None = None
         self._turn: int | None = None  # with a precision: all messages due by then were taken
@@ -75,8 +79,13 @@ class SubscriptionDelays:
         return self.recheck_copies and self._topic is not None
 
     @property
+    def _precision_ms(self) -> int:
+        settings = self._state.cursor.settings
+        return 0 if settings is None else settings.precision_ms
+
+    @property
     def _coalesces(self) -> bool:
-        return self._precision_ms() >= LEAST_PRECISION_MS
+        return self._precision_ms >= LEAST_PRECISION_MS
 
     def due_in_s(self) -> float:
         """How long waiting consumers may sleep, as far as delays go: until a message is due, or is to be taken."""
@@ -94,7 +103,7 @@ class SubscriptionDelays:
     def _turn_ms(self) -> int:
         """With a precision: the time between turns. The index lags too: both together are less than the precision."""
         topic = self._topic
-        return max(1, self._precision_ms() - (1 if topic is None else topic.tick_ms) + 1)
+        return max(1, self._precision_ms - (1 if topic is None else topic.tick_ms) + 1)
 
     def _turn_after(self, due_s: float) -> int:
         """With a precision: the turn at which a message is taken that is due in `due_s`."""
@@ -115,13 +124,11 @@ class SubscriptionDelays:
     def _begin(self) -> DelayedTopic:
         delays = self._parts.delays
         assert delays is not None, "a store that is only read gives nothing out"
-        try:
+        with self._index():
             topic = self._topic = delays.topic(self._name)
             if self._pointer is None:
                 self._pointer = topic.open_pointer(self._on_due)
                 self.recheck_copies = True
-        except (OSError, TrackerClosed) as error:
-            raise self._failed(error) from error
         return topic
 
     def _on_due(self) -> None:
@@ -129,7 +136,7 @@ class SubscriptionDelays:
         if pointer is None:
             return
         if not self._coalesces or self._turn_after(pointer.due_in_s()) < self._wakes_ms or not self._wakes_ms:
-            self._notify()  # with a precision: only if it is earlier than the time that waiting consumers know
+            self._state.notify()  # with a precision: only if it is earlier than the time that waiting consumers know
 
     def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> LaterMessages | None:
         """The messages of a queue that are not to be given out now; None if there are none.
@@ -139,10 +146,8 @@ class SubscriptionDelays:
         delayed = np.empty(0, np.intp) if times_ms is None else np.flatnonzero(times_ms != NO_TIME)
         if times_ms is None or not len(delayed):
             return None
-        try:
+        with self._index():
             later, cancelled = waiting(self._begin(), queue_id, offsets[delayed], times_ms[delayed])
-        except (OSError, TrackerClosed) as error:
-            raise self._failed(error) from error
         left = LaterMessages(np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_))
         left.waiting[delayed] = later
         left.cancelled[delayed] = cancelled
@@ -154,20 +159,16 @@ class SubscriptionDelays:
         Raises StoreUnreadable.
         """
         assert self._topic is not None, "it has a pointer"
-        try:
+        with self._index():
             return first_not_pending(self._topic, queue_ids, begins, ends)
-        except (OSError, TrackerClosed) as error:
-            raise self._failed(error) from error
 
     def take(self, most: int) -> DueMessages:
         """Take due messages, up to `most`; with a precision only once in so many ms. Raises StoreUnreadable."""
         turn = self._parts.clock.wall_ms() // self._turn_ms if self._coalesces else None
         if self._pointer is None or (turn is not None and turn == self._turn):
             return NOTHING_DUE
-        try:
+        with self._index():
             due = self._pointer.take(most)
-        except (OSError, TrackerClosed) as error:
-            raise self._failed(error) from error
         is_all = len(due.offsets) < most and not due.missed and not due.is_cut
         self._turn = turn if is_all else None
         return due
@@ -176,10 +177,8 @@ class SubscriptionDelays:
         """The copy of a delayed message whose segment is gone; None if there is none. Raises StoreUnreadable."""
         if self._topic is None:
             return None
-        try:
+        with self._index():
             return fetch(self._topic, queue_id, offset)
-        except (OSError, TrackerClosed) as error:
-            raise self._failed(error) from error
 
     def are_kept(self, queue_id: int, offsets: Int64s) -> Bools:
         """(n,) which messages of a queue, whose segments are gone, live on as copies."""
@@ -194,17 +193,21 @@ class SubscriptionDelays:
         """(queue ids, offsets) of due messages whose segments are gone, if they are to be checked again."""
         if not self.recheck_copies or self._topic is None:
             return NOTHING_DUE.queue_ids, NOTHING_DUE.offsets
-        try:
+        with self._index():
             found = due_copies(self._topic)
-        except (OSError, TrackerClosed) as error:
-            raise self._failed(error) from error
         self.recheck_copies = False
         return found
 
-    def _failed(self, error: OSError | TrackerClosed) -> StoreUnreadable:
-        """The error for the caller. Raises StoreClosed if the store, and the index with it, was closed meanwhile."""
-        self._parts.check_open()
-        return StoreUnreadable(f"the index of delayed messages could not be used: {error}. Nothing is lost; try again.")
+    @contextmanager
+    def _index(self) -> Iterator[None]:
+        """Raise StoreUnreadable if the index cannot be used; StoreClosed if the store was closed meanwhile."""
+        try:
+            yield
+        except (OSError, TrackerClosed) as error:
+            self._parts.check_open()
+            raise StoreUnreadable(
+                f"the index of delayed messages could not be used: {error}. Nothing is lost; try again."
+            ) from error
 
 
 class PlaceList:
@@ -258,38 +261,137 @@ def first_of_each(queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
     return kept
 
 
-class BadCopies:
-    """Places that could not be read, held back together until one time. One thread at a time, except for `until_ms`."""
+class DueSource:
+    """The part of a dispatcher that gives out due messages. One thread at a time.
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    Attributes:
+        until_ms: when places that could not be read are looked at again.
+    """
+
+    def __init__(self, state: State, scanner: Scanner, lines: Lines) -> None:
+        self.state = state
+        self._missed = False  # the index may have had due messages that it gives no more
+        self._scanner = scanner
+        self._lines = lines
+        self._delays = state.delays
+        self._due = PlaceList()  # due messages that the scanner has passed
+        self._unreadable: set[tuple[int, int]] = set()  # held back together
         self.until_ms = NEVER
-        self._places: set[tuple[int, int]] = set()
-        self._now_ms = now_ms
 
-    def add(self, places: Places) -> None:
-        """Hold back places that could not be read now."""
-        if places.size:
-            self.until_ms = min(self.until_ms, self._now_ms() + RETRY_MS)
-            self._places.update(zip(places.queues.tolist(), places.offsets.tolist(), strict=True))
+    def __len__(self) -> int:
+        """The number of listed messages; they are due, and maybe acknowledged."""
+        return len(self._due)
 
-    def are_in(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which messages are held back."""
-        pairs = zip(queues.tolist(), offsets.tolist(), strict=True) if self._places else ()
-        found = np.zeros(len(offsets), np.bool_)
-        for row, place in enumerate(pairs):
-            found[row] = place in self._places
-        return found
+    @property
+    def size_bytes(self) -> int:
+        """The memory of the list."""
+        return self._due.size_bytes
 
-    def look(self, delays: SubscriptionDelays) -> None:
-        """Have the places checked again, if it is time."""
-        if self._now_ms() >= self.until_ms:
-            delays.recheck_copies = True  # first: after an interrupt it is done again
-            self._places.clear()
+    def has_missed(self) -> bool:
+        """Whether messages may have been missed since the last question: all has to be scanned again."""
+        missed, self._missed = self._missed, False
+        return missed
+
+    def forget(self, queue_ids: Sequence[int] | None = None) -> None:
+        """Forget the messages of some queues, or all; they will be found again."""
+        self._due.drop(queue_ids)
+
+    def take(self, failed: list[StoreError], room: Room, found: list[MessageBatch]) -> None:
+        """Add messages that were left out before and are due now. At times more are due than one call takes."""
+        before = len(found)
+        if self.state.now_ms() >= self.until_ms:
+            self._delays.recheck_copies = True  # first: after an interrupt it is done again
+            self._unreadable.clear()
             self.until_ms = NEVER
+        if not self._delays.is_used:
+            self._delays.open()  # the index may be there by now
+        while self._delays.is_used and room.is_open:
+            if not len(self._due) and (len(found) > before or not self._list_due(room.messages)):
+                break  # messages found are not in the table yet, and must not be listed once more
+            found += self._next_due(room, failed)
 
+    def _list_due(self, most: int) -> bool:
+        """List due messages, and all due copies if these are to be checked; False if there are none."""
+        due = self._delays.take(most)
+        if due.missed:
+            self._missed = True  # this call may have found some of them already, which are not in the table yet
+            return False
+        copies = self._delays.due_copies()
+        passed = self._are_passed(*copies) & ~self._are_unreadable(*copies)
+        self._due.add(copies[0][passed], copies[1][passed])
+        self._due.add(*self._left_out(due))
+        return len(copies[0]) + len(due.offsets) > 0
 
-def are_copies(state: State, places: Places) -> npt.NDArray[np.bool_]:
-    """(n,) which messages live on only as copies."""
-    bounds = state.parts.reads.queue_bounds
-    firsts = [bounds(state.topic, queue_id)[0] for queue_id in places.queues.tolist()]
-    return np.asarray(places.offsets < np.array(firsts, np.int64))
+    def _are_unreadable(self, queues: Int64s, offsets: Int64s) -> Bools:
+        """(n,) which messages are held back, as they could not be read."""
+        if not self._unreadable:
+            return np.zeros(len(offsets), np.bool_)
+        pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
+        return np.array([place in self._unreadable for place in pairs], np.bool_)
+
+    def _are_passed(self, queues: Int64s, offsets: Int64s) -> Bools:
+        """(n,) which messages the scanner will not give out."""
+        return ~self._scanner.has_ahead(queues, offsets)
+
+    def _next_due(self, room: Room, failed: list[StoreError]) -> list[MessageBatch]:
+        """The next messages of the list that nobody has; they leave the list."""
+        queues, offsets = self._due.first(max(room.messages, DUE_PLACES))
+        rows = np.flatnonzero(self._mine(queues, offsets))[: room.messages]
+        ends = np.append(rows, len(offsets) if len(rows) < room.messages else rows[-1] + 1)
+        places = Places(queues[rows], offsets[rows], np.zeros(len(rows), np.int64))
+        errors: list[StoreError] = []
+        fetch = self.state.fetch_into
+        found, bad = fetch_readable(copy(room), fetch, places, errors)  # not all fetched messages go out
+        bad = bad[: len(errors)]  # the others were not looked at
+        if len(bad) and not self._are_copies(places.take(bad)).all():
+            raise errors[0]  # the scanner meets them again in their queues
+        looked = found.looked + len(bad)
+        batches = self._wanted(found, places)
+        if self.state.order is not None:
+            batches = self._lines.admitted(batches)
+        if len(bad):
+            self.until_ms = min(self.until_ms, self.state.now_ms() + RETRY_MS)
+            self._unreadable.update(places.take(bad).pairs())
+        self._due.remove_first(int(ends[looked]))
+        failed += errors
+        room.take(batches)
+        if errors or (len(rows) and not looked):
+            room.close()
+        return batches
+
+    def _left_out(self, due: DueMessages) -> tuple[Int64s, Int64s]:
+        """(queue ids, offsets) of due messages that the scanner has passed. Cancelled ones count as acknowledged."""
+        passed = self._are_passed(due.queue_ids, due.offsets)
+        over = np.flatnonzero(passed & due.cancelled)
+        if len(over):
+            self._pass(Places(due.queue_ids, due.offsets, due.offsets).take(over))
+        rows = passed & ~due.cancelled
+        return due.queue_ids[rows], due.offsets[rows]
+
+    def _mine(self, queues: Int64s, offsets: Int64s) -> Bools:
+        """(n,) which messages are neither acknowledged nor given out nor in a line; of equal ones the first."""
+        return first_of_each(queues, offsets) & ~self.state.have(queues, offsets)
+
+    def _wanted(self, found: Fetches, places: Places) -> list[MessageBatch]:
+        """The messages that pass the filter, in the order of the places. Others, and gone ones, become acknowledged."""
+        whole = joined(found.batches)
+        order = np.argsort(found.rows, kind="stable")
+        wanted = self._scanner.are_wanted(whole)
+        passed = places.take(np.concatenate([found.gone, found.rows[~wanted]]))
+        self._pass(passed)
+        order = order[wanted[order]]
+        if not len(order):
+            return []
+        return [whole if wanted.all() and (order[1:] > order[:-1]).all() else taken(whole, order)]
+
+    def _pass(self, places: Places) -> None:
+        """Count messages that nobody gets as acknowledged. None of them is in a line."""
+        with self.state.lock:
+            for queue_id, offsets in places.by_queue():
+                self.state.leave_out(queue_id, offsets)
+
+    def _are_copies(self, places: Places) -> Bools:
+        """(n,) which messages live on only as copies."""
+        bounds = self.state.parts.reads.queue_bounds
+        firsts = [bounds(self.state.topic, queue_id)[0] for queue_id in places.queues.tolist()]
+        return np.asarray(places.offsets < np.array(firsts, np.int64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,13 @@ from ..format.blobs import ExtraColumns, gathered
 from ..format.extras import Extras
 from ..read.message import Message, MessageBatch, packed_properties
 from .in_flight import Places
-from .parts import Reads
+
+if TYPE_CHECKING:
+    from .parts import Reads
 
 Copied = Callable[[int, int], Message | None]
 FETCHED = 4096  # places at once
+RETRY_MS = 1000  # a message that cannot be fetched or moved is tried again after this time
 MOST_BAD = 8  # of a call, looked for one by one: with a broken device all are bad
 _NONE = np.empty(0, np.intp)
 
@@ -55,6 +58,13 @@ class DeliveryBatch(MessageBatch):
         )  # fmt: skip
         self.receipts = receipts
         self.attempts = attempts
+
+    @classmethod
+    def empty(cls) -> DeliveryBatch:
+        """A batch without a message."""
+        nothing = np.empty(0, np.int64)
+        batch = MessageBatch(memoryview(b""), nothing, nothing, nothing, nothing, np.empty(0, np.uint32), [])
+        return cls(batch, nothing, nothing)
 
     def __repr__(self) -> str:
         return f"<DeliveryBatch of {len(self)} messages, {int(self.lengths.sum())} bytes>"
@@ -95,11 +105,6 @@ def part_of(batch: MessageBatch, begin: int, end: int) -> MessageBatch:
         batch.buffer, batch.positions[begin:end], batch.lengths[begin:end], batch.offsets[begin:end],
         batch.times_ms[begin:end], batch.stream_index[begin:end], batch.stream_names, extras,
     )  # fmt: skip
-
-
-def singles(batches: Sequence[MessageBatch]) -> list[MessageBatch]:
-    """Each message as a batch of its own."""
-    return [part_of(batch, at, at + 1) for batch in batches for at in range(len(batch))]
 
 
 def queue_ids_of(batch: MessageBatch) -> Int64s:

@@ -11,13 +11,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from math import ceil
+from typing import TYPE_CHECKING
 
 from ..errors import StoreError, copy_of
-from ..log.request import pass_on
+from ..format.cursors import pack_ones
+from ..log.request import Request, call_in_loop, pass_on
+from ..log.streams import Stream
 from .journal import Journal
 from .parts import Parts
-from .pending_acks import AckRecord, AckTicket, Settle, tell_loops
+
+if TYPE_CHECKING:
+    from .acknowledging import AckTicket, Settle
 
 GATHER_S = 0.002  # a record waits for more acknowledgements at most so long
 LOOK_S = 0.02
@@ -62,6 +68,44 @@ class AckRate:
         if threads < FEWEST_THREADS or past_s > count * LONGEST_GAP_S:
             return 1
         return max(threads // 2, min(threads - threads // 8, int(count * GATHER_S / past_s)))
+
+
+class AckRecord(Request):
+    """One record of some acknowledgements.
+
+    Attributes:
+        tickets: the acknowledgements in it.
+        is_settled, has_turn, are_loops_told, chain: how far its answer has come. An interrupt may cut the answer short;
+            then it is made again.
+    """
+
+    __slots__ = ("_answered", "are_loops_told", "chain", "has_turn", "is_settled", "rows", "tickets")
+
+    def __init__(
+        self,
+        tickets: Sequence[AckTicket],
+        stream: Stream,
+        answered: Callable[[AckRecord, StoreError | None], None],
+    ) -> None:
+        self.rows = [row for each in tickets for row in each.rows]
+        life = max([row.life for row in self.rows])  # of an earlier life: that subscription was deleted
+        record = pack_ones(life, [(row.queue_id, row.era, row.offset) for row in self.rows if row.life == life])
+        super().__init__(stream, record, len(record))
+        self.tickets = tickets
+        self.is_settled = False
+        self.has_turn = True
+        self.are_loops_told = tickets[-1].future is None  # those of coroutines are the last
+        self.chain: list[AckTicket] | None = None
+        self._answered = answered
+
+    def answer(self, error: StoreError | None = None) -> None:
+        """Note the outcome; the first one holds, as after an interrupt the record may be answered or handed over twice.
+
+        `done` is set last: a `close` that was interrupted answers again each record that is not done. The record keeps
+        its bytes for a second frame that it may get into.
+        """
+        self._answered(self, error)
+        self._done = True
 
 
 class GroupCommit:
@@ -244,18 +288,17 @@ class GroupCommit:
         in_time = self._in_time
         if in_time is None or self._monotonic_s() < in_time[1]:
             return
-        record = in_time[0]
+        record, error = in_time[0], None
         try:
             error = record.stream.lane.queue.withdraw(record)
-        except BaseException:  # an interrupt: the record may be out of the line
-            self._put(record)
+            if error is not None:
+                record.answer(error)
+        except BaseException:  # an interrupt: the record may be out of the line, and no other thread answers it
+            if error is None:
+                self._put(record)
+            else:
+                record.answer(error)
             raise
-        if error is not None:
-            try:
-                record.answer(error)
-            except BaseException:  # an interrupt: no other thread answers the record
-                record.answer(error)
-                raise
 
     def _answered(self, record: AckRecord, error: StoreError | None) -> None:
         """A record has its outcome; called by the thread that made it durable, or gave it up.
@@ -281,3 +324,21 @@ class GroupCommit:
                 each._error = error
             record.chain = chain
         pass_on(record.chain)
+
+
+def tell_loops(tickets: Sequence[AckTicket], error: StoreError | None) -> None:
+    """Answer the coroutines of a record: one call for each loop, however many of them it has."""
+    futures = [each.future for each in tickets if each.future is not None]
+    for loop in {future.get_loop() for future in futures}:
+        call_in_loop(loop, partial(_resolve, [future for future in futures if future.get_loop() is loop], error))
+
+
+def _resolve(futures: Sequence[asyncio.Future[None]], error: StoreError | None) -> None:
+    """Answer futures; called in their loop."""
+    for future in futures:
+        if future.done():  # its task was cancelled
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(copy_of(error))

@@ -28,6 +28,12 @@ class RowState:
     HELD: Final = 2  # it was given back, and comes again at its deadline
     LATE: Final = 3  # its deadline has passed: it is to be given out again, and may still be acknowledged
     BACK: Final = 4  # it was given back and is to be given out again
+    ACKED: Final = 5  # it is acknowledged by a record that is on its way; if that fails, it is OUT again
+
+
+HELD_BY_CONSUMER = RowState.OUT, RowState.LATE
+JUST_ACKED = (RowState.ACKED,)
+LIVE = RowState.OUT, RowState.HELD, RowState.LATE, RowState.BACK, RowState.ACKED
 
 
 class Places(NamedTuple):
@@ -46,6 +52,10 @@ class Places(NamedTuple):
         """Some of the messages, by row or mask."""
         return Places(*[column[rows] for column in self])
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """The queue id and offset of each message."""
+        return list(zip(self.queues.tolist(), self.offsets.tolist(), strict=True))
+
     def by_queue(self) -> list[tuple[int, Int64s]]:
         """The offsets of each queue, ascending."""
         queues, offsets = self.queues, self.offsets
@@ -60,7 +70,8 @@ class InFlight:
     Invariants:
         * receipts ascend, and none is given twice;
         * scans visit all rows, so GONE rows are dropped once they are two thirds of the table;
-        * `next_ms` is at most the earliest deadline of the rows that are OUT or HELD.
+        * `next_ms` is at most the earliest deadline of the rows that are OUT or HELD;
+        * an ACKED row has, in place of a deadline, a lower bound of its record's offset in the journal.
 
     Attributes:
         removed: receipts of messages that were removed while consumers had them.
@@ -160,13 +171,13 @@ class InFlight:
         rows[(known[rows] != receipts) | (self._states[rows] == RowState.GONE)] = -1
         return rows
 
-    def row_of(self, receipt: int) -> int:
-        """The row of one receipt that a consumer has, on time or late; -1 if its row is GONE, HELD or BACK."""
+    def row_of(self, receipt: int, states: tuple[int, ...] = HELD_BY_CONSUMER) -> int:
+        """The row of one receipt, -1 if it is in none of some states: by default a consumer has it, on time or late."""
         receipts, rows = self._receipts, self._rows
         row = receipt - receipts[0] if rows else 0  # right while no receipt between them is missing
         if not 0 <= row < rows or receipts[row] != receipt:
             row = bisect_left(receipts, receipt, 0, rows)  # numpy's search would release the interpreter lock
-        if row >= rows or receipts[row] != receipt or self._state_of[row] not in (RowState.OUT, RowState.LATE):
+        if row >= rows or receipts[row] != receipt or self._state_of[row] not in states:
             return -1
         return row
 
@@ -174,10 +185,43 @@ class InFlight:
         """The queue id, offset and attempt of a row."""
         return self._queues[row], self._offsets[row], self._attempts[row]
 
-    def remove_one(self, row: int) -> None:
-        """Make a row GONE."""
-        self._state_of[row] = RowState.GONE
-        self._gone += 1
+    def acknowledge_one(self, row: int, start: int) -> None:
+        """Make a row ACKED: its record's offset is `start` or later."""
+        self._state_of[row] = RowState.ACKED  # first: a row that an interrupt leaves OUT has its deadline
+        self._deadlines[row] = start
+
+    def acknowledge(self, rows: Indexes, start: int) -> None:
+        """`acknowledge_one` for many."""
+        self._states[rows] = RowState.ACKED  # first, as above
+        self._columns[4, rows] = start
+
+    def first_start(self) -> int:
+        """A lower bound of the offsets of the records of ACKED rows."""
+        acked = self._states[: self._rows] == RowState.ACKED
+        return int(self._columns[4, : self._rows][acked].min(initial=NEVER))
+
+    def remove_one(self, receipt: int) -> None:
+        """Make the row of a receipt GONE."""
+        row = self.row_of(receipt, LIVE)
+        if row >= 0:
+            self._state_of[row] = RowState.GONE
+            self._gone += 1
+
+    def unacknowledge_one(self, receipt: int, now_ms: int) -> bool:
+        """Make the row of a receipt OUT, and let it time out now; False if it is not ACKED."""
+        row = self.row_of(receipt, JUST_ACKED)
+        if row >= 0:
+            self._deadlines[row] = now_ms
+            self.next_ms = min(self.next_ms, now_ms)
+            self._state_of[row] = RowState.OUT
+        return row >= 0
+
+    def find_back(self, receipts: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which receipts are those of messages that wait to be given out again."""
+        rows = self.find(receipts)
+        states = self._states[rows]
+        found: npt.NDArray[np.bool_] = (rows >= 0) & ((states == RowState.LATE) | (states == RowState.BACK))
+        return found
 
     def states(self, rows: Indexes) -> npt.NDArray[np.uint8]:
         """(n,) the state of each row."""
@@ -203,26 +247,6 @@ class InFlight:
         self._states[rows] = RowState.GONE
         self._gone += count  # no call since the step before: an interrupt finds both or none
 
-    def restore(self, receipts: Int64s, places: Places, deadline_ms: int) -> None:
-        """Undo `remove`: the messages are OUT again, with their old receipts, which ascend.
-
-        A receipt that still has a row was not removed before an interrupt; its row stays as it is.
-        """
-        missing = self.find(receipts) < 0
-        receipts, places = receipts[missing], places.take(missing)
-        self._compact()
-        kept, count = self._rows, places.size
-        self._make_room(count)
-        rows = np.array([receipts, *places, np.full(count, deadline_ms)], np.int64)
-        columns = np.concatenate([self._columns[:, :kept], rows], 1)
-        states = np.concatenate([self._states[:kept], np.full(count, RowState.OUT, np.uint8)])
-        owners = np.concatenate([self._owners[:kept], np.full(count, NO_OWNER, np.uint32)])
-        order = columns[0].argsort(kind="stable")
-        self._columns[:, : kept + count], self._states[: kept + count] = columns[:, order], states[order]
-        self._owners[: kept + count] = owners[order]
-        self._rows = kept + count
-        self.next_ms = min(self.next_ms, deadline_ms)
-
     def hold(self, rows: Indexes, until_ms: int, state: int = RowState.HELD) -> None:
         """Set rows to HELD, or another state, until another deadline."""
         self._states[rows] = state
@@ -244,7 +268,7 @@ class InFlight:
             self.removed.add(self.receipts(held), int(self.deadlines(held).max()), now_ms)
         self.remove(rows)
 
-    def take_back(self, receipts: Int64s, now_ms: int) -> None:
+    def undo_receive(self, receipts: Int64s, now_ms: int) -> None:
         """Messages that their consumer never got are to be given out again; this attempt does not count."""
         rows = self.find(receipts)
         rows = rows[(rows >= 0) & (self._states[rows] == RowState.OUT)]
@@ -296,9 +320,10 @@ class InFlight:
         return np.flatnonzero(self._states[: self._rows])
 
     def clear(self) -> None:
-        """Remove all rows: all receipts are stale."""
+        """Remove all rows but those that are ACKED: all receipts are stale."""
         self.removed = RemovedReceipts()
-        self._use(FIRST_ROWS, np.empty(0, np.intp), 0)
+        kept = np.flatnonzero(self._states[: self._rows] == RowState.ACKED)
+        self._use(max(FIRST_ROWS, 2 * len(kept)), kept, 0)
         self.next_ms = NEVER
 
 

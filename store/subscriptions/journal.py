@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from ...index.turns import if_free
-from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError, copy_of
+from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError, StoreUnreadable, copy_of
 from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.request import BlockingRequest, Request, pass_on
 from ..log.streams import Stream
@@ -43,7 +43,7 @@ class Journal:
         return self._stream
 
     def load(self, cursor: Cursor, *, pass_damage: bool = False) -> None:
-        """Read all records into a new cursor. Raises StoreCorrupt, OSError, StoreUnusable.
+        """Read all records into a new cursor. Raises StoreCorrupt, StoreUnreadable, StoreUnusable.
 
         With `pass_damage` damaged records are passed over: messages that they acknowledged come again.
         """
@@ -63,6 +63,10 @@ class Journal:
                 cursor.forget_parts()
                 at += 1
                 continue
+            except OSError as error:
+                raise StoreUnreadable(
+                    f"the records of a subscription could not be read: {error}. Nothing is lost; try again."
+                ) from error
             if not len(batch):
                 break
             for data in batch.payloads():

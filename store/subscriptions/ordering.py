@@ -1,16 +1,27 @@
-"""Order: a queue, or a key in it, has one batch out at a time; the next one goes out when all of it is acknowledged."""
+"""Order: a queue, or a key in it, has one batch out at a time; the next one goes out when all of it is acknowledged.
+
+`Order` is the state of the lines. `Lines` gives messages out by it: those to redeliver, those whose turn has come, and
+new ones of free lines.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from itertools import islice, repeat
-from typing import Final, TypeAlias
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain, islice, repeat
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..format.arrays import Int64s
+from ..format.blobs import ExtraColumns
+from ..read.message import MessageBatch
+from .delivery import Fetches, Room, in_turn, joined, queue_ids_of, taken
+from .in_flight import NOTHING, Places, RowState
+
+if TYPE_CHECKING:
+    from .state import State
 
 MOST_PARKED = 10_000  # that wait for others of their key; more are not read ahead
 NO_LIMIT = 1 << 62
@@ -26,17 +37,17 @@ class Line:
     Attributes:
         out: by offset, in the order in which they go out: the messages of the current batch that are not acknowledged
             for good, with their receipts; NOT_GIVEN on the way to the consumer.
-        behind: the offsets whose turn is next.
+        waiting: the offsets whose turn comes after the batch.
         call: the number of the consumer's call that began the batch.
         is_blocked: messages of the batch are to come again, and wait until no consumer has others of it.
     """
 
-    __slots__ = ("behind", "call", "is_blocked", "name", "out")
+    __slots__ = ("call", "is_blocked", "name", "out", "waiting")
 
     def __init__(self, name: LineName, call: int) -> None:
         self.name = name
         self.out: dict[int, int] = {}
-        self.behind: deque[int] = deque()
+        self.waiting: deque[int] = deque()
         self.call = call
         self.is_blocked = False
 
@@ -99,8 +110,8 @@ class Order:
         line = self._lines.get(name)
         if line is None:
             line = self._lines[name] = Line(name, self._call)
-        elif line.call != self._call or line.behind:
-            line.behind.extend(offsets)
+        elif line.call != self._call or line.waiting:
+            line.waiting.extend(offsets)
             self._parked += len(offsets)
             return False
         self._let_out(line, offsets)
@@ -127,18 +138,18 @@ class Order:
             if len(found) >= most:
                 break
             if not line.out:
-                found += [(line, offset) for offset in islice(line.behind, most - len(found))]
+                found += [(line, offset) for offset in islice(line.waiting, most - len(found))]
         return found
 
     def went(self, taken: Sequence[tuple[Line, int]]) -> None:
         """The first messages of `next_freed` go out by this call, except those that a seek has taken meanwhile."""
         for line, offset in taken:
-            if self._lines.get(line.name) is line and line.behind and line.behind[0] == offset:
-                line.behind.popleft()
+            if self._lines.get(line.name) is line and line.waiting and line.waiting[0] == offset:
+                line.waiting.popleft()
                 self._parked -= 1
                 line.call = self._call
                 self._let_out(line, (offset,))
-        while self.freed and (self.freed[0].out or not self.freed[0].behind):
+        while self.freed and (self.freed[0].out or not self.freed[0].waiting):
             self.freed.popleft()
 
     def release(self, queue_id: int, offset: int) -> bool:
@@ -151,7 +162,7 @@ class Order:
         # No call from here on: an interrupt finds all done, or nothing.
         if line.is_blocked:
             self.stirred += [line]
-        if is_last and line.behind:
+        if is_last and line.waiting:
             self.freed += [line]
         elif is_last:
             del self._lines[name]
@@ -160,26 +171,26 @@ class Order:
         if self.by_key:
             del self._of[queue_id, offset]
         del out[offset]
-        return line.is_blocked or (is_last and (not self.by_key or bool(line.behind)))
+        return line.is_blocked or (is_last and (not self.by_key or bool(line.waiting)))
 
     def have(self, queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which messages, by queue id and offset, are out, or wait in a line."""
         lines = self._lines.values() if self._parked else ()  # few wait, and many may be out
-        behind = {(line.name[0], offset) for line in lines for offset in line.behind}
+        waiting = {(line.name[0], offset) for line in lines for offset in line.waiting}
         pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
-        known = [at in behind or self.line_of(*at) is not None for at in pairs]
+        known = [at in waiting or self.line_of(*at) is not None for at in pairs]
         return np.array(known, np.bool_)
 
     # -- starting over --------------------------------------------------------------------------------
 
-    def keep(self, given: Mapping[Place, int], is_acked: Callable[[int, int], bool]) -> None:
-        """Keep only messages with a receipt, or with an acknowledgement on its way; all others are admitted anew."""
+    def keep(self, given: Mapping[Place, int]) -> None:
+        """Keep only messages with a receipt, also if they are being acknowledged; all others are admitted anew."""
         lines: dict[LineName, Line] = {}
         for line in self._lines.values():
             queue_id, kept = line.name[0], Line(line.name, line.call)
             for offset in line.out:
                 receipt = given.get((queue_id, offset), NOT_GIVEN)
-                if receipt != NOT_GIVEN or is_acked(queue_id, offset):
+                if receipt != NOT_GIVEN:
                     kept.out[offset] = receipt
             if kept.out:
                 lines[line.name] = kept
@@ -192,8 +203,167 @@ class Order:
     def _use(self, lines: dict[LineName, Line]) -> None:
         """Go on with these lines; each of them may be blocked."""
         freed = deque(line for line in lines.values() if not line.out)
-        parked = sum([len(line.behind) for line in lines.values()])
+        parked = sum([len(line.waiting) for line in lines.values()])
         of = {(line.name[0], at): line for line in lines.values() for at in line.out} if self.by_key else {}
         stirred = list(lines.values())
         # No call from here on: an interrupt finds all done, or nothing.
         self._lines, self._of, self.freed, self.stirred, self._parked = lines, of, freed, stirred, parked
+
+
+class Lines:
+    """The part of a dispatcher that keeps an order. One thread at a time."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def begin(self) -> None:
+        """A call of a consumer begins."""
+        if self.state.order is not None:
+            with self.state.lock:
+                self.state.order.begin()
+
+    # -- messages to redeliver ------------------------------------------------------------------------
+
+    def next_redelivered(self, receipts: Int64s, enough: int) -> Int64s:
+        """The messages to redeliver now, in order, together with others of their lines whose turn has come.
+
+        It stops once it has `enough`. A message that has to wait is taken off the list: its line is blocked, and is
+        looked at again when one of its messages is acknowledged or comes again. Under the state's lock.
+        """
+        order, table = self.state.order, self.state.table
+        assert order is not None, "only ordered subscriptions have lines"
+        places, stirred = table.places(table.find(receipts)), order.stirred
+        listed = zip(places.pairs(), receipts.tolist(), strict=True)
+        lines = ((order.line_of(*at), receipt) for at, receipt in listed)
+        found, seen, count, looked = [NOTHING], set[Line](), 0, 0
+        for line, receipt in chain(zip(stirred, repeat(NOT_GIVEN)), lines):
+            if count >= enough:
+                break
+            looked += 1
+            if line in seen:
+                continue
+            if line is None:
+                found.append(np.array([receipt], np.int64))
+            else:
+                seen.add(line)
+                found.append(self._of_line(line, enough - count))
+            count += len(found[-1])
+        order.stirred = stirred[looked:]
+        turn, known = np.concatenate(found), receipts[: max(0, looked - len(stirred))]
+        waits = ~np.isin(known, turn)
+        if waits.any():
+            self.state.unlist(known[waits])
+        self.state.redeliver(turn[~np.isin(turn, receipts)])
+        return turn
+
+    def before(self, found: Fetches, places: Places, bad: Int64s) -> Fetches:
+        """The messages found at some places, without those after one of the places `bad` (n,) in their line."""
+        if not len(bad):
+            return found
+        kept = np.flatnonzero(self.are_free(places, bad)[found.rows])
+        return found._replace(batches=[taken(joined(found.batches), kept)], rows=found.rows[kept])
+
+    def are_free(self, places: Places, stuck: Int64s) -> npt.NDArray[np.bool_]:
+        """(n,) which places are in no line, or before all of the places `stuck` (m,) of their line."""
+        order, first = self.state.order, dict[Line, int]()
+        assert order is not None, "only ordered subscriptions have lines"
+        with self.state.lock:
+            lines = [order.line_of(*at) for at in places.pairs()]
+        for at in sorted(stuck.tolist(), reverse=True):
+            line = lines[at]
+            if line is not None:
+                first[line] = at
+        return np.array([line is None or first.get(line, at) >= at for at, line in enumerate(lines)], np.bool_)
+
+    def _of_line(self, line: Line, most: int) -> Int64s:
+        """The receipts of a line's messages to redeliver now: none while a consumer has others of the line."""
+        receipts, table = np.array(list(line.out.values()), np.int64), self.state.table
+        rows = table.find(receipts)
+        states = np.where(rows < 0, RowState.GONE, table.states(rows))
+        back = (states == RowState.LATE) | (states == RowState.BACK)
+        end = len(rows) if back.all() else int(back.argmin())  # all wait that are after one that comes later
+        if (states == RowState.OUT).any():
+            end = 0
+        end = min(end, most)  # the others wait for these
+        line.is_blocked = end < len(rows)
+        return receipts[:end]
+
+    def not_after_gaps(self, batch: MessageBatch, still: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """(n,) which of the first messages go out: none after one of its line whose acknowledgement is on its way. If
+        that acknowledgement fails, its message comes before them. Under the state's lock.
+        """
+        order = self.state.order
+        assert order is not None, "only ordered subscriptions have lines"
+        queues, offsets = queue_ids_of(batch)[: len(still)].tolist(), batch.offsets[: len(still)].tolist()
+        gaps, found = set[Line](), still.copy()
+        for at, place in enumerate(zip(queues, offsets, strict=True)):
+            line = order.line_of(*place)
+            if line is None:  # in no line, or acknowledged for good
+                continue
+            if not still[at]:
+                gaps.add(line)
+            found[at] &= line not in gaps
+        return found
+
+    # -- whose turn has come --------------------------------------------------------------------------
+
+    def take_freed(self, room: Room, found: list[MessageBatch]) -> None:
+        """Add messages whose turn has come: the ones before them are acknowledged."""
+        order, before = self.state.order, len(found)
+        while order is not None and order.freed and room.is_open and len(found) == before:  # a gone one frees the next
+            found += self._fetch_freed(order, room)
+
+    def _fetch_freed(self, order: Order, room: Room) -> list[MessageBatch]:
+        state = self.state
+        with state.lock:
+            freed = order.next_freed(room.messages)
+        places = Places(*np.array([(line.name[0], at, 0) for line, at in freed], np.int64).reshape(-1, 3).T)
+        found = state.fetch_into(room, places)
+        with state.lock:
+            order.went(freed[: found.looked])
+        state.drop(places.take(found.gone))
+        return in_turn(found).batches
+
+    # -- new ones -------------------------------------------------------------------------------------
+
+    def limit_of(self, queue_id: int) -> int:
+        """The number of new messages of a queue that may be read now."""
+        order = self.state.order
+        assert order is not None, "only ordered subscriptions ask"
+        with self.state.lock:
+            limit = order.limit_of(queue_id)
+        return limit
+
+    def reopened(self) -> list[int]:
+        """The queues whose new messages may be read again since the last call."""
+        order = self.state.order
+        if order is None or not order.reopened:
+            return []
+        with self.state.lock:
+            reopened, order.reopened = order.reopened, []
+        return reopened
+
+    def admitted(self, batches: Sequence[MessageBatch]) -> list[MessageBatch]:
+        """The new messages that may go out now; the others wait for their turn."""
+        found: list[MessageBatch] = []
+        for batch in batches:
+            rows = np.flatnonzero(self._are_admitted(batch))
+            if len(rows):
+                found.append(batch if len(rows) == len(batch) else taken(batch, rows))
+        return found
+
+    def _are_admitted(self, batch: MessageBatch) -> npt.NDArray[np.bool_]:
+        order = self.state.order
+        assert order is not None, "only ordered subscriptions ask"
+        keys = None
+        if order.by_key and batch.extras is not None:
+            extras = ExtraColumns.of(batch.extras)
+            keys = [extras.key(at) for at in range(len(batch))]
+        mine = queue_ids_of(batch)
+        found = np.zeros(len(batch), np.bool_)
+        with self.state.lock:
+            for queue_id in np.unique(mine).tolist():
+                rows = np.flatnonzero(mine == queue_id)
+                of_queue = None if keys is None else [keys[row] for row in rows.tolist()]
+                found[rows] = order.admit(queue_id, batch.offsets[rows].tolist(), of_queue)
+        return found

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..log.streams import StreamMap
 from ..read.message import Message, MessageBatch, make_message
+from .delivery import part_of
 
 READ_AHEAD_BYTES = 32 << 20  # if no memory plan sets the limit
 IDLE_S = 10.0  # a subscription that has received nothing for so long gives back its memory when another one reads
@@ -100,5 +102,86 @@ class ReadChunk:
         ]
 
     @property
+    def first_offset(self) -> int:
+        """The offset of its first message."""
+        return int(self.batch.offsets[self.begin])
+
+    @property
     def size_bytes(self) -> int:
+        """The memory of its messages, also of those that were given out."""
         return len(self.batch.buffer)
+
+
+class ChunksAhead:
+    """What one subscription has read ahead, a chunk a queue. One thread at a time.
+
+    Attributes:
+        chunks: by queue id, the one whose turn is next first; none is empty.
+        size_bytes: the memory of all of them.
+    """
+
+    def __init__(self, streams: StreamMap, topic: str) -> None:
+        self._streams = streams
+        self._topic = topic
+        self.chunks: dict[int, ReadChunk] = {}
+        self.size_bytes = 0
+
+    def find(self, queue_id: int) -> ReadChunk | None:
+        """The queue's chunk, without trimmed messages; None if it has none left."""
+        chunk = self.chunks.get(queue_id)
+        if chunk is None:
+            return None
+        stream = self._streams.get(self._topic, queue_id)
+        if stream is not None and stream.low > chunk.first_offset:
+            chunk.begin = int(chunk.batch.offsets.searchsorted(stream.low))
+            if chunk.begin == len(chunk.batch):
+                self.drop(queue_id)
+                return None
+        return chunk
+
+    def add(self, queue_id: int, batch: MessageBatch) -> ReadChunk:
+        """Add messages of a queue that has no chunk."""
+        chunk = self.chunks[queue_id] = ReadChunk(batch)
+        self.size_bytes += chunk.size_bytes
+        return chunk
+
+    def drop(self, queue_id: int) -> None:
+        """Drop the queue's chunk, if it has one."""
+        chunk = self.chunks.pop(queue_id, None)
+        if chunk is not None:
+            self.size_bytes = 0 if not self.chunks else self.size_bytes - chunk.size_bytes
+
+    def put_last(self, queue_id: int) -> None:
+        """The queue had its turn."""
+        if queue_id in self.chunks:
+            self.chunks[queue_id] = self.chunks.pop(queue_id)
+
+    def take_few(self, count: int) -> tuple[ReadChunk, int] | None:
+        """`count` messages of the first queue: its chunk, and their first row in it. None if it has fewer."""
+        queue_id = next(iter(self.chunks))
+        chunk = self.find(queue_id)
+        if chunk is None:
+            return None
+        begin, left = chunk.begin, len(chunk.batch) - chunk.begin - count
+        if left >= 0:
+            chunk.begin += count
+        if left:
+            self.chunks[queue_id] = self.chunks.pop(queue_id)
+        else:
+            self.drop(queue_id)
+        return (chunk, begin) if left >= 0 else None
+
+    def cut(self, queue_id: int, chunk: ReadChunk, most: int, max_bytes: int, *, is_first: bool) -> MessageBatch | None:
+        """The next messages of a queue's chunk; None if not even the first fits. With `is_first` it always does."""
+        batch, begin = chunk.batch, chunk.begin
+        end = min(len(batch), begin + most)
+        ends = batch.lengths[begin:end].cumsum()
+        if int(ends[-1]) > max_bytes:
+            end = begin + max(int(ends.searchsorted(max_bytes, side="right")), int(is_first))
+            if end == begin:
+                return None
+        if end == len(batch):
+            self.drop(queue_id)
+        else:
+            chunk.begin = end
+        return part_of(batch, begin, end)

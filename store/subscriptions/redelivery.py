@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +11,12 @@ from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.blobs import Blobs, ExtraColumns, gathered
 from ..read.message import MessageBatch
-from .delivery import Fetches, Room, fetch_readable, in_turn, joined
+from .delivery import RETRY_MS, Room, fetch_readable, in_turn, joined
 from .in_flight import NOTHING, Places, RowState
-from .lines import Lines
+from .ordering import Lines
 from .settings import Settings
 from .state import State
 
-RETRY_MS = 1000  # a message that cannot be fetched or moved is tried again after this time
 MOVED_MESSAGES = 4096  # at most so many are moved by one append
 MOVED_BYTES = 4 << 20
 
@@ -25,18 +24,9 @@ MOVED_BYTES = 4 << 20
 class Redelivery:
     """The part of a dispatcher that gives messages out again. One thread at a time."""
 
-    def __init__(
-        self,
-        state: State,
-        fetch_into: Callable[[Room, Places], Fetches],
-        end: Callable[[Places], None],
-        lines: Lines,
-    ) -> None:
-        """`fetch_into` fetches messages; `end` takes messages that are gone."""
+    def __init__(self, state: State, lines: Lines) -> None:
         self.state = state
         self._lines = lines
-        self._fetch_into = fetch_into
-        self._end = end
 
     def take(self, room: Room, failed: list[StoreError]) -> tuple[list[MessageBatch], Int64s, Int64s]:
         """The messages that were given back or timed out, with their attempts and receipts (n,).
@@ -60,7 +50,7 @@ class Redelivery:
             receipts, places = self._without_dead(receipts, places, failed)
             receipts, places = receipts[: room.messages], places.take(np.arange(min(places.size, room.messages)))
             errors: list[StoreError] = []
-            found, bad = fetch_readable(room, self._fetch_into, places, errors)
+            found, bad = fetch_readable(room, state.fetch_into, places, errors)
             hold_back(state, receipts[bad[: len(errors)]])  # the others were not looked at: their turn is next
             failed += errors
             self._drop(receipts[found.gone], places.take(found.gone))
@@ -92,9 +82,7 @@ class Redelivery:
 
     def _waiting(self, receipts: Int64s) -> Int64s:
         """The receipts whose messages still wait to be given out again."""
-        rows = self.state.table.find(receipts)
-        states = self.state.table.states(rows)
-        found: Int64s = receipts[(rows >= 0) & ((states == RowState.LATE) | (states == RowState.BACK))]
+        found: Int64s = receipts[self.state.table.find_back(receipts)]
         return found
 
     def _without_dead(self, receipts: Int64s, places: Places, failed: list[StoreError]) -> tuple[Int64s, Places]:
@@ -106,7 +94,7 @@ class Redelivery:
         assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
         left = ~dead
         try:
-            move_to_dead_letters(self.state, settings.dead_letter_topic, receipts[dead], self._fetch_into)
+            move_to_dead_letters(self.state, settings.dead_letter_topic, receipts[dead])
         except StoreError as error:
             failed.append(error)
             left &= self.state.order is None or self._lines.are_free(places, np.flatnonzero(dead))
@@ -117,7 +105,7 @@ class Redelivery:
         state = self.state
         if not len(receipts):
             return
-        self._end(places)
+        state.drop(places)
         with state.lock:
             rows = state.table.find(receipts)
             state.table.remove(rows[rows >= 0])
@@ -130,7 +118,7 @@ def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]
     return places.attempts >= settings.max_attempts
 
 
-def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Callable[[Room, Places], Fetches]) -> None:
+def move_to_dead_letters(state: State, topic: str, receipts: Int64s) -> None:
     """Append messages to the dead letters' topic and acknowledge them, except those that a late consumer acknowledged.
 
     First they get new receipts, so that no consumer can acknowledge them meanwhile. Raises StoreError; then messages
@@ -140,12 +128,12 @@ def move_to_dead_letters(state: State, topic: str, receipts: Int64s, fetch: Call
     failed: list[StoreError] = []
     try:
         while len(receipts):
-            found, bad = fetch_readable(Room(MOVED_MESSAGES, MOVED_BYTES), fetch, places, failed)
+            found, bad = fetch_readable(Room(MOVED_MESSAGES, MOVED_BYTES), state.fetch_into, places, failed)
             if found.batches:
                 _append(state, topic, found.batches)
             over = np.concatenate([found.rows, found.gone])
             if len(over):
-                state.ack(receipts[over])
+                state.acks.ack(receipts[over])
             hold_back(state, receipts[bad])
             left = np.delete(np.arange(len(receipts)), np.concatenate([over, bad]))
             receipts, places = receipts[left], places.take(left)
@@ -177,17 +165,15 @@ def hold_back(state: State, receipts: Int64s) -> None:
         return
     with state.lock:
         rows = state.table.find(receipts)
-        state.table.hold(rows[rows >= 0], state.now_ms() + RETRY_MS)
+        rows = rows[(rows >= 0) & (state.table.states(rows) != RowState.ACKED)]
+        state.table.hold(rows, state.now_ms() + RETRY_MS)
 
 
 def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
     """Give new receipts to those messages that still wait to be given out again."""
     table = state.table
     with state.lock:
-        rows = table.find(receipts)
-        rows = rows[rows >= 0]
-        states = table.states(rows)
-        rows = rows[(states == RowState.LATE) | (states == RowState.BACK)]
+        rows = table.find(receipts[table.find_back(receipts)])
         places, old = table.places(rows), table.receipts(rows)
         new = state.enter(places, state.now_ms() + RETRY_MS)
         table.remove(table.find(old))  # looked up again: making room for the new rows may have moved these

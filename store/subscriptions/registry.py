@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
@@ -12,23 +12,31 @@ import numpy.typing as npt
 
 from ...index.turns import if_free
 from ..delayed.counting import DelayedSets
-from ..errors import StoreCorrupt, StoreUnreadable
+from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.streams import check_name
-from ..read.message import MessageBatch
 from ..segment.sealed import SealedSegment
 from .backlog import Backlog, TopicBounds, backlog_of, queues_of, recorded, snapshot
 from .cursor import Cursor
-from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
 from .in_flight import NO_OWNER
 from .journal import Journal, names_of
-from .names import DeadLetterChains, Names
 from .parts import Parts
-from .settings import Settings, Start, check_dead_letters, check_settings, check_start, check_subscription, offsets_of
+from .settings import (
+    DeadLetterChains,
+    Settings,
+    Start,
+    check_dead_letters,
+    check_settings,
+    check_start,
+    check_subscription,
+    offsets_of,
+)
 from .state import State
 from .subscription import Subscription
+
+Name = tuple[str, str]  # (topic, name)
 
 
 class SubscriptionInfo(NamedTuple):
@@ -85,7 +93,7 @@ class Shared:
                 known.check_same(settings, given, state.name)
             if not self._open:
                 with self.dispatcher.receiving:
-                    self.dispatcher.open()
+                    state.delays.open()
             self._owners += 1
             self._open.add(self._owners)
             return Subscription(self, self._owners)
@@ -151,11 +159,55 @@ class Shared:
             else:
                 self.state.compact()
 
-    def empty(self) -> DeliveryBatch:
-        """A batch without a message."""
-        nothing = np.empty(0, np.int64)
-        batch = MessageBatch(memoryview(b""), nothing, nothing, nothing, nothing, np.empty(0, np.uint32), [])
-        return DeliveryBatch(batch, nothing, nothing)
+
+class Names:
+    """Reads each hidden stream's name once. Any number of threads may use it.
+
+    Invariants:
+        * a subscription that exists is here;
+        * a deleted one is dropped when it is found, so no call costs by the number of deleted ones. In a store that
+          another process writes all stay, as their writer may make them again.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._lock = threading.Lock()
+        self._names: dict[Name, None] = {}
+        self._looked: dict[int, tuple[Lane, int]] = {}  # by lane: this many hidden streams of it were looked at
+
+    def __contains__(self, name: Name) -> bool:
+        self._catch_up()
+        return name in self._names
+
+    def __iter__(self) -> Iterator[Name]:
+        """All current names, sorted."""
+        self._catch_up()
+        return iter(sorted(self._names))
+
+    def of(self, topic: str) -> list[str]:
+        """The names of a topic's subscriptions, sorted."""
+        return [name for of_topic, name in self if of_topic == topic]
+
+    def add(self, name: Name) -> None:
+        """Add a subscription that is about to be made, or to be looked into."""
+        self._names[name] = None
+
+    def drop(self, name: Name) -> None:
+        """Drop a subscription that was deleted."""
+        if self._parts.may_write:
+            self._names.pop(name, None)
+
+    def _catch_up(self) -> None:
+        with self._lock:
+            for lane in self._parts.hidden.lanes:
+                known_of, looked = self._looked.get(lane.index, (lane, 0))
+                looked = looked if known_of is lane else 0  # a reader's lane may have been replaced: see `live.lane`
+                fresh = lane.hidden[looked:]
+                for stream in fresh:
+                    name = names_of(stream)
+                    if name is not None and not (self._parts.may_write and stream.is_empty):  # else it was deleted
+                        self._names[name] = None
+                self._looked[lane.index] = lane, looked + len(fresh)  # last: after an interrupt it is done again
 
 
 class Subscriptions:
@@ -171,7 +223,7 @@ class Subscriptions:
         self._lives: dict[tuple[str, str], int] = {}  # of the deleted subscriptions
         self._lock = threading.Lock()
         self._names = Names(parts)
-        self._chains = DeadLetterChains(self._names, self._dead_letters_of)
+        self._chains = DeadLetterChains(self._names.of, self._dead_letters_of)
 
     def _dead_letters_of(self, topic: str, name: str) -> str | None:
         with self._lock:
@@ -217,10 +269,7 @@ class Subscriptions:
             shared = self._known.get((topic, name))
             if shared is None:
                 self._names.add((topic, name))
-                try:
-                    shared = self._loaded(topic, name, for_retention)
-                except OSError as error:
-                    raise _unreadable(error) from error
+                shared = self._loaded(topic, name, for_retention)
                 shared.state.cursor.life = max(shared.state.cursor.life, self._lives.get((topic, name), 0))
                 self._known[topic, name] = shared
         return shared
@@ -333,7 +382,7 @@ class Subscriptions:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state
         if state is not None:
-            state.unfinished.finish()
+            state.finish()
         cursor = self._cursor_of(topic, name) if state is None else state.cursor
         with nullcontext() if state is None else state.lock:
             settings = cursor.settings
@@ -345,12 +394,5 @@ class Subscriptions:
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """The cursor of a subscription that nobody uses, read from the log."""
         cursor = Cursor()
-        try:
-            Journal(self._parts, topic, name).load(cursor)
-        except OSError as error:
-            raise _unreadable(error) from error
+        Journal(self._parts, topic, name).load(cursor)
         return cursor
-
-
-def _unreadable(error: OSError) -> StoreUnreadable:
-    return StoreUnreadable(f"the records of a subscription could not be read: {error}. Nothing is lost; try again.")

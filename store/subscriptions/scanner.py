@@ -12,12 +12,12 @@ from ..format.arrays import Bools, Int64s
 from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
 from ..read.message import MessageBatch
-from .acked import AckedOffsets
-from .delays import LaterMessages, SubscriptionDelays
-from .delivery import part_of, taken
+from .cursor import AckedOffsets
+from .delays import LaterMessages
+from .delivery import taken
 from .filters import PropertyFilter
 from .news import FEW_QUEUES, ReadyQueues
-from .read_ahead import ReadChunk
+from .read_ahead import ChunksAhead, ReadChunk
 from .state import State
 
 AHEAD_MESSAGES = 256  # read at once: a call that takes one message leaves the others for those that follow
@@ -46,24 +46,30 @@ class Scanner:
         reached: the highest read positions by queue id: messages below may have been given out.
     """
 
-    def __init__(self, state: State, wanted: PropertyFilter | None, delays: SubscriptionDelays) -> None:
-        """`wanted`: None takes all messages. `delays` says which messages with a delivery time come later."""
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._parts = parts = state.parts
-        self._topic = topic = state.topic
-        self._wanted = wanted
-        self._delays = delays
-        self._read_at: dict[int, int] = {}
+        self._parts = state.parts
+        self._topic = state.topic
+        self._delays = state.delays  # says which messages with a delivery time come later
         self.reached: dict[int, int] = {}
-        self._chunks: dict[int, ReadChunk] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Read on after the acknowledged messages, by the current settings. Nothing of before counts, but `reached`:
+        an acknowledgement that fails from here on brings back a message below it.
+        """
+        parts, topic, settings = self._parts, self._topic, self._state.cursor.settings
+        wanted = None if settings is None else settings.filter
+        self._wanted = None if wanted is None else PropertyFilter(wanted)
+        self._read_at: dict[int, int] = {}
+        self._ahead = ChunksAhead(parts.streams, topic)
         self._lanes: tuple[int, list[Lane]] = (0, [])  # the number of queues when they were listed, and their lanes
         self._ready = ReadyQueues(parts.streams, parts.news, topic)
         self._looks = 0  # quick ones, since the long one at `_looked_s`
         self._looked_s = 0.0
-        self._held_bytes = 0
         self._chunks_left = 0  # chunks that the call may still read
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
-        self._empty_at: object = None  # `durable` when there was nothing new
+        self._empty_at: object = None  # `newest` when there was nothing new
         self.is_unfinished = False
 
     def position(self, queue_id: int) -> int:
@@ -72,8 +78,8 @@ class Scanner:
 
     def is_past(self, queue_id: int, offset: int) -> bool:
         """Whether no message before an offset is still to be read, or was read ahead."""
-        chunk = self._chunks.get(queue_id)
-        return self.position(queue_id) >= offset and (chunk is None or int(chunk.batch.offsets[chunk.begin]) >= offset)
+        chunk = self._ahead.chunks.get(queue_id)
+        return self.position(queue_id) >= offset and (chunk is None or chunk.first_offset >= offset)
 
     def are_wanted(self, batch: MessageBatch) -> Bools:
         """(n,) which messages pass the filter."""
@@ -89,8 +95,8 @@ class Scanner:
         bounds = self._parts.reads.queue_bounds  # messages before the first one live on only as copies
         for queue_id in np.unique(queues[ahead]).tolist():
             ahead &= (queues != queue_id) | (offsets >= bounds(self._topic, queue_id)[0])
-        for queue_id in self._chunks.keys() & set(known):
-            chunk, mine = self._chunks[queue_id], np.flatnonzero(queues == queue_id)
+        for queue_id in self._ahead.chunks.keys() & set(known):
+            chunk, mine = self._ahead.chunks[queue_id], np.flatnonzero(queues == queue_id)
             ahead[mine] |= np.isin(offsets[mine], chunk.batch.offsets[chunk.begin :])
         return ahead
 
@@ -100,29 +106,22 @@ class Scanner:
             self._ready.add_all()
         for queue_id in list(self._read_at) if queue_ids is None else list(queue_ids):
             self._read_at.pop(queue_id, None)
-            self._chunks.pop(queue_id, None)
+            self._ahead.drop(queue_id)
             self._ready.add([queue_id])
-        self._held_bytes = sum(chunk.size_bytes for chunk in self._chunks.values())
         self._empty_at = None
 
     @property
     def held_bytes(self) -> int:
         """The memory of messages read ahead."""
-        return self._held_bytes
+        return self._ahead.size_bytes
 
     def give_back(self) -> None:
         """Drop messages that were read ahead; they are read again later."""
-        for queue_id, chunk in list(self._chunks.items()):
-            self._read_at[queue_id] = min(self.position(queue_id), int(chunk.batch.offsets[chunk.begin]))
+        for queue_id, chunk in list(self._ahead.chunks.items()):
+            self._read_at[queue_id] = min(self.position(queue_id), chunk.first_offset)
             self._ready.add([queue_id])
-            del self._chunks[queue_id]
-        self._held_bytes, self._empty_at = 0, None
-
-    def durable(self) -> object:
-        """A value that changes when the lanes have more durable messages, also in segments that were never open."""
-        views = [lane.view for lane in self._topic_lanes()]
-        opened = [(view.open[-1].segment.sequence, view.open[-1].table.visible) for view in views if view.open]
-        return opened, [view.sealed[-1].segment.sequence for view in views if view.sealed], self.removed()
+            self._ahead.drop(queue_id)
+        self._empty_at = None
 
     def newest(self) -> object:
         """A value that changes when the topic may have more durable messages. It looks at those that are new to it."""
@@ -149,25 +148,13 @@ class Scanner:
         None if the first chunk has fewer; and now and then, so that queues without a chunk have their turns.
         """
         self._looks += 1
-        if not self._chunks or (self._looks >= LOOKS_BETWEEN and self._lacks_some() and self._is_time_to_look()):
+        if not self._ahead.chunks or (self._looks >= LOOKS_BETWEEN and self._lacks_some() and self._is_time_to_look()):
             return None
-        queue_id = next(iter(self._chunks))
-        chunk = self._chunks.pop(queue_id)
-        if self._is_trimmed(queue_id, chunk):
-            self._held_bytes -= chunk.size_bytes
-            return None
-        begin, left = chunk.begin, len(chunk.batch) - chunk.begin - count
-        if left >= 0:
-            chunk.begin += count
-        if left:
-            self._chunks[queue_id] = chunk  # after the others
-        else:
-            self._held_bytes -= chunk.size_bytes
-        return (chunk, begin) if left >= 0 else None
+        return self._ahead.take_few(count)
 
     def _lacks_some(self) -> bool:
         """Whether some queue has no messages read ahead."""
-        return len(self._chunks) < len(self._parts.streams.topics.get(self._topic, ()))
+        return len(self._ahead.chunks) < len(self._parts.streams.topics.get(self._topic, ()))
 
     def _is_time_to_look(self) -> bool:
         return self._looks >= MOST_LOOKS or self._parts.clock.monotonic_s() - self._looked_s >= LOOKS_S
@@ -182,13 +169,13 @@ class Scanner:
         `reopened`; with `by_key` all queues do. With `is_first`, the first message may be larger than `max_bytes`.
         """
         self._max_bytes, wanted = max_bytes if is_first else NO_BYTES, most
-        durable = self.durable()
+        newest = self.newest()
         self.is_unfinished = False
         self._looks, self._looked_s = 0, self._parts.clock.monotonic_s()
         if reopened:
             self._ready.add(reopened)
             self._empty_at = None
-        if not self._chunks and durable == self._empty_at:
+        if not self._ahead.chunks and newest == self._empty_at:
             return []
         found: list[MessageBatch] = []
         self._chunks_left, is_all = MOST_CHUNKS, is_first
@@ -214,7 +201,7 @@ class Scanner:
                 self.is_unfinished, is_all = True, False
                 break
         if is_all and not found:
-            self._empty_at = durable
+            self._empty_at = newest
         if found and limit_of is None and wanted <= FEW_MESSAGES:
             self._read_ahead(found[-1].queue_id(0))
         return found
@@ -223,13 +210,14 @@ class Scanner:
         """Whether another look may find a message."""
         self._ready.find(self._topic_lanes())
         found = any(
-            (queue_id in self._chunks or self._is_behind(queue_id)) and (limit_of is None or limit_of(queue_id) > 0)
+            (queue_id in self._ahead.chunks or self._has_unread(queue_id))
+            and (limit_of is None or limit_of(queue_id) > 0)
             for queue_id in self._ready.queues
         )
         self.is_unfinished &= found
         return found
 
-    def _is_behind(self, queue_id: int) -> bool:
+    def _has_unread(self, queue_id: int) -> bool:
         at, end = self._next(queue_id)
         return at < end
 
@@ -239,8 +227,7 @@ class Scanner:
         with suppress(StoreError):  # the queue's turn comes, and raises the error
             for queue_id in queues if len(queues) <= FEW_QUEUES else ():
                 self._chunk(queue_id, 1, AHEAD_BYTES)
-        if newest in self._chunks:
-            self._chunks[newest] = self._chunks.pop(newest)
+        self._ahead.put_last(newest)
 
     def _take_from(self, queue_id: int, most: int, max_bytes: int) -> tuple[list[MessageBatch], bool]:
         """The next messages of a queue, and whether there are no more."""
@@ -254,7 +241,8 @@ class Scanner:
                 break  # the next chunk goes first
             if chunk is None:
                 return found, self._chunks_left > 0
-            batch = self._cut(queue_id, chunk, most, max_bytes)
+            is_first = max_bytes == self._max_bytes
+            batch = self._ahead.cut(queue_id, chunk, most, max_bytes, is_first=is_first)
             if batch is None:
                 break
             found.append(batch)
@@ -262,52 +250,24 @@ class Scanner:
             max_bytes -= int(batch.lengths.sum())
         return found, False
 
-    def _cut(self, queue_id: int, chunk: ReadChunk, most: int, max_bytes: int) -> MessageBatch | None:
-        """The next messages of a chunk; None if not even the first fits."""
-        batch, begin = chunk.batch, chunk.begin
-        end = min(len(batch), begin + most)
-        ends = batch.lengths[begin:end].cumsum()
-        if int(ends[-1]) > max_bytes:
-            end = begin + max(int(ends.searchsorted(max_bytes, side="right")), int(max_bytes == self._max_bytes))
-            if end == begin:
-                return None
-        if end == len(batch):
-            del self._chunks[queue_id]
-            self._held_bytes -= chunk.size_bytes
-        else:
-            chunk.begin = end
-        return part_of(batch, begin, end)
-
     def _chunk(self, queue_id: int, most: int, max_bytes: int) -> ReadChunk | None:
         """The queue's chunk, read if need be; None if the messages that may be read now have no wanted one."""
-        chunk = self._chunks.get(queue_id)
-        if chunk is not None and self._is_trimmed(queue_id, chunk):
-            del self._chunks[queue_id]
-            self._held_bytes -= chunk.size_bytes
-            chunk = None
+        chunk = self._ahead.find(queue_id)
         while chunk is None and self._chunks_left > 0:
             batch = self._read(queue_id, most, max_bytes)
             if batch is None:
                 break
             self._chunks_left -= 1
             if len(batch):
-                chunk = self._chunks[queue_id] = ReadChunk(batch)
-                self._held_bytes += chunk.size_bytes
+                chunk = self._ahead.add(queue_id, batch)
         return chunk
-
-    def _is_trimmed(self, queue_id: int, chunk: ReadChunk) -> bool:
-        """Whether a trim has removed all of a chunk; else the chunk begins after the trimmed messages."""
-        stream = self._parts.streams.get(self._topic, queue_id)
-        if stream is not None and stream.low > int(chunk.batch.offsets[chunk.begin]):
-            chunk.begin = int(chunk.batch.offsets.searchsorted(stream.low))
-        return chunk.begin == len(chunk.batch)
 
     def _skip(self, queues: Sequence[int]) -> None:
         """Pass over delayed messages while they are the next ones of their queues; none of them is read."""
         if self._wanted is not None or not self._delays.is_used:
             return  # with a filter all are read: those it leaves out are acknowledged now
         for _ in range(MOST_CHUNKS):
-            ahead = [(queue_id, *self._next(queue_id)) for queue_id in queues if queue_id not in self._chunks]
+            ahead = [(queue_id, *self._next(queue_id)) for queue_id in queues if queue_id not in self._ahead.chunks]
             rows = np.array([row for row in ahead if row[1] < row[2]], np.int64).reshape(-1, 3)
             if not len(rows):
                 return
@@ -341,7 +301,7 @@ class Scanner:
         at, end = self._next(queue_id)
         if end <= at:
             return None
-        if self._held_bytes < HELD_BYTES:
+        if self.held_bytes < HELD_BYTES:
             most, max_bytes = max(most, AHEAD_MESSAGES), max(max_bytes, AHEAD_BYTES)
         batch = None
         while batch is None:

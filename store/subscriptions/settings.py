@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -135,6 +137,45 @@ def check_dead_letters(dead_letter_topic: str | None, topic: str) -> None:
             f"dead_letter_topic is {shown(topic)}, the subscription's own topic, which would give them out again "
             f"without end; name another topic"
         )
+
+
+class DeadLetterChains:
+    """The topics of a store, linked by the dead letters of their subscriptions. Any number of threads may use it.
+
+    Invariant: a chain of links that was made here never returns to its beginning.
+    """
+
+    def __init__(self, names_of: Callable[[str], list[str]], dead_letters_of: Callable[[str, str], str | None]) -> None:
+        """`names_of` gives a topic's subscriptions; `dead_letters_of(topic, name)` the topic of one's dead letters."""
+        self._names_of = names_of
+        self._dead_letters_of = dead_letters_of
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def changing(self, topic: str, dead_letter_topic: str | None) -> Iterator[Callable[[], None]]:
+        """Hold the links while a subscription of a topic is made or changed. Yields the check to call.
+
+        The check raises InvalidMessage if dead letters would come back to the topic.
+        """
+        with nullcontext() if dead_letter_topic is None else self._lock:
+            yield partial(self._check, topic, dead_letter_topic)
+
+    def _check(self, topic: str, dead_letter_topic: str | None) -> None:
+        if dead_letter_topic is None:
+            return
+        left, seen = [dead_letter_topic], {dead_letter_topic}
+        while left:
+            at = left.pop()
+            for name in self._names_of(at):
+                leads_to = self._dead_letters_of(at, name)
+                if leads_to == topic:
+                    raise InvalidMessage(
+                        f"dead letters of {topic!r} would come back to it without end: they lead to {at!r}, whose "
+                        f"subscription {name!r} sends its own to {topic!r}; name another dead_letter_topic"
+                    )
+                if leads_to is not None and leads_to not in seen:
+                    seen.add(leads_to)
+                    left.append(leads_to)
 
 
 def _filter(given: object) -> Mapping[str, tuple[str, ...]] | None:

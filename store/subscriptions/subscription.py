@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ...index.turns import let_pass
 from ..errors import StoreClosed, SubscriptionClosed
 from ..log.ticket import Ticket
-from ..read.waiting import ANY_QUEUE
-from .backlog import Backlog, backlog_of, bounds_of, snapshot
-from .calling import Sleeper
+from .backlog import Backlog
+from .calling import Looking, ReceiveCall
 from .delivery import Delivery, DeliveryBatch
-from .for_coroutines import ForCoroutines, ThreadReceive
-from .looking import Looking, ReceiveCall
 from .settings import (
     LONGEST_MS,
     ReceiveArguments,
@@ -42,9 +38,11 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 << 20
 VISIBILITY_MS = 30_000
 TURNS = 20  # of a coroutine that waits while a thread receives
+ROUND_MS = 60_000  # of a wait for the next message
+T = TypeVar("T")
 
 
-class Subscription(ForCoroutines):
+class Subscription:
     """A durable cursor over all queues of a topic; made by `MessageStore.subscribe`.
 
     Each message is given out until it is acknowledged: at least once. All objects of one name share one state, so
@@ -81,8 +79,8 @@ class Subscription(ForCoroutines):
         """The settings. Raises SubscriptionClosed, StoreClosed."""
         state = self._state
         state.parts.check_open()
-        if state.unfinished.change is not None:  # checked without a call: each acknowledgement comes here
-            state.unfinished.finish()
+        if state.unfinished.change is not None or state.acks.cut_short:  # no call: each acknowledgement comes here
+            state.finish()
         settings = state.cursor.settings
         if self.closed or settings is None:
             why = "closed" if self._closed else "deleted"
@@ -117,16 +115,8 @@ class Subscription(ForCoroutines):
             SubscriptionClosed, StoreClosed, InvalidMessage: nothing was taken.
         """
         if is_few(max_messages, wait_ms, visibility_timeout_ms):
-            self._settings()  # before the lock, which a lost thread may hold in a forked child
-            if self._dispatcher.receiving.locked():
-                let_pass(self._dispatcher.receiving, growth=2, moments=5)
-            with self._dispatcher.receiving:
-                self._settings()
-                few = self._dispatcher.take_few(max_messages, visibility_timeout_ms, self._owner)
-                noted = self._dispatcher.attempt_records
+            few = self._dispatcher.receive_few(max_messages, visibility_timeout_ms, self._owner, self._settings)
             if few is not None:
-                if noted:
-                    self._state.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
                 return few
         return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms).deliveries()
 
@@ -143,21 +133,8 @@ class Subscription(ForCoroutines):
         A batch ends before the message with which the payloads would be more than `max_bytes`, but has at least one; it
         is empty if there is none. Args and errors: as for `receive`.
         """
-        wanted = wanted_of(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
-        self._settings()
-        call, readers = ReceiveCall(self._state, self._looks, wanted.wait_s), self._state.parts.waiting
-        try:
-            while True:
-                call.look_again()
-                batch = self._take(wanted, call)
-                if call.is_over(found=batch is not None):
-                    return self._shared.empty() if batch is None else batch
-                if self._looks.may_sleep():
-                    has_changed = partial(self._has_changed, call.falls_asleep())
-                    readers.wait((self.topic, ANY_QUEUE), has_changed, call.left_s, self._state.calling)
-        except BaseException:  # passed on
-            call.failed()
-            raise
+        batch = self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes).run()
+        return DeliveryBatch.empty() if batch is None else batch
 
     async def receive_async(
         self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS
@@ -184,27 +161,13 @@ class Subscription(ForCoroutines):
         max_bytes: int = MAX_BYTES,
     ) -> DeliveryBatch:
         """`receive_batch` for coroutines."""
-        wanted = wanted_of(max_messages, wait_ms, visibility_timeout_ms, max_bytes)
+        batch = await self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes).run_async(self._aside)
+        return DeliveryBatch.empty() if batch is None else batch
+
+    def _call(self, *arguments: object) -> ReceiveCall:
+        wanted = wanted_of(*arguments)
         self._settings()
-        readers = self._state.parts.waiting
-        call = ReceiveCall(self._state, self._looks, wanted.wait_s)
-        try:
-            while True:
-                call.look_again()
-                taking = ThreadReceive(self._state)
-                try:
-                    await self._aside(partial(taking.take, partial(self._take, wanted, call)))
-                except BaseException:  # mostly the cancellation of its task, while a thread may still be taking
-                    taking.give_up()
-                    raise
-                if call.is_over(found=taking.batch is not None):
-                    return self._shared.empty() if taking.batch is None else taking.batch
-                if await self._aside(self._looks.may_sleep):  # in a thread: it may wait for one that seals the index
-                    has_changed = partial(self._has_changed, call.falls_asleep(in_loop=True))
-                    await readers.wait_async((self.topic, ANY_QUEUE), has_changed, call.left_s, self._state.calling)
-        except BaseException:  # passed on
-            call.failed()
-            raise
+        return ReceiveCall(self._state, self._looks, wanted.wait_s, partial(self._take, wanted), lambda: self.closed)
 
     def _take(self, wanted: ReceiveArguments, call: ReceiveCall) -> DeliveryBatch | None:
         self._settings()
@@ -219,8 +182,37 @@ class Subscription(ForCoroutines):
             self._state.tries.wait_for(noted, batch.receipts)
         return batch
 
-    def _has_changed(self, sleeper: Sleeper) -> bool:
-        return self.closed or self._looks.has_changed(sleeper)
+    async def _aside(self, work: Callable[[], T]) -> T:
+        """Make a call in a thread, which finishes it also if the coroutine is cancelled."""
+        parts = self._state.parts
+        return await parts.async_reads.aside(work, parts.check_open)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Yield each message as it comes, without an end; wait for the next one. Acknowledge each.
+
+        It takes one message at a time, so none waits in this consumer while another is worked on. It ends when the
+        subscription or the store is closed. Errors: as for `receive`.
+        """
+        self._settings()
+        while True:
+            try:
+                found = self.receive(1, ROUND_MS)
+            except (SubscriptionClosed, StoreClosed):
+                return
+            yield from found
+
+    async def __aiter__(self) -> AsyncIterator[Delivery]:
+        """The iterator for coroutines: `async for delivery in sub`."""
+        self._settings()
+        while True:
+            try:
+                found = await self.receive_async(1, ROUND_MS)
+            except (SubscriptionClosed, StoreClosed):
+                return
+            for delivery in found:
+                yield delivery
+
+    __contains__ = None  # a search with `in` would take messages, and wait for more
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -238,7 +230,7 @@ class Subscription(ForCoroutines):
         """
         receipt = receipt_of(delivery)
         self._settings()
-        self._state.ack_one(receipt)
+        self._state.acks.ack_one(receipt)
 
     async def ack_async(self, delivery: Delivery | int) -> None:
         """`ack` for coroutines; those of many share a record and its force.
@@ -247,7 +239,7 @@ class Subscription(ForCoroutines):
         """
         receipt = receipt_of(delivery)
         self._settings()
-        await self._state.ack_one_async(receipt)
+        await self._state.acks.ack_one_async(receipt)
 
     def submit_ack(self, delivery: Delivery | int) -> Ticket:
         """Acknowledge a message, and return a ticket at once: the acknowledgement is durable when it is done.
@@ -259,7 +251,7 @@ class Subscription(ForCoroutines):
         """
         receipt = receipt_of(delivery)
         self._settings()
-        return self._state.submit_ack(receipt)
+        return self._state.acks.submit(receipt)
 
     def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
         """Acknowledge messages, by their receipts (n,) or deliveries: one record in the log for all of them.
@@ -269,7 +261,7 @@ class Subscription(ForCoroutines):
         found = receipts_of(receipts)
         self._settings()
         if len(found):
-            self._state.ack(found)
+            self._state.acks.ack(found)
 
     def nack(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
         """Give a message back: it comes again after `delay_ms`, to the consumer that receives then.
@@ -277,6 +269,10 @@ class Subscription(ForCoroutines):
         Raises: StaleReceipt, SubscriptionClosed, StoreClosed, InvalidMessage.
         """
         self.nack_batch([receipt_of(delivery)], delay_ms)
+
+    async def nack_async(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
+        """`nack` for coroutines. Errors: as for `nack`."""
+        await self._aside(partial(self.nack, delivery, delay_ms))
 
     def nack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery], delay_ms: int = 0) -> None:
         """Give messages back, by their receipts (n,) or deliveries. With StaleReceipt, none of them is given back."""
@@ -294,6 +290,10 @@ class Subscription(ForCoroutines):
         until = check_number("ms", ms, 1, LONGEST_MS)
         self._settings()
         self._state.extend(receipts, until)
+
+    async def extend_async(self, delivery: Delivery | int, ms: int) -> None:
+        """`extend` for coroutines. Errors: as for `extend`."""
+        await self._aside(partial(self.extend, delivery, ms))
 
     # -- moving ---------------------------------------------------------------------------------------
 
@@ -321,6 +321,10 @@ class Subscription(ForCoroutines):
             if offsets:
                 self._dispatcher.move(offsets)
 
+    async def seek_async(self, position: Start) -> None:
+        """`seek` for coroutines. Args and errors: as for `seek`."""
+        await self._aside(partial(self.seek, position))
+
     def skip_all(self) -> None:
         """Acknowledge all messages: `seek("latest")`."""
         self.seek("latest")
@@ -333,11 +337,7 @@ class Subscription(ForCoroutines):
         Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
         """
         self._settings()
-        state = self._state
-        bounds = bounds_of(state.parts, self.topic)
-        with state.lock:
-            known = snapshot(state.cursor, state.table, state.now_ms())
-        return backlog_of(bounds, known)
+        return self._state.backlog()
 
     def change(
         self,

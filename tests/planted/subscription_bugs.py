@@ -14,15 +14,15 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         (f"{FOLDER}/test_failed_acks.py", f"{FOLDER}/test_group_commit.py", *CRASHES),
     ),
     "subscriptions: a record that is handed over twice has no bytes the second time": Bug(
-        "store/subscriptions/pending_acks.py", "        self._answered(self, error)\n        self._done = True\n",
+        "store/subscriptions/group_commit.py", "        self._answered(self, error)\n        self._done = True\n",
         "        self._answered(self, error)\n        super().answer(error)\n", (f"{FOLDER}/test_group_commit.py",),
     ),
     "subscriptions: nobody hears of a submitted acknowledgement that was refused": Bug(
-        "store/subscriptions/state.py", "            self.settle([row], error)\n            raise\n",
+        "store/subscriptions/acknowledging.py", "            self.settle([row], error)\n            raise\n",
         "            raise\n", (f"{FOLDER}/test_group_commit.py",),
     ),
     "subscriptions: a loop is not told of its coroutines' record": Bug(
-        "store/subscriptions/pending_acks.py", "    for loop in {future.get_loop() for future in futures}:\n",
+        "store/subscriptions/group_commit.py", "    for loop in {future.get_loop() for future in futures}:\n",
         "    for loop in set():\n", (f"{FOLDER}/test_coroutines.py",), hangs=True,
     ),
     "subscriptions: a cursor that is compacted meanwhile is read to its old end": Bug(
@@ -32,8 +32,8 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         (f"{FOLDER}/test_retention.py::test_a_cursor_that_is_compacted_while_it_is_read_is_read_whole",),
     ),
     "subscriptions: a refused record of several acknowledgements is taken back for one": Bug(
-        "store/subscriptions/state.py", "[row for row in rows if pending.get(row.receipt) is row]",
-        "rows[:1]", (f"{FOLDER}/test_group_commit.py",),
+        "store/subscriptions/acknowledging.py", "state.now_ms()) for row in rows])",
+        "state.now_ms()) for row in rows[:1]])", (f"{FOLDER}/test_group_commit.py",),
     ),
     "subscriptions: a snapshot trims itself": Bug(
         "store/subscriptions/journal.py", "covered = self._parts.reads.reader.bounds(stream)[1]\n",
@@ -57,7 +57,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "        if len(self._bodies) < record.parts // 2:\n", (f"{FOLDER}/test_acked.py",),
     ),
     "subscriptions: a consumer that was called does not call the next one": Bug(
-        "store/subscriptions/looking.py", "            call.has_more = dispatcher.has_more()\n",
+        "store/subscriptions/calling.py", "            call.has_more = dispatcher.has_more()\n",
         "            call.has_more = False\n",
         (f"{FOLDER}/test_calling.py::test_many_messages_of_one_append_wake_as_many_as_they_need",), hangs=True,
     ),
@@ -88,11 +88,12 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         (f"{FOLDER}/test_read_ahead.py",),
     ),
     "subscriptions: a receipt is good after its message went to another": Bug(
-        "store/subscriptions/giving_out.py", "            state.table.remove(rows[still])\n", "",
+        "store/subscriptions/dispatcher.py",
+        "                state.table.remove(state.table.find(used[still]))\n", "",
         (f"{SUBSCRIPTION}::test_a_late_receipt_is_good_until_the_message_is_given_to_another",),
     ),
     "subscriptions: the mark passes a message that nobody acknowledged": Bug(
-        "store/subscriptions/acked.py", "        return bad\n", "        return bad + 1\n",
+        "store/subscriptions/cursor.py", "        return bad\n", "        return bad + 1\n",
         (f"{FOLDER}/test_acked.py",),
     ),
     "subscriptions: a seek leaves the receipts of its queues good": Bug(

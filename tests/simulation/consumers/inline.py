@@ -31,7 +31,7 @@ LIMITS: dict[str, object] = {  # what a run of some hundred messages would not r
     "stratalog.store.subscriptions.journal.LEAST_BYTES": 300,
     "stratalog.store.subscriptions.journal.READ_MESSAGES": 5,
     "stratalog.store.subscriptions.scanner.AHEAD_MESSAGES": 4,
-    "stratalog.store.subscriptions.dispatcher.DUE_PLACES": 6,
+    "stratalog.store.subscriptions.delays.DUE_PLACES": 6,
     "stratalog.store.delayed.decisions.COMPACT_BYTES": 60,
     "stratalog.store.delayed.topic.DRAINED_ROWS": 5,
     "stratalog.store.delayed.delays.CHECKPOINT_ROWS": 12,
@@ -237,7 +237,7 @@ def is_held_up(store: MessageStore) -> bool:
 
 def has_untaken(subscription: Subscription) -> bool:
     """Is something due that a subscription has not taken yet? Others may have made it so."""
-    pointer = subscription._dispatcher.delays._pointer
+    pointer = subscription._state.delays._pointer
     return pointer is not None and pointer.at < pointer._topic._due.end
 
 

@@ -20,13 +20,13 @@ DRAWN: Final[dict[str, tuple[float, ...]]] = {
     f"{FOLDER}.news.FEW_QUEUES": (64, 1, 1),
     f"{FOLDER}.news.FEW_MESSAGES": (64, 0),
     f"{FOLDER}.read_ahead.IDLE_S": (10.0, 0.05),
-    f"{FOLDER}.dispatcher.DUE_PLACES": (6, 1, 1024),
+    f"{FOLDER}.delays.DUE_PLACES": (6, 1, 1024),
     f"{FOLDER}.dispatcher.NOTED_MESSAGES": (10_000, 3),
     f"{FOLDER}.ordering.MOST_PARKED": (10_000, 2),
     f"{FOLDER}.delivery.FETCHED": (4096, 2),
     f"{FOLDER}.redelivery.MOVED_MESSAGES": (4096, 1),
     f"{FOLDER}.in_flight.BUSY_ROWS": (1024, 4),
-    f"{FOLDER}.left_behind.AGAIN_RECEIPTS": (1024, 2),
+    f"{FOLDER}.state.LISTED_TOGETHER": (1024, 2),
 }
 
 

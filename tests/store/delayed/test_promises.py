@@ -382,7 +382,7 @@ def test_precision_wakes_nobody_while_nothing_is_due(tmp_path: Path, hand: Hand)
         add(store, 1, 12_345)
         assert sub.receive() == []
         quiet(store)
-        delays = sub._dispatcher.delays
+        delays = sub._state.delays
         assert 12.345 <= delays.due_in_s() < 12.345 + 0.1
         rung = sub._state.version
         topic_of(store).look()

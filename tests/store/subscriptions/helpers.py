@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from stratalog.store import Delivery, MessageStore, Subscription
 from stratalog.store.log.queue import RequestQueue
-from stratalog.store.subscriptions.pending_acks import AckRow, AckTicket
+from stratalog.store.subscriptions.acknowledging import AckRow, AckTicket
+from stratalog.store.subscriptions.in_flight import RowState
 
 from ...clocks import SteppedClock
 
@@ -38,7 +39,7 @@ def fill(store: MessageStore, *counts: int, topic: str = TOPIC) -> None:
 def ticket_of(sub: Subscription, receipt: int) -> AckTicket:
     """An acknowledgement that was begun, and is in no record yet."""
     ticket = AckTicket(sub._state.journal.stream)
-    assert sub._state._take_one(receipt, ticket)
+    assert sub._state.acks._mark_one(receipt, ticket)
     return ticket
 
 
@@ -46,6 +47,13 @@ def begin_ack(sub: Subscription, receipt: int) -> AckRow:
     """What is acknowledged in memory, and is in no record yet."""
     (row,) = ticket_of(sub, receipt).rows
     return row
+
+
+def on_way(sub: Subscription) -> int:
+    """How many messages are being acknowledged; the others are in the cursor."""
+    with sub._state.lock:
+        sub._state.acks.take_in()
+    return sub._state.table.count(RowState.ACKED)
 
 
 def fill_buffer(sub: Subscription) -> RequestQueue:

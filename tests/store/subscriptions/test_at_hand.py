@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from stratalog.store import MessageStore
-from stratalog.store.subscriptions import state
+from stratalog.store.subscriptions import acknowledging
 
 from ..interrupts import Interrupted, interrupt_at, places
 from .helpers import TOPIC, fill
@@ -56,7 +56,7 @@ def test_a_loop_lets_no_thread_pass_at_the_lock(store: MessageStore, monkeypatch
     sub, passed = store.subscribe(TOPIC, "a"), list[object]()
     first, second = sub.receive()
     monkeypatch.setattr(sub._state, "lock", BusyLock())
-    monkeypatch.setattr(state, "let_pass", passed.append)
+    monkeypatch.setattr(acknowledging, "let_pass", passed.append)
     asyncio.run(sub.ack_async(first))
     assert passed == []
     sub.ack(second)

@@ -14,7 +14,8 @@ import pytest
 from stratalog.store import MessageStore, StoreFull
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import journal
-from stratalog.store.subscriptions.acked import AckedOffsets, Attempts
+from stratalog.store.subscriptions.attempts import Attempts
+from stratalog.store.subscriptions.cursor import AckedOffsets
 
 from ...clocks import SteppedClock
 from ..helpers import crash_copy, tiny
@@ -156,7 +157,7 @@ def test_attempts_of_a_queue_are_those_of_a_dict() -> None:
             known |= dict(zip(offsets.tolist(), counts.tolist(), strict=True))
         elif what == 2:
             for offset in [one for one in offsets.tolist() if one in known][:2]:
-                attempts.take_back(offset, known[offset])
+                attempts.undo(offset, known[offset])
                 known[offset] -= 1
         elif chance.random() < 0.1:
             acked.add_all(offsets)

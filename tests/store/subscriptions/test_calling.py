@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, Subscription, SubscriptionClosed
-from stratalog.store.subscriptions.calling import Sleeper
-from stratalog.store.subscriptions.looking import Looking
+from stratalog.store.subscriptions.calling import Looking, Sleeper
 
 from ...seeds import draw_seed
 from ..helpers import tiny, until
@@ -178,7 +177,7 @@ def test_what_times_out_or_is_given_back_wakes_one(store: MessageStore) -> None:
 def test_a_deadline_that_comes_while_all_sleep_wakes_one(store: MessageStore) -> None:
     sub, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
     with waiting(sub, 2, one(sub)) as got:
-        with mock.patch("stratalog.store.subscriptions.looking.Looking.has_changed", return_value=False):
+        with mock.patch("stratalog.store.subscriptions.calling.Looking.has_changed", return_value=False):
             store.append(TOPIC, 0, b"x")  # whoever comes is quicker than those who wait
             assert len(other.receive(1, visibility_timeout_ms=100)) == 1
         until(lambda: len(got) == 1)

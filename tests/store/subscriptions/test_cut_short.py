@@ -25,7 +25,7 @@ def test_a_close_that_was_interrupted_gives_all_back_when_it_is_made_again(store
     for place in all_places():
         sub, other = store.subscribe(TOPIC, f"{place}"), store.subscribe(TOPIC, f"{place}")
         assert len(sub.receive(2)) == 2
-        was, _ = interrupt_at(place, ("registry.py", "left_behind.py"), sub.close)
+        was, _ = interrupt_at(place, ("registry.py", "state.py"), sub.close)
         sub.close()
         assert len(other.receive(9)) == 3, place
         other.close()

@@ -20,7 +20,7 @@ from stratalog.store import (
     Subscription,
 )
 from stratalog.store.subscriptions import redelivery
-from stratalog.store.subscriptions.names import DeadLetterChains
+from stratalog.store.subscriptions.settings import DeadLetterChains
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stratalog.store import Message, MessageBatch, MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.delayed.copies import Copies
+from stratalog.store.subscriptions.delays import PlaceList
 
 from ..helpers import tiny, until
 from .helpers import TOPIC, BothClocks, places
@@ -117,3 +119,19 @@ def test_retention_that_goes_on_between_two_looks_is_no_error(
 
         monkeypatch.setattr(store._fetcher, "read_batch", read_batch)
         assert places(sub.receive(100)) == [(0, at) for at in range(20, 30)]
+
+
+def listed(due: PlaceList) -> list[tuple[int, int]]:
+    queues, offsets = due.first(100)
+    return list(zip(queues.tolist(), offsets.tolist(), strict=True))
+
+
+def test_message_that_is_listed_stays_where_it_is() -> None:
+    """A copy that is due is found among the copies, and in what became due: it went out twice in one call."""
+    due = PlaceList()
+    due.add(np.array([0, 0, 1]), np.array([5, 6, 7]))
+    due.add(np.array([1, 0, 0, 1]), np.array([5, 6, 8, 7]))
+    assert listed(due) == [(0, 5), (0, 6), (1, 7), (1, 5), (0, 8)]
+    due.remove_first(2)
+    due.add(np.array([0]), np.array([6]))
+    assert listed(due) == [(1, 7), (1, 5), (0, 8), (0, 6)]

@@ -24,16 +24,16 @@ from stratalog.store import (
 )
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import group_commit
+from stratalog.store.subscriptions.acknowledging import AckTicket
 from stratalog.store.subscriptions.group_commit import FEWEST_THREADS, LOOK_S, AckRate
-from stratalog.store.subscriptions.pending_acks import AckTicket
 
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
 from ..helpers import PATIENCE_S, small, tiny
 from ..interrupts import Interrupted, interrupt_at, places
-from .helpers import TOPIC, fill, fill_buffer
+from .helpers import TOPIC, fill, fill_buffer, on_way
 
-GIVING_UP = ("group_commit.py", "state.py")
+GIVING_UP = ("group_commit.py", "acknowledging.py")
 STEP = 3  # each run tries every third place, and the next run others
 
 
@@ -90,7 +90,7 @@ def test_those_that_come_while_a_record_is_on_its_way_share_the_next_one(tmp_pat
             wait_until(lambda: len(held) == 1)
             for thread in threads[1:]:
                 thread.start()
-            wait_until(lambda: len(sub._state.group_commit._waiting) == 10)
+            wait_until(lambda: len(sub._state.acks.group_commit._waiting) == 10)
             assert len(held) == 1
         before = sub._state.journal.next_offset
         held[0].stream.lane.queue.put(held[0])
@@ -137,7 +137,7 @@ def test_a_record_that_is_refused_leaves_all_its_messages_with_their_consumers(s
         calls = [partial(sub.ack, one) for one in got]
         thread = threading.Thread(target=lambda: errors.extend(in_threads(calls)))
         thread.start()
-        wait_until(lambda: len(held) == 1 and len(sub._state.group_commit._waiting) == 11)
+        wait_until(lambda: len(held) == 1 and len(sub._state.acks.group_commit._waiting) == 11)
         for at in range(2):  # the answer to the first one brings the next, with all of the others
             wait_until(lambda: len(held) > at)  # noqa: B023  # called at once
             held[at].answer(PublishBufferFull("full"))
@@ -145,7 +145,7 @@ def test_a_record_that_is_refused_leaves_all_its_messages_with_their_consumers(s
         assert len(held) == 2
     assert {type(error) for error in errors} == {PublishBufferFull}
     assert sub.backlog().total == 12
-    assert not sub._state.pending_acks
+    assert not on_way(sub)
     assert in_threads(calls) == [None] * 12
     assert sub.backlog().total == 0
 
@@ -176,7 +176,7 @@ def test_closing_the_store_fails_those_that_are_in_no_record(tmp_path: Path) -> 
             target=lambda: errors.extend(in_threads([lambda: sub.ack(got[0]), lambda: sub.ack(got[1])]))
         )
         thread.start()
-        wait_until(lambda: len(held) == 1 and len(sub._state.pending_acks) == 2)
+        wait_until(lambda: len(held) == 1 and on_way(sub) == 2)
     store.close()
     held[0].answer(StoreClosed("closed"))
     thread.join(PATIENCE_S)
@@ -186,26 +186,26 @@ def test_closing_the_store_fails_those_that_are_in_no_record(tmp_path: Path) -> 
 
 
 def test_an_interrupt_of_one_leaves_none_of_the_others_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = ("group_commit.py", "pending_acks.py")
+    files = ("group_commit.py", "acknowledging.py")
     monkeypatch.setattr(group_commit, "GATHER_S", 10 * PATIENCE_S)  # the first one does not look by itself
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         fill(store, 2)
         for place in islice(places(), random.Random(draw_seed()).randrange(STEP), None, STEP):
             with store.subscribe(TOPIC, f"s{place}") as sub:
                 first, second = sub.receive()
-                commit = sub._state.group_commit
+                commit = sub._state.acks.group_commit
                 commit._gathering.wanted = 2
                 other = threading.Thread(target=sub.ack, args=(first,))
                 other.start()
                 wait_until(lambda: len(commit._waiting) == 1)  # noqa: B023  # called at once
                 interrupted, result = interrupt_at(place, files, lambda: sub.ack(second))  # noqa: B023  # called at once
                 assert isinstance(result, Interrupted if interrupted else type(None))
-                if interrupted and second.receipt not in sub._state.pending_acks:
+                if interrupted and sub._state.table.row_of(second.receipt) >= 0:
                     with suppress(StaleReceipt):
                         sub.ack(second)  # if it was not handed over, it may be made again
                 other.join(PATIENCE_S)
                 assert not other.is_alive()
-                wait_until(lambda: not sub._state.pending_acks)
+                wait_until(lambda: not on_way(sub))
                 assert sub.backlog() == (0, int(sub.backlog().in_flight), 0)
                 assert sub.backlog().in_flight <= int(interrupted)
             assert store.delete_subscription(TOPIC, f"s{place}")
@@ -227,7 +227,7 @@ def start_acking(sub: Subscription, one: Delivery) -> threading.Thread:
 
 def stands_in_line(sub: Subscription) -> bool:
     """Whether the newest record waits at the cap."""
-    newest = sub._state.group_commit._in_time
+    newest = sub._state.acks.group_commit._in_time
     return newest is not None and newest[0].stream.lane.queue.is_in_line(newest[0])
 
 
@@ -237,7 +237,7 @@ def interrupt_refused(sub: Subscription, place: int) -> tuple[threading.Thread, 
     def refuse(_record: Request) -> bool:
         raise StorePoisoned("the log has failed")
 
-    (first, second), commit = sub.receive(), sub._state.group_commit
+    (first, second), commit = sub.receive(), sub._state.acks.group_commit
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sub._state.journal, "put", refuse)
         commit._gathering.wanted = 2
@@ -253,7 +253,7 @@ def interrupt_refused(sub: Subscription, place: int) -> tuple[threading.Thread, 
 
 def interrupt_in_line(sub: Subscription, place: int) -> tuple[threading.Thread, bool]:
     """A record stands in line for too long, and the thread that gives it up is interrupted at a place."""
-    (first, _), commit = sub.receive(), sub._state.group_commit
+    (first, _), commit = sub.receive(), sub._state.acks.group_commit
     queue = fill_buffer(sub)
     other = start_acking(sub, first)
     wait_until(lambda: stands_in_line(sub))
@@ -279,8 +279,8 @@ def test_an_interrupt_of_the_one_that_gives_a_record_up_leaves_none_of_the_other
             with store.subscribe(TOPIC, f"s{place}") as sub:
                 other, interrupted = interrupt(sub, place)
                 assert not other.is_alive()
-                assert not sub._state.pending_acks
-                assert sub._state.group_commit._turn == [True]
+                assert not on_way(sub)
+                assert sub._state.acks.group_commit._turn == [True]
             assert store.delete_subscription(TOPIC, f"s{place}")
             if not interrupted:
                 break
@@ -358,7 +358,7 @@ def test_threads_sleep_until_the_answer_also_where_none_waits_at_the_cap(tmp_pat
         sub, looks = store.subscribe(TOPIC, "a"), list[None]()
         with pytest.MonkeyPatch.context() as patch:
             held = hold_records(sub, patch)
-            patch.setattr(sub._state.group_commit, "_look_at_line", lambda: looks.append(None))
+            patch.setattr(sub._state.acks.group_commit, "_look_at_line", lambda: looks.append(None))
             first, second = (start_acking(sub, one) for one in sub.receive(2))
             wait_until(lambda: len(looks) >= 2)
             began, before = time.monotonic(), len(looks)
@@ -378,7 +378,7 @@ def test_a_record_in_line_is_looked_at_when_its_time_is_over(
     """It came into line a moment after its thread began to sleep."""
     fill(store, 1)
     state, looks = store.subscribe(TOPIC, "a")._state, list[float]()
-    commit = state.group_commit
+    commit = state.acks.group_commit
 
     class Sleep:
         def acquire(self, timeout: float) -> bool:
@@ -416,7 +416,7 @@ def test_many_fast_threads_share_records_and_few_or_slow_ones_do_not_wait() -> N
 def test_what_is_wanted_and_does_not_come_is_not_waited_for(store: MessageStore) -> None:
     fill(store, 3)
     sub = store.subscribe(TOPIC, "a")
-    sub._state.group_commit._gathering.wanted = 1000
+    sub._state.acks.group_commit._gathering.wanted = 1000
     for one in sub.receive():
         sub.ack(one)
     assert sub.backlog().total == 0

@@ -15,8 +15,7 @@ from stratalog.store import MessageStore
 from stratalog.store.log.streams import Stream
 from stratalog.store.read.finder import Finder
 from stratalog.store.subscriptions import backlog, journal
-from stratalog.store.subscriptions.acked import AckedOffsets
-from stratalog.store.subscriptions.cursor import Cursor
+from stratalog.store.subscriptions.cursor import AckedOffsets, Cursor
 from stratalog.store.subscriptions.in_flight import InFlight, Places
 
 from ..helpers import has_settled, tiny, until
@@ -159,7 +158,7 @@ def test_deleted_subscriptions_cost_nothing(store: MessageStore, monkeypatch: py
         parsed[0] += 1
         return journal.names_of(stream)
 
-    monkeypatch.setattr("stratalog.store.subscriptions.names.names_of", names_of)
+    monkeypatch.setattr("stratalog.store.subscriptions.registry.names_of", names_of)
     one_each(store, 1)
     store.subscribe(TOPIC, "stays").close()
     for at in range(20):
@@ -183,7 +182,7 @@ def test_a_snapshot_is_packed_while_others_go_on(store: MessageStore, monkeypatc
 
     def records(cursor: Cursor, limit_bytes: int) -> list[bytes]:
         if second.receipt in sub._state.table.receipts(sub._state.table.live()):
-            sub._state.ack_one(second.receipt)  # it would wait for the lock
+            sub._state.acks.ack_one(second.receipt)  # it would wait for the lock
         return real(cursor, limit_bytes)
 
     monkeypatch.setattr(Cursor, "records", records)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
+from stratalog.store.subscriptions.acknowledging import AckTicket
 from stratalog.store.subscriptions.cursor import Cursor
 from stratalog.store.subscriptions.in_flight import Places
 from stratalog.store.subscriptions.journal import Journal
@@ -19,14 +20,14 @@ from ...clocks import SteppedClock
 from ...seeds import draw_seed
 from ..helpers import tiny, until
 from ..interrupts import Interrupted, interrupt_at, places
-from .helpers import TOPIC, begin_ack, fill
+from .helpers import TOPIC, begin_ack, fill, on_way
 from .helpers import places as places_of
 
 FILES = (
-    "dispatcher.py", "scanner.py", "in_flight.py", "state.py", "journal.py", "group_commit.py", "pending_acks.py",
-    "subscriptions/subscription.py", "acked.py",
+    "dispatcher.py", "scanner.py", "in_flight.py", "state.py", "journal.py", "group_commit.py", "acknowledging.py",
+    "subscriptions/subscription.py", "cursor.py",
 )  # fmt: skip
-COMPACTING = (*FILES, "cursor.py", "turns.py")
+COMPACTING = (*FILES, "turns.py")
 MESSAGES = 6
 STEP = 5  # each run tries every fifth place, and the next run others
 
@@ -107,7 +108,7 @@ def test_an_interrupted_acknowledgement_holds_or_can_be_made_again(tmp_path: Pat
                 except StaleReceipt:
                     again = False
                 assert interrupted or not again
-                until(lambda: not sub._state.pending_acks)
+                until(lambda: not on_way(sub))
                 there = {(queue_id, at) for queue_id, offsets in said(durable(sub)).items() for at in offsets}
                 assert there == set(places_of(acked))
                 clock.now += 31
@@ -148,11 +149,25 @@ def test_an_acknowledgement_that_fails_can_be_made_again_behind_an_interrupt(
                 for place in places():
                     interrupted, result = interrupt_at(place, FILES, ack)
                     assert isinstance(result, Interrupted if interrupted else PublishBufferFull)
-                    assert not sub._state.pending_acks
+                    assert sub.backlog().total == 1  # an interrupted undo ends with the next call
+                    assert not on_way(sub)
                     assert said(sub._state.cursor)[0] == set()
                     if not interrupted:
                         break
             sub.ack(only)
+
+
+def interrupted_ack(sub: Subscription, receipt: int) -> AckTicket:
+    """An acknowledgement whose call was interrupted once the log had taken its record."""
+    acks, ticket = sub._state.acks, AckTicket(sub._state.journal.stream)
+
+    def submit(_ticket: AckTicket) -> None:
+        ticket.settle = acks.settle
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        acks._hand_over(receipt, ticket, submit)
+    return ticket
 
 
 @pytest.mark.parametrize("error", [None, PublishBufferFull("as if there were no room")])
@@ -163,16 +178,14 @@ def test_the_answer_to_an_interrupted_acknowledgement_is_none_to_the_one_that_wa
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         fill(store, 1)
         with store.subscribe(TOPIC, "s") as sub:
-            state = sub._state
             (only,) = sub.receive()
-            first = begin_ack(sub, only.receipt)
-            state._undo([first])
+            first = interrupted_ack(sub, only.receipt)
             second = begin_ack(sub, only.receipt)
-            state.settle([first], error)
-            assert state.pending_acks == {only.receipt: second}
-            assert said(state.cursor)[0] == {0}
-            state.settle([second], None)
-            assert not state.pending_acks
+            first.answer(error)
+            assert on_way(sub) == 1
+            sub._state.acks.settle([second], None)
+            assert not on_way(sub)
+            assert said(sub._state.cursor)[0] == {0}
 
 
 @pytest.mark.parametrize("taken_back", ["by an interrupt", "by a seek"])
@@ -180,15 +193,14 @@ def test_the_answer_to_an_acknowledgement_that_was_taken_back_frees_no_line(tmp_
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         fill(store, 3)
         with store.subscribe(TOPIC, "s", mode="ordered") as sub:
-            state = sub._state
             (first,) = sub.receive(1)
-            one = begin_ack(sub, first.receipt)
             if taken_back == "by a seek":
+                one = begin_ack(sub, first.receipt)
                 sub.seek("earliest")
                 (first,) = sub.receive(1)
+                sub._state.acks.settle([one], None)
             else:
-                state._undo([one])
-            state.settle([one], None)
+                interrupted_ack(sub, first.receipt).answer()
             again = sub.receive(wait_ms=0)  # what was taken back comes again at once
             assert {delivery.message.offset for delivery in again} <= {0}, "the first message is out still"
             sub.ack([*again, first][0])
@@ -238,7 +250,7 @@ def test_an_interrupt_leaves_no_attempt_that_no_record_has(tmp_path: Path) -> No
         with store.subscribe(TOPIC, "s", max_attempts=1, dead_letter_topic="dead") as sub:
             tries, message = sub._state.tries, Places(*np.array([[0], [0], [1]], np.int64))
             for place in places():
-                interrupted, result = interrupt_at(place, ("left_behind.py",), lambda: tries.note(message))
+                interrupted, result = interrupt_at(place, ("attempts.py",), lambda: tries.note(message))
                 if not interrupted:
                     break
                 assert isinstance(result, Interrupted)

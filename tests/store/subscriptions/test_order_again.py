@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreFull
-from stratalog.store.subscriptions import left_behind, redelivery
+from stratalog.store.subscriptions import redelivery, state
 from stratalog.store.subscriptions.delivery import Fetches, Room
 from stratalog.store.subscriptions.in_flight import Places
 
@@ -46,9 +46,9 @@ def test_what_is_acknowledged_while_it_is_fetched_holds_up_its_line(
 ) -> None:
     keyed(store, b"xxx")
     sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)
-    (first, *_), answers, taking = sub.receive(), list[Callable[[bool], None]](), sub._dispatcher._redelivery
+    (first, *_), answers = sub.receive(), list[Callable[[bool], None]]()
     clock.now += 31
-    fetch = taking._fetch_into
+    fetch = sub._state.fetch_into
 
     def acknowledged_meanwhile(room: Room, places: Places) -> Fetches:
         found = fetch(room, places)
@@ -56,7 +56,7 @@ def test_what_is_acknowledged_while_it_is_fetched_holds_up_its_line(
             answers.append(begin_to_ack(sub, first))
         return found
 
-    with patch.object(taking, "_fetch_into", acknowledged_meanwhile):
+    with patch.object(sub._state, "fetch_into", acknowledged_meanwhile):
         assert sub.receive() == []
     answers[0](is_stored)
     clock.now += 1
@@ -77,7 +77,7 @@ def test_a_call_looks_at_no_more_lines_than_it_gives_messages(store: MessageStor
 def test_what_comes_again_one_by_one_of_a_long_line_is_listed_once(store: MessageStore) -> None:
     fill(store, 64)
     sub = store.subscribe(TOPIC, "a", mode="ordered")
-    with patch.object(redelivery, "MOVED_MESSAGES", 4), patch.object(left_behind, "AGAIN_RECEIPTS", 8):
+    with patch.object(redelivery, "MOVED_MESSAGES", 4), patch.object(state, "LISTED_TOGETHER", 8):
         sub.nack_batch(sub.receive(64))
         for _ in range(50):
             (first,) = sub.receive(1)

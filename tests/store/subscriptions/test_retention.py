@@ -95,5 +95,5 @@ def test_a_cursor_that_is_compacted_while_it_is_read_is_read_whole(
     cursor = Cursor()
     Journal(parts, TOPIC, "a").load(cursor)
     assert cursor.settings is not None
-    assert cursor.has(0, 0)
-    assert not cursor.has(0, 1)
+    assert 0 in cursor.queue(0)
+    assert 1 not in cursor.queue(0)

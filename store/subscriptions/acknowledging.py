@@ -1,0 +1,303 @@
+"""Acknowledging: a message is ACKED in the table, its record becomes durable, and then the cursor counts it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ...index.turns import let_pass
+from ..errors import StoreError
+from ..format.arrays import Int64s
+from ..format.cursors import pack_acks, pack_ones
+from ..log.streams import Stream
+from ..log.ticket import SubmitRequest, Ticket
+from .group_commit import GroupCommit
+from .in_flight import RowState
+from .settings import stale
+
+if TYPE_CHECKING:
+    from .state import State
+
+CUT_SHORT = StoreError("an interrupt has ended the call")
+
+
+class AckRow(NamedTuple):
+    """A message that is being acknowledged.
+
+    Attributes:
+        life, era: of the subscription, and of the queue, when it was acknowledged.
+    """
+
+    life: int
+    era: int
+    receipt: int
+    queue_id: int
+    offset: int
+
+
+Settle: TypeAlias = Callable[[Sequence[AckRow], "StoreError | None"], None]
+
+
+class AckBatch:
+    """Messages that are being acknowledged by one call.
+
+    Attributes:
+        life: of the subscription when they were acknowledged.
+        groups: each queue's id, era and offsets.
+        is_stored: their record is durable.
+    """
+
+    __slots__ = ("groups", "is_stored", "life", "receipts")
+
+    def __init__(self) -> None:
+        self.life = 0
+        self.receipts = np.empty(0, np.int64)
+        self.groups: list[tuple[int, int, Int64s]] = []
+        self.is_stored = False
+
+
+class AckTicket(SubmitRequest):
+    """One acknowledgement: of a thread that sleeps, a coroutine that awaits, or a caller that asks the ticket later.
+
+    The first two share a record with others; the ticket of the third is the request of its own record.
+
+    Attributes:
+        rows: the acknowledged message; empty until it is acknowledged in memory.
+        is_handed_over: it will be written, whatever becomes of its thread.
+        thread_id: of the thread that sleeps on `lock`, and is woken along the `chain` of its record, see
+            `BlockingRequest`; 0 if none does.
+        future: a coroutine awaits it, and `tell_loops` answers it.
+        settle: gets the outcome of the ticket's own record before the caller does.
+    """
+
+    __slots__ = ("abandoned", "chain", "future", "is_handed_over", "lock", "rows", "settle", "thread_id")
+    lock: threading.Lock
+
+    def __init__(self, stream: Stream | None) -> None:
+        assert stream is not None, "its subscription is durable"
+        super().__init__(stream, b"", 0)
+        self.rows: list[AckRow] = []
+        self.is_handed_over = self.abandoned = False
+        self.thread_id = 0
+        self.future: asyncio.Future[None] | None = None
+        self.chain: list[AckTicket] | None = None
+        self.settle: Settle | None = None
+
+    def of_thread(self) -> AckTicket:
+        """Make it this thread's, which sleeps until the answer."""
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.thread_id = threading.get_ident()
+        return self
+
+    def of_coroutine(self) -> asyncio.Future[None]:
+        """Make it a coroutine's in this loop. Returns the future to await."""
+        self.future = future = asyncio.get_running_loop().create_future()
+        return future
+
+    def answer(self, error: StoreError | None = None) -> None:
+        if self.settle is not None:
+            self.settle(self.rows, error)
+        super().answer(error)
+
+
+class Acknowledging:
+    """Acknowledges the messages of one subscription. Any number of threads may use it.
+
+    Invariants:
+        * a message whose record is on its way is ACKED in the table, and the cursor does not count it. The record's
+          outcome decides: the cursor counts it, or it is OUT again. So a snapshot has no record that may still fail;
+        * rows whose record is durable are in `_stored` until a thread that has the lock takes them in: the thread that
+          writes the log waits for no lock, except to let the next messages of a line out;
+        * ACKED rows that no record and no thread has any more are in `cut_short`.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._journal = state.journal
+        self.group_commit = GroupCommit(state.journal, state.parts, self.settle)
+        self._stored: list[AckRow] = []
+        self.cut_short: list[list[AckRow] | AckBatch] = []  # of calls that an interrupt has ended
+        self._is_compacted = False  # by one of many coroutines that go on at the same time
+
+    def ack_one(self, receipt: int) -> None:
+        """Acknowledge one message; durable when it returns. After an interrupt it is durable, or may be repeated."""
+        if self._state.lock.locked():
+            let_pass(self._state.lock)
+        ticket = AckTicket(self._journal.stream).of_thread()
+        if self._hand_over(receipt, ticket, self.group_commit.write) and self._journal.wants_compaction:
+            self._state.compact_in_time()
+
+    async def ack_one_async(self, receipt: int) -> None:
+        """`ack_one` for a coroutine. If its task is cancelled, the acknowledgement becomes durable all the same.
+
+        It does not let other threads pass at a busy lock, as `ack_one` does: all coroutines of its loop would wait.
+        """
+        ticket = AckTicket(self._journal.stream)
+        future = ticket.of_coroutine()
+        if not self._hand_over(receipt, ticket, self.group_commit.begin):
+            return
+        await future
+        if self._journal.wants_compaction and not self._is_compacted:
+            self._is_compacted = True
+            parts = self._state.parts
+            try:
+                with suppress(StoreError):  # it is durable, even if the store was closed since
+                    await parts.async_reads.aside(self._state.compact_in_time, parts.check_open)
+            finally:
+                self._is_compacted = False
+
+    def submit(self, receipt: int) -> Ticket:
+        """Acknowledge one message; durable when the ticket is done."""
+        self._state.compact_in_time()
+        if self._state.lock.locked():
+            let_pass(self._state.lock)
+        ticket = AckTicket(self._journal.stream)
+        if not self._hand_over(receipt, ticket, self._submit):
+            ticket.answer()
+        return ticket
+
+    def _submit(self, ticket: AckTicket) -> None:
+        """Hand over a record for this ticket alone: it shares none, so that many can be on their way."""
+        (row,) = ticket.rows
+        record = pack_ones(row.life, [(row.queue_id, row.era, row.offset)])
+        ticket.data, ticket.size_bytes, ticket.settle = record, len(record), self.settle
+        self._journal.count([record])
+        try:
+            ticket.stream.lane.queue.put(ticket)
+        except StoreError as error:
+            self.settle([row], error)
+            raise
+
+    def _hand_over(self, receipt: int, ticket: AckTicket, write: Callable[[AckTicket], None]) -> bool:
+        """Mark one message as ACKED, and `write` it; False if it was removed, which counts as acknowledged."""
+        try:
+            if not self._mark_one(receipt, ticket):
+                return False
+            write(ticket)
+        except StoreError:
+            raise
+        except BaseException:  # passed on; after an interrupt a message without a record is not acknowledged
+            if not ticket.is_handed_over:
+                rows, ticket.rows = ticket.rows, []  # its record may be in the log: its answer is about nothing
+                self.cut_short += [rows]
+                self.finish()
+            raise
+        return True
+
+    def _mark_one(self, receipt: int, ticket: AckTicket) -> bool:
+        """Make the row of a message ACKED; False if it was removed."""
+        state, table = self._state, self._state.table
+        with state.lock:
+            if self._stored:
+                self.take_in()
+            row = table.row_of(receipt)
+            if row < 0:
+                if receipt in table.removed:
+                    return False
+                raise stale(state.name, [receipt])
+            queue_id, offset, _ = table.place_of(row)
+            ticket.rows += [AckRow(state.cursor.life, state.cursor.queue(queue_id).era, receipt, queue_id, offset)]
+            table.acknowledge_one(row, self._journal.next_offset)
+        return True
+
+    def settle(self, rows: Sequence[AckRow], error: StoreError | None) -> None:
+        """Acknowledgements have their outcome; called by the thread that made them durable or gave them up.
+
+        It may be repeated.
+        """
+        state = self._state
+        if error is None:
+            self._stored += rows
+            if state.order is None:
+                return
+        with state.lock:
+            if error is None:
+                is_news = self.take_in()
+            else:
+                is_news = any([state.table.unacknowledge_one(row.receipt, state.now_ms()) for row in rows])
+        if is_news:
+            state.notify()
+
+    def take_in(self) -> bool:
+        """Have the cursor count what is stored; under the lock. True if others of a line may go out.
+
+        Rows of an earlier life or era do not count: a seek or a deletion has met them.
+        """
+        cursor, table, order, is_news = self._state.cursor, self._state.table, self._state.order, False
+        count = len(self._stored)
+        for life, era, receipt, queue_id, offset in self._stored[:count]:
+            acked = cursor.queues.get(queue_id)
+            if acked is not None and era == acked.era and life == cursor.life:
+                acked.add(offset)
+                if order is not None:
+                    is_news |= order.release(queue_id, offset)
+            table.remove_one(receipt)
+        del self._stored[:count]  # last: after an interrupt they are taken in again
+        return is_news
+
+    def ack(self, receipts: Int64s) -> None:
+        """Acknowledge messages, at least one; durable when it returns."""
+        batch = AckBatch()
+        try:
+            self._mark(receipts, batch)
+            if not batch.groups:  # all of them were removed
+                return
+            self._journal.append(pack_acks(batch.life, batch.groups, self._state.limit_bytes))
+            batch.is_stored = True
+            self._settle_batch(batch)
+        except BaseException:  # also an interrupt: they are acknowledged, or may be acknowledged again
+            if batch.groups:
+                self.cut_short += [batch]
+                self.finish()
+            raise
+        self._state.compact_in_time()
+
+    def _mark(self, receipts: Int64s, batch: AckBatch) -> None:
+        """Make the rows of messages ACKED."""
+        state, table, cursor = self._state, self._state.table, self._state.cursor
+        with state.lock:
+            if self._stored:
+                self.take_in()
+            rows = state.rows(receipts)
+            groups = [(queue_id, cursor.queue(queue_id).era, at) for queue_id, at in table.places(rows).by_queue()]
+            batch.receipts, batch.life, batch.groups = table.receipts(rows), cursor.life, groups
+            table.acknowledge(rows, self._journal.next_offset)
+
+    def _settle_batch(self, batch: AckBatch) -> None:
+        """`settle` for the messages of one call."""
+        state, table, is_news = self._state, self._state.table, False
+        with state.lock:
+            rows = table.find(batch.receipts)
+            rows = rows[rows >= 0]
+            if not batch.is_stored:
+                rows = rows[table.states(rows) == RowState.ACKED]
+                table.hold(rows, state.now_ms(), RowState.OUT)
+                is_news = len(rows) > 0
+            else:
+                for queue_id, era, offsets in batch.groups if batch.life == state.cursor.life else ():
+                    acked = state.cursor.queue(queue_id)
+                    if era == acked.era:
+                        acked.add_all(offsets)
+                        if state.order is not None:
+                            is_news |= any([state.order.release(queue_id, at) for at in offsets.tolist()])
+                table.remove(rows)
+        if is_news:
+            state.notify()
+
+    def finish(self) -> None:
+        """Finish calls that an interrupt has ended: ACKED rows without a durable record are OUT again."""
+        while cut_short := self.cut_short[:1]:
+            (one,) = cut_short
+            if isinstance(one, AckBatch):
+                self._settle_batch(one)
+            else:
+                self.settle(one, CUT_SHORT)
+            self._state.notify()  # an interrupt may have come before
+            with suppress(ValueError):  # another thread has done it
+                self.cut_short.remove(one)
