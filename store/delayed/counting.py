@@ -71,7 +71,7 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
     with topic.lock:
         topic.advance()
         pending = topic.ask(lambda tracker: tracker.pending_places())
-        if topic.is_behind:  # or the question has found a damaged file, and the index was made again
+        if topic.is_lagging:  # or the question has found a damaged file, and the index was made again
             return None
         for place in topic.decisions.open:
             pending.add(place)

@@ -94,7 +94,7 @@ class Decisions:
 
     def _decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
         topic, place = self._topic, int(places_of(queue_id, offset))
-        topic.catch_up()
+        topic.delays.catch_up()
         own_ms = self._own_ms(queue_id, offset, place)
         if own_ms is None:
             return False
@@ -181,10 +181,10 @@ class Decisions:
         topic = self._topic
         # The question may make the index again: then the topic has not read all of the log.
         is_known = topic.ask(lambda tracker: bool(tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]))
-        due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.now_ms()
+        due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.given.now_ms()
         if due_ms <= max(now_ms, topic.given.told_ms) or not self._may_be_pending(queue_id, offset, place):
             return None
-        if topic.is_behind and offset >= read_up_to(topic, queue_id):
+        if topic.is_lagging and offset >= read_up_to(topic, queue_id):
             return None if place in topic.reported else due_ms
         return due_ms if is_known or due_ms > topic.given.latest_ms else None  # else it has come, by another clock
 
@@ -205,14 +205,14 @@ class Decisions:
     def _apply(self, place: int, decision: Decision) -> None:
         topic, entry = self._topic, decision.offset & MOST_ENTRY
         self.changed.add(place)
-        due_ms = CANCELLED if decision.time_ms == CANCELLED else max(decision.time_ms, topic.now_ms())
+        due_ms = CANCELLED if decision.time_ms == CANCELLED else max(decision.time_ms, topic.given.now_ms())
         topic.changes.note(place, due_ms)
         self.next_offset = max(self.next_offset, int(decision.requests[0].offsets[-1]) + 1)
         self._bytes += ROW_BYTES
         topic.ask(lambda tracker: tracker.cancel(decision.queue_id, entry))  # a scan may have added it meanwhile
         if decision.time_ms == CANCELLED:
             row = np.array([decision.queue_id], np.int64), np.array([decision.offset], np.int64)
-            topic.add_due(DueMessages(*row, np.ones(1, np.bool_)))
+            topic.due.add(DueMessages(*row, np.ones(1, np.bool_)))
         elif not self._is_trimmed(decision):
             topic.given.owes(due_ms)
             topic.tracker.put_back(decision.queue_id, entry, decision.time_ms)

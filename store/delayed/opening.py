@@ -22,8 +22,7 @@ from ..log.streams import Stream
 from ..read.message import Message
 from ..read.reader import Reader
 from .changes import ChangedDelays, ChangesReader
-from .disk_files import DiskFiles
-from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts
+from .parts import ENTRY_BITS, MOST_ENTRY, DiskFiles, StoreParts
 
 READ_MESSAGES = 1024
 READ_BYTES = 16 << 20

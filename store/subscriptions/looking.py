@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..delayed.pointer import FOREVER_S
+from ..delayed.due_list import FOREVER_S
 from .calling import Sleeper
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher

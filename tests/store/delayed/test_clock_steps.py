@@ -51,7 +51,7 @@ def test_steps_of_an_hour_lose_nothing_give_nothing_twice_and_nothing_early(
         found = taken(sub)
         assert all(due[offset] <= latest for offset in found), f"seed {seed}"
         got += found
-    until(lambda: not topic_of(store).is_behind)
+    until(lambda: not topic_of(store).is_lagging)
     hand.now_ms = latest + 3 * HOUR_MS
     got += taken(sub)
     assert sorted(got) == sorted(due), f"seed {seed}"
@@ -95,14 +95,14 @@ def test_message_that_an_index_behind_has_called_due_stays_due_when_the_clock_is
         hand.now_ms += 10
         (given,) = late.receive(visibility_timeout_ms=1)
         hand.now_ms -= 10
-        assert topic_of(store).is_behind
+        assert topic_of(store).is_lagging
         assert not store.cancel_delayed("t", 0, 0), "one has it already"
         assert not store.reschedule_delayed("t", 0, 0, START_MS + 100)
         assert store.cancel_delayed("t", 0, 1), "nobody has this one"
         monkeypatch.undo()
         delays = store._running.delays
         assert delays is not None
-        while topic_of(store).is_behind:
+        while topic_of(store).is_lagging:
             delays.work()
         assert not store.cancel_delayed("t", 0, 0)
         assert taken(early) == [0], "it was left out before"
@@ -129,7 +129,7 @@ def test_message_told_to_come_later_after_a_step_back_is_in_an_index_that_is_mad
         delays = store._running.delays
         assert delays is not None
         hand.now_ms += 2 * HOUR_MS  # by then it is due, and nobody has had it
-        while topic_of(store).is_behind:
+        while topic_of(store).is_lagging:
             delays.work()
         assert topic_of(store).last_rebuild == "the test says so"
         assert taken(sub) == [1]

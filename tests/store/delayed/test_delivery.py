@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore
-from stratalog.store.delayed import pointer as pointer_module
-from stratalog.store.delayed import topic as topic_module
+from stratalog.store.delayed import due_list
 from stratalog.store.delayed.due_list import due_of
 from stratalog.store.delayed.messages import figures_of, waiting
 from tests.clocks import SteppedClock
@@ -56,7 +55,7 @@ def test_delays_from_before_the_first_subscription_are_kept(tmp_path: Path, hand
         until(lambda: bool(store._lanes[0].view.sealed))
         consumer = Consumer(store)
         assert consumer.poll() == []
-        until(lambda: not topic_of(store).is_behind)
+        until(lambda: not topic_of(store).is_lagging)
         hand.now_ms += 500
         assert consumer.poll() == [Got(number % 3, number // 3) for number in range(200)]
 
@@ -94,7 +93,7 @@ def test_one_index_serves_many_subscriptions_each_at_its_own_place(tmp_path: Pat
 def test_pointer_that_takes_nothing_holds_others_up_for_a_while_only(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_module, "DUE_ROWS", 20)
+    monkeypatch.setattr(due_list, "DUE_ROWS", 20)
     clock = SteppedClock()
     monkeypatch.setattr(clock, "wall_ms", lambda: hand.now_ms)
     with MessageStore.open(tmp_path / "s", tiny(), clock=clock) as store:
@@ -105,7 +104,7 @@ def test_pointer_that_takes_nothing_holds_others_up_for_a_while_only(
         hand.now_ms += 100
         assert len(quick.poll()) == 20
         assert quick.poll() == [], "there is no room for more"
-        clock.now += pointer_module.STALE_S
+        clock.now += due_list.STALE_S
         assert len(quick.poll()) + len(quick.poll()) + len(quick.poll()) == 30
         assert slow.poll() == [Got(0, offset) for offset in range(50)], "it reads the queue again"
         assert slow.missed == 1
@@ -117,11 +116,11 @@ def test_waiting_consumer_is_told_when_something_is_due(tmp_path: Path) -> None:
         topic = topic_of(store)
         pointer = topic.open_pointer(rung.set)
         offset = store.append("t", 0, b"x", deliver_at_ms=store._shared.clock.wall_ms() + delay_ms)
-        topic.catch_up()
+        topic.delays.catch_up()
         while not topic.pending:  # on a busy machine it was due before the index had it
             delay_ms *= 2
             offset = store.append("t", 0, b"x", deliver_at_ms=store._shared.clock.wall_ms() + delay_ms)
-            topic.catch_up()
+            topic.delays.catch_up()
         assert rung.wait(60)
         assert pointer.take().offsets.tolist()[-1:] == [offset]
 
@@ -180,6 +179,6 @@ def test_store_without_subscriptions_has_no_thread_and_no_files(tmp_path: Path, 
     with hand.open(tmp_path / "s") as store:
         store.append("t", 0, b"x", deliver_at_ms=START_MS + 1)
         assert store._running.delays is not None
-        assert (store._running.delays.topics, store._running.delays._worker.is_started) == ({}, False)
+        assert (store._running.delays.topics, store._running.delays.worker.is_started) == ({}, False)
         assert store.stats()["delayed"] == {}
     assert not (tmp_path / "s" / "delayed").exists()

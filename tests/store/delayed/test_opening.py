@@ -38,7 +38,7 @@ def delays_of(store: MessageStore) -> Delays:
 
 
 def catches_up(store: MessageStore) -> None:
-    until(lambda: not topic_of(store).is_behind)
+    until(lambda: not topic_of(store).is_lagging)
 
 
 def index_folder(store: Path) -> Path:
@@ -55,7 +55,7 @@ def check_all(store: MessageStore, hand: Hand, taken: int = 0) -> None:
     for now_ms in range(taken + 1, COUNT + 1, 7):
         hand.now_ms = START_MS + now_ms
         # Damage is found as late as now, and then the index is built anew.
-        until(lambda: consumer.poll() is None or not topic_of(store).is_behind)
+        until(lambda: consumer.poll() is None or not topic_of(store).is_lagging)
         consumer.poll()
         assert sum(one.queue_id < 7 for one in consumer.got) == now_ms
     hand.now_ms = START_MS + COUNT
@@ -155,7 +155,7 @@ def test_consumption_is_not_blocked_while_the_index_is_built(
         got = consumer.poll()
         assert sorted(one.offset for one in got if one.queue_id == 7) == list(range(COUNT // 4))
         assert sorted(one for one in got if one.queue_id < 7) == sorted(Got(n % 3, n // 3) for n in range(20))
-        assert topic_of(store).is_behind
+        assert topic_of(store).is_lagging
         assert store.cancel_delayed("t", 0, 50), "exact, although the index does not know it yet"
         assert not store.cancel_delayed("t", 0, 0)
         monkeypatch.undo()
@@ -173,7 +173,7 @@ def test_a_cancelled_message_stays_cancelled_while_the_index_is_behind(
     with hand.open(tmp_path / "s") as store:
         fill(store)
         consumer = Consumer(store)
-        assert topic_of(store).is_behind
+        assert topic_of(store).is_lagging
         assert store.cancel_delayed("t", 0, 50)
         assert not store.cancel_delayed("t", 0, 50)
         assert not store.reschedule_delayed("t", 0, 50, START_MS + 10)
@@ -190,7 +190,7 @@ def test_index_at_its_limit_of_memory_goes_on_from_disk_and_loses_nothing(
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 200_000)
     monkeypatch.setattr("stratalog.index.trackers.pages.KEPT_PAGES", 1)
     monkeypatch.setattr("stratalog.index.trackers.pages.PAGE_ROWS", 256)
-    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 16)
+    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
         consumer, count, many = Consumer(store), 60_000, np.ones(1_000, np.int64)
         for number in range(0, count, 1_000):
@@ -213,7 +213,7 @@ def test_index_that_paused_at_its_limit_goes_on_once_most_of_what_it_has_was_tak
     """What finds entries on disk is too much where each has a segment of its own. Some of all are due in years."""
     limit_bytes, count, part, apart_ms, years_ms = 300_000, 12_000, 200, 300_000, 1 << 40
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", limit_bytes)
-    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 16)
+    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
         consumer, delays, ones = Consumer(store), quiet(store), np.ones(part, np.int64)
         for number in range(0, count, part):

@@ -14,12 +14,11 @@ import pytest
 
 from stratalog.store import InvalidMessage, MessageStore, StoreUnreadable, Subscription
 from stratalog.store.delayed import delays as delays_module
-from stratalog.store.delayed import pointer as pointer_module
+from stratalog.store.delayed import due_list
 from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.delays import Delays
-from stratalog.store.delayed.disk_files import DiskFiles
 from stratalog.store.delayed.messages import figures_of, waiting
-from stratalog.store.delayed.parts import places_of
+from stratalog.store.delayed.parts import DiskFiles, places_of
 from stratalog.store.delayed.topic import DelayedTopic
 from stratalog.store.subscriptions.dispatcher import Dispatcher
 from stratalog.store.testing import TunedConfig
@@ -91,7 +90,7 @@ def test_interrupt_at_any_step_of_taking_what_is_due_loses_it_for_nobody(tmp_pat
             hand.now_ms += 10
             interrupted, _ = interrupt_at(place * 7, files, pointer.take)
             found = other.poll()
-            while topic.is_behind:
+            while topic.is_lagging:
                 store._running.delays.work()  # type: ignore[union-attr]
             found += other.poll()
             assert mine <= set(found), f"place {place}"
@@ -117,7 +116,7 @@ def test_damaged_index_is_taken_from_its_files_and_the_log_after_them(tmp_path: 
         assert consumer.poll() == [Got(0, 25)]
         topic.tracker._is_changing = True  # as an interrupt leaves it
         assert consumer.poll() == []
-        while topic.is_behind:
+        while topic.is_lagging:
             delays.work()
         assert (topic.rebuilds, topic.pending) == (1, 38)
         assert not store.cancel_delayed("t", 0, 25)
@@ -130,7 +129,7 @@ def test_message_that_the_index_has_missed_is_pending_by_its_own_time(tmp_path: 
         topic = topic_of(store)
         quiet(store)
         offsets = add(store, 3)
-        topic.catch_up()
+        topic.delays.catch_up()
         for offset in offsets:
             assert topic.tracker.cancel(0, offset)  # as if it had never got there
         consumer = Consumer(store)
@@ -159,7 +158,7 @@ def test_damaged_frame_hides_its_own_messages_alone(tmp_path: Path, hand: Hand) 
                 file.write(b"\xff\xff\xff")
     with hand.open(tmp_path / "s", config) as store:
         topic, delays = topic_of(store), quiet(store)
-        while topic.is_behind:
+        while topic.is_lagging:
             delays.work()
         figures = figures_of(topic)
         assert (figures["pending"], figures["damaged_frames"]) == (29, 1)
@@ -179,7 +178,7 @@ def test_damaged_frame_hides_its_own_messages_alone(tmp_path: Path, hand: Hand) 
 def test_pointer_that_stopped_anywhere_holds_others_up_for_a_while_only(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, taken: int
 ) -> None:
-    monkeypatch.setattr(topic_module, "DUE_ROWS", 20)
+    monkeypatch.setattr(due_list, "DUE_ROWS", 20)
     monkeypatch.setattr(topic_module, "DRAINED_ROWS", 6)
     clock = SteppedClock()
     monkeypatch.setattr(clock, "wall_ms", lambda: hand.now_ms)
@@ -196,7 +195,7 @@ def test_pointer_that_stopped_anywhere_holds_others_up_for_a_while_only(
         held_up = len(busy.got)
         assert held_up < 60
         assert 0 < busy.pointer.due_in_s() <= 0.1, "nobody looks each millisecond"
-        clock.now += pointer_module.STALE_S
+        clock.now += due_list.STALE_S
         for _ in range(20):
             busy.poll(10)
         assert len(busy.got) == 60
@@ -213,7 +212,7 @@ def test_messages_that_were_moved_and_have_come_do_not_fill_the_index(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 16_000)
-    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 16)
+    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
         topic = topic_of(store)
         quiet(store)
@@ -237,7 +236,7 @@ def test_index_that_is_full_of_changes_delivers_all_the_same(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 4_000)
-    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 1)
+    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 1)
     monkeypatch.setattr("stratalog.store.delayed.changes.MOVED_BYTES", 5_000)  # in place of many
     with hand.open(tmp_path / "s") as store:
         topic, delays = topic_of(store), quiet(store)
@@ -279,7 +278,7 @@ def test_rebuild_that_fails_is_tried_again_by_the_next_call(
         monkeypatch.undo()
         assert sub.receive() == []
         assert store._running.delays is not None
-        while topic.is_behind:
+        while topic.is_lagging:
             store._running.delays.work()
         hand.now_ms += 2 * HOUR_MS
         assert [one.message.offset for one in sub.receive()] == offsets
@@ -337,7 +336,7 @@ def test_trims_take_entries_out_of_the_index_at_once_and_for_good(tmp_path: Path
         assert sub.backlog() == (0, 0, left)
         topic.tracker._is_changing = True  # made anew it has none of them either
         assert sub.receive() == []
-        while topic.is_behind:
+        while topic.is_lagging:
             store._running.delays.work()  # type: ignore[union-attr]
         assert topic.pending == left
     with hand.open(tmp_path / "s") as store, store.subscribe("t", "a") as sub:

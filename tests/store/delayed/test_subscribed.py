@@ -157,7 +157,7 @@ def test_each_message_comes_once_to_each_subscription_whatever_happens_beside(tm
             store.close()
             store = hand.open(path)
             subs = {name: store.subscribe("t", name) for name in got}
-    until(lambda: not topic_of(store).is_behind)
+    until(lambda: not topic_of(store).is_lagging)
     hand.now_ms += 1_000
     for name, sub in subs.items():
         got[name] += received(sub)

@@ -13,7 +13,7 @@ from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.decisions import Decisions
 from stratalog.store.delayed.delays import Delays
 from stratalog.store.delayed.topic import DelayedTopic
-from stratalog.store.delayed.visits import SPARE_TIMES, Visits
+from stratalog.store.delayed.worker import SPARE_TIMES, Visits
 
 from ..helpers import until
 from .consumer import START_MS, Consumer, Hand, topic_of
@@ -175,7 +175,7 @@ def test_a_damaged_index_is_made_anew_without_a_call(tmp_path: Path, hand: Hand)
         topic._tracker.close()  # and what it had is gone
         topic.why_anew = "this test"
         store.append("t1", 0, b"x", deliver_at_ms=START_MS + HOUR_MS)
-        until(lambda: (delays.work(), topic.rebuilds == 1 and not topic.is_behind)[1])
+        until(lambda: (delays.work(), topic.rebuilds == 1 and not topic.is_lagging)[1])
         assert topic.pending == 2
 
 
