@@ -44,14 +44,14 @@ def bitmap_of(places: Int64s) -> BitMap64:
     return bitmap
 
 
-def places_of(bitmap: BitMap64) -> Int64s:
+def places_in(bitmap: BitMap64) -> Int64s:
     """The places of the set, ascending."""
     return np.frombuffer(bitmap.to_array(), np.int64) if bitmap else np.empty(0, np.int64)
 
 
 def are_in(places: Int64s, bitmap: BitMap64) -> npt.NDArray[np.bool_] | None:
     """(n,) whether the set has each place; None if it has none of them."""
-    common = places_of(bitmap_of(places) & bitmap)
+    common = places_in(bitmap_of(places) & bitmap)
     if not len(common):
         return None
     at = np.searchsorted(common, places)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..columns import Int64s
-from .bitmaps import BITMAP_BYTES, CONTAINER_BYTES, add_places, memory_bytes, places_of
+from .bitmaps import BITMAP_BYTES, CONTAINER_BYTES, add_places, memory_bytes, places_in
 from .places import NO_ROWS, Rows
 
 SLOT_BYTES: Final = 480
@@ -68,7 +68,7 @@ class DenseSlots:
         time_ms = heappop(self._times)
         bitmap = self._slots.pop(time_ms)
         self.memory_bytes -= slot_bytes(bitmap)
-        places = places_of(bitmap)
+        places = places_in(bitmap)
         self.rows -= len(places)
         return np.full(len(places), time_ms), places
 

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from ..columns import Int64s
 from ..errors import report
-from .bitmaps import bitmap_of, places_of
+from .bitmaps import bitmap_of, places_in
 from .bucket_writer import BucketWriter, SegmentRule
 from .files import Files
 from .format import MANIFEST, MANIFEST_NEW, Manifest, Packing, PendingRows, bucket_name, damaged, left_name
@@ -149,7 +149,7 @@ class Shelf:
         """
         new = self._written(rows)
         again = again & bitmap_of(rows[1]) if again else again
-        lefts = self._without(places_of(again)) if again else {}
+        lefts = self._without(places_in(again)) if again else {}
         self._say(lefts, [*self.buckets, new])
 
     def _without(self, places: Int64s) -> dict[SealedBucket, PendingRows]:

@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 from ..columns import Int64s
 from ..errors import BadEntry, TrackerClosed, TrackerDamaged, TrackerFull
 from ..forks import tell_after_fork
-from .bitmaps import places_of
+from .bitmaps import places_in
 from .places import (
     ENTRY_BITS,
     MOST_ENTRY,
@@ -264,7 +264,7 @@ class Tracker(ABC):
                 raise BadEntry(f"a ledger and entries are in their ranges, not {ledger}, {first_entry}, {before_entry}")
         first_place = ledger << ENTRY_BITS
         gone = self._change(self._discard, first_place + first_entry, first_place + before_entry)
-        return places_of(gone) & MOST_ENTRY
+        return places_in(gone) & MOST_ENTRY
 
     def trim(self, before_ledger: int) -> int:
         """Forget all pending entries of ledgers before this one, and no others. Returns how many they were."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreCorrupt
-from ..format.arrays import Bools, Int64s
+from ..format.arrays import Bools, Indexes, Int64s
 from ..format.copies import CopyHead
 from ..format.delays import COPIES
 from ..format.extras import Extras
@@ -16,7 +15,7 @@ from ..format.hidden import hidden_topic
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
 from ..read.message import Message, packed_properties
-from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of
+from .parts import StoreParts, places_of
 
 _NONE = np.empty(0, np.int64)
 READ_MESSAGES = 1024
@@ -168,22 +167,15 @@ class Copies:
             there = self._left_at >= self._first_at()
             self._left, self._left_at = self._left[there], self._left_at[there]
 
-    def of_queues(self) -> list[tuple[int, npt.NDArray[np.intp], Int64s]]:
-        """For each queue its id, its rows, and the offsets of its messages, ascending."""
-        queues, found = self.places >> ENTRY_BITS, []
-        for queue_id in np.unique(queues).tolist():
-            rows = np.flatnonzero(queues == queue_id)
-            end = self._parts.next_offset(self._name, queue_id)
-            offsets = offsets_of(self.places[rows] & MOST_ENTRY, end)
-            found.append((queue_id, rows, offsets))
-        return found
+    def of_queues(self) -> list[tuple[int, Indexes, Int64s]]:
+        """For each queue its id, its rows, and the offsets of its messages."""
+        return list(self._parts.by_queue(self._name, self.places))
 
     def drop_trimmed(self) -> None:
         """Forget the copies of messages that were trimmed."""
         kept = np.ones(len(self.places), np.bool_)
         for queue_id, rows, offsets in self.of_queues():
-            stream = self._parts.stream(self._name, queue_id)
-            kept[rows] = offsets >= (0 if stream is None else stream.low)
+            kept[rows] = offsets >= self._parts.low(self._name, queue_id)
         if not kept.all():
             self.keep(kept)
 

@@ -7,7 +7,6 @@ no index.
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -16,16 +15,17 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
+from ...index.trackers.bitmaps import bitmap_of, places_in, those_between
 from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.delays import COPIES, DELAYS
-from ..format.hidden import hidden_parts, hidden_topic, is_hidden
+from ..format.hidden import hidden_topic, is_hidden
 from .changes import ChangedDelays, ChangesReader
 from .copies import Copies
 from .delays import Delays
 from .due_scan import DueScan
 from .opening import changes_of
-from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of
+from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of, topic_of
 from .topic import DelayedTopic
 
 END = 1 << 63
@@ -60,7 +60,7 @@ def sets_by_log(found: PendingDelays, topic: str) -> DelayedSets:
 
 
 def _set(offsets: Int64s | None) -> BitMap64:
-    return BitMap64() if offsets is None else BitMap64(array("Q", np.sort(offsets).tobytes()))
+    return BitMap64() if offsets is None else bitmap_of(offsets)
 
 
 def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
@@ -84,20 +84,20 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
 
 
 def _by_queue(places: BitMap64, next_offset: Callable[[int], int]) -> dict[int, BitMap64]:
-    """The offsets of places by queue id, see `positions`. It empties `places`. `next_offset` gets each queue id."""
+    """The offsets of places by queue id, see `parts`. It empties `places`. `next_offset` gets each queue id."""
     found = {}
     for part in _parts(places):
         if _queue_of(part.min()) == _queue_of(part.max()):
             queue_id = _queue_of(part.min())
             found[queue_id] = _offsets(part, queue_id, next_offset(queue_id))
             continue
-        some = np.frombuffer(part.to_array(), np.int64)
+        some = places_in(part)
         queue_ids, begins = np.unique(some >> ENTRY_BITS, return_index=True)
         known, cuts = queue_ids.tolist(), [*begins.tolist(), len(some)]
         ends = np.fromiter(map(next_offset, known), np.int64, len(known))
         offsets = offsets_of(some & MOST_ENTRY, ends.repeat(np.diff(cuts)))
         for queue_id, begin, end in zip(known, cuts, cuts[1:], strict=False):
-            found[queue_id] = BitMap64(array("Q", offsets[begin:end].tobytes()))
+            found[queue_id] = bitmap_of(offsets[begin:end])
     return found
 
 
@@ -128,17 +128,10 @@ def _offsets(places: BitMap64, queue_id: int, next_offset: int) -> BitMap64:
     last = max(next_offset - 1, 0)
     round_begin = last >> ENTRY_BITS << ENTRY_BITS  # the offset whose entry is 0
     cut = begin + (last - round_begin) + 1  # places from here on belong to the round before
-    found = _part(places, begin, cut).shift(round_begin - begin)
+    found = those_between(places, begin, cut).shift(round_begin - begin)
     if round_begin and cut < end:
-        found |= _part(places, cut, end).shift(round_begin - (1 << ENTRY_BITS) - begin)
+        found |= those_between(places, cut, end).shift(round_begin - (1 << ENTRY_BITS) - begin)
     return found
-
-
-def _part(places: BitMap64, begin: int, end: int) -> BitMap64:
-    part = places.copy()
-    part.remove_range(0, begin)
-    part.remove_range(end, END)
-    return part
 
 
 class Counting:
@@ -292,9 +285,8 @@ def _note(found: dict[str, _Queues], topic: str, queue_id: int, offsets: Int64s)
 
 def _topics_with(kind: str, parts: StoreParts, topics: Collection[str] | None) -> list[str]:
     """Those of some topics, or of all, that have a hidden stream of a kind."""
-    told = [hidden_parts(stream.topic) for stream in parts.hidden.of_kind(kind)]
-    named = [one.names[0] for one in told if one is not None and one.names]
-    return [name for name in named if topics is None or name in topics]
+    named = map(topic_of, parts.hidden.of_kind(kind))
+    return [name for name in named if name and (topics is None or name in topics)]
 
 
 def _changes(parts: StoreParts, topics: Collection[str] | None) -> dict[str, ChangedDelays]:
@@ -318,23 +310,17 @@ def _apply(changed: ChangedDelays, queues: _Queues, topic: str, parts: StorePart
         queues[queue_id] = [offsets[changed.times_of(places, np.full(len(places), now_ms + 1)) > now_ms]]
     later = np.array([place for place, time_ms in changed.moved.items() if time_ms > now_ms], np.int64)
     copies = Copies(topic, parts)
-    for queue_id in np.unique(later >> ENTRY_BITS).tolist():
+    for queue_id, _, offsets in parts.by_queue(topic, later):
         stream = parts.stream(topic, queue_id)
         if stream is not None:
-            entries = later[later >> ENTRY_BITS == queue_id] & MOST_ENTRY
-            offsets = offsets_of(entries, parts.next_offset(topic, queue_id))
             first = parts.reader.finder.bounds(stream)[0]
             there = (offsets >= first) | copies.has(queue_id, offsets)  # else it was removed, and the change is ignored
             queues.setdefault(queue_id, []).append(offsets[there])
 
 
 def _cancelled(changed: ChangedDelays, topic: str, parts: StoreParts) -> _Queues:
-    places = np.fromiter(changed.cancelled, np.int64, len(changed.cancelled))
-    queues = places >> ENTRY_BITS
-    return {
-        queue_id: [offsets_of(places[queues == queue_id] & MOST_ENTRY, parts.next_offset(topic, queue_id))]
-        for queue_id in np.unique(queues).tolist()
-    }
+    places = places_in(changed.cancelled)
+    return {queue_id: [offsets] for queue_id, _, offsets in parts.by_queue(topic, places)}
 
 
 def _all_counted(found: dict[str, _Queues], parts: StoreParts) -> dict[str, dict[int, Int64s]]:
@@ -346,9 +332,8 @@ def _counted(topic: str, queues: _Queues, parts: StoreParts) -> dict[int, Int64s
     """Each message once, without those that were trimmed."""
     found = {}
     for queue_id, pieces in queues.items():
-        stream = parts.stream(topic, queue_id)
         offsets = np.unique(np.concatenate(pieces))
-        offsets = offsets[offsets >= (0 if stream is None else stream.low)]
+        offsets = offsets[offsets >= parts.low(topic, queue_id)]
         if len(offsets):
             found[queue_id] = offsets
     return found

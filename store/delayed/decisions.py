@@ -220,8 +220,7 @@ class Decisions:
         del self.open[place]
 
     def _is_trimmed(self, decision: Decision) -> bool:
-        stream = self._topic.parts.stream(self._topic.name, decision.queue_id)
-        return stream is not None and decision.offset < stream.low
+        return decision.offset < self._topic.parts.low(self._topic.name, decision.queue_id)
 
     def _give_back(self, place: int, decision: Decision) -> None:
         """Undo a change whose record was not written, or may not be: the message is as before. Under the lock."""
@@ -259,7 +258,7 @@ class Decisions:
             try:
                 with topic.quiet():
                     forget_gone(topic)
-                    rows = topic.changes.rows(lambda queue_id: topic.parts.next_offset(topic.name, queue_id))
+                    rows = topic.changes.rows(topic.name, topic.parts)
                     self._pausing += 1  # until the records are durable: so they have all changes
                     is_pausing = True  # no call in between: an interrupt finds both or none
                 offsets = topic.parts.hidden.append(self.stream, whole(*rows))

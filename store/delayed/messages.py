@@ -20,7 +20,7 @@ from ..format.arrays import Bools, Int64s
 from ..read.message import Message
 from .due_list import DueMessages
 from .due_scan import reached
-from .parts import MOST_ENTRY, StoreParts, are_among, offsets_of, places_of
+from .parts import MOST_ENTRY, StoreParts, are_among, places_of
 
 if TYPE_CHECKING:
     from .topic import DelayedTopic
@@ -185,10 +185,9 @@ def due_copies(topic: DelayedTopic) -> tuple[Int64s, Int64s]:
 
 def are_over(topic: DelayedTopic, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
     """(n,) which messages are cancelled or trimmed, so that nobody wants them any more."""
-    stream = topic.parts.stream(topic.name, queue_id)
     with topic.lock:
         cancelled = topic.changes.are_cancelled(places_of(np.full(len(offsets), queue_id), offsets))
-        return cancelled | (offsets < (0 if stream is None else stream.low))
+        return cancelled | (offsets < topic.parts.low(topic.name, queue_id))
 
 
 def are_gone(topic: DelayedTopic, queue_id: int, offsets: Int64s) -> Bools:
@@ -200,11 +199,9 @@ def are_gone(topic: DelayedTopic, queue_id: int, offsets: Int64s) -> Bools:
 
 def forget_gone(topic: DelayedTopic) -> None:
     """Forget the changes of messages that were removed. Under the topic's lock."""
-
-    def are_those(queue_id: int, entries: Int64s) -> Bools:
-        return are_gone(topic, queue_id, offsets_of(entries, topic.parts.next_offset(topic.name, queue_id)))
-
-    topic.changes.forget(are_those)
+    places = topic.changes.places()
+    for queue_id, rows, offsets in topic.parts.by_queue(topic.name, places):
+        topic.changes.forget(places[rows[are_gone(topic, queue_id, offsets)]])
 
 
 def mended(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s, absent: Bools) -> Bools:

@@ -16,13 +16,13 @@ import numpy as np
 from ...index import BucketTracker, TrackerDamaged
 from ..errors import StoreFull
 from ..format.delays import BEGIN, CHANGES, COPIES, DELAYS, Changes, IndexMark, LogPlace, whole
-from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
+from ..format.hidden import CURSOR_KIND, hidden_topic
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..read.message import Message
 from ..read.reader import Reader
 from .changes import ChangedDelays, ChangesReader
-from .parts import ENTRY_BITS, MOST_ENTRY, DiskFiles, StoreParts
+from .parts import ENTRY_BITS, MOST_ENTRY, DiskFiles, StoreParts, topic_of
 
 READ_MESSAGES = 1024
 READ_BYTES = 16 << 20
@@ -64,7 +64,7 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
     if first == end:  # from now on the topic has an index, even if an opening finds no files of it
         nothing = np.empty(0, np.int64)
         end = int(parts.hidden.append(stream, [Changes(CHANGES, 0, nothing, nothing, nothing).pack()])[-1]) + 1
-    files = DiskFiles(parts.disk, parts.folder_of(topic))
+    files = parts.files_of(topic)
     tracker, mark, rebuilt = _tracker_of(topic, parts, files, end)
     try:
         changed = _read_changes(parts, stream, reader, mark)
@@ -92,7 +92,7 @@ def open_again(
 
     Raises OSError; then nothing was lost.
     """
-    files = DiskFiles(parts.disk, parts.folder_of(topic))
+    files = parts.files_of(topic)
     if by_files:
         tracker, mark, rebuilt = _tracker_of(topic, parts, files, changes_next)
         try:
@@ -108,7 +108,7 @@ def open_again(
 
 def write_whole(topic: str, parts: StoreParts, stream: Stream, changes: ChangedDelays) -> int:
     """Write all changes again, and remove the older records. Returns the offset of the next one. Raises StoreError."""
-    offsets = parts.hidden.append(stream, whole(*changes.rows(partial(parts.next_offset, topic))))
+    offsets = parts.hidden.append(stream, whole(*changes.rows(topic, parts)))
     parts.hidden.trim(stream, int(offsets[0]))
     return int(offsets[-1]) + 1
 
@@ -203,26 +203,20 @@ def forget_deleted(parts: StoreParts) -> set[str]:
     It removes the files first, then the records: an opening in between finds records without files, and makes the index
     again. Raises OSError; else as an append does.
     """
-    subscribed = {_topic_of(stream) for stream in parts.hidden.of_kind(CURSOR_KIND) if not stream.is_empty}
+    subscribed = {topic_of(stream) for stream in parts.hidden.of_kind(CURSOR_KIND) if not stream.is_empty}
     forgotten: set[str] = set()
     for stream in parts.hidden.of_kind(DELAYS):
-        topic = _topic_of(stream)
+        topic = topic_of(stream)
         queues = list(parts.streams.topics.get(topic, {}).values())
         if topic in subscribed or not all(queue.is_deleted for queue in queues):
             continue
         forgotten.add(topic)
         if not stream.is_empty:
-            folder = parts.folder_of(topic)
-            DiskFiles(parts.disk, folder).clear()
-            parts.disk.remove_folder(folder)
+            parts.files_of(topic).clear()
+            parts.disk.remove_folder(parts.folder_of(topic))
             for kind in (COPIES, DELAYS):
                 known = parts.hidden.find(hidden_topic(kind, topic))
                 with suppress(StoreFull):  # a store opens on a full disk; the next opening removes it
                     if known is not None and not known.is_empty:
                         parts.hidden.trim(known, known.next_offset)
     return forgotten
-
-
-def _topic_of(stream: Stream) -> str:
-    told = hidden_parts(stream.topic)
-    return told.names[0] if told is not None and told.names else ""

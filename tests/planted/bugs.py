@@ -385,7 +385,7 @@ TRACKERS: dict[str, Bug] = {
         ("tests/index/trackers/test_crashes.py",),
     ),
     "bucket tracker: an entry that moved comes back from where it was first": Bug(
-        "index/trackers/shelf.py", "lefts = self._without(places_of(again)) if again else {}", "lefts = {}",
+        "index/trackers/shelf.py", "lefts = self._without(places_in(again)) if again else {}", "lefts = {}",
         ("tests/index/trackers/test_crashes.py",),
     ),
     "bucket tracker: what left a bucket while it was merged comes again": Bug(

@@ -23,6 +23,7 @@ from stratalog.store import (
 )
 from stratalog.store.delayed import decisions as decisions_module
 from stratalog.store.delayed.changes import ChangedDelays, ChangesReader
+from stratalog.store.delayed.parts import StoreParts
 from stratalog.store.errors import StoreCorrupt
 from stratalog.store.format.delays import CANCELLED, CHANGES, MOST_ROWS, Changes, IndexMark, LogPlace, whole
 from stratalog.store.log.request import Request
@@ -351,12 +352,14 @@ def test_a_whole_after_one_whose_writer_died_takes_the_place_of_all() -> None:
         assert (len(reader.state.cancelled), len(reader.state.moved)) == (0, count)
 
 
-def test_the_newest_change_of_a_message_holds() -> None:
+def test_the_newest_change_of_a_message_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StoreParts, "next_offset", lambda _self, _topic, _queue_id: 10)
+    parts = StoreParts(*[None] * len(StoreParts._fields))  # type: ignore[arg-type]
     state = ChangedDelays()
     for time_ms in (5, CANCELLED, 9):
         state.note(1, time_ms)
     state.note(2, CANCELLED)
     assert state.times_of(column(1, 2, 3), column(70, 71, 72)).tolist() == [9, CANCELLED, 72]
     assert state.are_cancelled(column(1, 2, 3)).tolist() == [False, True, False]
-    queues, offsets, times = state.rows(lambda queue_id: 10)
+    queues, offsets, times = state.rows("t", parts)
     assert (queues.tolist(), offsets.tolist(), times.tolist()) == ([0, 0], [1, 2], [9, CANCELLED])
