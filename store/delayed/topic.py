@@ -9,8 +9,8 @@ all of the log, the topic lags, and a message's own time decides.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -299,18 +299,13 @@ class DelayedTopic:
 
     # -- the index on disk ----------------------------------------------------------------------------
 
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Hold the lock while no decision is on its way."""
-        with self.lock, self.decisions.paused():
-            yield
-
     def checkpoint(self, places: list[LogPlace]) -> None:
         """Write the tracker to its files. `places`: all messages before them were added, unless the topic lags.
 
         Raises OSError; then the files are as before, and the log has the rest.
         """
-        with self.quiet(), suppress(TrackerDamaged):  # the next call makes it again
+        with self.decisions.pause, self.lock, suppress(TrackerDamaged):  # the next call makes it again
+            self.decisions.settle_all()
             tracker = self.tracker  # this may make the topic lag
             at = places if self.scans is None else [scan.place for scan in self.scans]
             tracker.checkpoint(IndexMark(self.name, self.decisions.next_offset, at).pack())

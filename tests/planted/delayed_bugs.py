@@ -41,11 +41,11 @@ DELAYED: dict[str, Bug] = {
         CHANGES,
     ),
     "delayed: a record of changes is applied before it is durable": Bug(
-        "store/delayed/decisions.py", "            decision.requests[0].result()\n", "", CHANGES,
+        "store/delayed/decisions.py", "            request.result()\n", "", CHANGES,
     ),
     "delayed: a change that failed leaves the message out": Bug(
         "store/delayed/decisions.py",
-        "                decision.is_refused = True  #", "                pass  #",
+        "            decision.is_refused = True  # no call", "            pass  #",
         ("tests/store/delayed/test_changes.py::test_cancel_that_cannot_be_written_leaves_the_message_pending",),
         hangs=True,
     ),

@@ -53,8 +53,8 @@ def test_message_that_is_being_decided_about_is_not_passed_over(tmp_path: Path, 
             store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
         bounds = np.array([0]), np.array([0]), np.array([3])
         assert first_not_pending(topic, *bounds).tolist() == [3]
-        place = int(places_of(0, 1))
-        topic.decisions.open[place] = Decision(0, 1, START_MS + 50, START_MS + 10, [], [])
+        place, [request] = int(places_of(0, 1)), topic.parts.hidden.requests(topic.decisions.stream, [b"x"])
+        topic.decisions.open[place] = Decision(0, 1, START_MS + 50, START_MS + 10, request)
         found = first_not_pending(topic, *bounds).tolist()
         del topic.decisions.open[place]  # a store does not close while one is open
         assert found == [1]
