@@ -37,7 +37,7 @@ DELAYED: dict[str, Bug] = {
         "        times = times_ms\n        is_later", CHANGES,
     ),
     "delayed: changes behind the mark are not repeated": Bug(
-        "store/delayed/opening.py", "        if record.offset >= mark.changes:\n", "        if False:\n",
+        "store/delayed/opening.py", "if at >= mark.changes for", "if False for",
         CHANGES,
     ),
     "delayed: a record of changes is applied before it is durable": Bug(
