@@ -26,7 +26,6 @@ from pyroaring import BitMap64
 from ..columns import Int64s
 from ..errors import BadEntry, TrackerClosed, TrackerDamaged, TrackerFull
 from ..forks import tell_after_fork
-from .bitmaps import places_in
 from .places import (
     ENTRY_BITS,
     MOST_ENTRY,
@@ -37,6 +36,7 @@ from .places import (
     Rows,
     bad_entry,
     checked_columns,
+    places_in,
     positions_of,
     rounded_up,
 )

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 from pyroaring import BitMap64
 
-from ...index.trackers.bitmaps import bitmap_of, memory_bytes
+from ...index.trackers.places import bitmap_of, memory_bytes
 from ..errors import StoreCorrupt
 from ..format.arrays import Bools, Int64s
 from ..format.delays import CANCELLED, WHOLE, Changes

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
-from ...index.trackers.bitmaps import bitmap_of, places_in, those_between
+from ...index.trackers.places import bitmap_of, places_in, those_between
 from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.delays import COPIES, DELAYS

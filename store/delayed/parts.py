@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from ...index.trackers.bitmaps import are_in
-from ...index.trackers.places import ENTRY_BITS, MOST_ENTRY
+from ...index.trackers.places import ENTRY_BITS, MOST_ENTRY, are_in
 from ..device.clock import Clock
 from ..device.disk import Disk
 from ..device.log_file import LogFile
