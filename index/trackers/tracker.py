@@ -25,7 +25,7 @@ from pyroaring import BitMap64
 
 from ..columns import Int64s
 from ..errors import BadEntry, TrackerClosed, TrackerDamaged, TrackerFull
-from ..forks import tell_after_fork
+from ..locks import tell_after_fork
 from .places import (
     ENTRY_BITS,
     MOST_ENTRY,

@@ -86,7 +86,7 @@ class ChangedDelays:
 
     def places(self) -> Int64s:
         """(n,) the places of all changes, ascending."""
-        return np.sort(np.fromiter(chain(self.cancelled, self.come, self.moved), np.int64, len(self)))
+        return np.sort(np.fromiter(chain(self.cancelled, self.come, list(self.moved)), np.int64, len(self)))
 
     def forget(self, places: Int64s) -> None:
         """Drop the changes of these messages."""

@@ -10,7 +10,7 @@ from math import ceil
 
 import numpy as np
 
-from ...index.turns import if_free
+from ...index.locks import if_free
 from ..delayed.due_list import DueMessages
 from ..errors import StoreError, copy_of
 from ..format.arrays import Bools, Int64s

@@ -13,7 +13,7 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
-from ...index.turns import if_free, let_pass
+from ...index.locks import if_free, let_pass
 from ..errors import StoreError
 from ..format.arrays import Indexes, Int64s
 from ..format.cursors import CursorMark, pack_acks, pack_delete, pack_ones, pack_state

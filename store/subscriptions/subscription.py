@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ...index.turns import let_pass
+from ...index.locks import let_pass
 from ..errors import StoreClosed, SubscriptionClosed
 from ..log.ticket import Ticket
 from ..read.waiting import ANY_QUEUE
