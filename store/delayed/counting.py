@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
-from ...index.trackers.places import bitmap_of, places_in, those_between
+from ...index.trackers.places import add_places, bitmap_of, places_in, those_between
 from ..errors import StoreError
-from ..format.arrays import Int64s
 from ..format.delays import COPIES, DELAYS
 from ..format.hidden import hidden_topic, is_hidden
 from .changes import ChangedDelays, ChangesReader
@@ -25,14 +24,14 @@ from .copies import Copies
 from .delays import Delays
 from .due_scan import DueScan
 from .opening import changes_of
-from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of, topic_of
+from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, topic_of
 from .topic import DelayedTopic
 
 END = 1 << 63
 FEW_PLACES = 1 << 16  # of at most so many places an array is made, which takes 8 bytes a place
 NO_OFFSETS = BitMap64()  # never changed
 TRY_AGAIN_S = 60.0  # after an index could not be made
-_Queues = dict[int, list[Int64s]]
+_ByTopic = dict[str, dict[int, "DelayedOffsets"]]
 
 
 class DelayedOffsets(NamedTuple):
@@ -52,15 +51,25 @@ class DelayedOffsets(NamedTuple):
 DelayedSets = Mapping[int, DelayedOffsets]  # by queue id; a queue that is missing has none
 
 
-def sets_by_log(found: PendingDelays, topic: str) -> DelayedSets:
-    """The sets of a topic from the delays that were read in the log."""
-    columns = [of_topics.get(topic, {}) for of_topics in (found.offsets, found.cancelled, found.copies)]
-    queues = {queue_id for column in columns for queue_id in column}
-    return {queue_id: DelayedOffsets(*[_set(column.get(queue_id)) for column in columns]) for queue_id in queues}
+class PendingDelays(NamedTuple):
+    """The sets of some topics, read in the log.
 
+    Attributes:
+        topics: by topic. Of the cancelled messages some may have been removed.
+        is_whole: False if damage hides some. The index of a store that opens leaves out the same ones.
+    """
 
-def _set(offsets: Int64s | None) -> BitMap64:
-    return BitMap64() if offsets is None else bitmap_of(offsets)
+    topics: dict[str, DelayedSets]
+    is_whole: bool
+
+    def sets_of(self, topic: str) -> DelayedSets:
+        """The sets of a topic."""
+        return self.topics.get(topic, {})
+
+    def counts(self) -> dict[str, int]:
+        """The number of pending messages of each topic that has some, sorted."""
+        counts = {topic: sum(len(queue.pending) for queue in queues.values()) for topic, queues in self.topics.items()}
+        return {topic: count for topic, count in sorted(counts.items()) if count}
 
 
 def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
@@ -76,7 +85,7 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
         for place in topic.decisions.open:
             pending.add(place)
         cancelled = topic.changes.cancelled.copy()
-        copies = _set(topic.copies.places)
+        copies = bitmap_of(topic.copies.places)
     next_offset = partial(topic.parts.next_offset, topic.name)
     columns = [_by_queue(places, next_offset) for places in (pending, cancelled, copies)]
     queues = columns[0].keys() | columns[1].keys() | columns[2].keys()
@@ -150,8 +159,36 @@ class Counting:
         self._may_make_s = 0.0  # no index is made before
 
     def by_log(self, topics: Collection[str] | None = None) -> PendingDelays:
-        """The delays of some topics or of all, by the log alone. Raises as `pending_by_log` does."""
-        return pending_by_log(self._parts, topics)
+        """The delays of some topics or of all, by the frames with delivery times and the records of changes alone.
+
+        Raises StoreCorrupt if a record of a change or a copy is damaged, OffsetOutOfRange or OSError if a writer
+        removed some of them meanwhile.
+        """
+        parts, now_ms = self._parts, self._parts.clock.wall_ms()
+        found: _ByTopic = {}
+        changes = _changes(parts, topics)
+        damaged = 0
+        for lane in parts.lanes:
+            scan = DueScan(lane)
+            for rows in scan.parts(now_ms):
+                later = rows.times_ms > now_ms
+                for number in np.unique(rows.numbers[later]).tolist():
+                    stream = lane.streams[number]
+                    if not is_hidden(stream.topic) and (topics is None or stream.topic in topics):
+                        mine = rows.offsets[later & (rows.numbers == number)]
+                        add_places(_queue(found, stream.topic, stream.queue_id).pending, np.sort(mine))
+            damaged += scan.damaged
+        for topic in dict.fromkeys([*_topics_with(COPIES, parts, topics), *changes]):
+            copies = Copies(topic, parts)
+            for queue_id, at, offsets in copies.of_queues():
+                queue = _queue(found, topic, queue_id)
+                add_places(queue.pending, np.sort(offsets[copies.times_ms[at] > now_ms]))
+                add_places(queue.copies, np.sort(offsets))
+            if topic in changes:
+                _apply(changes[topic], found, topic, parts, copies, now_ms)
+        return PendingDelays(
+            {topic: _not_trimmed(queues, topic, parts) for topic, queues in found.items()}, not damaged
+        )
 
     def sets(self, topics: Collection[str]) -> dict[str, DelayedSets]:
         """The current sets of some topics, exactly: from the index if it has read all of the log, else from the log.
@@ -179,7 +216,7 @@ class Counting:
                 left.append(topic)
         if left:
             by_log = self.by_log(left)
-            found |= {topic: sets_by_log(by_log, topic) for topic in left}
+            found |= {topic: by_log.sets_of(topic) for topic in left}
         return found
 
     def _made(self, topic: str) -> DelayedTopic | None:
@@ -224,63 +261,9 @@ def _scanned_on(scan: DueScan, known: set[int]) -> Iterator[None]:
             yield
 
 
-class PendingDelays(NamedTuple):
-    """The messages whose time has not come, without cancelled ones.
-
-    Attributes:
-        offsets: by topic and queue id, (n,) ascending.
-        cancelled: as `offsets`, of cancelled messages; some may have been removed.
-        copies: as `offsets`, of messages that live on as copies, delayed or not.
-        is_whole: False if damage hides some. The index of a store that opens leaves out the same ones.
-    """
-
-    offsets: dict[str, dict[int, Int64s]]
-    cancelled: dict[str, dict[int, Int64s]]
-    copies: dict[str, dict[int, Int64s]]
-    is_whole: bool
-
-    def counts(self) -> dict[str, int]:
-        """The number of pending messages of each topic that has some, sorted."""
-        return {topic: sum(map(len, queues.values())) for topic, queues in sorted(self.offsets.items())}
-
-
-def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> PendingDelays:
-    """Read the frames with delivery times and the records of changes. It reads nothing else, and changes nothing.
-
-    `topics`: None reads all. It takes 8 bytes of memory for each pending message.
-
-    Raises StoreCorrupt if a record of a change or a copy is damaged, OffsetOutOfRange or OSError if a writer
-    removed some of them meanwhile.
-    """
-    now_ms = parts.clock.wall_ms()
-    changes = _changes(parts, topics)
-    found: dict[str, _Queues] = {}
-    copied: dict[str, _Queues] = {}
-    damaged = 0
-    for lane in parts.lanes:
-        scan = DueScan(lane)
-        for rows in scan.parts(now_ms):
-            later = rows.times_ms > now_ms
-            for number in np.unique(rows.numbers[later]).tolist():
-                stream = lane.streams[number]
-                mine = later & (rows.numbers == number)
-                if not is_hidden(stream.topic) and (topics is None or stream.topic in topics):
-                    _note(found, stream.topic, stream.queue_id, rows.offsets[mine])
-        damaged += scan.damaged
-    for topic in _topics_with(COPIES, parts, topics):
-        copies = Copies(topic, parts)
-        for queue_id, at, offsets in copies.of_queues():
-            _note(found, topic, queue_id, offsets[copies.times_ms[at] > now_ms])
-            _note(copied, topic, queue_id, offsets)
-    for topic, changed in changes.items():
-        _apply(changed, found.setdefault(topic, {}), topic, parts, now_ms)
-    cancelled = {topic: _cancelled(changed, topic, parts) for topic, changed in changes.items()}
-    counted = [_all_counted(one, parts) for one in (found, cancelled, copied)]
-    return PendingDelays(counted[0], counted[1], counted[2], not damaged)
-
-
-def _note(found: dict[str, _Queues], topic: str, queue_id: int, offsets: Int64s) -> None:
-    found.setdefault(topic, {}).setdefault(queue_id, []).append(offsets)
+def _queue(found: _ByTopic, topic: str, queue_id: int) -> DelayedOffsets:
+    """The sets of a queue; empty ones are made."""
+    return found.setdefault(topic, {}).setdefault(queue_id, DelayedOffsets(BitMap64(), BitMap64(), BitMap64()))
 
 
 def _topics_with(kind: str, parts: StoreParts, topics: Collection[str] | None) -> list[str]:
@@ -300,40 +283,24 @@ def _changes(parts: StoreParts, topics: Collection[str] | None) -> dict[str, Cha
     return found
 
 
-def _apply(changed: ChangedDelays, queues: _Queues, topic: str, parts: StoreParts, now_ms: int) -> None:
+def _apply(changed: ChangedDelays, found: _ByTopic, topic: str, parts: StoreParts, copies: Copies, now_ms: int) -> None:
     """Remove messages that were cancelled or moved, and add those that were moved to a later time."""
-    if not len(changed):
-        return
-    for queue_id, pieces in queues.items():
-        offsets = np.concatenate(pieces)
-        places = places_of(np.full(len(offsets), queue_id), offsets)
-        queues[queue_id] = [offsets[changed.times_of(places, np.full(len(places), now_ms + 1)) > now_ms]]
+    for queue_id, _, offsets in parts.by_queue(topic, places_in(changed.cancelled)):
+        add_places(_queue(found, topic, queue_id).cancelled, np.sort(offsets))
+    for queue_id, _, offsets in parts.by_queue(topic, changed.places()):
+        _queue(found, topic, queue_id).pending.difference_update(bitmap_of(offsets))
     later = np.array([place for place, time_ms in changed.moved.items() if time_ms > now_ms], np.int64)
-    copies = Copies(topic, parts)
     for queue_id, _, offsets in parts.by_queue(topic, later):
         stream = parts.stream(topic, queue_id)
         if stream is not None:
             first = parts.reader.finder.bounds(stream)[0]
             there = (offsets >= first) | copies.has(queue_id, offsets)  # else it was removed, and the change is ignored
-            queues.setdefault(queue_id, []).append(offsets[there])
+            add_places(_queue(found, topic, queue_id).pending, np.sort(offsets[there]))
 
 
-def _cancelled(changed: ChangedDelays, topic: str, parts: StoreParts) -> _Queues:
-    places = places_in(changed.cancelled)
-    return {queue_id: [offsets] for queue_id, _, offsets in parts.by_queue(topic, places)}
-
-
-def _all_counted(found: dict[str, _Queues], parts: StoreParts) -> dict[str, dict[int, Int64s]]:
-    named = {topic: _counted(topic, queues, parts) for topic, queues in found.items()}
-    return {topic: queues for topic, queues in named.items() if queues}
-
-
-def _counted(topic: str, queues: _Queues, parts: StoreParts) -> dict[int, Int64s]:
-    """Each message once, without those that were trimmed."""
-    found = {}
-    for queue_id, pieces in queues.items():
-        offsets = np.unique(np.concatenate(pieces))
-        offsets = offsets[offsets >= parts.low(topic, queue_id)]
-        if len(offsets):
-            found[queue_id] = offsets
-    return found
+def _not_trimmed(queues: dict[int, DelayedOffsets], topic: str, parts: StoreParts) -> DelayedSets:
+    """The sets without messages that were trimmed, of queues that have others."""
+    for queue_id, sets in queues.items():
+        for offsets in sets:
+            offsets.remove_range(0, parts.low(topic, queue_id))
+    return {queue_id: sets for queue_id, sets in queues.items() if any(sets)}
