@@ -78,16 +78,17 @@ class Copies:
         self.drop_trimmed()
 
     def add(self, copies: Sequence[Message]) -> None:
-        """Add copies, given as messages of the stream. Later ones replace earlier ones."""
+        """Add copies, given as messages of the stream."""
         rows = []
         for copy in copies:
             head = CopyHead.unpack(copy.key)
             if head is not None:
                 place = places_of(head.queue_id, head.offset)
                 rows.append((place, copy.offset, copy.deliver_at_ms or 0, len(copy.data) + COPY_BYTES))
-        self._add(np.array(rows, np.int64).reshape(-1, 4))
+        self.take_in(np.array(rows, np.int64).reshape(-1, 4))
 
-    def _add(self, rows: Int64s) -> None:
+    def take_in(self, rows: Int64s) -> None:
+        """Add copies that are durable: rows of `append`. Later ones replace earlier ones."""
         if not len(rows):
             return
         self.next_at = max(self.next_at, int(rows[:, 1].max()) + 1)
@@ -113,10 +114,6 @@ class Copies:
             for one, at in zip(messages, offsets, strict=True)
         ]
         return np.array(rows, np.int64).reshape(-1, 4)
-
-    def take_in(self, rows: Int64s) -> None:
-        """Add copies that are durable: rows of `append`."""
-        self._add(rows)
 
     def where(self, queue_id: int, offset: int) -> int | None:
         """The offset of a message's newest copy in the stream; None if it has none."""

@@ -82,15 +82,8 @@ class Decisions:
             return np.zeros(len(places), np.bool_)
         return np.isin(places, np.array(list(self.open), np.int64))
 
-    def cancel(self, queue_id: int, offset: int) -> bool:
-        """Cancel a message; True if it was pending. Then it is never delivered, also after a crash."""
-        return self._decide(queue_id, offset, CANCELLED)
-
-    def move(self, queue_id: int, offset: int, deliver_at_ms: int) -> bool:
-        """Move a message; True if it was pending. Then it is delivered at the new time, also after a crash."""
-        return self._decide(queue_id, offset, deliver_at_ms)
-
-    def _decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
+    def decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
+        """Move a message to this time; CANCELLED cancels it. True if it was pending. It is so also after a crash."""
         topic, place, queue = self._topic, int(places_of(queue_id, offset)), self.stream.lane.queue
         topic.delays.catch_up()
         own_ms = self._own_ms(queue_id, offset, place)

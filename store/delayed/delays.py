@@ -36,7 +36,7 @@ DROP_S = 1.0  # between two checks for copies that nobody wants any more ..
 DROP_TIMES = 20  # .. and so many times as long as a check takes
 STEPS = 4  # of a lagging topic, between two visits of all others
 
-_Found = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
+_QueueOf = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
 
 
 def memory_of(plan: MemoryPlan | None) -> int:
@@ -74,8 +74,8 @@ class Delays:
         self._memory_bytes = memory_bytes
         self._accepted: dict[str, dict[str, int]] = {}  # by topic and subscription: precision_ms
         self._scans: list[DueScan] = []
-        self._found: list[dict[int, _Found]] = []  # by lane: the streams whose topic was looked up ..
-        self._found_of = -1  # .. when there were so many topics
+        self._queue_of: list[dict[int, _QueueOf]] = []  # by lane: the streams whose topic was looked up ..
+        self._queues_of = -1  # .. when there were so many topics
         self._feeding = threading.RLock()
         self.worker = Worker(self.work, partial(setattr, self, "last_error"))
         self._checkpointed_s = parts.clock.monotonic_s()
@@ -240,9 +240,9 @@ class Delays:
 
     def _by_topic(self, lane: Lane, rows: DueRows) -> list[tuple[DelayedTopic, npt.NDArray[np.intp], Int64s]]:
         """The topics that have some of the rows, with their rows and the rows' queue ids."""
-        if self._found_of != len(self.topics):
-            self._found = [{} for _ in self.parts.lanes]
-            self._found_of = len(self.topics)
+        if self._queues_of != len(self.topics):
+            self._queue_of = [{} for _ in self.parts.lanes]
+            self._queues_of = len(self.topics)
         numbers, inverse = np.unique(rows.numbers, return_inverse=True)
         found = [self._topic_of(lane, number) for number in numbers.tolist()]
         topics = list(dict.fromkeys([one[0] for one in found if one is not None]))
@@ -253,8 +253,8 @@ class Delays:
             parts.append((topic, mine, queue_of[inverse[mine]]))
         return parts
 
-    def _topic_of(self, lane: Lane, number: int) -> _Found:
-        known = self._found[lane.index]
+    def _topic_of(self, lane: Lane, number: int) -> _QueueOf:
+        known = self._queue_of[lane.index]
         if number not in known:
             stream: Stream = lane.streams[number]
             topic = self.topics.get(stream.topic)

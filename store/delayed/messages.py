@@ -243,17 +243,17 @@ def first_not_pending(topic: DelayedTopic, queue_ids: Int64s, begins: Int64s, en
     Unknown messages, and those with an open decision, count as not pending: ask `waiting` about them. Raises OSError.
     """
     counts = ends - begins
-    behind = counts.cumsum()
+    row_ends = counts.cumsum()
     queues = queue_ids.repeat(counts)
-    offsets = (begins - behind + counts).repeat(counts) + np.arange(len(queues))
+    offsets = (begins - row_ends + counts).repeat(counts) + np.arange(len(queues))
     topic.delays.catch_up()
     with topic.lock:
         topic.decisions.settle()
         pending = topic.ask(lambda tracker: tracker.are_pending(queues, offsets & MOST_ENTRY))
         pending &= ~topic.decisions.are_open(places_of(queues, offsets))
     stops = np.append(np.flatnonzero(~pending), len(offsets))
-    firsts = stops[stops.searchsorted(behind - counts)]
-    found: Int64s = np.minimum(firsts, behind) - behind + ends
+    firsts = stops[stops.searchsorted(row_ends - counts)]
+    found: Int64s = np.minimum(firsts, row_ends) - row_ends + ends
     return found
 
 

@@ -131,7 +131,7 @@ def _tracker_of(topic: str, parts: StoreParts, changes_end: int) -> tuple[Bucket
     files, beginning = parts.files_of(topic), IndexMark(topic, 0, [BEGIN] * len(parts.lanes))
     if not files.names():
         return _tracker(files), beginning, None
-    why = "the log behind it may have been lost" if not parts.keeps else None
+    why = "the log after it may have been lost" if not parts.keeps else None
     if why is None:
         try:
             tracker = _tracker(files)

@@ -175,10 +175,10 @@ class DelayedTopic:
         is_later = times > self.given.passed_ms(is_lagging=self.is_lagging)
         kept = is_later & ~self.trimmed.are_before(queue_ids, offsets)
         kept &= ~self.decisions.are_open(places)
-        told = kept & are_among(places, self.reported)
-        if told.any():  # to some subscriptions; others may have left them out before
-            self.due.add(DueMessages(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
-            kept &= ~told
+        is_due = kept & are_among(places, self.reported)
+        if is_due.any():  # to some subscriptions; others may have left them out before
+            self.due.add(DueMessages(queue_ids[is_due], offsets[is_due], np.zeros(int(is_due.sum()), np.bool_)))
+            kept &= ~is_due
         if kept.any():
             self.count(tracker.add_messages(queue_ids[kept], offsets[kept] & MOST_ENTRY, times[kept]))
         self.changes.came(places[~is_later])

@@ -83,7 +83,7 @@ DELAYED: dict[str, Bug] = {
         "        pass\n", SKIPPING,
     ),
     "delayed: what comes now is passed over": Bug(
-        "store/delayed/messages.py", "np.minimum(firsts, behind) - behind + ends", "ends + 0 * firsts", SKIPPING,
+        "store/delayed/messages.py", "np.minimum(firsts, row_ends) - row_ends + ends", "ends + 0 * firsts", SKIPPING,
     ),
     "delayed: a precision takes what is due at once": Bug(
         "store/subscriptions/delays.py",
