@@ -18,8 +18,7 @@ from stratalog.store.delayed.messages import figures_of
 from stratalog.store.delayed.parts import offsets_of, places_of
 
 from ..helpers import crash_copy, tiny, until
-from .consumer import START_MS, Consumer, Got, Hand, topic_of
-from .test_promises import quiet
+from .consumer import START_MS, Consumer, Got, Hand, delays_of, quiet, topic_of
 
 COUNT = 300
 
@@ -30,11 +29,6 @@ def fill(store: MessageStore, count: int = COUNT, size: int = 1000) -> None:
         store.append("t", number % 3, bytes(size), deliver_at_ms=START_MS + 1 + number)
         if number % 4 == 0:
             store.append("t", 7, bytes(size))
-
-
-def delays_of(store: MessageStore) -> Delays:
-    assert store._running.delays is not None
-    return store._running.delays
 
 
 def catches_up(store: MessageStore) -> None:
@@ -284,16 +278,14 @@ def test_many_queues_and_lanes_have_one_index(tmp_path: Path, hand: Hand) -> Non
 
 @pytest.mark.parametrize("behind", ["a", "b"])
 def test_the_thread_goes_on_at_once_while_any_topic_is_behind(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, behind: str
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch, behind: str
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        for topic in ("a", "b"):
-            store.append(topic, 0, b"x", deliver_at_ms=START_MS + 10)
-            store.subscribe(topic, "s").receive()
-        delays = store._running.delays
-        assert delays is not None
-        assert set(delays.topics) == {"a", "b"}
-        with monkeypatch.context() as patch:
-            patch.setattr(Delays, "_catch_up_topic", lambda _delays, topic: topic.name == behind)
-            delays.topics[behind].ask_for_visit()
-            assert delays.work() == 0
+    for topic in ("a", "b"):
+        store.append(topic, 0, b"x", deliver_at_ms=START_MS + 10)
+        store.subscribe(topic, "s").receive()
+    delays = delays_of(store)
+    assert set(delays.topics) == {"a", "b"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Delays, "_catch_up_topic", lambda _delays, topic: topic.name == behind)
+        delays.topics[behind].ask_for_visit()
+        assert delays.work() == 0
