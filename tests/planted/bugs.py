@@ -373,6 +373,12 @@ TRACKERS: dict[str, Bug] = {
         "        is_whole = on_disk == merged.disk\n",
         ("tests/index/trackers/test_crashes.py",),
     ),
+    "bucket tracker: the mutable bucket is emptied before the disk has its rows": Bug(
+        "index/trackers/bucket_tracker.py",
+        "        self._shelf.seal(rows, self._again)\n        self._mutable.clear()\n",
+        "        self._mutable.clear()\n        self._shelf.seal(rows, self._again)\n",
+        ("tests/index/trackers/test_bucket_tracker.py",),
+    ),
     "bucket tracker: a bucket is listed before its name is durable": Bug(
         "index/trackers/shelf.py",
         "        self._files.force_folder()  # the names of the new files are durable before they are listed\n", "",
