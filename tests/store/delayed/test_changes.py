@@ -234,8 +234,9 @@ def test_a_change_needs_no_room_in_the_index(
         if is_moved:
             assert store.reschedule_delayed("t", 0, 1, START_MS + 20)
         else:
-            monkeypatch.setattr(topic.parts.hidden, "requests", Mock(side_effect=StoreFull("no space is left")))
-            with pytest.raises(StoreFull):
+            with monkeypatch.context() as patch, pytest.raises(StoreFull):
+                queue = topic.decisions.stream.lane.queue
+                patch.setattr(queue, "put", Mock(side_effect=StoreFull("no space is left")))
                 store.cancel_delayed("t", 0, 1)
         assert topic.pending == 4
         assert consumer.poll() == []
