@@ -127,6 +127,24 @@ def test_message_told_to_come_later_after_a_step_back_is_in_an_index_that_is_mad
         assert taken(sub) == [1]
 
 
+def test_message_that_is_due_before_a_lagging_index_has_read_it_is_in_an_index_that_is_made_anew(
+    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hand.open(tmp_path / "s") as store:
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    monkeypatch.setattr(Delays, "_catch_up_topic", lambda delays, topic: False)  # it never gets on
+    with hand.open(tmp_path / "s") as store:
+        sub = store.subscribe("t", "a")
+        assert taken(sub) == [], "it is left out, and comes later"
+        hand.now_ms += 20
+        topic_of(store).look()  # nothing that the index has is due
+        topic_of(store).why_anew = "the test says so"
+        monkeypatch.undo()
+        catch_up(store)
+        assert topic_of(store).last_rebuild == "the test says so"
+        assert taken(sub) == [0]
+
+
 def test_change_comes_too_late_for_what_was_told_to_be_due_before_a_step_back_and_an_index_made_anew(
     store: MessageStore, hand: Hand
 ) -> None:
