@@ -583,6 +583,15 @@ def test_taking_rows() -> None:
             columns.take(wrong)
 
 
+def test_rows_are_taken_of_keys_and_properties_given_as_pairs() -> None:
+    keys: Any = (np.array([1, -1, 2]), b"kll")
+    nothing: Any = (np.array([-1, -1, 0]), b"")
+    columns = MessageColumns([("t", 0)], np.zeros(3, int), np.ones(3, int), b"abc", keys, nothing)
+    taken: Any = columns.take([2, 1])
+    assert (taken.keys.lengths.tolist(), bytes(taken.keys.data)) == ([2, -1], b"ll")
+    assert (taken.properties.lengths.tolist(), bytes(taken.properties.data)) == ([0, -1], b"")
+
+
 def test_acknowledged_columns_survive_a_crash(tmp_path: Path) -> None:
     rows = Rows(np.random.default_rng(draw_seed()), 3000)
     with MessageStore.open(tmp_path / "store", tiny()) as opened:
