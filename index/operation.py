@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from .errors import report
+from .locks import let_pass
 from .timing_wheel import TimerEntry
-from .turns import let_pass
 
 if TYPE_CHECKING:
     from .purgatory import Purgatory
@@ -22,8 +22,7 @@ def _fresh_lock() -> None:
     _unwatched = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_fresh_lock)
+os.register_at_fork(after_in_child=_fresh_lock)
 
 
 class DelayedOperation(TimerEntry):

@@ -16,10 +16,9 @@ from collections.abc import Hashable, Iterable
 from typing import Protocol
 
 from .errors import TimersClosed, report
-from .forks import tell_after_fork
+from .locks import let_pass, tell_after_fork
 from .operation import DelayedOperation
 from .timing_wheel import TimingWheel
-from .turns import let_pass
 
 PURGE_INTERVAL = 1000
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from .errors import TimersClosed, report
-from .forks import tell_after_fork
+from .locks import tell_after_fork
 from .timing_wheel import Timer, TimingWheel
 
 AFTER_ERROR_S = 0.1

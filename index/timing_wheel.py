@@ -13,7 +13,7 @@ from operator import attrgetter, index
 from typing import Any
 
 from .levels import DelayQueue, Levels, check_geometry
-from .turns import let_pass
+from .locks import let_pass
 
 MOST_BUCKETS = 1 << 20
 _BY_DEADLINE = attrgetter("deadline_ms")

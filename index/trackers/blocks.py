@@ -20,11 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..columns import Int64s
-from .places import ENTRY_BITS, NO_ROWS, Rows, positions_of
+from .places import ENTRY_BITS, MOST_ENTRY, NO_ROWS, Rows, books_of, places_of_books, spread_of
 
 BLOCK_ROWS = 1 << 14
 BLOCK_BYTES = 640  # of the objects of a block beside its columns
-LOW_BITS = 16
 WIDTHS = (np.uint8, np.uint16, np.uint32)
 
 Narrow = npt.NDArray[np.unsignedinteger] | Int64s
@@ -53,12 +52,10 @@ class Block:
         common = int(np.bitwise_or.reduce(steps))
         self.shift = (common & -common).bit_length() - 1 if common else 0
         self.steps = narrow(steps >> self.shift)
-        ledgers, entries = positions_of(places)
-        self.first_ledger = int(ledgers.min())
-        self.lows = entries.astype(np.uint16)
-        entries >>= LOW_BITS
-        self.spread = int(entries.max()) + 1
-        self.books = narrow((ledgers - self.first_ledger) * self.spread + entries)
+        self.first_ledger = int(places.min()) >> ENTRY_BITS
+        self.spread = spread_of(int((places & MOST_ENTRY).max()))
+        books, self.lows = books_of(places, self.first_ledger, self.spread)
+        self.books = narrow(books)
 
     @property
     def memory_bytes(self) -> int:
@@ -72,14 +69,7 @@ class Block:
         slots[0] = self.first_time
         slots[1:] = (np.cumsum(self.steps, dtype=np.int64) << self.shift) + self.first_time
         times = np.repeat(slots, self.counts)
-        books = self.books.astype(np.int64)
-        if self.spread == 1:
-            places = (books + self.first_ledger) << ENTRY_BITS
-        else:
-            ledgers, high = np.divmod(books, self.spread)
-            places = ((ledgers + self.first_ledger) << ENTRY_BITS) | (high << LOW_BITS)
-        places |= self.lows
-        return times, places
+        return times, places_of_books(self.books, self.lows, self.first_ledger, self.spread)
 
 
 class BlockRun:
@@ -107,21 +97,12 @@ class BlockRun:
             return int(self._open[0][0])
         return self._blocks[0].first_time if self._blocks else None
 
-    def _next_block(self) -> Rows:
-        block = self._blocks.popleft()
-        self.memory_bytes -= block.memory_bytes
-        return block.unpacked()
-
     def parts(self) -> Iterator[Rows]:
-        """Take all rows, one block after another."""
-        rows, self._open = self._open, NO_ROWS
-        while True:
-            if len(rows[0]):
-                self.rows -= len(rows[0])
-                yield rows
-            if not self._blocks:
-                return
-            rows = self._next_block()
+        """All rows, one block after another. They stay."""
+        if len(self._open[0]):
+            yield self._open
+        for block in self._blocks:
+            yield block.unpacked()
 
     def take(self, until_ms: int, count: int) -> Rows:
         """Take the first rows, at most `count`, none of them later than `until_ms`."""
@@ -131,7 +112,9 @@ class BlockRun:
             if not len(self._open[0]):
                 if not self._blocks or self._blocks[0].first_time > until_ms:
                     break
-                self._open = self._next_block()
+                block = self._blocks.popleft()
+                self.memory_bytes -= block.memory_bytes
+                self._open = block.unpacked()
             times, places = self._open
             end = min(left, int(np.searchsorted(times, until_ms, side="right")))
             taken.append((times[:end], places[:end]))

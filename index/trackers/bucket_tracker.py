@@ -11,13 +11,12 @@ from pyroaring import BitMap64
 
 from ..columns import Int64s
 from ..errors import BadEntry, report
-from .bitmaps import bitmap_of, memory_bytes
 from .bucket_writer import MOST_DELTA_MS, SegmentRule
 from .files import Files, FolderFiles
 from .ordered import NextRows
-from .places import ENTRY_BITS, MOST_TIME_MS, NO_ROWS, Rows, joined, rows_until
+from .places import ENTRY_BITS, MOST_TIME_MS, NO_ROWS, Rows, bitmap_of, joined, memory_bytes, rows_until
 from .sealed_bucket import SealedBucket
-from .shelf import Shelf
+from .shelf import MOST_BUCKETS, SEGMENT_ENTRIES, SEGMENT_MS, Shelf
 from .time_buckets import TimeBuckets
 from .tracker import Tracker
 
@@ -54,9 +53,9 @@ class BucketTracker(Tracker):
         seal_entries: int = 50_000,
         most_entries: int = 500_000,
         seal_after_ms: int = 300_000,
-        segment_ms: int = 300_000,
-        segment_entries: int = 5_000,
-        most_buckets: int = 50,
+        segment_ms: int = SEGMENT_MS,
+        segment_entries: int = SEGMENT_ENTRIES,
+        most_buckets: int = MOST_BUCKETS,
         memory_limit_bytes: int | None = MEMORY_LIMIT_BYTES,
         files: Files | None = None,
     ) -> None:
@@ -183,14 +182,11 @@ class BucketTracker(Tracker):
 
     def _seal(self) -> None:
         """Write the mutable bucket to disk. If that fails, its entries stay where they are."""
-        rows = self._mutable.take_all()
+        rows = self._mutable.rows()
         if not len(rows[0]):
             return
-        try:
-            self._shelf.seal(rows, self._again)
-        except OSError:
-            self._mutable.put_back(*rows)
-            raise
+        self._shelf.seal(rows, self._again)
+        self._mutable.clear()
         if self._again:
             self._again -= bitmap_of(rows[1])
         self._seals += 1
@@ -205,14 +201,9 @@ class BucketTracker(Tracker):
         self._change(self._checkpoint, self._shelf.mark if mark is None else mark)
 
     def _checkpoint(self, mark: bytes) -> None:
-        new = self._mutable.take_all()
-        rows = joined([new, self._due.rows])
-        try:
-            self._shelf.checkpoint(rows, mark)
-        except OSError:
-            if len(new[0]):
-                self._mutable.put_back(*new)
-            raise
+        rows = joined([self._mutable.rows(), self._due.rows])
+        self._shelf.checkpoint(rows, mark)
+        self._mutable.clear()
         self._due, self._again = NextRows(), BitMap64()
         self._begun_ms = None
         self._shelf.merge_some(MERGED_A_ROW * len(rows[0]))

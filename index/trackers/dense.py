@@ -23,8 +23,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..columns import Int64s
-from .bitmaps import BITMAP_BYTES, CONTAINER_BYTES, add_places, memory_bytes, places_of
-from .places import NO_ROWS, Rows
+from .places import BITMAP_BYTES, CONTAINER_BYTES, NO_ROWS, Rows, add_places, memory_bytes, places_in
 
 SLOT_BYTES: Final = 480
 PACKED_SLOT_BYTES: Final = 4
@@ -64,28 +63,26 @@ class DenseSlots:
         self.memory_bytes += slot_bytes(bitmap)
         self.rows += len(ascending)
 
-    def _pop(self) -> Rows:
-        time_ms = heappop(self._times)
-        bitmap = self._slots.pop(time_ms)
-        self.memory_bytes -= slot_bytes(bitmap)
-        places = places_of(bitmap)
-        self.rows -= len(places)
-        return np.full(len(places), time_ms), places
-
     def take(self, until_ms: int, count: int) -> Rows:
         """Take whole slots until there are `count` rows, none of them later than `until_ms`."""
         parts: list[Rows] = []
         while count > 0 and self._times and self._times[0] <= until_ms:
-            parts.append(self._pop())
-            count -= len(parts[-1][0])
+            time_ms = heappop(self._times)
+            bitmap = self._slots.pop(time_ms)
+            self.memory_bytes -= slot_bytes(bitmap)
+            places = places_in(bitmap)
+            parts.append((np.full(len(places), time_ms), places))
+            count -= len(places)
+            self.rows -= len(places)
         if not parts:
             return NO_ROWS
         return np.concatenate([times for times, _ in parts]), np.concatenate([places for _, places in parts])
 
     def parts(self) -> Iterator[Rows]:
-        """Take all rows, one slot after another."""
-        while self._times:
-            yield self._pop()
+        """All rows, one slot after another. They stay."""
+        for time_ms in sorted(self._times):
+            places = places_in(self._slots[time_ms])
+            yield np.full(len(places), time_ms), places
 
     def drop(self, dead: BitMap64) -> None:
         """Drop these places, wherever they are."""

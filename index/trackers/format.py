@@ -53,7 +53,7 @@ from xxhash import xxh3_64_intdigest
 
 from ..columns import Int64s
 from ..errors import TrackerDamaged
-from .places import ENTRY_BITS, Rows, positions_of
+from .places import ENTRY_BITS, Rows, books_of, places_of_books, spread_of
 
 VERSION: Final = 2
 MANIFEST: Final = "MANIFEST"
@@ -90,7 +90,6 @@ MANIFEST_HEADER: Final = struct.Struct("<8sHHIQII")
 MANIFEST_MAGIC: Final = b"STRAMANI"
 LISTED: Final = struct.Struct("<QQQQQ")
 
-LOW_BITS: Final = 16
 WIDE: Final = 12
 ROW_TYPES: Final = {
     8: np.dtype([("delta", "<u4"), ("book", "<u2"), ("low", "<u2")]),
@@ -145,7 +144,7 @@ class Packing(NamedTuple):
     @classmethod
     def of(cls, first_place: int, last_place: int, most_entry: int) -> Packing:
         """The narrowest packing for these ledgers and entries."""
-        first_ledger, spread = first_place >> ENTRY_BITS, (most_entry >> LOW_BITS) + 1
+        first_ledger, spread = first_place >> ENTRY_BITS, spread_of(most_entry)
         books = ((last_place >> ENTRY_BITS) - first_ledger + 1) * spread
         return cls(8 if books <= 1 << 16 else 10 if books <= 1 << 32 else WIDE, first_ledger, spread)
 
@@ -156,9 +155,7 @@ class Packing(NamedTuple):
         if self.width == WIDE:
             rows["place"] = places
             return rows
-        ledgers, entries = positions_of(places)
-        rows["low"] = entries.astype(np.uint16)
-        rows["book"] = (ledgers - self.first_ledger) * self.spread + (entries >> LOW_BITS)
+        rows["book"], rows["low"] = books_of(places, self.first_ledger, self.spread)
         return rows
 
     def unpacked(self, data: bytes, segments: npt.NDArray[np.void]) -> Rows:
@@ -167,14 +164,7 @@ class Packing(NamedTuple):
         times = np.repeat(segments["first_ms"], segments["rows"]) + rows["delta"]
         if self.width == WIDE:
             return times, rows["place"].astype(np.int64)
-        books = rows["book"].astype(np.int64)
-        if self.spread == 1:
-            places = (books + self.first_ledger) << ENTRY_BITS
-        else:
-            ledgers, high = np.divmod(books, self.spread)
-            places = ((ledgers + self.first_ledger) << ENTRY_BITS) | (high << LOW_BITS)
-        places |= rows["low"]
-        return times, places
+        return times, places_of_books(rows["book"], rows["low"], self.first_ledger, self.spread)
 
 
 def with_sum(data: bytes) -> bytes:

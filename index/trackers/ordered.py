@@ -11,9 +11,8 @@ from typing import Protocol
 import numpy as np
 from pyroaring import BitMap64
 
-from .bitmaps import are_in
 from .pages import in_place_order
-from .places import NO_ROWS, Rows, joined, rows_until
+from .places import NO_ROWS, Rows, are_in, joined, rows_until
 
 LEAST_PULLED = 1024
 MANY_SOURCES = 4  # so many sources have a few rows each at a time: rows within ..

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..columns import Int64s
-from .bitmaps import are_in, bitmap_of, memory_bytes
 from .files import Files
 from .format import (
     BUCKET_HEADER,
@@ -31,7 +30,7 @@ from .format import (
     without_sum,
 )
 from .pages import PageCache, Pages
-from .places import NO_ROWS, Rows, rows_until
+from .places import NO_ROWS, Rows, are_in, bitmap_of, memory_bytes, rows_until
 
 FIXED_BYTES = 2_000
 NO_MORE = ((1 << 63) - 1, 0)  # the cut of a bucket without a next row

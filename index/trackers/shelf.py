@@ -8,20 +8,29 @@ crash, or an error, at any point leaves the list before or the list after, and a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pyroaring import BitMap64
 
 from ..columns import Int64s
 from ..errors import report
-from .bitmaps import bitmap_of, places_of
 from .bucket_writer import BucketWriter, SegmentRule
 from .files import Files
-from .format import MANIFEST, MANIFEST_NEW, Manifest, Packing, PendingRows, bucket_name, damaged, left_name
+from .format import (
+    MANIFEST,
+    MANIFEST_NEW,
+    ListedBucket,
+    Manifest,
+    Packing,
+    PendingRows,
+    bucket_name,
+    damaged,
+    left_name,
+)
 from .ordered import merge, merge_places
 from .pages import LedgerEnds, PageCache, in_place_order
-from .places import MOST_ENTRY, Rows
+from .places import MOST_ENTRY, Rows, bitmap_of, places_in
 from .sealed_bucket import SealedBucket, merged_left
 
 MERGED_ROWS = 1 << 20  # of all sources together in memory
@@ -95,10 +104,14 @@ class Shelf:
 
     # the list
 
-    def _publish(self, buckets: list[SealedBucket], mark: bytes | None = None) -> None:
-        """Make this list durable. After an error the disk has the old list or the new one."""
-        mark = self.mark if mark is None else mark
-        manifest = Manifest(self._next_number, tuple(bucket.listed for bucket in buckets), mark, self.bits)
+    def _publish(
+        self, buckets: list[SealedBucket], mark: bytes | None = None,
+        listed: Mapping[SealedBucket, ListedBucket] | None = None,
+    ) -> None:  # fmt: skip
+        """Make this list durable, with some new entries. After an error the disk has the old list or the new one."""
+        mark, listed = self.mark if mark is None else mark, listed or {}
+        entries = tuple(listed.get(bucket, bucket.listed) for bucket in buckets)
+        manifest = Manifest(self._next_number, entries, mark, self.bits)
         self._files.remove(MANIFEST_NEW)
         self._files.append(MANIFEST_NEW, manifest.encoded())
         self._files.force(MANIFEST_NEW)
@@ -149,7 +162,7 @@ class Shelf:
         """
         new = self._written(rows)
         again = again & bitmap_of(rows[1]) if again else again
-        lefts = self._without(places_of(again)) if again else {}
+        lefts = self._without(places_in(again)) if again else {}
         self._say(lefts, [*self.buckets, new])
 
     def _without(self, places: Int64s) -> dict[SealedBucket, PendingRows]:
@@ -177,30 +190,24 @@ class Shelf:
         self, lefts: dict[SealedBucket, PendingRows], buckets: list[SealedBucket], mark: bytes | None = None
     ) -> None:
         """Make the pending rows of some buckets durable, with this list of all. An error leaves the list as before."""
-        before = {bucket: bucket.listed for bucket in lefts}
-        try:
-            if lefts:
-                self._write_left(lefts)
-            self._publish(buckets, mark)
-        except BaseException:  # also an interrupt: the list on disk is the old one
-            for bucket, listed in before.items():
-                bucket.listed = listed
-            raise
+        listed = self._write_left(lefts) if lefts else {}
+        self._publish(buckets, mark, listed)
         for bucket, left in lefts.items():
-            bucket.disk = left
+            bucket.listed, bucket.disk = listed[bucket], left
         self._remove_unlisted()
 
-    def _write_left(self, lefts: dict[SealedBucket, PendingRows]) -> None:
-        """Write a file of the pending rows of these buckets, durable, and note in them where it is."""
-        number, at, sections = self._give_number(), 0, []
+    def _write_left(self, lefts: dict[SealedBucket, PendingRows]) -> dict[SealedBucket, ListedBucket]:
+        """Write a file of the pending rows of these buckets, durable. Returns their entries of the list with it."""
+        number, at, sections, listed = self._give_number(), 0, list[bytes](), {}
         self._written_names.add(left_name(number))
         for bucket, left in lefts.items():
             section = left.section(bucket.number)
-            bucket.listed = bucket.listed._replace(left_file=number, left_at=at, left_size=len(section))
+            listed[bucket] = bucket.listed._replace(left_file=number, left_at=at, left_size=len(section))
             sections.append(section)
             at += len(section)
         self._files.append(left_name(number), b"".join(sections))
         self._files.force(left_name(number))
+        return listed
 
     def trim(self, before_place: int) -> int:
         """Forget all places below `before_place`, durably. Returns how many were pending."""
@@ -231,24 +238,20 @@ class Shelf:
 
     def merge_some(self, rows: int) -> None:
         """Go on with merging, by about `rows` rows; by more if there are twice as many buckets as there should be."""
-        if self._merge is None:
-            self._begin_merge()
-        if self._merge is None:
+        merge, self._merge = self._merge or self._new_merge(), None  # after an error the next call begins again
+        if merge is None:
             return
         room = 2 * self.most_buckets + 2 - len(self.buckets)
-        starts = zip(self._merge.sources, self._merge.starts, strict=True)
+        starts = zip(merge.sources, merge.starts, strict=True)
         left = 2 * sum(source.rows_to_merge(start) for source, start in starts)
         budget = max(rows, left // room if room > 0 else left)
-        try:
-            for read in self._merge.steps:
-                budget -= read
-                if budget <= 0:
-                    return
-        except BaseException:  # also an interrupt
-            self._merge = None  # the sources are as before; the next call begins again
-            raise
+        for read in merge.steps:
+            budget -= read
+            if budget <= 0:
+                self._merge = merge
+                return
 
-    def _begin_merge(self) -> None:
+    def _new_merge(self) -> _Merge | None:
         """Begin to merge the smaller half of the buckets, at least two, into one: an entry is merged once a doubling at
         most. Or begin to write one bucket again, of which many rows were cancelled, or most were taken, without these.
         """
@@ -257,9 +260,9 @@ class Shelf:
         if len(self.buckets) <= self.most_buckets:
             sources = [one for one in by_rows if _is_mostly_gone(one)][:1]
         if not sources:
-            return
+            return None
         number, starts = self._give_number(), [source.disk for source in sources]
-        self._merge = _Merge(sources, starts, number, self._merging(sources, starts, number))
+        return _Merge(sources, starts, number, self._merging(sources, starts, number))
 
     def _merging(self, sources: list[SealedBucket], starts: list[PendingRows], number: int) -> Iterator[int]:
         writer = self._merged_writer(sources, number)
@@ -282,10 +285,8 @@ class Shelf:
         is_whole = on_disk == merged.disk
         self._say({} if is_whole or not on_disk.rows else {merged: on_disk}, [*rest, merged] if on_disk.rows else rest)
         merged.become(now)
-        self._merge = None
         self.merges += 1
         self.merged_rows += writer.rows
-        self._remove_unlisted()
 
     # the buckets of other trackers
 

@@ -21,11 +21,21 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ..columns import Int64s, stable_order
-from .bitmaps import add_places, are_in, bitmap_of, memory_bytes, those_between
 from .blocks import BlockRun
 from .dense import SLOT_BYTES, DenseSlots, Slots, slots_of
 from .ordered import NextRows, OrderedRows, merge
-from .places import MOST_TIME_MS, NO_ROWS, Rows, is_ascending, joined
+from .places import (
+    MOST_TIME_MS,
+    NO_ROWS,
+    Rows,
+    add_places,
+    are_in,
+    bitmap_of,
+    is_ascending,
+    joined,
+    memory_bytes,
+    those_between,
+)
 from .tracker import Tracker
 
 INBOX_ROWS = 4096
@@ -244,21 +254,13 @@ class TimeBuckets:
         heads = [head for source in sources if (head := source.head_ms) is not None]
         return min(first_ms, self._inbox_first, self._moved_first, *heads)
 
-    def take_all(self) -> Rows:
-        """Take all pending rows in order."""
+    def rows(self) -> Rows:
+        """All pending rows in order. They stay."""
         self.settle()
         self.sweep()
-        due, self._due = self._due.rows, NextRows()
-        parts = list(merge([[due], self._dense.parts(), *(run.parts() for run in self._runs)]))
-        self.clear()
-        return np.concatenate([NO_ROWS[0], *(part[0] for part in parts)]), np.concatenate(
-            [NO_ROWS[1], *(part[1] for part in parts)]
-        )
-
-    def put_back(self, times: Int64s, places: Int64s) -> None:
-        """Put back rows of `take_all` that could not be stored."""
-        order = np.argsort(places)
-        self._place(times[order], places[order])
+        parts = [NO_ROWS, *merge([[self._due.rows], self._dense.parts(), *(run.parts() for run in self._runs)])]
+        times, places = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
+        return times, places
 
     # leaving
 

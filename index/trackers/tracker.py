@@ -25,8 +25,7 @@ from pyroaring import BitMap64
 
 from ..columns import Int64s
 from ..errors import BadEntry, TrackerClosed, TrackerDamaged, TrackerFull
-from ..forks import tell_after_fork
-from .bitmaps import places_of
+from ..locks import tell_after_fork
 from .places import (
     ENTRY_BITS,
     MOST_ENTRY,
@@ -37,6 +36,7 @@ from .places import (
     Rows,
     bad_entry,
     checked_columns,
+    places_in,
     positions_of,
     rounded_up,
 )
@@ -264,7 +264,7 @@ class Tracker(ABC):
                 raise BadEntry(f"a ledger and entries are in their ranges, not {ledger}, {first_entry}, {before_entry}")
         first_place = ledger << ENTRY_BITS
         gone = self._change(self._discard, first_place + first_entry, first_place + before_entry)
-        return places_of(gone) & MOST_ENTRY
+        return places_in(gone) & MOST_ENTRY
 
     def trim(self, before_ledger: int) -> int:
         """Forget all pending entries of ledgers before this one, and no others. Returns how many they were."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..delayed.counting import sets_by_log
 from ..device.folder import LOCK_FILE
 from ..errors import StoreCorrupt, StoreLocked, StoreUnreadable, StoreUnusable, system_errors
 from ..log.lane import Lane
@@ -162,7 +160,7 @@ def _deliveries(store: StoreReader) -> Row:
     store.topics()  # follows the log
     try:
         pending = store._delaying.pending()
-        infos = store._subscriptions().all(None, partial(sets_by_log, pending))
+        infos = store._subscriptions().all(None, pending.sets_of)
     except (StoreCorrupt, StoreUnusable):
         return _HIDDEN
     if not pending.is_whole:

@@ -14,6 +14,7 @@ from ..delayed.keeping import Keeping
 from ..delayed.parts import StoreParts
 from ..device.disk import Disk
 from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, copy_of, shown
+from ..format.delays import CANCELLED
 from ..log.streams import check_name
 from ..log.upkeep import Upkeep
 from ..read.reader import Reader
@@ -72,7 +73,7 @@ class DelayChanges:
 
     def cancel(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the message was pending."""
-        return self._decide(topic, queue_id, offset, None)
+        return self._decide(topic, queue_id, offset, CANCELLED)
 
     def reschedule(self, topic: str, queue_id: int, offset: int, deliver_at_ms: int) -> bool:
         """Whether the message was pending."""
@@ -115,7 +116,7 @@ class DelayChanges:
                 f"{self._shared.path}: delayed messages could not be counted: {error}. Nothing is lost; try again."
             ) from error
 
-    def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int | None) -> bool:
+    def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int) -> bool:
         shared = self._shared
         shared.check_open()
         name, queue = check_name(topic, queue_id)
@@ -125,8 +126,7 @@ class DelayChanges:
         if shared.streams.get(name, queue) is None:
             return False
         try:
-            decisions = self.delays.topic(name).decisions
-            return decisions.cancel(queue, at) if time_ms is None else decisions.move(queue, at, time_ms)
+            return self.delays.topic(name).decisions.decide(queue, at, time_ms)
         except TrackerClosed:  # meanwhile, with the store
             shared.check_open()
             raise
@@ -145,7 +145,7 @@ class RefusingDelaying(DelayChanges):
         self._counting = Counting(_parts_of(shared, disk), None)
         self._refused = refused
 
-    def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int | None) -> bool:
+    def _decide(self, topic: str, queue_id: int, offset: int, time_ms: int) -> bool:
         self._shared.check_open()
         check_name(topic, queue_id)
         check_counts(offset=offset)

@@ -2,12 +2,11 @@
 
 Begin with `topic`: the delayed messages of one topic. `delays` has all topics, and the work of the thread.
 
-    from the log        due_scan, opening, given_out
-    to consumers        due_list, pointer, messages
+    from the log        due_scan, opening
+    to consumers        due_list, messages
     changes             decisions, changes
-    the thread          worker, visits
+    the thread          worker
     retention           keeping, copies
     counting            counting
-    its sizes           memory, precision
-    its surroundings    parts, disk_files
+    its surroundings    parts
 """

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 from pyroaring import BitMap64
 
-from ...index.trackers.bitmaps import memory_bytes
+from ...index.trackers.places import bitmap_of, memory_bytes
 from ..errors import StoreCorrupt
 from ..format.arrays import Bools, Int64s
 from ..format.delays import CANCELLED, WHOLE, Changes
-from .parts import ENTRY_BITS, are_among, offsets_of, places_of
+from .parts import StoreParts, are_among, places_of
 
 MOVED_BYTES = 120  # of a moved message in a dict
 LONG_AGO_MS = 0  # in place of the time of a message that was moved, and has come
@@ -83,31 +84,25 @@ class ChangedDelays:
         times[are_among(places, self.cancelled)] = CANCELLED
         return times
 
-    def forget(self, is_gone: Callable[[int, Int64s], Bools]) -> None:
-        """Drop the changes of removed messages: `is_gone` gets a queue id and entries (n,), and says which."""
-        for places in (self._places(self.cancelled), self._places(self.come), self._places(self.moved)):
-            queues = places >> ENTRY_BITS
-            for queue_id in np.unique(queues).tolist():
-                mine = places[queues == queue_id]
-                gone = mine[is_gone(queue_id, mine & ((1 << ENTRY_BITS) - 1))]
-                self.cancelled -= BitMap64(gone.tolist())
-                self.come -= BitMap64(gone.tolist())
-                for place in gone.tolist():
-                    self.moved.pop(place, None)
+    def places(self) -> Int64s:
+        """(n,) the places of all changes, ascending."""
+        return np.sort(np.fromiter(chain(self.cancelled, self.come, list(self.moved)), np.int64, len(self)))
 
-    def rows(self, next_offset: Callable[[int], int]) -> tuple[Int64s, Int64s, Int64s]:
-        """(queue ids, offsets, times) of all changes, in order of the place; `next_offset` gets a queue id."""
-        places = np.sort(np.concatenate([self._places(of) for of in (self.cancelled, self.come, self.moved)]))
-        queues = places >> ENTRY_BITS
-        offsets = places & ((1 << ENTRY_BITS) - 1)
-        for queue_id in np.unique(queues).tolist():
-            mine = queues == queue_id
-            offsets[mine] = offsets_of(offsets[mine], next_offset(queue_id))
+    def forget(self, places: Int64s) -> None:
+        """Drop the changes of these messages."""
+        gone = bitmap_of(places)
+        self.cancelled -= gone
+        self.come -= gone
+        for place in places.tolist():
+            self.moved.pop(place, None)
+
+    def rows(self, topic: str, parts: StoreParts) -> tuple[Int64s, Int64s, Int64s]:
+        """(queue ids, offsets, times) of all changes of a topic, in order of the place."""
+        places = self.places()
+        queues, offsets = np.empty_like(places), np.empty_like(places)
+        for queue_id, rows, found in parts.by_queue(topic, places):
+            queues[rows], offsets[rows] = queue_id, found
         return queues, offsets, self.times_of(places, np.full(len(places), CANCELLED))
-
-    @staticmethod
-    def _places(of: Iterable[int]) -> Int64s:
-        return np.sort(np.fromiter(of, np.int64))
 
 
 class ChangesReader:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreCorrupt
-from ..format.arrays import Bools, Int64s
+from ..format.arrays import Bools, Indexes, Int64s
 from ..format.copies import CopyHead
 from ..format.delays import COPIES
 from ..format.extras import Extras
@@ -16,7 +15,7 @@ from ..format.hidden import hidden_topic
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
 from ..read.message import Message, packed_properties
-from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of
+from .parts import StoreParts, places_of
 
 _NONE = np.empty(0, np.int64)
 READ_MESSAGES = 1024
@@ -79,16 +78,17 @@ class Copies:
         self.drop_trimmed()
 
     def add(self, copies: Sequence[Message]) -> None:
-        """Add copies, given as messages of the stream. Later ones replace earlier ones."""
+        """Add copies, given as messages of the stream."""
         rows = []
         for copy in copies:
             head = CopyHead.unpack(copy.key)
             if head is not None:
                 place = places_of(head.queue_id, head.offset)
                 rows.append((place, copy.offset, copy.deliver_at_ms or 0, len(copy.data) + COPY_BYTES))
-        self._add(np.array(rows, np.int64).reshape(-1, 4))
+        self.take_in(np.array(rows, np.int64).reshape(-1, 4))
 
-    def _add(self, rows: Int64s) -> None:
+    def take_in(self, rows: Int64s) -> None:
+        """Add copies that are durable: rows of `append`. Later ones replace earlier ones."""
         if not len(rows):
             return
         self.next_at = max(self.next_at, int(rows[:, 1].max()) + 1)
@@ -114,10 +114,6 @@ class Copies:
             for one, at in zip(messages, offsets, strict=True)
         ]
         return np.array(rows, np.int64).reshape(-1, 4)
-
-    def take_in(self, rows: Int64s) -> None:
-        """Add copies that are durable: rows of `append`."""
-        self._add(rows)
 
     def where(self, queue_id: int, offset: int) -> int | None:
         """The offset of a message's newest copy in the stream; None if it has none."""
@@ -168,22 +164,15 @@ class Copies:
             there = self._left_at >= self._first_at()
             self._left, self._left_at = self._left[there], self._left_at[there]
 
-    def of_queues(self) -> list[tuple[int, npt.NDArray[np.intp], Int64s]]:
-        """For each queue its id, its rows, and the offsets of its messages, ascending."""
-        queues, found = self.places >> ENTRY_BITS, []
-        for queue_id in np.unique(queues).tolist():
-            rows = np.flatnonzero(queues == queue_id)
-            end = self._parts.next_offset(self._name, queue_id)
-            offsets = offsets_of(self.places[rows] & MOST_ENTRY, end)
-            found.append((queue_id, rows, offsets))
-        return found
+    def of_queues(self) -> list[tuple[int, Indexes, Int64s]]:
+        """For each queue its id, its rows, and the offsets of its messages."""
+        return list(self._parts.by_queue(self._name, self.places))
 
     def drop_trimmed(self) -> None:
         """Forget the copies of messages that were trimmed."""
         kept = np.ones(len(self.places), np.bool_)
         for queue_id, rows, offsets in self.of_queues():
-            stream = self._parts.stream(self._name, queue_id)
-            kept[rows] = offsets >= (0 if stream is None else stream.low)
+            kept[rows] = offsets >= self._parts.low(self._name, queue_id)
         if not kept.all():
             self.keep(kept)
 

@@ -7,7 +7,6 @@ no index.
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -16,23 +15,23 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap64
 
+from ...index.trackers.places import add_places, bitmap_of, places_in, those_between
 from ..errors import StoreError
-from ..format.arrays import Int64s
 from ..format.delays import COPIES, DELAYS
-from ..format.hidden import hidden_parts, hidden_topic, is_hidden
+from ..format.hidden import hidden_topic, is_hidden
 from .changes import ChangedDelays, ChangesReader
 from .copies import Copies
 from .delays import Delays
 from .due_scan import DueScan
 from .opening import changes_of
-from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, places_of
+from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, offsets_of, topic_of
 from .topic import DelayedTopic
 
 END = 1 << 63
 FEW_PLACES = 1 << 16  # of at most so many places an array is made, which takes 8 bytes a place
 NO_OFFSETS = BitMap64()  # never changed
 TRY_AGAIN_S = 60.0  # after an index could not be made
-_Queues = dict[int, list[Int64s]]
+_ByTopic = dict[str, dict[int, "DelayedOffsets"]]
 
 
 class DelayedOffsets(NamedTuple):
@@ -52,15 +51,25 @@ class DelayedOffsets(NamedTuple):
 DelayedSets = Mapping[int, DelayedOffsets]  # by queue id; a queue that is missing has none
 
 
-def sets_by_log(found: PendingDelays, topic: str) -> DelayedSets:
-    """The sets of a topic from the delays that were read in the log."""
-    columns = [of_topics.get(topic, {}) for of_topics in (found.offsets, found.cancelled, found.copies)]
-    queues = {queue_id for column in columns for queue_id in column}
-    return {queue_id: DelayedOffsets(*[_set(column.get(queue_id)) for column in columns]) for queue_id in queues}
+class PendingDelays(NamedTuple):
+    """The sets of some topics, read in the log.
 
+    Attributes:
+        topics: by topic. Of the cancelled messages some may have been removed.
+        is_whole: False if damage hides some. The index of a store that opens leaves out the same ones.
+    """
 
-def _set(offsets: Int64s | None) -> BitMap64:
-    return BitMap64() if offsets is None else BitMap64(array("Q", np.sort(offsets).tobytes()))
+    topics: dict[str, DelayedSets]
+    is_whole: bool
+
+    def sets_of(self, topic: str) -> DelayedSets:
+        """The sets of a topic."""
+        return self.topics.get(topic, {})
+
+    def counts(self) -> dict[str, int]:
+        """The number of pending messages of each topic that has some, sorted."""
+        counts = {topic: sum(len(queue.pending) for queue in queues.values()) for topic, queues in self.topics.items()}
+        return {topic: count for topic, count in sorted(counts.items()) if count}
 
 
 def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
@@ -71,12 +80,12 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
     with topic.lock:
         topic.advance()
         pending = topic.ask(lambda tracker: tracker.pending_places())
-        if topic.is_behind:  # or the question has found a damaged file, and the index was made again
+        if topic.is_lagging:  # or the question has found a damaged file, and the index was made again
             return None
         for place in topic.decisions.open:
             pending.add(place)
         cancelled = topic.changes.cancelled.copy()
-        copies = _set(topic.copies.places)
+        copies = bitmap_of(topic.copies.places)
     next_offset = partial(topic.parts.next_offset, topic.name)
     columns = [_by_queue(places, next_offset) for places in (pending, cancelled, copies)]
     queues = columns[0].keys() | columns[1].keys() | columns[2].keys()
@@ -84,20 +93,20 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
 
 
 def _by_queue(places: BitMap64, next_offset: Callable[[int], int]) -> dict[int, BitMap64]:
-    """The offsets of places by queue id, see `positions`. It empties `places`. `next_offset` gets each queue id."""
+    """The offsets of places by queue id, see `parts`. It empties `places`. `next_offset` gets each queue id."""
     found = {}
     for part in _parts(places):
         if _queue_of(part.min()) == _queue_of(part.max()):
             queue_id = _queue_of(part.min())
             found[queue_id] = _offsets(part, queue_id, next_offset(queue_id))
             continue
-        some = np.frombuffer(part.to_array(), np.int64)
+        some = places_in(part)
         queue_ids, begins = np.unique(some >> ENTRY_BITS, return_index=True)
         known, cuts = queue_ids.tolist(), [*begins.tolist(), len(some)]
         ends = np.fromiter(map(next_offset, known), np.int64, len(known))
         offsets = offsets_of(some & MOST_ENTRY, ends.repeat(np.diff(cuts)))
         for queue_id, begin, end in zip(known, cuts, cuts[1:], strict=False):
-            found[queue_id] = BitMap64(array("Q", offsets[begin:end].tobytes()))
+            found[queue_id] = bitmap_of(offsets[begin:end])
     return found
 
 
@@ -128,17 +137,10 @@ def _offsets(places: BitMap64, queue_id: int, next_offset: int) -> BitMap64:
     last = max(next_offset - 1, 0)
     round_begin = last >> ENTRY_BITS << ENTRY_BITS  # the offset whose entry is 0
     cut = begin + (last - round_begin) + 1  # places from here on belong to the round before
-    found = _part(places, begin, cut).shift(round_begin - begin)
+    found = those_between(places, begin, cut).shift(round_begin - begin)
     if round_begin and cut < end:
-        found |= _part(places, cut, end).shift(round_begin - (1 << ENTRY_BITS) - begin)
+        found |= those_between(places, cut, end).shift(round_begin - (1 << ENTRY_BITS) - begin)
     return found
-
-
-def _part(places: BitMap64, begin: int, end: int) -> BitMap64:
-    part = places.copy()
-    part.remove_range(0, begin)
-    part.remove_range(end, END)
-    return part
 
 
 class Counting:
@@ -157,8 +159,36 @@ class Counting:
         self._may_make_s = 0.0  # no index is made before
 
     def by_log(self, topics: Collection[str] | None = None) -> PendingDelays:
-        """The delays of some topics or of all, by the log alone. Raises as `pending_by_log` does."""
-        return pending_by_log(self._parts, topics)
+        """The delays of some topics or of all, by the frames with delivery times and the records of changes alone.
+
+        Raises StoreCorrupt if a record of a change or a copy is damaged, OffsetOutOfRange or OSError if a writer
+        removed some of them meanwhile.
+        """
+        parts, now_ms = self._parts, self._parts.clock.wall_ms()
+        found: _ByTopic = {}
+        changes = _changes(parts, topics)
+        damaged = 0
+        for lane in parts.lanes:
+            scan = DueScan(lane)
+            for rows in scan.parts(now_ms):
+                later = rows.times_ms > now_ms
+                for number in np.unique(rows.numbers[later]).tolist():
+                    stream = lane.streams[number]
+                    if not is_hidden(stream.topic) and (topics is None or stream.topic in topics):
+                        mine = rows.offsets[later & (rows.numbers == number)]
+                        add_places(_queue(found, stream.topic, stream.queue_id).pending, np.sort(mine))
+            damaged += scan.damaged
+        for topic in dict.fromkeys([*_topics_with(COPIES, parts, topics), *changes]):
+            copies = Copies(topic, parts)
+            for queue_id, at, offsets in copies.of_queues():
+                queue = _queue(found, topic, queue_id)
+                add_places(queue.pending, np.sort(offsets[copies.times_ms[at] > now_ms]))
+                add_places(queue.copies, np.sort(offsets))
+            if topic in changes:
+                _apply(changes[topic], found, topic, parts, copies, now_ms)
+        return PendingDelays(
+            {topic: _not_trimmed(queues, topic, parts) for topic, queues in found.items()}, not damaged
+        )
 
     def sets(self, topics: Collection[str]) -> dict[str, DelayedSets]:
         """The current sets of some topics, exactly: from the index if it has read all of the log, else from the log.
@@ -186,7 +216,7 @@ class Counting:
                 left.append(topic)
         if left:
             by_log = self.by_log(left)
-            found |= {topic: sets_by_log(by_log, topic) for topic in left}
+            found |= {topic: by_log.sets_of(topic) for topic in left}
         return found
 
     def _made(self, topic: str) -> DelayedTopic | None:
@@ -231,70 +261,15 @@ def _scanned_on(scan: DueScan, known: set[int]) -> Iterator[None]:
             yield
 
 
-class PendingDelays(NamedTuple):
-    """The messages whose time has not come, without cancelled ones.
-
-    Attributes:
-        offsets: by topic and queue id, (n,) ascending.
-        cancelled: as `offsets`, of cancelled messages; some may have been removed.
-        copies: as `offsets`, of messages that live on as copies, delayed or not.
-        is_whole: False if damage hides some. The index of a store that opens leaves out the same ones.
-    """
-
-    offsets: dict[str, dict[int, Int64s]]
-    cancelled: dict[str, dict[int, Int64s]]
-    copies: dict[str, dict[int, Int64s]]
-    is_whole: bool
-
-    def counts(self) -> dict[str, int]:
-        """The number of pending messages of each topic that has some, sorted."""
-        return {topic: sum(map(len, queues.values())) for topic, queues in sorted(self.offsets.items())}
-
-
-def pending_by_log(parts: StoreParts, topics: Collection[str] | None = None) -> PendingDelays:
-    """Read the frames with delivery times and the records of changes. It reads nothing else, and changes nothing.
-
-    `topics`: None reads all. It takes 8 bytes of memory for each pending message.
-
-    Raises StoreCorrupt if a record of a change or a copy is damaged, OffsetOutOfRange or OSError if a writer
-    removed some of them meanwhile.
-    """
-    now_ms = parts.clock.wall_ms()
-    changes = _changes(parts, topics)
-    found: dict[str, _Queues] = {}
-    copied: dict[str, _Queues] = {}
-    damaged = 0
-    for lane in parts.lanes:
-        scan = DueScan(lane)
-        for rows in scan.parts(now_ms):
-            later = rows.times_ms > now_ms
-            for number in np.unique(rows.numbers[later]).tolist():
-                stream = lane.streams[number]
-                mine = later & (rows.numbers == number)
-                if not is_hidden(stream.topic) and (topics is None or stream.topic in topics):
-                    _note(found, stream.topic, stream.queue_id, rows.offsets[mine])
-        damaged += scan.damaged
-    for topic in _topics_with(COPIES, parts, topics):
-        copies = Copies(topic, parts)
-        for queue_id, at, offsets in copies.of_queues():
-            _note(found, topic, queue_id, offsets[copies.times_ms[at] > now_ms])
-            _note(copied, topic, queue_id, offsets)
-    for topic, changed in changes.items():
-        _apply(changed, found.setdefault(topic, {}), topic, parts, now_ms)
-    cancelled = {topic: _cancelled(changed, topic, parts) for topic, changed in changes.items()}
-    counted = [_all_counted(one, parts) for one in (found, cancelled, copied)]
-    return PendingDelays(counted[0], counted[1], counted[2], not damaged)
-
-
-def _note(found: dict[str, _Queues], topic: str, queue_id: int, offsets: Int64s) -> None:
-    found.setdefault(topic, {}).setdefault(queue_id, []).append(offsets)
+def _queue(found: _ByTopic, topic: str, queue_id: int) -> DelayedOffsets:
+    """The sets of a queue; empty ones are made."""
+    return found.setdefault(topic, {}).setdefault(queue_id, DelayedOffsets(BitMap64(), BitMap64(), BitMap64()))
 
 
 def _topics_with(kind: str, parts: StoreParts, topics: Collection[str] | None) -> list[str]:
     """Those of some topics, or of all, that have a hidden stream of a kind."""
-    told = [hidden_parts(stream.topic) for stream in parts.hidden.of_kind(kind)]
-    named = [one.names[0] for one in told if one is not None and one.names]
-    return [name for name in named if topics is None or name in topics]
+    named = map(topic_of, parts.hidden.of_kind(kind))
+    return [name for name in named if name and (topics is None or name in topics)]
 
 
 def _changes(parts: StoreParts, topics: Collection[str] | None) -> dict[str, ChangedDelays]:
@@ -308,47 +283,24 @@ def _changes(parts: StoreParts, topics: Collection[str] | None) -> dict[str, Cha
     return found
 
 
-def _apply(changed: ChangedDelays, queues: _Queues, topic: str, parts: StoreParts, now_ms: int) -> None:
+def _apply(changed: ChangedDelays, found: _ByTopic, topic: str, parts: StoreParts, copies: Copies, now_ms: int) -> None:
     """Remove messages that were cancelled or moved, and add those that were moved to a later time."""
-    if not len(changed):
-        return
-    for queue_id, pieces in queues.items():
-        offsets = np.concatenate(pieces)
-        places = places_of(np.full(len(offsets), queue_id), offsets)
-        queues[queue_id] = [offsets[changed.times_of(places, np.full(len(places), now_ms + 1)) > now_ms]]
+    for queue_id, _, offsets in parts.by_queue(topic, places_in(changed.cancelled)):
+        add_places(_queue(found, topic, queue_id).cancelled, np.sort(offsets))
+    for queue_id, _, offsets in parts.by_queue(topic, changed.places()):
+        _queue(found, topic, queue_id).pending.difference_update(bitmap_of(offsets))
     later = np.array([place for place, time_ms in changed.moved.items() if time_ms > now_ms], np.int64)
-    copies = Copies(topic, parts)
-    for queue_id in np.unique(later >> ENTRY_BITS).tolist():
+    for queue_id, _, offsets in parts.by_queue(topic, later):
         stream = parts.stream(topic, queue_id)
         if stream is not None:
-            entries = later[later >> ENTRY_BITS == queue_id] & MOST_ENTRY
-            offsets = offsets_of(entries, parts.next_offset(topic, queue_id))
             first = parts.reader.finder.bounds(stream)[0]
             there = (offsets >= first) | copies.has(queue_id, offsets)  # else it was removed, and the change is ignored
-            queues.setdefault(queue_id, []).append(offsets[there])
+            add_places(_queue(found, topic, queue_id).pending, np.sort(offsets[there]))
 
 
-def _cancelled(changed: ChangedDelays, topic: str, parts: StoreParts) -> _Queues:
-    places = np.fromiter(changed.cancelled, np.int64, len(changed.cancelled))
-    queues = places >> ENTRY_BITS
-    return {
-        queue_id: [offsets_of(places[queues == queue_id] & MOST_ENTRY, parts.next_offset(topic, queue_id))]
-        for queue_id in np.unique(queues).tolist()
-    }
-
-
-def _all_counted(found: dict[str, _Queues], parts: StoreParts) -> dict[str, dict[int, Int64s]]:
-    named = {topic: _counted(topic, queues, parts) for topic, queues in found.items()}
-    return {topic: queues for topic, queues in named.items() if queues}
-
-
-def _counted(topic: str, queues: _Queues, parts: StoreParts) -> dict[int, Int64s]:
-    """Each message once, without those that were trimmed."""
-    found = {}
-    for queue_id, pieces in queues.items():
-        stream = parts.stream(topic, queue_id)
-        offsets = np.unique(np.concatenate(pieces))
-        offsets = offsets[offsets >= (0 if stream is None else stream.low)]
-        if len(offsets):
-            found[queue_id] = offsets
-    return found
+def _not_trimmed(queues: dict[int, DelayedOffsets], topic: str, parts: StoreParts) -> DelayedSets:
+    """The sets without messages that were trimmed, of queues that have others."""
+    for queue_id, sets in queues.items():
+        for offsets in sets:
+            offsets.remove_range(0, parts.low(topic, queue_id))
+    return {queue_id: sets for queue_id, sets in queues.items() if any(sets)}

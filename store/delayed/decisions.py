@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,8 +31,8 @@ class Decision:
 
     Attributes:
         own_ms: the time of the message before the change.
-        requests: the record's request, once it is sent.
-        barriers: a barrier, if nobody knows whether the log has accepted the record. It is answered after the record.
+        request: of the change's record.
+        barrier: sent if nobody knows whether the log has accepted the record. It is answered after the record.
         is_refused: the log has no record of the change: the thread that settles gives the message back.
     """
 
@@ -42,8 +40,8 @@ class Decision:
     offset: int
     time_ms: int
     own_ms: int
-    requests: list[RowGroup] = field(default_factory=list)
-    barriers: list[Barrier] = field(default_factory=list)
+    request: RowGroup
+    barrier: Barrier | None = None
     is_refused: bool = False
 
 
@@ -64,6 +62,7 @@ class Decisions:
 
     Attributes:
         open: by place.
+        pause: while a thread holds it, no decision begins. Taken before the topic's lock.
         next_offset: of the stream of changes: all records before it are applied.
         changed: places of the changes since the last checkpoint, which the tracker's files do not have.
     """
@@ -74,8 +73,7 @@ class Decisions:
         self.stream = stream
         self.next_offset = next_offset
         self._topic = topic
-        self._pausing = 0
-        self._compacting = threading.Lock()  # the parts of two compactions would be mixed
+        self.pause = threading.Lock()
         self._bytes = 0  # of records since the last compaction
 
     def are_open(self, places: Int64s) -> Bools:
@@ -84,41 +82,36 @@ class Decisions:
             return np.zeros(len(places), np.bool_)
         return np.isin(places, np.array(list(self.open), np.int64))
 
-    def cancel(self, queue_id: int, offset: int) -> bool:
-        """Cancel a message; True if it was pending. Then it is never delivered, also after a crash."""
-        return self._decide(queue_id, offset, CANCELLED)
-
-    def move(self, queue_id: int, offset: int, deliver_at_ms: int) -> bool:
-        """Move a message; True if it was pending. Then it is delivered at the new time, also after a crash."""
-        return self._decide(queue_id, offset, deliver_at_ms)
-
-    def _decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
-        topic, place = self._topic, int(places_of(queue_id, offset))
-        topic.catch_up()
+    def decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
+        """Move a message to this time; CANCELLED cancels it. True if it was pending. It is so also after a crash."""
+        topic, place, queue = self._topic, int(places_of(queue_id, offset)), self.stream.lane.queue
+        topic.delays.catch_up()
         own_ms = self._own_ms(queue_id, offset, place)
         if own_ms is None:
             return False
-        columns = [np.array([value], np.int64) for value in (queue_id, offset, time_ms)]
-        decision = None
+        record = Changes(CHANGES, 0, *[np.array([value], np.int64) for value in (queue_id, offset, time_ms)])
+        [request] = topic.parts.hidden.requests(self.stream, [record.pack()])
+        decision, is_on_way, is_accepted = Decision(queue_id, offset, time_ms, own_ms, request), False, False
         try:
-            with topic.lock:
-                while place in self.open or self._pausing:
-                    self.settle()
-                    if place in self.open or self._pausing:
-                        topic.settled.wait(LOOK_S)
-                due_ms = self._due_ms(queue_id, offset, place, own_ms)
-                if due_ms is None:
-                    return False
-                decision = Decision(queue_id, offset, time_ms, due_ms)
-                topic.ask_for_visit()  # before it is open: after an interrupt the thread settles it
-                self.open[place] = decision  # before it leaves the tracker: after an interrupt it is given back
-                topic.ask(lambda tracker: tracker.cancel(queue_id, offset & MOST_ENTRY))
-                topic.count(1)
-            self._hand_over(decision, Changes(CHANGES, 0, *columns).pack())
-            decision.requests[0].result()
-        except BaseException:  # also an interrupt: if the record was sent, all other calls look at its answer
-            if decision is not None and not decision.requests:
-                decision.is_refused = True  # no call: after another interrupt others settle it
+            if not self._begin(decision, place):
+                return False
+            is_on_way = True
+            queue.put(request)
+            is_accepted = True  # from here on its answer decides
+            request.result()
+        except StoreError:  # the log does not have it
+            decision.is_refused = True  # no call: after an interrupt others settle it
+            raise
+        except BaseException:  # passed on; an interrupt, and another one may come at the next call
+            if is_on_way and not is_accepted:
+                try:  # nobody may know whether it was accepted. A barrier needs no room, and tells by its answer
+                    decision.barrier = Barrier()
+                    queue.put(decision.barrier)
+                except BaseException:  # a log that takes no more, or a second interrupt: the next opening knows
+                    decision.is_refused = True
+                    raise
+            else:
+                decision.is_refused = not is_accepted
             raise
         finally:
             with topic.lock:
@@ -127,28 +120,23 @@ class Decisions:
             topic.moved()
         return True
 
-    def _hand_over(self, decision: Decision, record: bytes) -> None:
-        """Hand a change's record to the log. Raises StoreError: then the log does not have it.
-
-        After an interrupt nobody may know whether the record was accepted. Then a barrier is sent, which needs no room:
-        it is answered after all requests before it, and the decision is open until then.
-        """
-        requests, queue = decision.requests, self.stream.lane.queue
-        try:
-            requests.extend(self._topic.parts.hidden.requests(self.stream, [record]))
-            queue.put(requests[0])
-        except StoreError:
-            del requests[:]
-            raise
-        except BaseException:  # passed on; an interrupt
-            if requests:
-                try:
-                    decision.barriers.append(Barrier())
-                    queue.put(decision.barriers[0])
-                except BaseException:  # a log that takes no more, or a second interrupt: the next opening knows
-                    del requests[:]
-                    raise
-            raise
+    def _begin(self, decision: Decision, place: int) -> bool:
+        """Open the decision, once no other one of its message is open; False if the message is not pending."""
+        topic, queue_id, offset = self._topic, decision.queue_id, decision.offset
+        with topic.lock:
+            self.settle()
+            while place in self.open or self.pause.locked():
+                topic.settled.wait(LOOK_S)
+                self.settle()
+            due_ms = self._due_ms(queue_id, offset, place, decision.own_ms)
+            if due_ms is None:
+                return False
+            decision.own_ms = due_ms
+            topic.ask_for_visit()  # before it is open: after an interrupt the thread settles it
+            self.open[place] = decision  # before it leaves the tracker: after an interrupt it is given back
+            topic.ask(lambda tracker: tracker.cancel(queue_id, offset & MOST_ENTRY))
+            topic.count(1)
+        return True
 
     def _own_ms(self, queue_id: int, offset: int, place: int) -> int | None:
         """The own time of a message, which only a change replaces; None if it is surely not pending.
@@ -181,38 +169,43 @@ class Decisions:
         topic = self._topic
         # The question may make the index again: then the topic has not read all of the log.
         is_known = topic.ask(lambda tracker: bool(tracker.are_pending(queue_id, [offset & MOST_ENTRY])[0]))
-        due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.now_ms()
+        due_ms, now_ms = topic.changes.moved.get(place, own_ms), topic.given.now_ms()
         if due_ms <= max(now_ms, topic.given.told_ms) or not self._may_be_pending(queue_id, offset, place):
             return None
-        if topic.is_behind and offset >= read_up_to(topic, queue_id):
+        if topic.is_lagging and offset >= read_up_to(topic, queue_id):
             return None if place in topic.reported else due_ms
         return due_ms if is_known or due_ms > topic.given.latest_ms else None  # else it has come, by another clock
 
     def settle(self) -> None:
         """Apply or undo the decisions that have their answer. Under the lock."""
         for place, decision in dict(self.open).items():
-            if decision.is_refused:
-                self._give_back(place, decision)
-            elif decision.requests and (decision.barriers or decision.requests)[0].done():
-                request = decision.requests[0]
-                if request.done() and request.exception() is None:
+            request, last = decision.request, decision.barrier or decision.request
+            if decision.is_refused or last.done():
+                if not decision.is_refused and request.done() and request.exception() is None:
                     self._apply(place, decision)
                 else:
                     self._give_back(place, decision)
         if not self.open:
             self._topic.settled.notify_all()
 
+    def settle_all(self) -> None:
+        """Wait until no decision is open. Under the lock, which it releases to wait; `pause` is held."""
+        self.settle()
+        while self.open:
+            self._topic.settled.wait(LOOK_S)
+            self.settle()
+
     def _apply(self, place: int, decision: Decision) -> None:
         topic, entry = self._topic, decision.offset & MOST_ENTRY
         self.changed.add(place)
-        due_ms = CANCELLED if decision.time_ms == CANCELLED else max(decision.time_ms, topic.now_ms())
+        due_ms = CANCELLED if decision.time_ms == CANCELLED else max(decision.time_ms, topic.given.now_ms())
         topic.changes.note(place, due_ms)
-        self.next_offset = max(self.next_offset, int(decision.requests[0].offsets[-1]) + 1)
+        self.next_offset = max(self.next_offset, int(decision.request.offsets[-1]) + 1)
         self._bytes += ROW_BYTES
         topic.ask(lambda tracker: tracker.cancel(decision.queue_id, entry))  # a scan may have added it meanwhile
         if decision.time_ms == CANCELLED:
             row = np.array([decision.queue_id], np.int64), np.array([decision.offset], np.int64)
-            topic.add_due(DueMessages(*row, np.ones(1, np.bool_)))
+            topic.due.add(DueMessages(*row, np.ones(1, np.bool_)))
         elif not self._is_trimmed(decision):
             topic.given.owes(due_ms)
             topic.tracker.put_back(decision.queue_id, entry, decision.time_ms)
@@ -220,8 +213,7 @@ class Decisions:
         del self.open[place]
 
     def _is_trimmed(self, decision: Decision) -> bool:
-        stream = self._topic.parts.stream(self._topic.name, decision.queue_id)
-        return stream is not None and decision.offset < stream.low
+        return decision.offset < self._topic.parts.low(self._topic.name, decision.queue_id)
 
     def _give_back(self, place: int, decision: Decision) -> None:
         """Undo a change whose record was not written, or may not be: the message is as before. Under the lock."""
@@ -231,21 +223,6 @@ class Decisions:
         self._topic.count(1)
         del self.open[place]  # last: after an interrupt it is given back again
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """While it is entered, no decision is open or begins. Under the topic's lock, which it releases to wait."""
-        topic = self._topic
-        self._pausing += 1
-        try:
-            while self.open:
-                self.settle()
-                if self.open:
-                    topic.settled.wait(LOOK_S)
-            yield
-        finally:
-            self._pausing -= 1
-            topic.settled.notify_all()
-
     # -- the stream of records ------------------------------------------------------------------------
 
     def compact(self) -> None:
@@ -254,22 +231,15 @@ class Decisions:
         Raises StoreError; then the older records are still there.
         """
         topic = self._topic
-        is_pausing = False
-        with self._compacting:
-            try:
-                with topic.quiet():
-                    forget_gone(topic)
-                    rows = topic.changes.rows(lambda queue_id: topic.parts.next_offset(topic.name, queue_id))
-                    self._pausing += 1  # until the records are durable: so they have all changes
-                    is_pausing = True  # no call in between: an interrupt finds both or none
-                offsets = topic.parts.hidden.append(self.stream, whole(*rows))
-                with topic.lock:
-                    self.next_offset = int(offsets[-1]) + 1
-                    self._bytes = 0
-            finally:
-                self._pausing -= is_pausing  # first, and without the lock: the wait for it may be interrupted
-                with topic.lock:
-                    topic.settled.notify_all()
+        with self.pause:
+            with topic.lock:
+                self.settle_all()
+                forget_gone(topic)
+                rows = topic.changes.rows(topic.name, topic.parts)
+            offsets = topic.parts.hidden.append(self.stream, whole(*rows))  # all changes: none begins meanwhile
+            with topic.lock:
+                self.next_offset = int(offsets[-1]) + 1
+                self._bytes = 0
             topic.parts.hidden.trim(self.stream, int(offsets[0]))
 
     @property

@@ -15,23 +15,20 @@ from ..device.steps import take_all
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.delays import DELAYS
-from ..format.hidden import hidden_parts
 from ..format.layout import NO_TIME
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..log.trims import Change
 from ..log.write import VisibleEntries
 from .due_scan import DueRows, DueScan
-from .memory import SharedMemory
 from .messages import are_over, figures_of
 from .opening import end_of, forget_deleted
-from .parts import StoreParts, Subscribers
-from .precision import set_precision
+from .parts import StoreParts, Subscribers, topic_of
 from .topic import DelayedTopic
-from .visits import Visits
-from .worker import Worker
+from .worker import Visits, Worker
 
 MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, the most if no setting says more
+LEAST_LIMIT_BYTES = 8 << 20  # of one topic: the next segments of 50 buckets
 LONGEST_S = 0.5  # between two looks at a clock that may jump
 CHECKPOINT_ROWS = 500_000
 CHECKPOINT_S = 60.0
@@ -39,7 +36,7 @@ DROP_S = 1.0  # between two checks for copies that nobody wants any more ..
 DROP_TIMES = 20  # .. and so many times as long as a check takes
 STEPS = 4  # of a lagging topic, between two visits of all others
 
-_Found = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
+_QueueOf = tuple[DelayedTopic, int] | None  # a stream's topic and queue id
 
 
 def memory_of(plan: MemoryPlan | None) -> int:
@@ -74,16 +71,16 @@ class Delays:
         self.subscribers: Subscribers | None = None
         self.parts = parts
         self._poisoned = poisoned
-        self._memory = SharedMemory(memory_bytes)
+        self._memory_bytes = memory_bytes
         self._accepted: dict[str, dict[str, int]] = {}  # by topic and subscription: precision_ms
         self._scans: list[DueScan] = []
-        self._found: list[dict[int, _Found]] = []  # by lane: the streams whose topic was looked up ..
-        self._found_of = -1  # .. when there were so many topics
+        self._queue_of: list[dict[int, _QueueOf]] = []  # by lane: the streams whose topic was looked up ..
+        self._queues_of = -1  # .. when there were so many topics
         self._feeding = threading.RLock()
-        self._worker = Worker(self.work, partial(setattr, self, "last_error"))
+        self.worker = Worker(self.work, partial(setattr, self, "last_error"))
         self._checkpointed_s = parts.clock.monotonic_s()
         self._drop_copies_s = 0.0  # when copies are checked next
-        self._visits = Visits()
+        self.visits = Visits()
         self._unsaved: set[DelayedTopic] = set()  # changed since their checkpoints, as the thread has seen
 
     # -- topics ---------------------------------------------------------------------------------------
@@ -99,15 +96,19 @@ class Delays:
             lane.trims.on_shown = self._trimmed
         forgotten = forget_deleted(self.parts)
         for stream in self.parts.hidden.of_kind(DELAYS):
-            found = hidden_parts(stream.topic)
-            if found is not None and found.names and found.names[0] not in forgotten:
+            name = topic_of(stream)
+            if name and name not in forgotten:
                 try:
-                    self.topic(found.names[0])
+                    self.topic(name)
                 except StoreCorrupt as error:
-                    self.damaged[found.names[0]] = str(error)
-                    self.last_error = str(error)
+                    self.damaged[name] = self.last_error = str(error)
         self.is_open = True
         return any(topic.is_cut for topic in list(self.topics.values()))
+
+    @property
+    def share_bytes(self) -> int:
+        """The memory of one topic's index: all have equal shares."""
+        return max(self._memory_bytes // max(len(self.topics), 1), min(self._memory_bytes, LEAST_LIMIT_BYTES))
 
     def find(self, name: str) -> DelayedTopic | None:
         """A topic's index, if it has one."""
@@ -115,7 +116,7 @@ class Delays:
 
     def topic(self, name: str) -> DelayedTopic:
         """The index of a topic. The first call makes it, which costs a durable append. Raises StoreError, OSError."""
-        if (found := self.topics.get(name)) is not None and found.is_ready and self._worker.is_started:
+        if (found := self.topics.get(name)) is not None and found.is_ready and self.worker.is_started:
             return found
         with self._feeding:
             if (found := self.topics.get(name)) is not None:
@@ -123,20 +124,19 @@ class Delays:
             else:
                 if not self._scans:
                     self._scans = [DueScan(lane, end_of(lane)) for lane in self.parts.lanes]
-                found = DelayedTopic(name, self.parts, self.catch_up, self._worker.ring, self._visits, self._memory)
-                set_precision(found, self._precision_ms(name))
+                found = DelayedTopic(name, self)
+                found.set_precision(self._precision_ms(name))
                 self.topics[name] = found  # it is fed from here on; earlier messages it reads by scans of its own
-                self._memory.topics = len(self.topics)
                 self._begin(found)
                 self._catch_up_steps(found)
-        self._worker.ring()
+        self.worker.ring()
         return found
 
     def _begin(self, topic: DelayedTopic) -> None:
         if len(topic.copies):
             self.with_copies.add(topic)
-        self._visits.begin(topic)
-        self._worker.start()
+        self.visits.begin(topic)
+        self.worker.start()
 
     def accepts(self, name: str, subscription: str, precision_ms: int | None) -> None:
         """A subscription of a topic takes messages so much later than their times; None: it is gone."""
@@ -144,7 +144,7 @@ class Delays:
         if precision_ms is None:
             del self._accepted[name][subscription]
         if (topic := self.topics.get(name)) is not None:
-            set_precision(topic, self._precision_ms(name))
+            topic.set_precision(self._precision_ms(name))
 
     def _precision_ms(self, name: str) -> int:
         """The precision that all subscriptions of a topic accept which were used since the opening."""
@@ -194,7 +194,7 @@ class Delays:
         """Messages became durable. Called by appends: it looks only at one number of each frame."""
         for table, _, _ in shown:
             if table.dues.least != NO_TIME:
-                self._worker.ring()
+                self.worker.ring()
                 return
 
     def _trimmed(self, changes: Sequence[Change]) -> None:
@@ -206,7 +206,7 @@ class Delays:
     def attached(self) -> None:
         """Segments were attached; some of their messages may be delayed."""
         if self.topics:
-            self._worker.ring()
+            self.worker.ring()
 
     def catch_up(self) -> None:
         """Add all durable messages to all topics that do not lag. Raises OSError."""
@@ -222,27 +222,27 @@ class Delays:
             if len(part.rows.numbers):
                 self._hand_out(scan.lane, part.rows)
             for topic in list(self.topics.values()) if part.damaged else ():
-                topic.damaged_frames += 0 if topic.is_behind else part.damaged
+                topic.damaged_frames += 0 if topic.is_lagging else part.damaged
             scan.move(part)  # last, see `DueScan`
 
     def _hand_out(self, lane: Lane, rows: DueRows) -> None:
         """Give each topic its messages. One that cannot take them lags from here on: the scans stand before them."""
         for topic, mine, queue_ids in self._by_topic(lane, rows):
-            if topic.is_behind:
+            if topic.is_lagging:
                 continue
             try:
-                if not topic.should_pause_all_deliveries:
+                if not topic.is_full():
                     topic.add(queue_ids, rows.offsets[mine], rows.times_ms[mine])
                     continue
             except OSError as error:  # its mutable bucket could not be sealed
                 topic.last_error = str(error)
-            topic.fall_behind([scan.place for scan in self._scans])
+            topic.lag_from([scan.place for scan in self._scans])
 
     def _by_topic(self, lane: Lane, rows: DueRows) -> list[tuple[DelayedTopic, npt.NDArray[np.intp], Int64s]]:
         """The topics that have some of the rows, with their rows and the rows' queue ids."""
-        if self._found_of != len(self.topics):
-            self._found = [{} for _ in self.parts.lanes]
-            self._found_of = len(self.topics)
+        if self._queues_of != len(self.topics):
+            self._queue_of = [{} for _ in self.parts.lanes]
+            self._queues_of = len(self.topics)
         numbers, inverse = np.unique(rows.numbers, return_inverse=True)
         found = [self._topic_of(lane, number) for number in numbers.tolist()]
         topics = list(dict.fromkeys([one[0] for one in found if one is not None]))
@@ -253,8 +253,8 @@ class Delays:
             parts.append((topic, mine, queue_of[inverse[mine]]))
         return parts
 
-    def _topic_of(self, lane: Lane, number: int) -> _Found:
-        known = self._found[lane.index]
+    def _topic_of(self, lane: Lane, number: int) -> _QueueOf:
+        known = self._queue_of[lane.index]
         if number not in known:
             stream: Stream = lane.streams[number]
             topic = self.topics.get(stream.topic)
@@ -270,7 +270,7 @@ class Delays:
         with self._feeding:
             with topic.lock:
                 scans = topic.scans
-                if scans is None or topic.should_pause_all_deliveries:
+                if scans is None or topic.is_full():
                     return False
                 for scan in scans:
                     if not scan.is_at_end():
@@ -303,12 +303,12 @@ class Delays:
     def work(self) -> float:
         """Do all work that there is, once. Returns how long to sleep then, in seconds."""
         self.catch_up()
-        is_behind, failed = False, None
-        for topic in self._visits.take(self.parts.clock.wall_ms()):
+        is_lagging, failed = False, None
+        for topic in self.visits.take(self.parts.clock.wall_ms()):
             try:
-                is_behind |= self._visit(topic)
+                is_lagging |= self._visit(topic)
             except BaseException as error:
-                self._visits.ask(topic)
+                self.visits.ask(topic)
                 if not isinstance(error, Exception):
                     raise
                 failed = failed or error  # the others have their turn
@@ -316,11 +316,11 @@ class Delays:
         self._checkpoint_in_time()
         if failed is not None:
             raise failed
-        return 0.0 if is_behind else LONGEST_S
+        return 0.0 if is_lagging else LONGEST_S
 
     def _visit(self, topic: DelayedTopic) -> bool:
         """Do the work of one topic. True if it has still to catch up. Raises StoreError, OSError."""
-        is_behind = self._catch_up_steps(topic)
+        is_lagging = self._catch_up_steps(topic)
         topic.look()
         if topic.decisions.wants_compaction and not self._poisoned():
             topic.decisions.compact()
@@ -329,10 +329,10 @@ class Delays:
             if topic.unsaved >= CHECKPOINT_ROWS:
                 self.checkpoint(topic)
         due_ms, is_soon = topic.next_visit()
-        self._visits.list_at(topic, due_ms)
+        self.visits.list_at(topic, due_ms)
         if is_soon:
-            self._visits.ask(topic)
-        return is_behind
+            self.visits.ask(topic)
+        return is_lagging
 
     def _drop_copies_in_time(self) -> None:
         began_s = self.parts.clock.monotonic_s()
@@ -363,7 +363,7 @@ class Delays:
 
     def stop(self) -> None:
         """End the thread. A second call does no harm."""
-        self._worker.stop()
+        self.worker.stop()
 
     def close(self, *, save: bool) -> None:
         """Close all files; with `save`, after a checkpoint of each. The lanes have ended. A second call does no harm.
@@ -387,7 +387,7 @@ class Delays:
     def after_fork(self) -> None:
         """In a child process."""
         self._feeding = threading.RLock()
-        self._worker.is_closing = True
+        self.worker.is_closing = True
         for topic in list(self.topics.values()):
             topic.after_fork()
 

@@ -1,17 +1,30 @@
-"""The list of due messages, in the order in which they became due: each pointer has its own place in it (R35)."""
+"""The list of a topic's due messages, in the order in which they became due, and the pointers into it (R35)."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
+from ...index import TrackerClosed
+from ..device.clock import Clock
 from ..format.arrays import Bools, Int64s
 from .parts import StoreParts, offsets_of
 
+if TYPE_CHECKING:
+    from .topic import DelayedTopic
+
+DUE_ROWS = 1 << 20  # rows that wait for the slowest pointer: 17 MB
 JOINED_ROWS = 1024  # fewer rows join the chunk before them: a chunk takes 500 bytes beside its rows
+TAKEN_ROWS = 1 << 16
+STALE_S = 10.0  # a pointer that took nothing for so long, and holds up others, loses rows
+FOREVER_S = 1e9
+LAGGING_S = 0.02  # between two looks while the index has not read all of the log
+HELD_UP_S = 0.02  # .. and while another pointer has not taken so many rows that no more are added
 
 
 class DueMessages(NamedTuple):
@@ -49,17 +62,76 @@ def joined(parts: list[DueMessages]) -> DueMessages:
 def due_of(parts: StoreParts, topic: str, queue_ids: Int64s, entries: Int64s) -> DueMessages:
     """The messages that left the tracker of a topic, (n,) each; trimmed ones are marked as cancelled."""
     known, index = np.unique(queue_ids, return_inverse=True)
-    next_offsets, lows = np.empty(len(known), np.int64), np.zeros(len(known), np.int64)
-    for at, queue_id in enumerate(known.tolist()):
-        next_offsets[at] = parts.next_offset(topic, queue_id)
-        stream = parts.stream(topic, queue_id)
-        lows[at] = 0 if stream is None else stream.low
-    offsets = offsets_of(entries, next_offsets[index])
-    return DueMessages(queue_ids, offsets, offsets < lows[index])
+    bounds = [(parts.next_offset(topic, queue_id), parts.low(topic, queue_id)) for queue_id in known.tolist()]
+    next_offsets, lows = np.array(bounds, np.int64).reshape(-1, 2)[index].T
+    offsets = offsets_of(entries, next_offsets)
+    return DueMessages(queue_ids, offsets, offsets < lows)
+
+
+class Pointer:
+    """The place of one subscription in the list. Each open subscription has one.
+
+    Attributes:
+        at: the number of the next row; `missed`: rows before it were dropped; `taken_s`: when it was last used.
+            All three are the list's, under the topic's lock.
+    """
+
+    def __init__(self, topic: DelayedTopic, at: int, on_due: Callable[[], object] | None) -> None:
+        self.at = at
+        self.missed = False
+        self.taken_s = topic.parts.clock.monotonic_s()
+        self._topic = topic
+        self._on_due = on_due
+
+    def take(self, most: int = TAKEN_ROWS) -> DueMessages:
+        """Take the messages that became due, or were cancelled, since the last call; at most so many rows.
+
+        The caller skips a row if its scanner has not reached the offset, as it meets the message there; and if the
+        message is acknowledged or in flight. All others were left out before, because `waiting` said so, and are
+        delivered now. With `missed`, the queues have to be read again from the mark-delete position on.
+
+        Raises OSError: a file of the index could not be read; nothing is lost.
+        """
+        return self._topic.take(self, most)
+
+    def due_in_s(self) -> float:
+        """In how many seconds `take` finds a message, by the current clock; 0 if it finds one now.
+
+        It compares two numbers, unless the index has changed.
+        """
+        topic = self._topic
+        with topic.lock:
+            if self.missed or self.at < topic.due.end:
+                return 0.0
+            try:
+                next_ms = topic.next_due_ms()
+            except (OSError, TrackerClosed):  # `take` raises it, or builds the index again
+                return 0.0
+            if topic.due.is_held_up:
+                return HELD_UP_S
+            longest_s = LAGGING_S if topic.is_lagging else FOREVER_S
+        if next_ms is None:
+            return longest_s
+        return min(longest_s, max(0.0, (next_ms - topic.parts.clock.wall_ms()) / 1000))
+
+    def miss(self, at: int) -> None:
+        """Go on at the row `at`, without those between."""
+        self.at, self.missed = at, True
+
+    def on_due(self) -> None:
+        """Tell the subscription that there is a message to take."""
+        if self._on_due is not None:
+            self._on_due()
+
+    def close(self) -> None:
+        """Hold up no others any more. A second call does no harm."""
+        self._topic.forget(self)
 
 
 class DueList:
-    """Rows by a running number; 17 bytes a row. Not safe for threads.
+    """Rows by a running number, 17 bytes a row, and the open pointers. Used under the topic's lock.
+
+    Rows that all pointers have passed are dropped. Without a pointer nothing is listed.
 
     Invariants:
         * the rows begin .. end - 1 are here, each in one chunk;
@@ -67,8 +139,10 @@ class DueList:
         * two neighbouring chunks had more than JOINED_ROWS rows together when they were added.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.begin = 0
+        self.pointers: WeakSet[Pointer] = WeakSet()  # weak: a pointer whose opening was interrupted holds nothing up
+        self._clock = clock
         self._chunks: deque[tuple[int, DueMessages]] = deque()  # each with its first row's number
 
     @property
@@ -84,7 +158,7 @@ class DueList:
 
     def add(self, due: DueMessages) -> None:
         """Append rows."""
-        if not len(due.offsets):
+        if not len(due.offsets) or not self.pointers:
             return
         if self._chunks and len(self._chunks[-1][1].offsets) + len(due.offsets) <= JOINED_ROWS:
             first, last = self._chunks[-1]
@@ -106,9 +180,40 @@ class DueList:
             number += 1
         return joined(parts)
 
-    def drop_before(self, at: int) -> None:
-        """Drop the rows before a number. The memory of a chunk is free once all of its rows are dropped."""
-        self.begin = max(self.begin, at)
+    def take(self, pointer: Pointer, most: int) -> DueMessages:
+        """The rows that a pointer has not taken yet, up to `most`."""
+        is_cut = self.is_held_up  # before rows are dropped, which makes room
+        found = self.read(pointer.at, most)
+        pointer.at += len(found.offsets)
+        pointer.taken_s = self._clock.monotonic_s()
+        missed, pointer.missed = pointer.missed, False
+        self.drop_passed()
+        return found._replace(missed=missed, is_cut=is_cut)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether some pointer has so many rows to take that no more leave the tracker."""
+        return bool(self.pointers) and len(self) >= DUE_ROWS
+
+    def make_room(self) -> int:
+        """How many more rows may be listed. Idle pointers that hold the list up lose its rows."""
+        if not self.pointers:
+            return DUE_ROWS  # nothing is listed
+        if self.is_held_up:
+            self.drop_passed()
+        while self.is_held_up:
+            now_s = self._clock.monotonic_s()
+            slowest = [pointer for pointer in self.pointers if pointer.at <= self.begin]
+            if not all([now_s - pointer.taken_s >= STALE_S for pointer in slowest]):
+                return 0
+            for pointer in slowest:
+                pointer.miss(self.end)
+            self.drop_passed()
+        return DUE_ROWS - len(self)
+
+    def drop_passed(self) -> None:
+        """Drop the rows that all pointers have passed. The memory of a chunk is free once all of its rows are."""
+        self.begin = max(self.begin, min((pointer.at for pointer in self.pointers), default=self.end))
         while self._chunks and self._chunks[0][0] + len(self._chunks[0][1].offsets) <= self.begin:
             self._chunks.popleft()
 

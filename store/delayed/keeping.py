@@ -262,7 +262,7 @@ class Keeping:
         if messages:
             rows = topic.copies.append(messages)
             with topic.lock:
-                if topic.is_behind:  # its scan comes too late for them; if this fails, they are copied once more
+                if topic.is_lagging:  # its scan comes too late for them; if this fails, they are copied once more
                     topic.add(*np.array([(one.queue_id, one.offset, one.deliver_at_ms) for one in messages]).T)
                 self._delays.with_copies.add(topic)
                 topic.copies.take_in(rows)

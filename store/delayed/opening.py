@@ -16,14 +16,13 @@ import numpy as np
 from ...index import BucketTracker, TrackerDamaged
 from ..errors import StoreFull
 from ..format.delays import BEGIN, CHANGES, COPIES, DELAYS, Changes, IndexMark, LogPlace, whole
-from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
+from ..format.hidden import CURSOR_KIND, hidden_topic
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..read.message import Message
 from ..read.reader import Reader
 from .changes import ChangedDelays, ChangesReader
-from .disk_files import DiskFiles
-from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts
+from .parts import ENTRY_BITS, MOST_ENTRY, DiskFiles, StoreParts, topic_of
 
 READ_MESSAGES = 1024
 READ_BYTES = 16 << 20
@@ -65,19 +64,14 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
     if first == end:  # from now on the topic has an index, even if an opening finds no files of it
         nothing = np.empty(0, np.int64)
         end = int(parts.hidden.append(stream, [Changes(CHANGES, 0, nothing, nothing, nothing).pack()])[-1]) + 1
-    files = DiskFiles(parts.disk, parts.folder_of(topic))
-    tracker, mark, rebuilt = _tracker_of(topic, parts, files, end)
-    try:
-        changed = _read_changes(parts, stream, reader, mark)
-        if reader.is_cut:
-            end = write_whole(topic, parts, stream, reader.state)
-    except BaseException:  # also an interrupt: its files are closed
-        tracker.close()
-        raise
+    found = [(record.offset, reader.add(record.data)) for record in changes_of(stream, parts.reader)]
+    changes_next = write_whole(topic, parts, stream, reader.state) if reader.is_cut else end
+    tracker, mark, rebuilt = _tracker_of(topic, parts, end)
+    changed = {place for at, places in found if at >= mark.changes for place in places.tolist()}
     now_ms = parts.clock.wall_ms()
     reader.state.came_until(now_ms)
     _repeat(tracker, reader.state, changed, now_ms)
-    return OpenedIndex(tracker, stream, reader.state, end, changed, list(mark.places), rebuilt, reader.is_cut)
+    return OpenedIndex(tracker, stream, reader.state, changes_next, changed, list(mark.places), rebuilt, reader.is_cut)
 
 
 def open_again(
@@ -93,35 +87,24 @@ def open_again(
 
     Raises OSError; then nothing was lost.
     """
-    files = DiskFiles(parts.disk, parts.folder_of(topic))
     if by_files:
-        tracker, mark, rebuilt = _tracker_of(topic, parts, files, changes_next)
+        tracker, mark, rebuilt = _tracker_of(topic, parts, changes_next)
         try:
             tracker.hand_out(drained_ms, 1 << 62, lambda *_given: None)
             _repeat(tracker, changes, changed if rebuilt is None else changes.moved, drained_ms)
             return tracker, list(mark.places)
         except TrackerDamaged:
             tracker.close()
-    tracker = new_tracker(files)
+    tracker = new_tracker(parts.files_of(topic))
     _repeat(tracker, changes, changes.moved, drained_ms)  # a scan passes over segments that are due by their own times
     return tracker, [BEGIN] * len(parts.lanes)
 
 
 def write_whole(topic: str, parts: StoreParts, stream: Stream, changes: ChangedDelays) -> int:
     """Write all changes again, and remove the older records. Returns the offset of the next one. Raises StoreError."""
-    offsets = parts.hidden.append(stream, whole(*changes.rows(partial(parts.next_offset, topic))))
+    offsets = parts.hidden.append(stream, whole(*changes.rows(topic, parts)))
     parts.hidden.trim(stream, int(offsets[0]))
     return int(offsets[-1]) + 1
-
-
-def _read_changes(parts: StoreParts, stream: Stream, reader: ChangesReader, mark: IndexMark) -> set[int]:
-    """Give all records to the reader. Returns the places that records after the mark may have changed."""
-    changed: set[int] = set()
-    for record in changes_of(stream, parts.reader):
-        places = reader.add(record.data)
-        if record.offset >= mark.changes:
-            changed.update(places.tolist())
-    return changed
 
 
 def changes_of(stream: Stream, reader: Reader) -> Iterator[Message]:
@@ -143,13 +126,12 @@ def _tracker(files: DiskFiles) -> BucketTracker:
     return BucketTracker("", files=files, memory_limit_bytes=None)  # the topic checks its limit itself
 
 
-def _tracker_of(
-    topic: str, parts: StoreParts, files: DiskFiles, changes_end: int
-) -> tuple[BucketTracker, IndexMark, str | None]:
-    beginning = IndexMark(topic, 0, [BEGIN] * len(parts.lanes))
+def _tracker_of(topic: str, parts: StoreParts, changes_end: int) -> tuple[BucketTracker, IndexMark, str | None]:
+    """The index by its files, its mark, and why the files were thrown away, if they were."""
+    files, beginning = parts.files_of(topic), IndexMark(topic, 0, [BEGIN] * len(parts.lanes))
     if not files.names():
         return _tracker(files), beginning, None
-    why = "the log behind it may have been lost" if not parts.keeps else None
+    why = "the log after it may have been lost" if not parts.keeps else None
     if why is None:
         try:
             tracker = _tracker(files)
@@ -204,26 +186,20 @@ def forget_deleted(parts: StoreParts) -> set[str]:
     It removes the files first, then the records: an opening in between finds records without files, and makes the index
     again. Raises OSError; else as an append does.
     """
-    subscribed = {_topic_of(stream) for stream in parts.hidden.of_kind(CURSOR_KIND) if not stream.is_empty}
+    subscribed = {topic_of(stream) for stream in parts.hidden.of_kind(CURSOR_KIND) if not stream.is_empty}
     forgotten: set[str] = set()
     for stream in parts.hidden.of_kind(DELAYS):
-        topic = _topic_of(stream)
+        topic = topic_of(stream)
         queues = list(parts.streams.topics.get(topic, {}).values())
         if topic in subscribed or not all(queue.is_deleted for queue in queues):
             continue
         forgotten.add(topic)
         if not stream.is_empty:
-            folder = parts.folder_of(topic)
-            DiskFiles(parts.disk, folder).clear()
-            parts.disk.remove_folder(folder)
+            parts.files_of(topic).clear()
+            parts.disk.remove_folder(parts.folder_of(topic))
             for kind in (COPIES, DELAYS):
                 known = parts.hidden.find(hidden_topic(kind, topic))
                 with suppress(StoreFull):  # a store opens on a full disk; the next opening removes it
                     if known is not None and not known.is_empty:
                         parts.hidden.trim(known, known.next_offset)
     return forgotten
-
-
-def _topic_of(stream: Stream) -> str:
-    told = hidden_parts(stream.topic)
-    return told.names[0] if told is not None and told.names else ""

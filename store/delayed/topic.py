@@ -1,34 +1,47 @@
-"""The delayed messages of one topic: one index for all its subscriptions (R35)."""
+"""The delayed messages of one topic: one index for all its subscriptions (R35).
+
+How coarse are the times in an index? As coarse as all subscriptions of its topic accept (R28): it rounds times up to
+multiples of a *tick*, so that no message is early, and entries of one tick share a slot. Messages keep their own times.
+When a subscription comes that accepts less, the index is made again from the log, with exact times. Until it has read
+all of the log, the topic lags, and a message's own time decides.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
-from typing import TypeVar
-from weakref import WeakSet
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from pyroaring import BitMap64
 
 from ...index import BucketTracker, TrackerDamaged
 from ..format.arrays import Bools, Int64s
 from ..format.delays import IndexMark, LogPlace
 from .copies import Copies
 from .decisions import Decisions
-from .due_list import DueList, DueMessages, due_of
+from .due_list import DueList, DueMessages, Pointer, due_of
 from .due_scan import DueScan
-from .given_out import DeliveredTimes, ReportedDue, Trimmed
-from .memory import MemoryLimit, SharedMemory
+from .messages import DeliveredTimes, Trimmed
 from .opening import open_again, open_index
-from .parts import ENTRY_BITS, MOST_ENTRY, StoreParts, places_of
-from .pointer import Pointer, pass_over_idle
-from .visits import Visits
+from .parts import ENTRY_BITS, MOST_ENTRY, are_among, places_of
 
-DUE_ROWS = 1 << 20  # rows that wait for the slowest pointer: 17 MB
+if TYPE_CHECKING:
+    from .delays import Delays
+
 DRAINED_ROWS = 1 << 16  # at a time
+MEASURED_ROWS = 1 << 12  # memory is measured once for so many changes
+LEAST_PART = 4  # an n-th of the memory limit is for pending messages alone
+MOST_TICK_BITS = 32  # 50 days
 
 T = TypeVar("T")
+
+
+def tick_of(precision_ms: int) -> int:
+    """The greatest power of two that is at most a precision; 1 for 0."""
+    return 1 << min(MOST_TICK_BITS, max(0, precision_ms.bit_length() - 1))
 
 
 class DelayedTopic:
@@ -50,7 +63,10 @@ class DelayedTopic:
         * the tracker's files have no more than the log: a mark counts only messages in the log and in the tracker.
 
     Attributes:
+        due: the messages that have left the tracker, for the pointers.
         scans: of a lagging topic, its own scan of each lane, until it has caught up; else None.
+        reported: the places of messages that were reported as due before the index had read them: they stay due,
+            whatever the clock does. Empty unless the topic lags.
         given: up to which time messages were given out.
         mended_messages: how many the index had missed, and were added when they were met.
         damaged_frames: of the log, that its scans have passed over.
@@ -62,21 +78,15 @@ class DelayedTopic:
         is_ready: it is whole, and the thread may visit it (`Visits`).
     """
 
-    def __init__(
-        self, name: str, parts: StoreParts, catch_up: Callable[[], None], wake: Callable[[], None],
-        visits: Visits, shared_memory: SharedMemory,
-    ) -> None:  # fmt: skip
-        """`catch_up` adds all durable messages to all topics; called without the lock. `wake`: there is work to do."""
+    def __init__(self, name: str, delays: Delays) -> None:
+        """`delays` feeds it, and visits it when it asks for that."""
         self.name = name
-        self.parts = parts
+        self.delays = delays
+        self.parts = parts = delays.parts
         self.lock = threading.RLock()
         self.settled = threading.Condition(self.lock)
         self.last_error: str | None = None
-        self.is_ready = False
-        self._visits = visits
-        self.catch_up = catch_up
-        self._wake = wake
-        self.memory = MemoryLimit(self, shared_memory)
+        self.is_ready = self.is_closed = False
         opened = open_index(name, parts)
         self._tracker = opened.tracker
         self._tracker.on_damage = self.ask_for_visit
@@ -84,15 +94,16 @@ class DelayedTopic:
         self.copies = Copies(name, parts)
         self.mended_messages = self.damaged_frames = 0
         self.trimmed = Trimmed(name, parts)
-        self.is_closed, self.tick_ms, self.why_anew = False, 1, ""
+        self.tick_ms, self.why_anew = 1, ""
         self.scans: list[DueScan] | None = None
-        self.reported = ReportedDue()
+        self.reported = BitMap64()
         self.given = DeliveredTimes(parts.clock)
-        self._behind(opened.places)
+        self.lag_from(opened.places)
         self.decisions = Decisions(self, opened.stream, opened.changes_next, opened.changed)
-        self._due = DueList()
-        self._pointers: WeakSet[Pointer] = WeakSet()  # weak: a pointer whose opening was interrupted holds nothing up
+        self.due = DueList(parts.clock)
         self._checkpointed = self._count = 0  # additions and departures, up to the last checkpoint and all
+        self._measured, self._is_full = -MEASURED_ROWS, False  # the count at the last measurement of memory
+        self._next_due: tuple[int, int | None] = (-1, None)  # the count of changes, and the next time then
         self._add_copies(self._tracker)
         self.rebuilds, self.last_rebuild = int(opened.rebuilt is not None), opened.rebuilt
         self.is_cut = opened.is_cut
@@ -108,7 +119,7 @@ class DelayedTopic:
             self._rebuild()
         trimmed = list(self.trimmed.discard(self._tracker))
         for of_queue in trimmed:
-            self.add_due(of_queue)
+            self.due.add(of_queue)
             self.count(len(of_queue.offsets))
         if trimmed:
             self.copies.drop_trimmed()
@@ -120,26 +131,33 @@ class DelayedTopic:
             with suppress(TrackerDamaged):
                 return question(self.tracker)
 
-    def now_ms(self) -> int:
-        """The time to compare delivery times with. Under the lock."""
-        return self.given.now_ms()
-
     # -- messages of the log --------------------------------------------------------------------------
 
-    def _behind(self, places: list[LogPlace]) -> None:
-        """The messages from these places on are not in the tracker."""
-        self.scans = [
-            DueScan(lane, place, partial(self.parts.queues_in, self.name, lane))
-            for lane, place in zip(self.parts.lanes, places, strict=True)
-        ]
-        self.given.behind(self._tracker.latest_ms)
-        self.ask_for_visit()
-
-    @property
-    def should_pause_all_deliveries(self) -> bool:
-        """Whether the index is at its memory limit. Then it adds no more until some are due; the log has them."""
+    def lag_from(self, places: list[LogPlace]) -> None:
+        """Take no more for now: the messages from these places on are added later."""
         with self.lock:
-            return self.memory.is_reached(self._count)
+            self.scans = [
+                DueScan(lane, place, partial(self.parts.queues_in, self.name, lane))
+                for lane, place in zip(self.parts.lanes, places, strict=True)
+            ]
+            self.given.lag(self._tracker.latest_ms)
+            self.ask_for_visit()
+
+    def is_full(self) -> bool:
+        """Whether the index is at its memory limit. Then it adds no more until some are due; the log has them.
+
+        Pending messages have a part of the memory for themselves, however many changes there are, and an index without
+        pending messages is never full. So an index at its limit goes on once some of its messages are due.
+        """
+        with self.lock:
+            if self._is_full or abs(self._count - self._measured) >= MEASURED_ROWS:
+                tracker, limit_bytes = self.tracker, self.delays.share_bytes
+                room = max(limit_bytes // LEAST_PART, limit_bytes - self.changes.memory_bytes)
+                if tracker.buffer_memory_usage >= room:
+                    tracker.shrink()  # the index goes on from disk
+                self._is_full = tracker.buffer_memory_usage >= room and tracker.number_of_delayed_messages > 0
+                self._measured = self._count
+            return self._is_full
 
     def add(self, queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> None:
         """Add messages of the log. Those that are pending already, or have an open decision, stay as they are.
@@ -149,18 +167,18 @@ class DelayedTopic:
         self.ask_for_visit()  # also if they are not added, or only in part: the clock is read after it
         with self.lock, suppress(TrackerDamaged):  # the next call makes it again, from a place before these messages
             self._add_to(self.tracker, queue_ids, offsets, times_ms)
-            self.memory.is_reached(self._count)  # so it goes to disk now, and not with the next part
+            self.is_full()  # so it goes to disk now, and not with the next part
 
     def _add_to(self, tracker: BucketTracker, queue_ids: Int64s, offsets: Int64s, times_ms: Int64s) -> None:
         places = places_of(queue_ids, offsets)
         times = self.changes.times_of(places, times_ms)
-        is_later = times > self.given.passed_ms(is_behind=self.scans is not None)
+        is_later = times > self.given.passed_ms(is_lagging=self.is_lagging)
         kept = is_later & ~self.trimmed.are_before(queue_ids, offsets)
         kept &= ~self.decisions.are_open(places)
-        told = kept & self.reported.are_due(places)
-        if told.any():  # to some subscriptions; others may have left them out before
-            self.add_due(DueMessages(queue_ids[told], offsets[told], np.zeros(int(told.sum()), np.bool_)))
-            kept &= ~told
+        is_due = kept & are_among(places, self.reported)
+        if is_due.any():  # to some subscriptions; others may have left them out before
+            self.due.add(DueMessages(queue_ids[is_due], offsets[is_due], np.zeros(int(is_due.sum()), np.bool_)))
+            kept &= ~is_due
         if kept.any():
             self.count(tracker.add_messages(queue_ids[kept], offsets[kept] & MOST_ENTRY, times[kept]))
         self.changes.came(places[~is_later])
@@ -170,11 +188,6 @@ class DelayedTopic:
         for queue_id, rows, offsets in self.copies.of_queues():
             self._add_to(tracker, np.full(len(rows), queue_id), offsets, self.copies.times_ms[rows])
 
-    def fall_behind(self, places: list[LogPlace]) -> None:
-        """Take no more for now: read on from these places later."""
-        with self.lock:
-            self._behind(places)
-
     def catch_up_with_all(self) -> None:
         """All durable messages were added: go on with the store's other topics."""
         with self.lock:
@@ -182,7 +195,7 @@ class DelayedTopic:
             self.reported.clear()
 
     @property
-    def is_behind(self) -> bool:
+    def is_lagging(self) -> bool:
         """Whether the topic lags: messages of the log are still to be added, after a crash, or at the memory limit."""
         return self.scans is not None
 
@@ -194,15 +207,15 @@ class DelayedTopic:
         with self.lock:
             return self.tracker.number_of_delayed_messages
 
-    @property
-    def ready(self) -> int:
-        """The number of due rows that some pointer has not taken."""
-        return len(self._due)
+    def next_due_ms(self) -> int | None:
+        """When the next pending message is due; None without one. Under the lock. Raises OSError.
 
-    @property
-    def pointers(self) -> int:
-        """The number of open pointers."""
-        return len(self._pointers)
+        It compares two numbers, unless the index has changed.
+        """
+        if self._next_due[0] != self._count:
+            next_ms = self.ask(lambda tracker: tracker.next_deadline_ms)  # this may make it again
+            self._next_due = self._count, next_ms
+        return self._next_due[1]
 
     def open_pointer(self, on_due: Callable[[], object] | None = None) -> Pointer:
         """Open a place in the list of messages that become due from now on.
@@ -210,26 +223,26 @@ class DelayedTopic:
         A waiting consumer sleeps until the time that `Pointer.due_in_s` gives. `on_due` is called, and must be short,
         when a message is due that could not be known then: a message was moved, or the clock has jumped.
         """
-        self.catch_up()
+        self.delays.catch_up()
         with self.lock:
             self.advance()
-            pointer = Pointer(self, self._due.end, on_due)
-            self._pointers.add(pointer)
+            pointer = Pointer(self, self.due.end, on_due)
+            self.due.pointers.add(pointer)
             return pointer
 
     def advance(self) -> bool:
         """Take due messages out of the tracker; True if there were some. An OSError loses none. Under the lock."""
         self.decisions.settle()
-        now_ms, moved = self.now_ms(), False
+        now_ms, moved = self.given.now_ms(), False
         while True:
-            if self.is_held_up and not pass_over_idle(self, self._pointers, self._due):
+            room = min(DRAINED_ROWS, self.due.make_room())
+            if not room:
                 return moved  # the messages stay pending until there is room
-            room = min(DRAINED_ROWS, DUE_ROWS - len(self._due)) if self._pointers else DRAINED_ROWS
             try:
                 count = self.tracker.hand_out(now_ms, room, self._give)
             except TrackerDamaged:
                 continue  # the next round makes it again
-            moved |= count > 0 and bool(self._pointers)
+            moved |= count > 0 and bool(self.due.pointers)
             if count < room:
                 if self.scans is None:  # else messages that it has not read were not given out
                     self.given.until_ms = now_ms
@@ -237,60 +250,44 @@ class DelayedTopic:
 
     def _give(self, queue_ids: Int64s, entries: Int64s) -> None:
         """List due messages, before they leave the tracker."""
-        if self._pointers:
-            self._due.add(due_of(self.parts, self.name, queue_ids, entries))
+        if self.due.pointers:
+            self.due.add(due_of(self.parts, self.name, queue_ids, entries))
         self.changes.came(places_of(queue_ids, entries))
         self.count(len(entries))
 
-    @property
-    def is_held_up(self) -> bool:
-        """Whether some pointer has so many rows to take that no more leave the tracker."""
-        return bool(self._pointers) and len(self._due) >= DUE_ROWS
-
-    def drop_passed(self) -> None:
-        """Drop the rows that all pointers have passed. Under the lock."""
-        self._due.drop_before(min((pointer.at for pointer in self._pointers), default=self._due.end))
-
-    def add_due(self, due: DueMessages) -> None:
-        """Add rows before their time: messages that were cancelled or trimmed. Under the lock."""
-        if self._pointers:
-            self._due.add(due)
-
     def take(self, pointer: Pointer, most: int) -> DueMessages:
         """The rows that a pointer has not taken yet, up to `most`."""
-        self.catch_up()
+        self.delays.catch_up()
         with self.lock:
             is_new = self.advance()
-            is_cut = self.is_held_up  # before rows are dropped, which makes room
-            found = self._due.read(pointer.at, most)
-            pointer.at += len(found.offsets)
-            pointer.taken_s = self.parts.clock.monotonic_s()
-            missed, pointer.missed = pointer.missed, False
-            self.drop_passed()
-            others = [other for other in self._pointers if other is not pointer] if is_new else []
-        for other in others:
-            other.on_due()
-        return found._replace(missed=missed, is_cut=is_cut)
+            found = self.due.take(pointer, most)
+            others = [other for other in self.due.pointers if other is not pointer] if is_new else []
+        self._tell(others)
+        return found
 
     def forget(self, pointer: Pointer) -> None:
         """Forget a pointer that is not used any more."""
         with self.lock:
-            self._pointers.discard(pointer)
-            self.drop_passed()
+            self.due.pointers.discard(pointer)
+            self.due.drop_passed()
 
     def look(self) -> None:
         """Tell waiting consumers of due messages, if there are some. Called by a thread of the store, now and then."""
         with self.lock:
             self.advance()
-            told = [pointer for pointer in self._pointers if pointer.at < self._due.end]
-        for pointer in told:
-            pointer.on_due()
+            waiting = [pointer for pointer in self.due.pointers if pointer.at < self.due.end]
+        self._tell(waiting)
 
     def moved(self) -> None:
         """A message has another time: waiting consumers may have to wake earlier. Without the lock."""
         with self.lock:
-            told = list(self._pointers)
-        for pointer in told:
+            pointers = list(self.due.pointers)
+        self._tell(pointers)
+
+    @staticmethod
+    def _tell(pointers: Iterable[Pointer]) -> None:
+        """Tell subscriptions. Without the lock."""
+        for pointer in pointers:
             pointer.on_due()
 
     # -- single messages ------------------------------------------------------------------------------
@@ -302,18 +299,13 @@ class DelayedTopic:
 
     # -- the index on disk ----------------------------------------------------------------------------
 
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Hold the lock while no decision is on its way."""
-        with self.lock, self.decisions.paused():
-            yield
-
     def checkpoint(self, places: list[LogPlace]) -> None:
         """Write the tracker to its files. `places`: all messages before them were added, unless the topic lags.
 
         Raises OSError; then the files are as before, and the log has the rest.
         """
-        with self.quiet(), suppress(TrackerDamaged):  # the next call makes it again
+        with self.decisions.pause, self.lock, suppress(TrackerDamaged):  # the next call makes it again
+            self.decisions.settle_all()
             tracker = self.tracker  # this may make the topic lag
             at = places if self.scans is None else [scan.place for scan in self.scans]
             tracker.checkpoint(IndexMark(self.name, self.decisions.next_offset, at).pack())
@@ -343,18 +335,31 @@ class DelayedTopic:
             tracker.reset_tick_time(self.tick_ms)
         for place in self.decisions.open:
             tracker.cancel(place >> ENTRY_BITS, place & MOST_ENTRY)
-        self._behind(places)
+        self.lag_from(places)
         self.trimmed = Trimmed(self.name, self.parts)  # the files may have messages that were trimmed since
         self._add_copies(tracker)
         self.rebuilds, self.last_rebuild = self.rebuilds + 1, why
         self.count(1)
         if self.mended_messages:  # the log does not give them again: pointers have to miss rows
-            for pointer in self._pointers:
-                pointer.miss(self._due.end)
+            for pointer in self.due.pointers:
+                pointer.miss(self.due.end)
         tracker.on_damage = self.ask_for_visit  # first: after an interrupt it may be damaged again
         self._tracker, self.why_anew = tracker, ""
         self.given.made_anew(until_ms)
-        self._wake()
+        self.delays.worker.ring()
+
+    def set_precision(self, precision_ms: int) -> None:
+        """All subscriptions of the topic accept its messages so much later than their times: set the tick by that."""
+        with self.lock:
+            self.tick_ms = tick_of(precision_ms)
+            tracker = self._tracker
+            if tracker.damage or self.is_closed:
+                return  # the index that is made again has this precision
+            if tracker.latest_ms > self.tick_ms:
+                self.why_anew = f"a subscription wants its messages within {precision_ms} ms"
+                self.ask_for_visit()
+            else:
+                tracker.reset_tick_time(self.tick_ms)
 
     def count(self, by: int) -> None:
         """Note additions or departures. Under the lock."""
@@ -363,7 +368,7 @@ class DelayedTopic:
 
     def ask_for_visit(self) -> None:
         """Have the thread visit the topic: something in it has changed."""
-        self._visits.ask(self)
+        self.delays.visits.ask(self)
 
     def see_trim(self) -> None:
         """A queue of the topic was trimmed, and its low has moved."""
@@ -376,7 +381,7 @@ class DelayedTopic:
         The time is None if no message is pending. Raises OSError.
         """
         with self.lock:
-            return self.ask(lambda tracker: tracker.next_deadline_ms), self.is_behind or bool(self.decisions.open)
+            return self.next_due_ms(), self.is_lagging or bool(self.decisions.open)
 
     def close(self) -> None:
         """Close the files. A second call does no harm."""

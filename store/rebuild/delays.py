@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...index import BucketTracker, join_trackers
-from ..delayed.disk_files import DiskFiles
 from ..delayed.due_scan import STEP_MESSAGES, DueRows, due_frames, sealed_rows
-from ..delayed.parts import MOST_ENTRY
+from ..delayed.parts import MOST_ENTRY, DiskFiles
 from ..device.disk import Disk, OsDisk
 from ..errors import StoreCorrupt
 from ..format.arrays import Indexes, Int64s

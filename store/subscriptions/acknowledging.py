@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...index.turns import let_pass
+from ...index.locks import let_pass
 from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.cursors import pack_acks, pack_ones

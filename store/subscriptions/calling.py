@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..delayed.pointer import FOREVER_S
+from ..delayed.due_list import FOREVER_S
 from ..read.waiting import ANY_QUEUE, WaitingReaders
 from .delivery import DeliveryBatch
 from .in_flight import NEVER

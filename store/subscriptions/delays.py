@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...index import TrackerClosed
-from ..delayed.due_list import NOTHING_DUE, DueMessages
+from ..delayed.due_list import FOREVER_S, HELD_UP_S, LAGGING_S, NOTHING_DUE, DueMessages, Pointer
 from ..delayed.messages import due_copies, fetch, first_not_pending, waiting
-from ..delayed.pointer import BEHIND_S, FOREVER_S, HELD_UP_S, Pointer
 from ..delayed.topic import DelayedTopic
 from ..errors import StoreError, StoreUnreadable
 from ..format.arrays import Bools, Int64s
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from .state import State
 
 LEAST_PRECISION_MS = 10  # with less, a waiting consumer wakes for each message
-LOOKED_AT_S = max(BEHIND_S, HELD_UP_S)  # a time to wait so short may only mean the next look at an index that lags
+LOOKED_AT_S = max(LAGGING_S, HELD_UP_S)  # a time to wait so short may only mean the next look at an index that lags
 DUE_PLACES = 1024  # looked at together: most of a long list may be acknowledged
 LEAST_S = 0.001  # of a sleep: due messages may be held up by consumers that do not take them
 

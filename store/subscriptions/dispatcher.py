@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from ...index.turns import if_free, let_pass
+from ...index.locks import if_free, let_pass
 from ..errors import StoreError, copy_of
 from ..format.arrays import Bools, Int64s
 from ..log.request import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from ...index.turns import if_free
+from ...index.locks import if_free
 from ..errors import OffsetOutOfRange, StoreCorrupt, StoreError, StoreUnreadable, copy_of
 from ..format.hidden import CURSOR_KIND, hidden_parts, hidden_topic
 from ..log.request import BlockingRequest, Request, pass_on

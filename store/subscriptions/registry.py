@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...index.turns import if_free
+from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s

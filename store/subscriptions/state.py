@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from ...index.turns import if_free
+from ...index.locks import if_free
 from ..errors import StoreError
 from ..format.arrays import Indexes, Int64s
 from ..format.cursors import CursorMark, pack_acks, pack_delete, pack_state

@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.index import Purgatory, TimerThread, TimingWheel
 from stratalog.index import operation as operations
-from stratalog.index.turns import MOMENT_S, MOMENTS, let_pass
+from stratalog.index.locks import MOMENT_S, MOMENTS, let_pass
 
 from .operations import Counted, Doing, in_thread
 

@@ -33,7 +33,7 @@ def test_lost_footers_and_indexes_of_a_folder_of_stores_are_made_again(spark: Sp
     for path in paths:
         make(path, hand, draw_seed())
         with hand.open(path) as store:
-            until(lambda store=store: not topic_of(store).is_behind)  # type: ignore[misc]  # mypy: no type of a default
+            until(lambda store=store: not topic_of(store).is_lagging)  # type: ignore[misc]  # mypy: no type of a default
             pending = topic_of(store).pending
         whole = log_snapshot(path / "lane-00")
         for sequence in (1, 2):
@@ -43,7 +43,7 @@ def test_lost_footers_and_indexes_of_a_folder_of_stores_are_made_again(spark: Sp
     assert [(one.store, one.footers, one.left) for one in done] == [(str(path), 2, []) for path in paths]
     assert log_snapshot(paths[-1] / "lane-00") == whole
     with hand.open(paths[-1]) as store:
-        until(lambda: not topic_of(store).is_behind)
+        until(lambda: not topic_of(store).is_lagging)
         assert topic_of(store).last_rebuild is None and topic_of(store).pending == pending
         assert 0 < done[-1].delayed["t"] <= pending + 40
 

@@ -41,7 +41,7 @@ DELAYED_FAULTS: dict[str, Bug] = {
         (f"{TRACKERS}::test_memory_that_ends_while_the_inbox_is_sorted_is_known",),
     ),
     "delayed faults: after a step back of the clock all that comes later counts as given out": Bug(
-        "store/delayed/given_out.py", "        self.owes(now_ms + 1)\n", "",
+        "store/delayed/messages.py", "        self.owes(now_ms + 1)\n", "",
         ("tests/store/delayed/test_clock_steps.py"
          "::test_message_told_to_come_later_after_a_step_back_is_in_an_index_that_is_made_anew_meanwhile",),
     ),
@@ -70,8 +70,8 @@ DELAYED_FAULTS: dict[str, Bug] = {
         (f"{PROMISES}::test_damaged_frame_hides_its_own_messages_alone",),
     ),
     "delayed faults: an idle subscription holds up all others": Bug(
-        "store/delayed/pointer.py", "        for pointer in slowest:\n            pointer.miss(due.end)\n",
-        "        return False\n",
+        "store/delayed/due_list.py", "            for pointer in slowest:\n                pointer.miss(self.end)\n",
+        "            return 0\n",
         (f"{PROMISES}::test_pointer_that_stopped_anywhere_holds_others_up_for_a_while_only",),
     ),
     "delayed faults: a message that was moved takes its memory after it has come": Bug(
@@ -94,7 +94,8 @@ DELAYED_FAULTS: dict[str, Bug] = {
     ),
     "delayed faults: what an index behind has not read counts as given out": Bug(
         "store/delayed/topic.py", "                if self.scans is None:  # else", "                if True:  # else",
-        ("tests/simulation/consumers/test_interrupted.py::test_runs_that_once_broke_a_promise",),
+        ("tests/store/delayed/test_clock_steps.py"
+         "::test_message_that_is_due_before_a_lagging_index_has_read_it_is_in_an_index_that_is_made_anew",),
     ),
     "delayed faults: a closing that is cut short leaves the scanner where it was": Bug(
         "store/subscriptions/dispatcher.py", "        self._has_missed = True  # before the pointer", "        #",

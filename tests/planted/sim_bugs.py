@@ -13,7 +13,7 @@ LOSSES: dict[str, Bug] = {
         (f"{LOST}::test_a_change_of_a_lost_message_is_none_of_the_one_that_gets_its_offset",),
     ),
     "losses: that a change of a lost message counts no more is not said in the log": Bug(
-        "store/delayed/opening.py", "        if reader.is_cut:\n", "        if False:\n",
+        "store/delayed/opening.py", " if reader.is_cut else end", " if False else end",
         (f"{LOST}::test_it_is_so_for_good",),
     ),
     "losses: that a change of a lost message counts no more is not forced": Bug(

@@ -8,17 +8,17 @@ VISITS = ("tests/store/delayed/test_visits.py",)
 
 VISITING: dict[str, Bug] = {
     "delayed visits: a topic whose next message is due is not visited": Bug(
-        "store/delayed/visits.py", "if self._listed.get(topic) == time_ms:", "if False:", VISITS,
+        "store/delayed/worker.py", "if self._listed.get(topic) == time_ms:", "if False:", VISITS,
     ),
     "delayed visits: a topic that was visited is visited again and again": Bug(
-        "store/delayed/visits.py", "            self._asked.pop(topic, None)  #", "            #", VISITS,
+        "store/delayed/worker.py", "            self._asked.pop(topic, None)  #", "            #", VISITS,
     ),
     "delayed visits: what changes while a topic is visited is forgotten": Bug(
-        "store/delayed/visits.py", "            yield topic\n",
+        "store/delayed/worker.py", "            yield topic\n",
         "            yield topic\n            self._asked.pop(topic, None)\n", VISITS,
     ),
     "delayed visits: a topic is visited before it is whole": Bug(
-        "store/delayed/visits.py", "        if topic.is_ready:\n", "        if True:\n", VISITS,
+        "store/delayed/worker.py", "        if topic.is_ready:\n", "        if True:\n", VISITS,
     ),
     "delayed visits: a new topic is forgotten where it was cut short": Bug(
         "store/delayed/delays.py", "is not None and found.is_ready and", "is not None and", VISITS,
@@ -31,14 +31,14 @@ VISITING: dict[str, Bug] = {
         "store/delayed/topic.py", "        tracker.on_damage = self.ask_for_visit  # first", "        #", VISITS,
     ),
     "delayed visits: times that count no more stay in the list": Bug(
-        "store/delayed/visits.py", "if len(self._times) > 2 *", "if False and len(self._times) > 2 *", VISITS,
+        "store/delayed/worker.py", "if len(self._times) > 2 *", "if False and len(self._times) > 2 *", VISITS,
     ),
     "delayed visits: all topics are visited each time": Bug(
-        "store/delayed/delays.py", "self._visits.take(self.parts.clock.wall_ms())", "list(self.topics.values())",
+        "store/delayed/delays.py", "self.visits.take(self.parts.clock.wall_ms())", "list(self.topics.values())",
         VISITS,
     ),
     "delayed visits: a topic that has failed is forgotten": Bug(
-        "store/delayed/delays.py", "                self._visits.ask(topic)\n                if not isinstance",
+        "store/delayed/delays.py", "                self.visits.ask(topic)\n                if not isinstance",
         "                if not isinstance", VISITS,
     ),
     "delayed visits: a topic that fails holds the others up": Bug(

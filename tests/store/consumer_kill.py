@@ -252,7 +252,7 @@ def _is_behind(subscription: Subscription) -> bool:
     """Whether the topic's index has not read all of the log."""
     of_store = subscription._state.parts.delays
     topic = None if of_store is None else of_store.find(TOPIC)
-    return topic is not None and topic.is_behind
+    return topic is not None and topic.is_lagging
 
 
 class Loop:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from stratalog.index import BucketTracker
 from stratalog.store import MessageStore, StoreConfig, StoreError, Subscription
 from stratalog.store.delayed.delays import Delays
-from stratalog.store.delayed.disk_files import DiskFiles
+from stratalog.store.delayed.parts import DiskFiles
 from stratalog.store.device.clock import SystemClock
 from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.queue import RequestQueue
@@ -43,12 +43,12 @@ LIMITS: dict[str, object] = {  # what a run of some hundred messages would not r
 }
 DRAWN_LIMITS: dict[str, tuple[object, ...]] = {  # by the run's seed; the first is the store's own
     "stratalog.store.subscriptions.news.FEW_QUEUES": (64, 1),
-    "stratalog.store.delayed.topic.DUE_ROWS": (1 << 20, 3, 9),
-    "stratalog.store.delayed.memory.MEASURED_ROWS": (1 << 12, 1, 5),
-    "stratalog.store.delayed.pointer.STALE_S": (10.0, 0.05),
+    "stratalog.store.delayed.due_list.DUE_ROWS": (1 << 20, 3, 9),
+    "stratalog.store.delayed.topic.MEASURED_ROWS": (1 << 12, 1, 5),
+    "stratalog.store.delayed.due_list.STALE_S": (10.0, 0.05),
     "stratalog.store.delayed.delays.MEMORY_LIMIT_BYTES": (256 << 20, 256 << 20, 2_000, 20_000),
     "stratalog.store.delayed.delays.STEPS": (4, 1),
-    "stratalog.store.delayed.pointer.TAKEN_ROWS": (1 << 16, 2),
+    "stratalog.store.delayed.due_list.TAKEN_ROWS": (1 << 16, 2),
     "stratalog.index.trackers.tracker.PORTION_ROWS": (1 << 17, 3),
     "stratalog.index.trackers.time_buckets.INBOX_ROWS": (4096, 4),
     "stratalog.index.trackers.time_buckets.FEW_ROWS": (1024, 3),
@@ -227,23 +227,23 @@ def work(store: MessageStore) -> None:
 
 def is_behind(store: MessageStore) -> bool:
     """Has an index not read all of the log yet?"""
-    return any(topic.is_behind for topic in delays_of(store).topics.values())
+    return any(topic.is_lagging for topic in delays_of(store).topics.values())
 
 
 def is_held_up(store: MessageStore) -> bool:
     """Does nothing more become due in a topic until some subscription has taken what is?"""
-    return any(topic.is_held_up for topic in delays_of(store).topics.values())
+    return any(topic.due.is_held_up for topic in delays_of(store).topics.values())
 
 
 def has_untaken(subscription: Subscription) -> bool:
     """Is something due that a subscription has not taken yet? Others may have made it so."""
     pointer = subscription._state.delays._pointer
-    return pointer is not None and pointer.at < pointer._topic._due.end
+    return pointer is not None and pointer.at < pointer._topic.due.end
 
 
 def is_paused(store: MessageStore) -> bool:
     """Is an index behind, and takes no more, as it is at its limit of memory?"""
-    return any(topic.is_behind and topic.should_pause_all_deliveries for topic in delays_of(store).topics.values())
+    return any(topic.is_lagging and topic.is_full() for topic in delays_of(store).topics.values())
 
 
 def checkpoint(store: MessageStore) -> None:

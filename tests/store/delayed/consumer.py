@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stratalog.store import MessageStore, StoreConfig
+from stratalog.store.delayed.delays import Delays
 from stratalog.store.delayed.messages import waiting
 from stratalog.store.delayed.topic import DelayedTopic
 from tests.clocks import WallClock
@@ -36,11 +37,27 @@ class Got(NamedTuple):
     offset: int
 
 
+def delays_of(store: MessageStore) -> Delays:
+    """The delayed messages of a store that writes."""
+    assert store._running.delays is not None
+    return store._running.delays
+
+
+def quiet(store: MessageStore) -> Delays:
+    """The delays of a store, whose thread was ended: the test takes its steps."""
+    delays_of(store).stop()
+    return delays_of(store)
+
+
+def catch_up(store: MessageStore) -> None:
+    """Have the index of the topic "t" read all of the log, by this thread."""
+    while topic_of(store).is_lagging:
+        delays_of(store).work()
+
+
 def topic_of(store: MessageStore, name: str = "t") -> DelayedTopic:
     """The index of a topic, as a subscription has it made."""
-    delays = store._running.delays
-    assert delays is not None
-    return delays.topic(name)
+    return delays_of(store).topic(name)
 
 
 class Consumer:

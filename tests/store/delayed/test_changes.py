@@ -23,93 +23,87 @@ from stratalog.store import (
 )
 from stratalog.store.delayed import decisions as decisions_module
 from stratalog.store.delayed.changes import ChangedDelays, ChangesReader
+from stratalog.store.delayed.parts import StoreParts
 from stratalog.store.errors import StoreCorrupt
 from stratalog.store.format.delays import CANCELLED, CHANGES, MOST_ROWS, Changes, IndexMark, LogPlace, whole
 from stratalog.store.log.request import Request
 
 from ..helpers import crash_copy, tiny, until
-from .consumer import START_MS, Consumer, Got, Hand, topic_of
+from .consumer import START_MS, Consumer, Got, Hand, delays_of, quiet, topic_of
 
 
 def column(*values: int) -> Any:
     return np.array(values, np.int64)
 
 
-def test_cancelled_message_is_not_delivered(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        consumer = Consumer(store)
-        for _ in range(3):
-            store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
-        consumer.poll()
-        assert store.cancel_delayed("t", 0, 1)
-        hand.now_ms += 10
-        assert consumer.poll() == [Got(0, 0), Got(0, 2)]
-        assert Got(0, 1) in consumer.done, "the subscription hears of it, so that its position can go on"
-        assert Consumer(store).poll() == [Got(0, 0), Got(0, 2)], "nor to one that reads all from the beginning"
-
-
-def test_cancel_says_whether_the_message_was_still_pending(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
+def test_cancelled_message_is_not_delivered(store: MessageStore, hand: Hand) -> None:
+    consumer = Consumer(store)
+    for _ in range(3):
         store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
-        store.append("t", 0, b"x")
-        store.append("t", 0, b"x", deliver_at_ms=START_MS)
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
-        assert [store.cancel_delayed("t", 0, offset) for offset in range(6)] == [True, False, False, True, False, False]
-        assert not store.cancel_delayed("t", 0, 0), "it is cancelled already"
-        assert not store.cancel_delayed("t", 7, 0)
-        assert not store.cancel_delayed("unknown", 0, 0)
-        assert not store.cancel_delayed("t", 0, 1 << 32), "another message with the same low bits"
+    consumer.poll()
+    assert store.cancel_delayed("t", 0, 1)
+    hand.now_ms += 10
+    assert consumer.poll() == [Got(0, 0), Got(0, 2)]
+    assert Got(0, 1) in consumer.done, "the subscription hears of it, so that its position can go on"
+    assert Consumer(store).poll() == [Got(0, 0), Got(0, 2)], "nor to one that reads all from the beginning"
 
 
-def test_message_that_is_due_cannot_be_cancelled_even_if_nobody_has_taken_it(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        assert store._running.delays is not None
-        topic_of(store)
-        store._running.delays.stop()  # nobody else looks
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
-        assert store.cancel_delayed("t", 0, 1)
-        hand.now_ms += 10
-        assert not store.cancel_delayed("t", 0, 0)
-        assert not store.reschedule_delayed("t", 0, 0, START_MS + 99)
+def test_cancel_says_whether_the_message_was_still_pending(store: MessageStore) -> None:
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    store.append("t", 0, b"x")
+    store.append("t", 0, b"x", deliver_at_ms=START_MS)
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    assert [store.cancel_delayed("t", 0, offset) for offset in range(6)] == [True, False, False, True, False, False]
+    assert not store.cancel_delayed("t", 0, 0), "it is cancelled already"
+    assert not store.cancel_delayed("t", 7, 0)
+    assert not store.cancel_delayed("unknown", 0, 0)
+    assert not store.cancel_delayed("t", 0, 1 << 32), "another message with the same low bits"
 
 
-def test_message_can_be_cancelled_before_the_first_subscription(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
-        assert store.cancel_delayed("t", 0, 0)
-        hand.now_ms += 10
-        assert Consumer(store).poll() == []
+def test_message_that_is_due_cannot_be_cancelled_even_if_nobody_has_taken_it(store: MessageStore, hand: Hand) -> None:
+    topic_of(store)
+    quiet(store)  # nobody else looks
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    assert store.cancel_delayed("t", 0, 1)
+    hand.now_ms += 10
+    assert not store.cancel_delayed("t", 0, 0)
+    assert not store.reschedule_delayed("t", 0, 0, START_MS + 99)
+
+
+def test_message_can_be_cancelled_before_the_first_subscription(store: MessageStore, hand: Hand) -> None:
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    assert store.cancel_delayed("t", 0, 0)
+    hand.now_ms += 10
+    assert Consumer(store).poll() == []
 
 
 @pytest.mark.parametrize(("delay_ms", "to_ms"), [(10, 50), (50, 10), (50, -5)])
-def test_moved_message_comes_at_its_new_time(tmp_path: Path, hand: Hand, delay_ms: int, to_ms: int) -> None:
-    with hand.open(tmp_path / "s") as store:
-        consumer = Consumer(store)
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + delay_ms)
-        consumer.poll()
-        assert store.reschedule_delayed("t", 0, 0, START_MS + to_ms)
-        if to_ms > 0:
-            hand.now_ms = START_MS + to_ms - 1
-            assert consumer.poll() == []
-        hand.now_ms = max(START_MS, START_MS + to_ms)
-        assert consumer.poll() == [Got(0, 0)]
-        hand.now_ms += 100
+def test_moved_message_comes_at_its_new_time(store: MessageStore, hand: Hand, delay_ms: int, to_ms: int) -> None:
+    consumer = Consumer(store)
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + delay_ms)
+    consumer.poll()
+    assert store.reschedule_delayed("t", 0, 0, START_MS + to_ms)
+    if to_ms > 0:
+        hand.now_ms = START_MS + to_ms - 1
         assert consumer.poll() == []
-        assert Consumer(store).poll() == [Got(0, 0)]
+    hand.now_ms = max(START_MS, START_MS + to_ms)
+    assert consumer.poll() == [Got(0, 0)]
+    hand.now_ms += 100
+    assert consumer.poll() == []
+    assert Consumer(store).poll() == [Got(0, 0)]
 
 
-def test_scan_goes_by_the_new_time_of_a_moved_message(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 1_000)
-        assert store.reschedule_delayed("t", 0, 0, START_MS + 1_000)
-        assert store.reschedule_delayed("t", 0, 1, START_MS + 10)
-        hand.now_ms += 20
-        assert Consumer(store).poll() == [Got(0, 1)]
-        assert store.reschedule_delayed("t", 0, 0, START_MS + 30), "again"
-        hand.now_ms += 20
-        assert Consumer(store).poll() == [Got(0, 0), Got(0, 1)]
+def test_scan_goes_by_the_new_time_of_a_moved_message(store: MessageStore, hand: Hand) -> None:
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 1_000)
+    assert store.reschedule_delayed("t", 0, 0, START_MS + 1_000)
+    assert store.reschedule_delayed("t", 0, 1, START_MS + 10)
+    hand.now_ms += 20
+    assert Consumer(store).poll() == [Got(0, 1)]
+    assert store.reschedule_delayed("t", 0, 0, START_MS + 30), "again"
+    hand.now_ms += 20
+    assert Consumer(store).poll() == [Got(0, 0), Got(0, 1)]
 
 
 @pytest.mark.parametrize("crashes", [True, False])
@@ -122,9 +116,8 @@ def test_changes_hold_after_an_opening(tmp_path: Path, hand: Hand, crashes: bool
             store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
         topic.parts.hidden.find_or_make(topic.decisions.stream.topic)
         if saves:
-            assert store._running.delays is not None
-            store._running.delays.catch_up()
-            store._running.delays.checkpoint(topic)
+            delays_of(store).catch_up()
+            delays_of(store).checkpoint(topic)
         assert store.cancel_delayed("t", 0, 1)
         assert store.reschedule_delayed("t", 0, 2, START_MS + 500)
         assert store.reschedule_delayed("t", 0, 3, START_MS + 5)
@@ -204,25 +197,24 @@ def test_of_a_race_of_cancels_and_delivery_exactly_one_wins(tmp_path: Path, hand
 
 
 def test_cancel_that_cannot_be_written_leaves_the_message_pending(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    store: MessageStore, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        consumer = Consumer(store)
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
-        consumer.poll()
-        topic = topic_of(store)
-        put = topic.decisions.stream.lane.queue.put
+    consumer = Consumer(store)
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+    consumer.poll()
+    topic = topic_of(store)
+    put = topic.decisions.stream.lane.queue.put
 
-        def refuse(request: Request, *, wait: bool = True) -> bool:
-            if request.count:  # no mark
-                raise StoreFull("no space is left")
-            return put(request, wait=wait)
+    def refuse(request: Request, *, wait: bool = True) -> bool:
+        if request.count:  # no mark
+            raise StoreFull("no space is left")
+        return put(request, wait=wait)
 
-        with monkeypatch.context() as patch, pytest.raises(StoreFull):
-            patch.setattr(topic.decisions.stream.lane.queue, "put", refuse)
-            store.cancel_delayed("t", 0, 0)
-        hand.now_ms += 10
-        assert consumer.poll() == [Got(0, 0)]
+    with monkeypatch.context() as patch, pytest.raises(StoreFull):
+        patch.setattr(topic.decisions.stream.lane.queue, "put", refuse)
+        store.cancel_delayed("t", 0, 0)
+    hand.now_ms += 10
+    assert consumer.poll() == [Got(0, 0)]
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
@@ -242,8 +234,9 @@ def test_a_change_needs_no_room_in_the_index(
         if is_moved:
             assert store.reschedule_delayed("t", 0, 1, START_MS + 20)
         else:
-            monkeypatch.setattr(topic.parts.hidden, "requests", Mock(side_effect=StoreFull("no space is left")))
-            with pytest.raises(StoreFull):
+            with monkeypatch.context() as patch, pytest.raises(StoreFull):
+                queue = topic.decisions.stream.lane.queue
+                patch.setattr(queue, "put", Mock(side_effect=StoreFull("no space is left")))
                 store.cancel_delayed("t", 0, 1)
         assert topic.pending == 4
         assert consumer.poll() == []
@@ -351,12 +344,14 @@ def test_a_whole_after_one_whose_writer_died_takes_the_place_of_all() -> None:
         assert (len(reader.state.cancelled), len(reader.state.moved)) == (0, count)
 
 
-def test_the_newest_change_of_a_message_holds() -> None:
+def test_the_newest_change_of_a_message_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StoreParts, "next_offset", lambda _self, _topic, _queue_id: 10)
+    parts = StoreParts(*[None] * len(StoreParts._fields))  # type: ignore[arg-type]
     state = ChangedDelays()
     for time_ms in (5, CANCELLED, 9):
         state.note(1, time_ms)
     state.note(2, CANCELLED)
     assert state.times_of(column(1, 2, 3), column(70, 71, 72)).tolist() == [9, CANCELLED, 72]
     assert state.are_cancelled(column(1, 2, 3)).tolist() == [False, True, False]
-    queues, offsets, times = state.rows(lambda queue_id: 10)
+    queues, offsets, times = state.rows("t", parts)
     assert (queues.tolist(), offsets.tolist(), times.tolist()) == ([0, 0], [1, 2], [9, CANCELLED])

@@ -78,6 +78,6 @@ def test_disk_is_bounded_with_pending_messages_in_every_segment_copies_of_copies
     with hand.open(tmp_path / "s", tiny(retention_bytes=RETAINED_BYTES)) as store:
         sub = store.subscribe("t", "a")
         assert taken(sub) == []
-        until(lambda: not topic_of(store).is_behind)
+        until(lambda: not topic_of(store).is_lagging)
         hand.now_ms += 6 * HOUR_MS
         assert taken(sub) == pending

@@ -7,10 +7,25 @@ import random
 import numpy as np
 
 from stratalog.store.delayed.due_list import DueList, DueMessages
+from stratalog.store.device.clock import SystemClock
 
 from ...seeds import draw_seed
 
 JOINED_ROWS = 1024
+
+
+class Reader:
+    """As much of a pointer as the list looks at."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+
+def listing() -> tuple[DueList, Reader]:
+    """An empty list with one pointer, which nothing else keeps."""
+    due, reader = DueList(SystemClock()), Reader()
+    due.pointers.add(reader)  # type: ignore[arg-type]
+    return due, reader
 
 
 def rows(begin: int, count: int) -> DueMessages:
@@ -19,7 +34,7 @@ def rows(begin: int, count: int) -> DueMessages:
 
 
 def test_rows_that_are_added_one_by_one_share_chunks() -> None:
-    due = DueList()
+    due, _reader = listing()
     for number in range(4 * JOINED_ROWS):
         due.add(rows(number, 1))
     assert len(due) == 4 * JOINED_ROWS and len(due._chunks) == 4
@@ -39,7 +54,7 @@ def test_a_read_looks_at_the_chunks_that_it_gives_and_a_logarithm_of_the_others(
                 yield chunk
 
     def looked(chunks: int) -> int:
-        due = DueList()
+        due, _reader = listing()
         for number in range(chunks):
             due.add(rows(number * JOINED_ROWS, JOINED_ROWS))
         due._chunks = Chunks(due._chunks)  # type: ignore[assignment]
@@ -52,7 +67,7 @@ def test_a_read_looks_at_the_chunks_that_it_gives_and_a_logarithm_of_the_others(
 
 
 def test_any_row_is_read_by_its_number_however_rows_were_added_and_dropped() -> None:
-    rng, due, end = random.Random(draw_seed()), DueList(), 0
+    rng, (due, reader), end = random.Random(draw_seed()), listing(), 0
     for _ in range(300):
         count = rng.choice([0, 1, 1, 2, 700, JOINED_ROWS, 3 * JOINED_ROWS])
         due.add(rows(end, count))
@@ -62,4 +77,5 @@ def test_any_row_is_read_by_its_number_however_rows_were_added_and_dropped() -> 
         found, wanted = due.read(at, most), rows(at, min(most, end - at))
         assert [column.tolist() for column in found[:3]] == [column.tolist() for column in wanted[:3]]
         if rng.random() < 0.3:
-            due.drop_before(rng.randint(due.begin, end))
+            reader.at = rng.randint(due.begin, end)
+            due.drop_passed()

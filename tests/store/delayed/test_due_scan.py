@@ -102,14 +102,13 @@ def test_first_index_of_each_of_many_topics_reads_the_frames_of_its_own(
     assert read(tmp_path / "many", 40) <= LINEAR * read(tmp_path / "few", 10)
 
 
-def test_streams_that_a_scan_has_not_known_are_found_when_their_messages_come(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        (lane,) = store._lanes
-        scan = DueScan(lane, streams=lambda: _streams(store, "t"))
-        assert rows_of(scan) == []
-        for queue in range(3):
-            store.append("t", queue, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
-            assert np.array(rows_of(scan)).tolist() == [[queue, 0, hand.now_ms + HOUR_MS]]
+def test_streams_that_a_scan_has_not_known_are_found_when_their_messages_come(store: MessageStore, hand: Hand) -> None:
+    (lane,) = store._lanes
+    scan = DueScan(lane, streams=lambda: _streams(store, "t"))
+    assert rows_of(scan) == []
+    for queue in range(3):
+        store.append("t", queue, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
+        assert np.array(rows_of(scan)).tolist() == [[queue, 0, hand.now_ms + HOUR_MS]]
 
 
 def test_segment_that_has_one_of_a_topics_queues_is_read(tmp_path: Path, hand: Hand) -> None:

@@ -152,7 +152,7 @@ def test_a_count_walks_the_log_of_a_topic_that_nobody_receives_from_no_more_than
                 store.append("t", 0, b"x", deliver_at_ms=hand.now_ms + HOUR_MS)
             assert sub.backlog() == (0, 0, count)
             index = store._delaying.delays.find("t")
-            until(lambda: index is None or not index.is_behind)
+            until(lambda: index is None or not index.is_lagging)
             frames[0] = 0
             assert sub.backlog() == store.subscriptions("t")[0].backlog == (0, 0, count)
             return frames[0]

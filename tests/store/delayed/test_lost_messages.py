@@ -19,7 +19,7 @@ from stratalog.store.testing import SimulatedDisk
 from ...clocks import WallClock
 from ...seeds import draw_seed
 from ..helpers import tiny
-from .consumer import START_MS, Consumer, Got, Hand
+from .consumer import START_MS, Consumer, Got, Hand, delays_of
 
 LANES = 2
 TOPIC = next(
@@ -74,8 +74,7 @@ def after_a_power_cut(change: Callable[[MessageStore, int], None], hand: Hand, *
             for offset in range(FIRST, FIRST + LOST):
                 change(store, offset)
         if save:
-            delays = store._running.delays
-            assert delays is not None
+            delays = delays_of(store)
             delays.catch_up()
             delays.checkpoint(delays.topic(TOPIC))
         left = cut_power(store, disk, keep_messages=False)

@@ -16,7 +16,7 @@ from stratalog.store import InvalidMessage, MessageStore, StoreClosed, Subscript
 from stratalog.store.delayed.topic import DelayedTopic
 
 from ..helpers import tiny, until
-from .consumer import START_MS, Hand, topic_of
+from .consumer import START_MS, Hand, delays_of, topic_of
 
 LAST_MS = (1 << 62) - 1
 
@@ -30,17 +30,16 @@ def taken(sub: Subscription, most: int = 4096) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("odd", [-1, 1 << 62, (1 << 63) - 1, 1 << 64, 1.0, float("nan"), True, "1", b"1", [1]])
-def test_odd_time_of_delivery_is_refused_and_nothing_is_stored(tmp_path: Path, hand: Hand, odd: Any) -> None:
-    with hand.open(tmp_path / "s") as store:
-        with pytest.raises(InvalidMessage, match="deliver_at_ms"):
-            store.append("t", 0, b"x", deliver_at_ms=odd)
-        with pytest.raises(InvalidMessage, match="deliver_at_ms"):
-            store.submit("t", 0, b"x", deliver_at_ms=odd)
-        offset = store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
-        assert offset == 0
-        with pytest.raises(InvalidMessage, match="deliver_at_ms"):
-            store.reschedule_delayed("t", 0, 0, odd)
-        assert store.cancel_delayed("t", 0, 0), "it was still pending"
+def test_odd_time_of_delivery_is_refused_and_nothing_is_stored(store: MessageStore, odd: Any) -> None:
+    with pytest.raises(InvalidMessage, match="deliver_at_ms"):
+        store.append("t", 0, b"x", deliver_at_ms=odd)
+    with pytest.raises(InvalidMessage, match="deliver_at_ms"):
+        store.submit("t", 0, b"x", deliver_at_ms=odd)
+    offset = store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
+    assert offset == 0
+    with pytest.raises(InvalidMessage, match="deliver_at_ms"):
+        store.reschedule_delayed("t", 0, 0, odd)
+    assert store.cancel_delayed("t", 0, 0), "it was still pending"
 
 
 def test_first_and_last_time_there_is(tmp_path: Path, hand: Hand) -> None:
@@ -80,35 +79,33 @@ def test_many_messages_of_one_millisecond_come_once_in_the_order_of_their_places
             assert sub.backlog().total == 0
 
 
-def test_cancelled_twice_moved_after_that_and_into_the_past(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a")
-        for _ in range(3):
-            store.append("t", 0, b"x", deliver_at_ms=START_MS + 50)
-        assert taken(sub) == []
-        assert store.cancel_delayed("t", 0, 0)
-        assert not store.cancel_delayed("t", 0, 0)
-        assert not store.reschedule_delayed("t", 0, 0, START_MS + 60)
-        assert store.reschedule_delayed("t", 0, 1, 0)
-        assert taken(sub) == [(0, 1)]
-        assert not store.reschedule_delayed("t", 0, 1, START_MS + 60), "it was due"
-        hand.now_ms += 100
-        assert taken(sub) == [(0, 2)]
-        assert sub.backlog().total == 0
+def test_cancelled_twice_moved_after_that_and_into_the_past(store: MessageStore, hand: Hand) -> None:
+    sub = store.subscribe("t", "a")
+    for _ in range(3):
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 50)
+    assert taken(sub) == []
+    assert store.cancel_delayed("t", 0, 0)
+    assert not store.cancel_delayed("t", 0, 0)
+    assert not store.reschedule_delayed("t", 0, 0, START_MS + 60)
+    assert store.reschedule_delayed("t", 0, 1, 0)
+    assert taken(sub) == [(0, 1)]
+    assert not store.reschedule_delayed("t", 0, 1, START_MS + 60), "it was due"
+    hand.now_ms += 100
+    assert taken(sub) == [(0, 2)]
+    assert sub.backlog().total == 0
 
 
-def test_what_is_cancelled_while_a_consumer_has_it_is_not_cancelled(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub, other = store.subscribe("t", "a"), store.subscribe("t", "b")
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
-        assert taken(sub) == taken(other) == []
-        hand.now_ms += 5
-        (delivery,) = sub.receive()
-        assert not store.cancel_delayed("t", 0, 0)
-        assert taken(other) == [(0, 0)]
-        sub.nack(delivery)
-        (delivery,) = sub.receive()
-        sub.ack(delivery)
+def test_what_is_cancelled_while_a_consumer_has_it_is_not_cancelled(store: MessageStore, hand: Hand) -> None:
+    sub, other = store.subscribe("t", "a"), store.subscribe("t", "b")
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
+    assert taken(sub) == taken(other) == []
+    hand.now_ms += 5
+    (delivery,) = sub.receive()
+    assert not store.cancel_delayed("t", 0, 0)
+    assert taken(other) == [(0, 0)]
+    sub.nack(delivery)
+    (delivery,) = sub.receive()
+    sub.ack(delivery)
 
 
 def test_deleted_topic_takes_its_pending_messages_with_it(tmp_path: Path, hand: Hand) -> None:
@@ -204,8 +201,7 @@ def test_error_of_the_thread_is_noted_and_what_is_due_comes_all_the_same(
         store.append("t", 0, b"x", deliver_at_ms=time.time_ns() // 1_000_000 + 100)
         assert len(sub.receive(wait_ms=60_000)) == 1
         until(lambda: not failures)
-        assert store._running.delays is not None
-        assert store._running.delays.last_error is not None
+        assert delays_of(store).last_error is not None
 
 
 def test_stats_of_a_closed_store_tells_of_no_delayed_messages(tmp_path: Path, hand: Hand) -> None:
@@ -235,8 +231,7 @@ def test_store_that_is_closed_while_a_call_waits_for_the_index_says_so(tmp_path:
     assert sub.receive() == []
     hand.now_ms += 10
     topic, told = topic_of(store), list[StoreClosed]()
-    delays = store._running.delays
-    assert delays is not None
+    delays = delays_of(store)
     delays.checkpoint(topic)
 
     def call() -> None:

@@ -18,8 +18,7 @@ from stratalog.store.delayed.messages import figures_of
 from stratalog.store.delayed.parts import offsets_of, places_of
 
 from ..helpers import crash_copy, tiny, until
-from .consumer import START_MS, Consumer, Got, Hand, topic_of
-from .test_promises import quiet
+from .consumer import START_MS, Consumer, Got, Hand, delays_of, quiet, topic_of
 
 COUNT = 300
 
@@ -32,13 +31,8 @@ def fill(store: MessageStore, count: int = COUNT, size: int = 1000) -> None:
             store.append("t", 7, bytes(size))
 
 
-def delays_of(store: MessageStore) -> Delays:
-    assert store._running.delays is not None
-    return store._running.delays
-
-
 def catches_up(store: MessageStore) -> None:
-    until(lambda: not topic_of(store).is_behind)
+    until(lambda: not topic_of(store).is_lagging)
 
 
 def index_folder(store: Path) -> Path:
@@ -55,7 +49,7 @@ def check_all(store: MessageStore, hand: Hand, taken: int = 0) -> None:
     for now_ms in range(taken + 1, COUNT + 1, 7):
         hand.now_ms = START_MS + now_ms
         # Damage is found as late as now, and then the index is built anew.
-        until(lambda: consumer.poll() is None or not topic_of(store).is_behind)
+        until(lambda: consumer.poll() is None or not topic_of(store).is_lagging)
         consumer.poll()
         assert sum(one.queue_id < 7 for one in consumer.got) == now_ms
     hand.now_ms = START_MS + COUNT
@@ -155,7 +149,7 @@ def test_consumption_is_not_blocked_while_the_index_is_built(
         got = consumer.poll()
         assert sorted(one.offset for one in got if one.queue_id == 7) == list(range(COUNT // 4))
         assert sorted(one for one in got if one.queue_id < 7) == sorted(Got(n % 3, n // 3) for n in range(20))
-        assert topic_of(store).is_behind
+        assert topic_of(store).is_lagging
         assert store.cancel_delayed("t", 0, 50), "exact, although the index does not know it yet"
         assert not store.cancel_delayed("t", 0, 0)
         monkeypatch.undo()
@@ -173,7 +167,7 @@ def test_a_cancelled_message_stays_cancelled_while_the_index_is_behind(
     with hand.open(tmp_path / "s") as store:
         fill(store)
         consumer = Consumer(store)
-        assert topic_of(store).is_behind
+        assert topic_of(store).is_lagging
         assert store.cancel_delayed("t", 0, 50)
         assert not store.cancel_delayed("t", 0, 50)
         assert not store.reschedule_delayed("t", 0, 50, START_MS + 10)
@@ -190,7 +184,7 @@ def test_index_at_its_limit_of_memory_goes_on_from_disk_and_loses_nothing(
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 200_000)
     monkeypatch.setattr("stratalog.index.trackers.pages.KEPT_PAGES", 1)
     monkeypatch.setattr("stratalog.index.trackers.pages.PAGE_ROWS", 256)
-    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 16)
+    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
         consumer, count, many = Consumer(store), 60_000, np.ones(1_000, np.int64)
         for number in range(0, count, 1_000):
@@ -213,7 +207,7 @@ def test_index_that_paused_at_its_limit_goes_on_once_most_of_what_it_has_was_tak
     """What finds entries on disk is too much where each has a segment of its own. Some of all are due in years."""
     limit_bytes, count, part, apart_ms, years_ms = 300_000, 12_000, 200, 300_000, 1 << 40
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", limit_bytes)
-    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 16)
+    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
         consumer, delays, ones = Consumer(store), quiet(store), np.ones(part, np.int64)
         for number in range(0, count, part):
@@ -284,16 +278,14 @@ def test_many_queues_and_lanes_have_one_index(tmp_path: Path, hand: Hand) -> Non
 
 @pytest.mark.parametrize("behind", ["a", "b"])
 def test_the_thread_goes_on_at_once_while_any_topic_is_behind(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, behind: str
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch, behind: str
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        for topic in ("a", "b"):
-            store.append(topic, 0, b"x", deliver_at_ms=START_MS + 10)
-            store.subscribe(topic, "s").receive()
-        delays = store._running.delays
-        assert delays is not None
-        assert set(delays.topics) == {"a", "b"}
-        with monkeypatch.context() as patch:
-            patch.setattr(Delays, "_catch_up_topic", lambda _delays, topic: topic.name == behind)
-            delays.topics[behind].ask_for_visit()
-            assert delays.work() == 0
+    for topic in ("a", "b"):
+        store.append(topic, 0, b"x", deliver_at_ms=START_MS + 10)
+        store.subscribe(topic, "s").receive()
+    delays = delays_of(store)
+    assert set(delays.topics) == {"a", "b"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Delays, "_catch_up_topic", lambda _delays, topic: topic.name == behind)
+        delays.topics[behind].ask_for_visit()
+        assert delays.work() == 0

@@ -10,8 +10,7 @@ import pytest
 from stratalog.store import MessageStore
 from stratalog.store.delayed.messages import figures_of
 
-from .consumer import START_MS, Hand, topic_of
-from .test_promises import quiet
+from .consumer import START_MS, Hand, quiet, topic_of
 
 PRECISION_MS = 1_000
 COUNT = 2_000
@@ -39,47 +38,47 @@ def test_entries_of_one_tick_share_a_slot_and_cost_fewer_bytes(tmp_path: Path, h
 
 
 @pytest.mark.parametrize("precision_ms", [1, 2, 64, 100, PRECISION_MS])
-def test_nothing_is_early_and_nothing_later_than_the_precision(tmp_path: Path, hand: Hand, precision_ms: int) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a", precision_ms=precision_ms)
-        times = add(store, 150)
-        assert sub.receive() == []
-        quiet(store)
-        left = 150
-        while left:
-            hand.now_ms += 1
-            batch = sub.receive(max_messages=150)
-            for one in batch:
-                assert times[one.message.offset] <= hand.now_ms < times[one.message.offset] + max(1, precision_ms)
+def test_nothing_is_early_and_nothing_later_than_the_precision(
+    store: MessageStore, hand: Hand, precision_ms: int
+) -> None:
+    sub = store.subscribe("t", "a", precision_ms=precision_ms)
+    times = add(store, 150)
+    assert sub.receive() == []
+    quiet(store)
+    left = 150
+    while left:
+        hand.now_ms += 1
+        batch = sub.receive(max_messages=150)
+        for one in batch:
+            assert times[one.message.offset] <= hand.now_ms < times[one.message.offset] + max(1, precision_ms)
+            sub.ack(one)
+        left -= len(batch)
+        assert hand.now_ms < times[-1] + 2 * precision_ms + 2
+
+
+def test_subscription_with_a_finer_precision_has_the_index_made_anew(store: MessageStore, hand: Hand) -> None:
+    coarse = store.subscribe("t", "coarse", precision_ms=PRECISION_MS)
+    times = add(store, 200)
+    assert coarse.receive() == []
+    quiet(store)
+    assert figures_of(topic_of(store))["precision_ms"] == 512
+    delays = quiet(store)
+    hand.now_ms += 300  # some are due by their own times, and not by the index
+    fine = store.subscribe("t", "fine")
+    got: dict[str, set[int]] = {"coarse": set(), "fine": set()}
+    while len(got["coarse"]) < 200 or len(got["fine"]) < 200:
+        for _ in range(3):
+            delays.work()
+        for name, sub, late_ms in (("coarse", coarse, PRECISION_MS), ("fine", fine, 1)):
+            for one in sub.receive(max_messages=500):
+                offset = one.message.offset
+                assert times[offset] <= hand.now_ms < max(times[offset], START_MS + 301) + late_ms
+                assert offset not in got[name], "twice"
+                got[name].add(offset)
                 sub.ack(one)
-            left -= len(batch)
-            assert hand.now_ms < times[-1] + 2 * precision_ms + 2
-
-
-def test_subscription_with_a_finer_precision_has_the_index_made_anew(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        coarse = store.subscribe("t", "coarse", precision_ms=PRECISION_MS)
-        times = add(store, 200)
-        assert coarse.receive() == []
-        quiet(store)
-        assert figures_of(topic_of(store))["precision_ms"] == 512
-        delays = quiet(store)
-        hand.now_ms += 300  # some are due by their own times, and not by the index
-        fine = store.subscribe("t", "fine")
-        got: dict[str, set[int]] = {"coarse": set(), "fine": set()}
-        while len(got["coarse"]) < 200 or len(got["fine"]) < 200:
-            for _ in range(3):
-                delays.work()
-            for name, sub, late_ms in (("coarse", coarse, PRECISION_MS), ("fine", fine, 1)):
-                for one in sub.receive(max_messages=500):
-                    offset = one.message.offset
-                    assert times[offset] <= hand.now_ms < max(times[offset], START_MS + 301) + late_ms
-                    assert offset not in got[name], "twice"
-                    got[name].add(offset)
-                    sub.ack(one)
-            hand.now_ms += 1
-            assert hand.now_ms < times[-1] + 2 * PRECISION_MS
-        assert figures_of(topic_of(store))["precision_ms"] == 1
+        hand.now_ms += 1
+        assert hand.now_ms < times[-1] + 2 * PRECISION_MS
+    assert figures_of(topic_of(store))["precision_ms"] == 1
 
 
 def test_message_that_was_moved_stays_in_an_index_that_is_made_anew(tmp_path: Path, hand: Hand) -> None:
@@ -118,12 +117,11 @@ def test_coarse_times_are_known_to_the_next_opening(tmp_path: Path, hand: Hand) 
         assert len(fine.receive(max_messages=500)) == 100
 
 
-def test_deleted_subscription_no_longer_keeps_the_index_fine(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        store.subscribe("t", "coarse", precision_ms=PRECISION_MS)
-        fine = store.subscribe("t", "fine", precision_ms=20)
-        add(store, 5)
-        fine.receive()
-        assert topic_of(store).tick_ms == 16
-        store.delete_subscription("t", "fine")
-        assert topic_of(store).tick_ms == 512
+def test_deleted_subscription_no_longer_keeps_the_index_fine(store: MessageStore) -> None:
+    store.subscribe("t", "coarse", precision_ms=PRECISION_MS)
+    fine = store.subscribe("t", "fine", precision_ms=20)
+    add(store, 5)
+    fine.receive()
+    assert topic_of(store).tick_ms == 16
+    store.delete_subscription("t", "fine")
+    assert topic_of(store).tick_ms == 512

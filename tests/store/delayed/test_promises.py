@@ -14,12 +14,10 @@ import pytest
 
 from stratalog.store import InvalidMessage, MessageStore, StoreUnreadable, Subscription
 from stratalog.store.delayed import delays as delays_module
-from stratalog.store.delayed import pointer as pointer_module
+from stratalog.store.delayed import due_list
 from stratalog.store.delayed import topic as topic_module
-from stratalog.store.delayed.delays import Delays
-from stratalog.store.delayed.disk_files import DiskFiles
 from stratalog.store.delayed.messages import figures_of, waiting
-from stratalog.store.delayed.parts import places_of
+from stratalog.store.delayed.parts import DiskFiles, places_of
 from stratalog.store.delayed.topic import DelayedTopic
 from stratalog.store.subscriptions.dispatcher import Dispatcher
 from stratalog.store.testing import TunedConfig
@@ -27,17 +25,9 @@ from tests.clocks import SteppedClock
 
 from ..helpers import tiny
 from ..interrupts import Interrupted, interrupt_at, places
-from .consumer import START_MS, Consumer, Got, Hand, topic_of
+from .consumer import START_MS, Consumer, Got, Hand, catch_up, delays_of, quiet, topic_of
 
 HOUR_MS = 3_600_000
-
-
-def quiet(store: MessageStore) -> Delays:
-    """The delays of a store, whose thread was ended: the test takes its steps."""
-    delays = store._running.delays
-    assert delays is not None
-    delays.stop()
-    return delays
 
 
 def add(store: MessageStore, count: int, delay_ms: int = HOUR_MS, queue_id: int = 0) -> list[int]:
@@ -52,29 +42,28 @@ def add(store: MessageStore, count: int, delay_ms: int = HOUR_MS, queue_id: int 
 
 @pytest.mark.parametrize("kind", [Interrupted, MemoryError])
 def test_messages_whose_way_into_the_index_is_cut_short_come_neither_early_nor_never(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+    store: MessageStore, hand: Hand, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        topic_of(store)
-        quiet(store)
-        consumer = Consumer(store)
-        offsets = add(store, 5)
-        add_to, calls = DelayedTopic._add_to, list[int]()
+    topic_of(store)
+    quiet(store)
+    consumer = Consumer(store)
+    offsets = add(store, 5)
+    add_to, calls = DelayedTopic._add_to, list[int]()
 
-        def once(topic: DelayedTopic, *rows: Any) -> None:
-            calls.append(1)
-            if len(calls) == 1:
-                raise kind
-            add_to(topic, *rows)
+    def once(topic: DelayedTopic, *rows: Any) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise kind
+        add_to(topic, *rows)
 
-        monkeypatch.setattr(DelayedTopic, "_add_to", once)
-        with pytest.raises(kind):
-            consumer.poll()
-        assert consumer.poll() == []
-        figures = figures_of(topic_of(store))
-        assert (figures["pending"], figures["mended_messages"]) == (5, 0)
-        hand.now_ms += 2 * HOUR_MS
-        assert consumer.poll() == [Got(0, offset) for offset in offsets]
+    monkeypatch.setattr(DelayedTopic, "_add_to", once)
+    with pytest.raises(kind):
+        consumer.poll()
+    assert consumer.poll() == []
+    figures = figures_of(topic_of(store))
+    assert (figures["pending"], figures["mended_messages"]) == (5, 0)
+    hand.now_ms += 2 * HOUR_MS
+    assert consumer.poll() == [Got(0, offset) for offset in offsets]
 
 
 def test_interrupt_at_any_step_of_taking_what_is_due_loses_it_for_nobody(tmp_path: Path, hand: Hand) -> None:
@@ -91,8 +80,7 @@ def test_interrupt_at_any_step_of_taking_what_is_due_loses_it_for_nobody(tmp_pat
             hand.now_ms += 10
             interrupted, _ = interrupt_at(place * 7, files, pointer.take)
             found = other.poll()
-            while topic.is_behind:
-                store._running.delays.work()  # type: ignore[union-attr]
+            catch_up(store)
             found += other.poll()
             assert mine <= set(found), f"place {place}"
             given.update(found)
@@ -103,43 +91,40 @@ def test_interrupt_at_any_step_of_taking_what_is_due_loses_it_for_nobody(tmp_pat
         assert topic.rebuilds
 
 
-def test_damaged_index_is_taken_from_its_files_and_the_log_after_them(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        topic, delays = topic_of(store), quiet(store)
-        consumer = Consumer(store)
-        offsets = add(store, 20)
-        assert consumer.poll() == []
-        delays.checkpoint(topic)
-        offsets += add(store, 20)
-        assert store.cancel_delayed("t", 0, 3)
-        assert store.reschedule_delayed("t", 0, 25, START_MS + 5)
-        hand.now_ms += 10
-        assert consumer.poll() == [Got(0, 25)]
-        topic.tracker._is_changing = True  # as an interrupt leaves it
-        assert consumer.poll() == []
-        while topic.is_behind:
-            delays.work()
-        assert (topic.rebuilds, topic.pending) == (1, 38)
-        assert not store.cancel_delayed("t", 0, 25)
-        hand.now_ms += 2 * HOUR_MS
-        assert sorted(consumer.poll()) == [Got(0, offset) for offset in offsets if offset not in (3, 25)]
+def test_damaged_index_is_taken_from_its_files_and_the_log_after_them(store: MessageStore, hand: Hand) -> None:
+    topic, delays = topic_of(store), quiet(store)
+    consumer = Consumer(store)
+    offsets = add(store, 20)
+    assert consumer.poll() == []
+    delays.checkpoint(topic)
+    offsets += add(store, 20)
+    assert store.cancel_delayed("t", 0, 3)
+    assert store.reschedule_delayed("t", 0, 25, START_MS + 5)
+    hand.now_ms += 10
+    assert consumer.poll() == [Got(0, 25)]
+    topic.tracker._is_changing = True  # as an interrupt leaves it
+    assert consumer.poll() == []
+    catch_up(store)
+    assert (topic.rebuilds, topic.pending) == (1, 38)
+    assert not store.cancel_delayed("t", 0, 25)
+    hand.now_ms += 2 * HOUR_MS
+    assert sorted(consumer.poll()) == [Got(0, offset) for offset in offsets if offset not in (3, 25)]
 
 
-def test_message_that_the_index_has_missed_is_pending_by_its_own_time(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        topic = topic_of(store)
-        quiet(store)
-        offsets = add(store, 3)
-        topic.catch_up()
-        for offset in offsets:
-            assert topic.tracker.cancel(0, offset)  # as if it had never got there
-        consumer = Consumer(store)
-        assert consumer.poll() == []
-        assert figures_of(topic)["mended_messages"] == 3
-        assert store.cancel_delayed("t", 0, 1)
-        hand.now_ms += 2 * HOUR_MS
-        assert consumer.poll() == [Got(0, 0), Got(0, 2)]
-        assert Consumer(store).poll() == [Got(0, 0), Got(0, 2)]
+def test_message_that_the_index_has_missed_is_pending_by_its_own_time(store: MessageStore, hand: Hand) -> None:
+    topic = topic_of(store)
+    quiet(store)
+    offsets = add(store, 3)
+    topic.delays.catch_up()
+    for offset in offsets:
+        assert topic.tracker.cancel(0, offset)  # as if it had never got there
+    consumer = Consumer(store)
+    assert consumer.poll() == []
+    assert figures_of(topic)["mended_messages"] == 3
+    assert store.cancel_delayed("t", 0, 1)
+    hand.now_ms += 2 * HOUR_MS
+    assert consumer.poll() == [Got(0, 0), Got(0, 2)]
+    assert Consumer(store).poll() == [Got(0, 0), Got(0, 2)]
 
 
 # -- damage -----------------------------------------------------------------------------------------------
@@ -158,9 +143,9 @@ def test_damaged_frame_hides_its_own_messages_alone(tmp_path: Path, hand: Hand) 
                 file.seek((at - 1) // 4096 * 4096 + 20)  # in the head of its frame
                 file.write(b"\xff\xff\xff")
     with hand.open(tmp_path / "s", config) as store:
-        topic, delays = topic_of(store), quiet(store)
-        while topic.is_behind:
-            delays.work()
+        topic = topic_of(store)
+        quiet(store)
+        catch_up(store)
         figures = figures_of(topic)
         assert (figures["pending"], figures["damaged_frames"]) == (29, 1)
         whole = [number for number in range(30) if number != 3]
@@ -179,7 +164,7 @@ def test_damaged_frame_hides_its_own_messages_alone(tmp_path: Path, hand: Hand) 
 def test_pointer_that_stopped_anywhere_holds_others_up_for_a_while_only(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, taken: int
 ) -> None:
-    monkeypatch.setattr(topic_module, "DUE_ROWS", 20)
+    monkeypatch.setattr(due_list, "DUE_ROWS", 20)
     monkeypatch.setattr(topic_module, "DRAINED_ROWS", 6)
     clock = SteppedClock()
     monkeypatch.setattr(clock, "wall_ms", lambda: hand.now_ms)
@@ -196,7 +181,7 @@ def test_pointer_that_stopped_anywhere_holds_others_up_for_a_while_only(
         held_up = len(busy.got)
         assert held_up < 60
         assert 0 < busy.pointer.due_in_s() <= 0.1, "nobody looks each millisecond"
-        clock.now += pointer_module.STALE_S
+        clock.now += due_list.STALE_S
         for _ in range(20):
             busy.poll(10)
         assert len(busy.got) == 60
@@ -213,7 +198,7 @@ def test_messages_that_were_moved_and_have_come_do_not_fill_the_index(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 16_000)
-    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 16)
+    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
         topic = topic_of(store)
         quiet(store)
@@ -237,7 +222,7 @@ def test_index_that_is_full_of_changes_delivers_all_the_same(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 4_000)
-    monkeypatch.setattr("stratalog.store.delayed.memory.MEASURED_ROWS", 1)
+    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 1)
     monkeypatch.setattr("stratalog.store.delayed.changes.MOVED_BYTES", 5_000)  # in place of many
     with hand.open(tmp_path / "s") as store:
         topic, delays = topic_of(store), quiet(store)
@@ -259,30 +244,27 @@ def test_index_that_is_full_of_changes_delivers_all_the_same(
 
 
 def test_rebuild_that_fails_is_tried_again_by_the_next_call(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    store: MessageStore, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        topic = topic_of(store)
-        sub = store.subscribe("t", "a")
-        offsets = add(store, 10)
-        assert sub.receive() == []
-        quiet(store)
+    topic = topic_of(store)
+    sub = store.subscribe("t", "a")
+    offsets = add(store, 10)
+    assert sub.receive() == []
+    quiet(store)
 
-        def refuse(files: DiskFiles) -> list[str]:
-            raise OSError(errno.EMFILE, "too many open files")
+    def refuse(files: DiskFiles) -> list[str]:
+        raise OSError(errno.EMFILE, "too many open files")
 
-        monkeypatch.setattr(DiskFiles, "names", refuse)
-        topic.tracker._is_changing = True
-        for _ in range(3):
-            with pytest.raises(StoreUnreadable, match="too many open files"):
-                sub.receive()
-        monkeypatch.undo()
-        assert sub.receive() == []
-        assert store._running.delays is not None
-        while topic.is_behind:
-            store._running.delays.work()
-        hand.now_ms += 2 * HOUR_MS
-        assert [one.message.offset for one in sub.receive()] == offsets
+    monkeypatch.setattr(DiskFiles, "names", refuse)
+    topic.tracker._is_changing = True
+    for _ in range(3):
+        with pytest.raises(StoreUnreadable, match="too many open files"):
+            sub.receive()
+    monkeypatch.undo()
+    assert sub.receive() == []
+    catch_up(store)
+    hand.now_ms += 2 * HOUR_MS
+    assert [one.message.offset for one in sub.receive()] == offsets
 
 
 def test_close_saves_the_index_of_each_topic_and_raises_nothing_foreign(
@@ -299,7 +281,7 @@ def test_close_saves_the_index_of_each_topic_and_raises_nothing_foreign(
     names = DiskFiles.names
 
     def refuse(files: DiskFiles) -> list[str]:
-        if files._folder == store._running.delays.parts.folder_of("a"):  # type: ignore[union-attr]
+        if files._folder == delays_of(store).parts.folder_of("a"):
             raise OSError(errno.EMFILE, "too many open files")
         return names(files)
 
@@ -327,7 +309,7 @@ def test_trims_take_entries_out_of_the_index_at_once_and_for_good(tmp_path: Path
         assert sub.receive() == []
         quiet(store)
         topic = topic_of(store)
-        store._running.delays.checkpoint(topic)  # type: ignore[union-attr]
+        delays_of(store).checkpoint(topic)
         if how == "trim":
             store.trim("t", 0, 15)
         else:
@@ -337,8 +319,7 @@ def test_trims_take_entries_out_of_the_index_at_once_and_for_good(tmp_path: Path
         assert sub.backlog() == (0, 0, left)
         topic.tracker._is_changing = True  # made anew it has none of them either
         assert sub.receive() == []
-        while topic.is_behind:
-            store._running.delays.work()  # type: ignore[union-attr]
+        catch_up(store)
         assert topic.pending == left
     with hand.open(tmp_path / "s") as store, store.subscribe("t", "a") as sub:
         assert sub.receive() == []
@@ -347,51 +328,48 @@ def test_trims_take_entries_out_of_the_index_at_once_and_for_good(tmp_path: Path
         assert len(sub.receive(100)) == left
 
 
-def test_offset_beyond_all_is_refused(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        add(store, 1)
-        assert not store.cancel_delayed("t", 0, 1 << 62)
-        with pytest.raises(InvalidMessage, match="2\\*\\*63"):
-            store.cancel_delayed("t", 0, 1 << 63)
-        with pytest.raises(InvalidMessage, match="2\\*\\*63"):
-            store.reschedule_delayed("t", 0, random.randrange(1 << 63, 1 << 70), START_MS)
+def test_offset_beyond_all_is_refused(store: MessageStore) -> None:
+    add(store, 1)
+    assert not store.cancel_delayed("t", 0, 1 << 62)
+    with pytest.raises(InvalidMessage, match="2\\*\\*63"):
+        store.cancel_delayed("t", 0, 1 << 63)
+    with pytest.raises(InvalidMessage, match="2\\*\\*63"):
+        store.reschedule_delayed("t", 0, random.randrange(1 << 63, 1 << 70), START_MS)
 
 
 def test_message_is_read_for_a_change_without_the_lock_of_its_topic(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        add(store, 1)
-        topic, free = topic_of(store), list[bool]()
-        quiet(store)
-        reader = topic.parts.reader
-        read = type(reader).read
+    add(store, 1)
+    topic, free = topic_of(store), list[bool]()
+    quiet(store)
+    reader = topic.parts.reader
+    read = type(reader).read
 
-        def look(*given: Any) -> Any:
-            free.append(not topic.lock._is_owned())  # type: ignore[attr-defined]  # what `Condition` asks
-            return read(*given)
+    def look(*given: Any) -> Any:
+        free.append(not topic.lock._is_owned())  # type: ignore[attr-defined]  # what `Condition` asks
+        return read(*given)
 
-        monkeypatch.setattr(type(reader), "read", look)
-        assert store.cancel_delayed("t", 0, 0)
-        assert free == [True]
+    monkeypatch.setattr(type(reader), "read", look)
+    assert store.cancel_delayed("t", 0, 0)
+    assert free == [True]
 
 
-def test_precision_wakes_nobody_while_nothing_is_due(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a", precision_ms=100)
-        add(store, 1, 12_345)
-        assert sub.receive() == []
-        quiet(store)
-        delays = sub._state.delays
-        assert 12.345 <= delays.due_in_s() < 12.345 + 0.1
-        rung = sub._state.version
-        topic_of(store).look()
-        assert sub._state.version == rung
-        assert store.reschedule_delayed("t", 0, 0, START_MS + 250)
-        assert sub._state.version == rung + 1, "that is earlier than it knows"
-        assert 0.25 <= delays.due_in_s() <= 0.3
-        hand.now_ms += 300
-        assert [one.message.offset for one in sub.receive()] == [0]
+def test_precision_wakes_nobody_while_nothing_is_due(store: MessageStore, hand: Hand) -> None:
+    sub = store.subscribe("t", "a", precision_ms=100)
+    add(store, 1, 12_345)
+    assert sub.receive() == []
+    quiet(store)
+    delays = sub._state.delays
+    assert 12.345 <= delays.due_in_s() < 12.345 + 0.1
+    rung = sub._state.version
+    topic_of(store).look()
+    assert sub._state.version == rung
+    assert store.reschedule_delayed("t", 0, 0, START_MS + 250)
+    assert sub._state.version == rung + 1, "that is earlier than it knows"
+    assert 0.25 <= delays.due_in_s() <= 0.3
+    hand.now_ms += 300
+    assert [one.message.offset for one in sub.receive()] == [0]
 
 
 def test_loop_of_a_coroutine_never_waits_for_the_lock_of_the_index(tmp_path: Path) -> None:

@@ -107,13 +107,13 @@ def test_what_an_index_behind_has_not_read_stays_pending_when_it_is_copied(
     with hand.open(tmp_path / "s", aging()) as store:
         sub, delayed = all_copied(store, hand)
         topic = topic_of(store)
-        assert topic.is_behind
+        assert topic.is_lagging
         assert len(topic.copies) >= 3
         assert taken(sub) == []
         assert store.cancel_delayed("t", 0, delayed[0])
         assert store.reschedule_delayed("t", 0, delayed[1], hand.now_ms + 10)
         monkeypatch.undo()
-        until(lambda: not topic.is_behind)
+        until(lambda: not topic.is_lagging)
         assert taken(sub) == []
         assert topic.pending == 4
         hand.now_ms += 10
@@ -192,7 +192,7 @@ def test_copies_are_found_after_an_opening(tmp_path: Path, hand: Hand, crashes: 
     with hand.open(tmp_path / ("crashed" if crashes else "s"), aging()) as store:
         sub = store.subscribe("t", "a")
         assert taken(sub) == []
-        until(lambda: not topic_of(store).is_behind)
+        until(lambda: not topic_of(store).is_lagging)
         hand.now_ms += 10
         assert taken(sub) == delayed[:1]
         hand.now_ms += HOUR_MS
@@ -339,7 +339,7 @@ def test_move_outlives_the_segment_of_its_record_and_the_files_of_the_index(tmp_
     shutil.rmtree(tmp_path / "s" / "delayed")  # it is built anew from the log
     with hand.open(tmp_path / "s", aging()) as store:
         sub = store.subscribe("t", "a")
-        until(lambda: not topic_of(store).is_behind)
+        until(lambda: not topic_of(store).is_lagging)
         hand.now_ms += HOUR_MS
         got = taken(sub)
         assert other in got

@@ -17,7 +17,7 @@ from stratalog.store.delayed.messages import figures_of
 from tests.seeds import draw_seed
 
 from ..helpers import crash_copy, tiny, until
-from .consumer import START_MS, Hand, topic_of
+from .consumer import START_MS, Hand, quiet, topic_of
 
 HOUR_MS = 3_600_000
 
@@ -48,33 +48,31 @@ def test_receive_waits_for_what_becomes_due(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order_by", ["queue", "key"])
 def test_ordered_subscription_waits_for_acknowledgements_of_due_messages_too(
-    tmp_path: Path, hand: Hand, order_by: str
+    store: MessageStore, hand: Hand, order_by: str
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a", mode="ordered", order_by=order_by)  # type: ignore[arg-type]  # one of the two
-        for _ in range(3):
-            store.append("t", 0, b"x", key=b"k", deliver_at_ms=START_MS + 5)
-        assert received(sub) == []
-        hand.now_ms += 5
-        for offset in range(3):
-            (delivery,) = sub.receive(1)
-            assert (delivery.message.offset, sub.receive()) == (offset, [])
-            sub.ack(delivery)
-        assert sub.receive() == []
+    sub = store.subscribe("t", "a", mode="ordered", order_by=order_by)  # type: ignore[arg-type]  # one of the two
+    for _ in range(3):
+        store.append("t", 0, b"x", key=b"k", deliver_at_ms=START_MS + 5)
+    assert received(sub) == []
+    hand.now_ms += 5
+    for offset in range(3):
+        (delivery,) = sub.receive(1)
+        assert (delivery.message.offset, sub.receive()) == (offset, [])
+        sub.ack(delivery)
+    assert sub.receive() == []
 
 
-def test_seek_and_skip_go_over_delayed_messages(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub, other = store.subscribe("t", "a"), store.subscribe("t", "b")
-        for _ in range(4):
-            store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
-        received(sub), received(other)
-        sub.skip_all()
-        other.seek({0: 2})
-        hand.now_ms += 5
-        assert (received(sub), received(other)) == ([], [(0, 2), (0, 3)])
-        other.seek("earliest")
-        assert received(other) == [(0, offset) for offset in range(4)]
+def test_seek_and_skip_go_over_delayed_messages(store: MessageStore, hand: Hand) -> None:
+    sub, other = store.subscribe("t", "a"), store.subscribe("t", "b")
+    for _ in range(4):
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 5)
+    received(sub), received(other)
+    sub.skip_all()
+    other.seek({0: 2})
+    hand.now_ms += 5
+    assert (received(sub), received(other)) == ([], [(0, 2), (0, 3)])
+    other.seek("earliest")
+    assert received(other) == [(0, offset) for offset in range(4)]
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -96,19 +94,18 @@ def test_no_time_without_the_store_loses_a_message(tmp_path: Path, hand: Hand, c
         assert sorted(got) == sorted((n % 4, n // 4) for n in range(10, 40))
 
 
-def test_subscription_that_was_closed_finds_what_became_due_meanwhile(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        sub = store.subscribe("t", "a")
-        for number in range(10):
-            store.append("t", 0, b"x", deliver_at_ms=START_MS + 1 + number)
-        received(sub)
-        sub.close()
+def test_subscription_that_was_closed_finds_what_became_due_meanwhile(store: MessageStore, hand: Hand) -> None:
+    sub = store.subscribe("t", "a")
+    for number in range(10):
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 1 + number)
+    received(sub)
+    sub.close()
+    hand.now_ms += 5
+    assert figures_of(topic_of(store))["pointers"] == 0
+    with store.subscribe("t", "a") as sub:
+        assert received(sub) == [(0, offset) for offset in range(5)]
         hand.now_ms += 5
-        assert figures_of(topic_of(store))["pointers"] == 0
-        with store.subscribe("t", "a") as sub:
-            assert received(sub) == [(0, offset) for offset in range(5)]
-            hand.now_ms += 5
-            assert received(sub) == [(0, offset) for offset in range(5, 10)]
+        assert received(sub) == [(0, offset) for offset in range(5, 10)]
 
 
 def test_store_without_delayed_messages_has_no_index(tmp_path: Path) -> None:
@@ -157,7 +154,7 @@ def test_each_message_comes_once_to_each_subscription_whatever_happens_beside(tm
             store.close()
             store = hand.open(path)
             subs = {name: store.subscribe("t", name) for name in got}
-    until(lambda: not topic_of(store).is_behind)
+    until(lambda: not topic_of(store).is_lagging)
     hand.now_ms += 1_000
     for name, sub in subs.items():
         got[name] += received(sub)
@@ -197,8 +194,7 @@ class Waiting:
     """A consumer in a thread of its own; nobody else looks at clocks."""
 
     def __init__(self, store: MessageStore, sub: Subscription) -> None:
-        assert store._running.delays is not None
-        store._running.delays.stop()
+        quiet(store)
         self.got: list[int] = []
         self._sub = sub
         threading.Thread(target=self._run, daemon=True).start()

@@ -13,11 +13,10 @@ from stratalog.store.delayed import topic as topic_module
 from stratalog.store.delayed.decisions import Decisions
 from stratalog.store.delayed.delays import Delays
 from stratalog.store.delayed.topic import DelayedTopic
-from stratalog.store.delayed.visits import SPARE_TIMES, Visits
+from stratalog.store.delayed.worker import SPARE_TIMES, Visits
 
 from ..helpers import until
-from .consumer import START_MS, Consumer, Hand, topic_of
-from .test_promises import quiet
+from .consumer import START_MS, Consumer, Hand, quiet, topic_of
 
 HOUR_MS = 3_600_000
 
@@ -49,100 +48,94 @@ def with_topics(store: MessageStore, count: int) -> Delays:
 
 
 @pytest.mark.parametrize("count", [4, 16])
-def test_a_message_costs_a_visit_of_its_own_topic(tmp_path: Path, hand: Hand, visited: list[str], count: int) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays = with_topics(store, count)
+def test_a_message_costs_a_visit_of_its_own_topic(store: MessageStore, visited: list[str], count: int) -> None:
+    delays = with_topics(store, count)
+    visited.clear()
+    delays.work()
+    assert visited == []
+    store.append("t2", 0, b"x", deliver_at_ms=START_MS + HOUR_MS)
+    delays.work()
+    assert visited == ["t2"]
+
+
+def test_a_topic_is_visited_when_its_next_message_is_due(store: MessageStore, hand: Hand, visited: list[str]) -> None:
+    delays = with_topics(store, 3)
+    store.append("t0", 0, b"x", deliver_at_ms=START_MS + 500)
+    store.append("t1", 0, b"x", deliver_at_ms=START_MS + 900)
+    delays.work()
+    visited.clear()
+    for now_ms, expected in ((499, []), (500, ["t0"]), (2_000, ["t0", "t1"]), (HOUR_MS, ["t0", "t1", "t2"])):
+        hand.now_ms = START_MS + now_ms
+        delays.work()  # what leaves an index is a change: such a topic is visited once more
+        assert sorted(set(visited)) == expected
         visited.clear()
-        delays.work()
-        assert visited == []
-        store.append("t2", 0, b"x", deliver_at_ms=START_MS + HOUR_MS)
-        delays.work()
-        assert visited == ["t2"]
+    delays.work()
+    visited.clear()
+    delays.work()
+    assert visited == []
+    assert [topic_of(store, f"t{number}").pending for number in range(3)] == [0, 0, 0]
 
 
-def test_a_topic_is_visited_when_its_next_message_is_due(tmp_path: Path, hand: Hand, visited: list[str]) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays = with_topics(store, 3)
-        store.append("t0", 0, b"x", deliver_at_ms=START_MS + 500)
-        store.append("t1", 0, b"x", deliver_at_ms=START_MS + 900)
-        delays.work()
-        visited.clear()
-        for now_ms, expected in ((499, []), (500, ["t0"]), (2_000, ["t0", "t1"]), (HOUR_MS, ["t0", "t1", "t2"])):
-            hand.now_ms = START_MS + now_ms
-            delays.work()  # what leaves an index is a change: such a topic is visited once more
-            assert sorted(set(visited)) == expected
-            visited.clear()
-        delays.work()
-        visited.clear()
-        delays.work()
-        assert visited == []
-        assert [topic_of(store, f"t{number}").pending for number in range(3)] == [0, 0, 0]
+def test_a_message_that_was_moved_is_handed_out_at_its_new_time(store: MessageStore, hand: Hand) -> None:
+    consumer = Consumer(store)
+    store.append("t", 0, b"x", deliver_at_ms=START_MS + HOUR_MS)
+    delays = quiet(store)
+    delays.work()
+    assert store.reschedule_delayed("t", 0, 0, START_MS + 50)
+    delays.work()
+    calls = consumer.calls
+    hand.now_ms += 50
+    delays.work()
+    assert consumer.calls == calls + 1, "who waits is told"
+    assert len(consumer.poll()) == 1
 
 
-def test_a_message_that_was_moved_is_handed_out_at_its_new_time(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        consumer = Consumer(store)
-        store.append("t", 0, b"x", deliver_at_ms=START_MS + HOUR_MS)
-        delays = quiet(store)
-        delays.work()
-        assert store.reschedule_delayed("t", 0, 0, START_MS + 50)
-        delays.work()
-        calls = consumer.calls
-        hand.now_ms += 50
-        delays.work()
-        assert consumer.calls == calls + 1, "who waits is told"
-        assert len(consumer.poll()) == 1
-
-
-def test_what_was_trimmed_leaves_the_index_of_its_topic_alone(tmp_path: Path, hand: Hand, visited: list[str]) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays = with_topics(store, 4)
-        visited.clear()
-        store.trim("t3", 0, 1)
-        delays.work()
-        assert visited == ["t3"]
-        trackers = [topic_of(store, f"t{number}")._tracker for number in range(4)]
-        assert [tracker.number_of_delayed_messages for tracker in trackers] == [1, 1, 1, 0]
+def test_what_was_trimmed_leaves_the_index_of_its_topic_alone(store: MessageStore, visited: list[str]) -> None:
+    delays = with_topics(store, 4)
+    visited.clear()
+    store.trim("t3", 0, 1)
+    delays.work()
+    assert visited == ["t3"]
+    trackers = [topic_of(store, f"t{number}")._tracker for number in range(4)]
+    assert [tracker.number_of_delayed_messages for tracker in trackers] == [1, 1, 1, 0]
 
 
 def test_a_topic_that_fails_holds_no_other_up_and_is_visited_again(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    store: MessageStore, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays = with_topics(store, 3)
-        real = DelayedTopic.look
+    delays = with_topics(store, 3)
+    real = DelayedTopic.look
 
-        def look(topic: DelayedTopic) -> None:
-            if topic.name == "t0":
-                raise OSError("the device does not answer")
-            real(topic)
+    def look(topic: DelayedTopic) -> None:
+        if topic.name == "t0":
+            raise OSError("the device does not answer")
+        real(topic)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(DelayedTopic, "look", look)
-            hand.now_ms += HOUR_MS
-            with pytest.raises(OSError, match="does not answer"):
-                delays.work()
-            trackers = [topic_of(store, f"t{number}")._tracker for number in range(3)]
-            assert [tracker.number_of_delayed_messages for tracker in trackers] == [1, 0, 0]
-            with pytest.raises(OSError, match="does not answer"):
-                delays.work()
-        delays.work()
-        assert topic_of(store, "t0")._tracker.number_of_delayed_messages == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(DelayedTopic, "look", look)
+        hand.now_ms += HOUR_MS
+        with pytest.raises(OSError, match="does not answer"):
+            delays.work()
+        trackers = [topic_of(store, f"t{number}")._tracker for number in range(3)]
+        assert [tracker.number_of_delayed_messages for tracker in trackers] == [1, 0, 0]
+        with pytest.raises(OSError, match="does not answer"):
+            delays.work()
+    delays.work()
+    assert topic_of(store, "t0")._tracker.number_of_delayed_messages == 0
 
 
 def test_a_change_that_nobody_waits_for_any_more_is_settled(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays = with_topics(store, 1)
-        topic = topic_of(store, "t0")
-        with monkeypatch.context() as patch:
-            patch.setattr(Decisions, "settle", lambda decisions: None)  # as where an interrupt comes before it
-            assert store.cancel_delayed("t0", 0, 0)
-            delays.work()
-            assert topic.decisions.open
+    delays = with_topics(store, 1)
+    topic = topic_of(store, "t0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Decisions, "settle", lambda decisions: None)  # as where an interrupt comes before it
+        assert store.cancel_delayed("t0", 0, 0)
         delays.work()
-        assert not topic.decisions.open
+        assert topic.decisions.open
+    delays.work()
+    assert not topic.decisions.open
 
 
 def test_an_index_with_changes_is_saved_in_time_and_a_quiet_one_is_not(
@@ -168,91 +161,86 @@ def test_an_index_with_changes_is_saved_in_time_and_a_quiet_one_is_not(
         assert saved == ["t1"]
 
 
-def test_a_damaged_index_is_made_anew_without_a_call(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays = with_topics(store, 2)
-        topic = topic_of(store, "t1")
-        topic._tracker.close()  # and what it had is gone
-        topic.why_anew = "this test"
-        store.append("t1", 0, b"x", deliver_at_ms=START_MS + HOUR_MS)
-        until(lambda: (delays.work(), topic.rebuilds == 1 and not topic.is_behind)[1])
-        assert topic.pending == 2
+def test_a_damaged_index_is_made_anew_without_a_call(store: MessageStore) -> None:
+    delays = with_topics(store, 2)
+    topic = topic_of(store, "t1")
+    topic._tracker.close()  # and what it had is gone
+    topic.why_anew = "this test"
+    store.append("t1", 0, b"x", deliver_at_ms=START_MS + HOUR_MS)
+    until(lambda: (delays.work(), topic.rebuilds == 1 and not topic.is_lagging)[1])
+    assert topic.pending == 2
 
 
 @pytest.mark.parametrize("is_rebuilt", [False, True])
 def test_an_index_that_an_interrupt_has_left_damaged_is_made_anew_at_the_next_round(
-    tmp_path: Path, hand: Hand, visited: list[str], is_rebuilt: bool
+    store: MessageStore, visited: list[str], is_rebuilt: bool
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays, consumer = with_topics(store, 3), Consumer(store, "t1")
-        topic = consumer.topic
-        if is_rebuilt:
-            topic.why_anew = "so that it has another tracker"
-            topic.ask_for_visit()
-        for _ in range(3):
-            delays.work()
-        rebuilds = topic.rebuilds
-        assert rebuilds == is_rebuilt
-
-        def interrupted(*given: Any) -> None:
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt), topic.lock:
-            topic.tracker._change(interrupted)
-        visited.clear()
+    delays, consumer = with_topics(store, 3), Consumer(store, "t1")
+    topic = consumer.topic
+    if is_rebuilt:
+        topic.why_anew = "so that it has another tracker"
+        topic.ask_for_visit()
+    for _ in range(3):
         delays.work()
-        assert (visited, topic.rebuilds) == (["t1"], rebuilds + 1)
+    rebuilds = topic.rebuilds
+    assert rebuilds == is_rebuilt
+
+    def interrupted(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), topic.lock:
+        topic.tracker._change(interrupted)
+    visited.clear()
+    delays.work()
+    assert (visited, topic.rebuilds) == (["t1"], rebuilds + 1)
 
 
-def test_copies_are_looked_at_until_there_are_none(tmp_path: Path, hand: Hand) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays = with_topics(store, 2)
-        assert not delays.with_copies
-        store._delaying.keeping._write(topic_of(store, "t1"), store.read("t1", 0, 0))
-        assert delays.with_copies == {topic_of(store, "t1")}
-        assert store._delaying.keeping.extra_bytes > 0
-        delays._drop_copies_s = 0.0
-        delays.work()  # no subscription wants it
-        assert not delays.with_copies
+def test_copies_are_looked_at_until_there_are_none(store: MessageStore) -> None:
+    delays = with_topics(store, 2)
+    assert not delays.with_copies
+    store._delaying.keeping._write(topic_of(store, "t1"), store.read("t1", 0, 0))
+    assert delays.with_copies == {topic_of(store, "t1")}
+    assert store._delaying.keeping.extra_bytes > 0
+    delays._drop_copies_s = 0.0
+    delays.work()  # no subscription wants it
+    assert not delays.with_copies
 
 
 def test_a_topic_that_is_not_whole_yet_is_not_visited(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, visited: list[str]
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch, visited: list[str]
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays = with_topics(store, 1)
-        visited.clear()
-        store.append("new", 0, b"later", deliver_at_ms=START_MS + HOUR_MS)
+    delays = with_topics(store, 1)
+    visited.clear()
+    store.append("new", 0, b"later", deliver_at_ms=START_MS + HOUR_MS)
 
-        class Meanwhile(Decisions):
-            def __init__(self, *given: Any) -> None:
-                delays.work()  # the thread comes by
-                super().__init__(*given)
+    class Meanwhile(Decisions):
+        def __init__(self, *given: Any) -> None:
+            delays.work()  # the thread comes by
+            super().__init__(*given)
 
-        monkeypatch.setattr(topic_module, "Decisions", Meanwhile)
-        topic_of(store, "new")
-        assert visited == []
-        delays.work()
-        assert visited == ["new"]
+    monkeypatch.setattr(topic_module, "Decisions", Meanwhile)
+    topic_of(store, "new")
+    assert visited == []
+    delays.work()
+    assert visited == ["new"]
 
 
 def test_a_new_topic_is_visited_behind_an_interrupt(
-    tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch, visited: list[str]
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch, visited: list[str]
 ) -> None:
-    with hand.open(tmp_path / "s") as store:
-        delays = with_topics(store, 1)
-        store.append("new", 0, b"later", deliver_at_ms=START_MS + HOUR_MS)
+    delays = with_topics(store, 1)
+    store.append("new", 0, b"later", deliver_at_ms=START_MS + HOUR_MS)
 
-        def interrupted(visits: Visits, topic: DelayedTopic) -> None:
-            raise KeyboardInterrupt
+    def interrupted(visits: Visits, topic: DelayedTopic) -> None:
+        raise KeyboardInterrupt
 
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Visits, "begin", interrupted)
-            topic_of(store, "new")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Visits, "begin", interrupted)
         topic_of(store, "new")
-        visited.clear()
-        delays.work()
-        assert visited == ["new"]
+    topic_of(store, "new")
+    visited.clear()
+    delays.work()
+    assert visited == ["new"]
 
 
 def topics(count: int) -> list[DelayedTopic]:

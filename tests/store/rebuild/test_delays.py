@@ -52,7 +52,7 @@ def make(path: Path, hand: Hand, seed: int, config: StoreConfig | None = None) -
 def deliveries(store: MessageStore, hand: Hand) -> list[list[Got]]:
     """What comes in each ms until all has come."""
     consumer = Consumer(store)
-    until(lambda: not topic_of(store).is_behind)
+    until(lambda: not topic_of(store).is_lagging)
     found = []
     for _ in range(2 * COUNT + 100):
         found.append(consumer.poll())
@@ -72,7 +72,7 @@ def rows_of_an_opening(path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(DueScan, "look", counted)
         with hand.open(path) as store:
-            until(lambda: not topic_of(store).is_behind)
+            until(lambda: not topic_of(store).is_lagging)
             assert topic_of(store).last_rebuild is None
             return rows[0], topic_of(store).pending
 
@@ -118,7 +118,7 @@ def test_what_is_due_by_then_is_not_pending(tmp_path: Path, hand: Hand, passed_m
     done = rebuild_store(tmp_path, now_ms=START_MS + passed_ms)
     hand.now_ms += passed_ms
     with hand.open(tmp_path) as store:
-        until(lambda: not topic_of(store).is_behind)
+        until(lambda: not topic_of(store).is_lagging)
         pending = topic_of(store).pending
     assert (pending == done.delayed["t"] == 0) is (passed_ms > COUNT)
     assert done.delayed["t"] <= max(0, COUNT - passed_ms) + LATER  # one was due in each ms
@@ -144,7 +144,7 @@ def test_kill_at_each_step_leaves_an_index_that_is_right(
         with pytest.raises(KeyboardInterrupt):
             rebuild_store(tmp_path, now_ms=START_MS)
     with hand.open(tmp_path) as store:
-        until(lambda: not topic_of(store).is_behind)
+        until(lambda: not topic_of(store).is_lagging)
         assert topic_of(store).pending == pending
     rebuild_store(tmp_path, now_ms=START_MS)
     assert not (tmp_path / "rebuild").exists()

@@ -158,7 +158,7 @@ def test_a_topic_whose_index_has_not_read_all_of_the_log_is_counted_by_the_log(s
     append(store, 1, HOUR_MS)
     assert store.cancel_delayed(TOPIC, 0, gone)
     with index.lock:  # so that the thread does not catch up
-        index.fall_behind(places_now)
+        index.lag_from(places_now)
         assert sub.backlog() == told(store) == (1, 1, 2)
 
 

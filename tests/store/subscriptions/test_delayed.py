@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore
-from stratalog.store.delayed import pointer as delayed_pointer
-from stratalog.store.delayed import topic as delayed_topic
+from stratalog.store.delayed import due_list
 from stratalog.store.subscriptions import scanner
 
 from .helpers import TOPIC, BothClocks, fill, places
@@ -132,8 +131,8 @@ def test_filters_and_lines_hold_for_what_is_due(store: MessageStore, clock: Both
 def test_one_that_missed_rows_scans_again(
     store: MessageStore, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed_topic, "DUE_ROWS", 8)
-    monkeypatch.setattr(delayed_pointer, "STALE_S", 0.0)
+    monkeypatch.setattr(due_list, "DUE_ROWS", 8)
+    monkeypatch.setattr(due_list, "STALE_S", 0.0)
     fast, slow = store.subscribe(TOPIC, "fast"), store.subscribe(TOPIC, "slow")
     for delay_ms in range(1, 61):
         append(store, 0, delay_ms)
@@ -151,7 +150,7 @@ def test_one_that_missed_rows_scans_again(
 def test_a_turn_of_a_precision_takes_all_that_is_due_however_small_the_list_is(
     store: MessageStore, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed_topic, "DUE_ROWS", 3)
+    monkeypatch.setattr(due_list, "DUE_ROWS", 3)
     sub = store.subscribe(TOPIC, "a", precision_ms=100)
     for delay_ms in range(1, 9):
         append(store, 0, delay_ms)
@@ -173,7 +172,7 @@ def test_a_turn_of_a_precision_takes_all_that_is_due_however_small_the_list_is(
 def test_a_turn_of_a_precision_goes_on_when_nobody_holds_it_up_any_more(
     store: MessageStore, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed_topic, "DUE_ROWS", 3)
+    monkeypatch.setattr(due_list, "DUE_ROWS", 3)
     fast, slow = store.subscribe(TOPIC, "fast", precision_ms=100), store.subscribe(TOPIC, "slow")
     for delay_ms in range(1, 6):
         append(store, 0, delay_ms)

@@ -69,7 +69,7 @@ def test_a_trim_that_the_index_has_not_seen_yet_takes_its_copies_out_of_a_look_a
         assert copied(store, clock) >= 5
         clock.go(2 * DELAY_MS)
         sub = store.subscribe(TOPIC, "a")
-        monkeypatch.setattr("stratalog.store.delayed.topic.DUE_ROWS", 0)  # so much is due that no more is taken
+        monkeypatch.setattr("stratalog.store.delayed.due_list.DUE_ROWS", 0)  # so much is due that no more is taken
         store.trim(TOPIC, 0, MESSAGES)
         assert sub.receive() == []
 
