@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, StoreError, verify_folder
-from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.log_file import Buffer
-from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.footer import HEADER_BYTES
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
 from stratalog.store.recovery.repair import Loss
 
 from ..seeds import draw_seed
+from .disks import BadSectors, MortalDisk
 from .helpers import (
     contents,
     crash_copy,
@@ -521,40 +517,6 @@ def test_segments_missing_before_a_closed_one_are_told_of(folder: Path) -> None:
     assert verify_folder(path).damages == []
 
 
-class BadSectors(OsDisk):
-    """A disk on which some bytes of one file, by its inode, cannot be read."""
-
-    def __init__(self, path: Path, begin: int, end: int) -> None:
-        self.bad = path.stat().st_ino, begin, end
-
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return BadFile(path, self.bad, create=create, direct=direct)
-
-
-class BadFile(OsFile):
-    """A file of it."""
-
-    def __init__(self, path: Path, bad: tuple[int, int, int], *, create: bool, direct: bool) -> None:
-        super().__init__(path, create=create, direct=direct)
-        self.bad = bad
-
-    def _reach(self, position: int, size: int) -> None:
-        inode, begin, end = self.bad
-        if os.fstat(self.fileno()).st_ino == inode and position < end and position + size > begin:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def read(self, position: int, size: int) -> bytes:
-        self._reach(position, size)
-        return super().read(position, size)
-
-    def read_into(self, views: Sequence[memoryview], position: int) -> int:
-        self._reach(position, sum(map(len, views)))
-        return super().read_into(views, position)
-
-    def sequential(self) -> BadFile:
-        return BadFile(Path(f"/proc/self/fd/{self.fileno()}"), self.bad, create=False, direct=False)
-
-
 @pytest.mark.parametrize("block", [0, 1, 4, 9, -1])
 def test_block_that_the_device_refuses_to_read_is_repaired_as_damage(long: tuple[Path, Rows], block: int) -> None:
     path, expected = long
@@ -581,7 +543,7 @@ def test_repair_can_be_repeated_wherever_it_crashes(folder: Path, long: tuple[Pa
     crashes = 0
     while True:
         put_snapshot(whole, path)
-        disk = DyingDisk(crashes)
+        disk = MortalDisk(crashes, ("write", "truncate"), Died)
         try:
             MessageStore.open(path, TINY, repair=True, disk=disk).close()
         except Died:
@@ -596,34 +558,3 @@ def test_repair_can_be_repeated_wherever_it_crashes(folder: Path, long: tuple[Pa
 
 class Died(BaseException):
     """The process is gone."""
-
-
-class DyingDisk(OsDisk):
-    """A disk whose process dies before its nth change, and makes none after that."""
-
-    def __init__(self, changes: int) -> None:
-        self.left = changes
-
-    def change(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Died
-
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return DyingFile(path, self, create=create, direct=direct)
-
-
-class DyingFile(OsFile):
-    """A file of it."""
-
-    def __init__(self, path: Path, disk: DyingDisk, *, create: bool, direct: bool) -> None:
-        super().__init__(path, create=create, direct=direct)
-        self.disk = disk
-
-    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
-        self.disk.change()
-        super().write(parts, position, force=force)
-
-    def truncate(self, size: int) -> None:
-        self.disk.change()
-        super().truncate(size)
