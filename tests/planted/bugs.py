@@ -181,7 +181,7 @@ APPENDING: dict[str, Bug] = {
     "appending: a message overtakes those that were handed over before": Bug(
         "store/log/queue.py", "                    self._items.append(request)\n",
         "                    self._items.insert(0 if len(self._items) > 3 else len(self._items), request)\n",
-        ("tests/store/test_queue.py::test_requests_of_one_thread_keep_their_order",),
+        ("tests/store/test_line.py::test_appends_of_one_thread_keep_their_order_whatever_their_kinds",),
     ),
     "durability: a lane that has gone quiet leaves no mark": Bug(
         "store/api/running.py", "self.queues[lane.index].put(NotedBarrier(), wait=False)", "pass",

@@ -279,17 +279,6 @@ def test_control_c_interrupts_a_waiting_append_and_nothing_else(tmp_path: Path, 
 # -- asyncio ------------------------------------------------------------------------------------------
 
 
-def test_coroutines_get_dense_offsets(store: MessageStore) -> None:
-    async def main() -> list[int]:
-        futures = [store.append_async("new", 0, b"%d" % index) for index in range(200)]
-        return list(await asyncio.gather(*futures))
-
-    assert asyncio.run(main()) == list(range(200))
-    assert [message.data for message in store.read("new", 0, 0, max_messages=200)] == [
-        b"%d" % index for index in range(200)
-    ]
-
-
 def test_cancelled_coroutine_leaves_the_others_alone(store: MessageStore, disk: GatedDisk) -> None:
     async def main() -> list[object]:
         disk.gate.clear()

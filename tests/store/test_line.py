@@ -184,15 +184,6 @@ def test_message_behind_one_that_gives_up_gets_in_at_once(stage: Stage) -> None:
     assert stage.datas() == [b"s"]
 
 
-def test_oversized_message_waits_for_an_empty_buffer(stage: Stage) -> None:
-    stage.fill()
-    huge = start(stage.store.append, "t", 0, b"H" * 3 * CAP)
-    until(lambda: len(stage.queue._line) == 1)
-    stage.open_when(1)
-    huge.join()
-    assert len(stage.datas()) == 1
-
-
 class Compared(Request):
     """A request that counts how often it is compared with another."""
 

@@ -186,20 +186,6 @@ def test_flush_does_not_fail_with_a_message_that_has_no_space(
     store.close()
 
 
-def test_requests_of_one_thread_keep_their_order(patient: Stage) -> None:
-    tickets = [patient.store.submit("t", 0, b"%d" % index) for index in range(500)]
-    assert [ticket.result() for ticket in tickets] == list(range(1, 501))
-    assert [row.data for row in patient.store.read("t", 0, 1, max_messages=500)] == [
-        b"%d" % index for index in range(500)
-    ]
-
-
-def test_flush_is_a_barrier(patient: Stage) -> None:
-    tickets = [patient.store.submit("t", index % 3, KILO) for index in range(20)]
-    patient.store.flush()
-    assert all(ticket.done() for ticket in tickets)
-
-
 def flush_waits(store: MessageStore) -> bool:
     """A flush has handed its barrier over, and is not answered."""
     waiting = [*store._queues[0]._items]
@@ -217,24 +203,6 @@ def test_flush_waits_for_what_was_handed_over_before(patient: Stage) -> None:
     patient.disk.gate.set()
     flushing.join()
     assert ticket.done()
-
-
-def test_flush_of_nothing_returns(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path, tiny(lanes=3)) as store:
-        store.flush()
-        store.flush()
-
-
-def test_ticket_times_out_and_can_be_asked_again(patient: Stage) -> None:
-    patient.disk.gate.clear()
-    ticket = patient.store.submit("t", 0, b"x")
-    with pytest.raises(TimeoutError):
-        ticket.result(0.02)
-    with pytest.raises(TimeoutError):
-        ticket.result(0)
-    assert not ticket.done()
-    patient.disk.gate.set()
-    assert ticket.result() == ticket.result(0) == 1
 
 
 def test_many_threads_may_wait_for_one_ticket(patient: Stage) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore, StoreCorrupt, StoreError, verify_folder
+from stratalog.store import MessageStore, StoreCorrupt, verify_folder
 from stratalog.store.format.footer import HEADER_BYTES
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
@@ -330,73 +328,6 @@ def test_queue_whose_name_was_in_the_lost_frame_keeps_its_messages_under_a_name_
             assert rows == {1: b"later"}
             assert store.read(*name, 1)[0].data == b"later"
     assert verify_folder(folder / "s").damages == []
-
-
-def hurt(chance: random.Random, path: Path) -> str:
-    """One random piece of damage to a random segment; what it was."""
-    victim = chance.choice(segment_paths(path))
-    size = victim.stat().st_size
-    kind = chance.choice(["flip", "flip", "zero", "rubbish", "cut", "unlink", "head"])
-    at = chance.randrange(max(1, size))
-    if kind == "unlink":
-        victim.unlink()
-    elif size == 0:
-        pass
-    elif kind == "flip":
-        flip_bit(victim, at, chance.randrange(8))
-    elif kind == "cut":
-        with victim.open("r+b") as file:
-            file.truncate(at)
-    elif kind == "head":
-        flip_bit(victim, chance.randrange(DATA_START + 200) % size, chance.randrange(8))
-    else:
-        length = chance.choice([1, 100, 4096, 10_000])
-        overwrite(victim, at, bytes(length) if kind == "zero" else chance.randbytes(length))
-    return f"{kind} {victim.name} at {at}"
-
-
-@pytest.mark.parametrize("state", ["closed", "crashed"])
-def test_random_damage_never_gives_a_wrong_message_and_can_be_repaired(folder: Path, state: str) -> None:
-    seed = draw_seed()
-    chance = random.Random(seed)
-    with MessageStore.open(folder / "s", TINY) as store:
-        expected = long_story(store)
-        crash_copy(folder / "s", folder / "crashed")
-    snapshot = take_snapshot(folder / ("s" if state == "closed" else "crashed"))
-    for turn in range(12):
-        path = put_snapshot(snapshot, folder / "t")
-        done = [hurt(chance, path) for _ in range(chance.randrange(1, 4))]
-        print(turn, done)
-        with contextlib.suppress(StoreError), MessageStore.open(path, TINY) as store:
-            assert is_part(contents(store, QUEUES), expected)
-        put_snapshot(snapshot, folder / "t")
-        again = random.Random(seed + turn)
-        print(turn, [hurt(again, path) for _ in range(again.randrange(1, 4))])
-        with MessageStore.open(path, TINY, repair=True) as store:
-            rows = check(store, expected, count(expected))
-            for name in QUEUES:
-                offset = store.append(*name, b"new")
-                assert offset not in rows[name]
-                rows[name][offset] = b"new"
-        with MessageStore.open(path, TINY) as store:
-            assert contents(store, QUEUES) == rows
-            assert scanned(store) == {name: mine for name, mine in rows.items() if mine}
-        assert verify_folder(path).damages == []
-
-
-@pytest.mark.parametrize("which", [0, 2, -1], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("part", ["head", "payload"])
-def test_repaired_store_verifies_as_unharmed(tmp_path: Path, which: int, part: str) -> None:
-    with MessageStore.open(tmp_path, TINY) as store:
-        for index in range(60):
-            store.append("t", index % 3, bytes([index]) * (1000 + 90 * index))
-    path = segment_paths(tmp_path)[1]
-    header = full_frames(path)[which].header
-    overwrite(path, header.position if part == "head" else header.end - 500, bytes(400))
-    assert not verify_folder(tmp_path).ok
-    with MessageStore.open(tmp_path, TINY, repair=True) as store:
-        assert store.losses
-    assert verify_folder(tmp_path).damages == []
 
 
 # -- what a repair must not do beside ------------------------------------------------------------------
