@@ -19,7 +19,6 @@ import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreError
 from stratalog.store.log.queue import WRITES_IN_FLIGHT
-from stratalog.store.log.streams import Stream
 
 from ..seeds import draw_seed
 from .disks import GatedDisk, OneSlowDisk
@@ -366,19 +365,6 @@ def test_awaited_append_gives_up_when_its_time_is_up_and_not_later(tmp_path: Pat
     store.close()
 
 
-def test_appends_of_one_coroutine_keep_their_order_at_a_full_buffer(tmp_path: Path, disk: GatedDisk) -> None:
-    store = full_store(tmp_path, disk, 30_000)
-
-    async def main() -> list[int]:
-        futures = [store.append_async("t", 0, bytes(900 - index)) for index in range(40)]
-        await asyncio.sleep(0)
-        disk.gate.set()
-        return list(await asyncio.gather(*futures))
-
-    assert asyncio.run(main()) == list(range(5, 45))
-    store.close()
-
-
 def test_append_async_outside_a_loop_is_refused(store: MessageStore) -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         store.append_async("t", 0, b"not handed over")
@@ -402,27 +388,6 @@ def test_one_slow_write_is_not_overtaken_until_the_ring_is_full(tmp_path: Path) 
         assert len(store._queues[0]._items) > 300  # and the others wait
         disk.gate.set()
         assert [ticket.result(PATIENCE_S) for ticket in tickets] == list(range(1, 601))
-
-
-def test_read_of_no_messages_does_not_wait(store: MessageStore) -> None:
-    assert store.read("t", 0, 0, max_messages=0, wait_ms=60_000) == []
-    assert store.read("t", 0, 1, max_messages=0, wait_ms=60_000) == []
-
-
-def test_message_that_comes_while_a_reader_looks_wakes_it(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    bounds = store._reader.bounds
-    looks: list[int] = []
-
-    def look(stream: Stream) -> tuple[int, int]:
-        found = bounds(stream)
-        if threading.current_thread() is threading.main_thread():
-            looks.append(found[1])
-            if len(looks) == 1:  # the message becomes durable just behind the look
-                start(lambda: store.append("t", 0, b"second")).join()
-        return found
-
-    monkeypatch.setattr(store._reader, "bounds", look)
-    assert [message.data for message in store.read("t", 0, 1, wait_ms=50_000)] == [b"second"]
 
 
 def test_refused_appends_keep_nothing_of_their_callers(tmp_path: Path) -> None:
