@@ -7,8 +7,10 @@ runs in this thread, and raises at one of them.
 
 from __future__ import annotations
 
+import ctypes
 import dis
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -145,6 +147,12 @@ def interrupt_at(
     except BaseException as error:
         result = error
     return bool(interrupter.place), result
+
+
+def interrupt(thread: threading.Thread) -> None:
+    """Raise `Interrupted` at the next bytecode of a thread. One that sleeps on a lock hears of it when it is woken."""
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
 
 
 def places() -> Iterator[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import random
 import signal
 import sys
@@ -23,16 +22,7 @@ from stratalog.store.log.queue import WRITES_IN_FLIGHT
 from ..seeds import draw_seed
 from .disks import GatedDisk, OneSlowDisk
 from .helpers import PATIENCE_S, Worker, contents, handed_over, run_child, small, start, tiny, until
-
-
-class Interrupted(BaseException):
-    """What the tests throw into waiting threads."""
-
-
-def interrupt(thread: threading.Thread) -> None:
-    """Raise `Interrupted` in a thread, at its next bytecode."""
-    assert thread.ident is not None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
+from .interrupts import Interrupted, interrupt
 
 
 @pytest.fixture
@@ -331,38 +321,33 @@ def test_full_buffer_does_not_stop_the_loop(tmp_path: Path, disk: GatedDisk) -> 
     store.close()
 
 
-def test_full_buffer_is_an_error_of_the_awaited_append(tmp_path: Path, disk: GatedDisk) -> None:
-    store = full_store(tmp_path, disk, 50)
+@pytest.mark.parametrize("timeout_ms", [40, 1500])
+def test_awaited_append_gives_up_after_the_time_that_is_set(tmp_path: Path, timeout_ms: int) -> None:
+    """The loop is asked for that time, and the append fails when the loop says that it is over."""
+    disk, delays = GatedDisk(), list[float]()
+    store = MessageStore.open(tmp_path, tiny(publish_buffer_bytes=4096, append_timeout_ms=timeout_ms), disk=disk)
+    store.append("t", 0, b"first")
+    disk.gate.clear()
+    store.submit("t", 0, bytes(4000))
 
     async def main() -> None:
+        loop = asyncio.get_running_loop()
+        later = loop.call_later
+
+        def call_later(delay: float, *what: Any, **how: Any) -> asyncio.TimerHandle:
+            delays.append(delay)
+            return later(0.0 if delay < PATIENCE_S else delay, *what, **how)
+
+        loop.call_later = call_later  # type: ignore[method-assign, assignment]
         with pytest.raises(PublishBufferFull):
-            await store.append_async("t", 0, bytes(1000))
+            await asyncio.wait_for(store.append_async("t", 0, bytes(1000)), PATIENCE_S)
 
-    asyncio.run(main())
-    disk.gate.set()
-    store.close()
-
-
-def test_awaited_append_gives_up_when_its_time_is_up_and_not_later(tmp_path: Path, disk: GatedDisk) -> None:
-    """The loop's own timers say when: one for earlier runs before it gives up, one for later behind it."""
-    store = full_store(tmp_path, disk, 400)
-
-    async def main() -> None:
-        loop, seen = asyncio.get_running_loop(), list[bool]()
-        futures: list[asyncio.Future[int]] = []
-        loop.call_later(0.2, lambda: seen.append(futures[0].done()))
-        future = store.append_async("t", 0, bytes(1000))
-        futures.append(future)
-        loop.call_later(1.2, lambda: seen.append(future.done()))
-        while len(seen) < 2:
-            await asyncio.sleep(0.01)
-        assert seen == [False, True]
-        with pytest.raises(PublishBufferFull, match="400 ms"):
-            await future
-
-    asyncio.run(main())
-    disk.gate.set()
-    store.close()
+    try:
+        asyncio.run(main())
+    finally:
+        disk.gate.set()
+        store.close()
+    assert timeout_ms / 1000 in delays
 
 
 def test_append_async_outside_a_loop_is_refused(store: MessageStore) -> None:

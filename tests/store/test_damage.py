@@ -77,12 +77,6 @@ def many() -> Iterator[Sample]:
         yield take_sample(folder / "s", TINY, [("a", 0), ("bee", 0)], [])
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
-
-
 # -- offsets ------------------------------------------------------------------------------------------
 
 

@@ -26,13 +26,9 @@ from stratalog.store.testing import Kind, SimulatedDisk
 
 from .disks import GatedDisk, MortalDisk, WatchedDisk
 from .helpers import KIB, handed_over, run_child, segment_paths, small, start, tiny, until
-from .interrupts import interrupt_at, places
+from .interrupts import Interrupted, interrupt_at, places
 
 PREWRITING = tiny(prewrite_bytes=512 * KIB, lanes=2)
-
-
-class Interrupted(BaseException):
-    """As KeyboardInterrupt comes."""
 
 
 MADE: tuple[Kind, ...] = ("create", "rename", "remove", "force_folder", "write", "reserve", "force")

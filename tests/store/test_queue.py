@@ -15,13 +15,10 @@ from stratalog.store.log.ticket import SubmitRequest
 
 from .disks import GatedDisk
 from .helpers import PATIENCE_S, start, tiny, until
+from .interrupts import Interrupted
 
 CAP = 4096
 KILO = bytes(1000)
-
-
-class Interrupted(BaseException):
-    """As KeyboardInterrupt comes."""
 
 
 class Stage:

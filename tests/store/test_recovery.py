@@ -45,12 +45,6 @@ TINY = tiny()
 EVERY = 11  # of bytes that are harmed in turn, one of so many; from which on, the seed says
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
-
-
 def put(store: MessageStore, expected: Rows, topic: str, queue: int, data: bytes, **facts: Any) -> None:
     offset = store.append(topic, queue, data, **facts)
     expected.setdefault((topic, queue), {})[offset] = data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ from .helpers import (
     flip_bit,
     frames_of,
     full_frames,
-    memory_folder,
     overwrite,
     put_snapshot,
     scanned,
@@ -37,12 +36,6 @@ from .test_recovery import QUEUES, Rows, count, is_part, long_story, short_story
 
 TINY = tiny()
 Damage = Callable[[Path], None]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
 
 
 @pytest.fixture
