@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import mmap
 import threading
 from array import array
 from collections.abc import Callable, Iterator
@@ -180,13 +179,6 @@ def test_types_of_the_calls_take_arrays_of_numpy(store: MessageStore) -> None:
     data = np.frombuffer(b"abc", np.uint8)
     assert store.append_columns([("t", 0)], [0], [3], data, ([3], data)).tolist() == [0]
     assert [(message.data, message.key) for message in store.read("t", 0)] == [(b"abc", b"abc")]
-
-
-def test_a_mapped_file_is_appended(store: MessageStore, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"abcdef")
-    with (tmp_path / "file").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        store.append_columns([("t", 0)], [0, 0], [2, 4], mapped)
-    assert [message.data for message in store.read("t", 0)] == [b"ab", b"cdef"]
 
 
 @pytest.mark.parametrize(

@@ -93,14 +93,6 @@ def test_full_buffer_is_an_error_after_the_timeout_and_the_message_is_not_accept
     assert hasty.store.append("t", 0, b"after") == 5
 
 
-def test_timeout_of_zero_refuses_at_once(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, 0)
-    stage.fill()
-    with pytest.raises(PublishBufferFull):
-        stage.store.append("t", 0, KILO)
-    stage.end()
-
-
 def test_message_larger_than_the_cap_is_accepted_into_an_empty_buffer(patient: Stage) -> None:
     assert patient.store.append("t", 0, bytes(3 * CAP)) == 1
     assert patient.store.append_batch([("t", 0, bytes(CAP)), ("t", 0, bytes(CAP))]).tolist() == [2, 3]
