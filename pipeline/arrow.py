@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..store import Blobs, ScanBatch, StoreError
-from .schema import ARROW_TYPES, MOST_MS
+from .schema import ARROW_TYPES, MOST_MS, Int64s
 
-Int64s = npt.NDArray[np.int64]
 US_A_MS = 1000
 JOINED_BYTES = 1 << 20  # small frames are joined to batches of so many bytes,
 JOINED_ROWS = 16384  # or so many rows

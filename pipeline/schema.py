@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from .errors import BadOption
+
+Int64s = npt.NDArray[np.int64]
 
 TYPES = {
     "topic": "string",

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..store import InvalidMessage, arrow_column, store_of
+from ..store import Blobs, InvalidMessage, MessageColumns, arrow_column, store_of
 from .errors import BadOption
+from .schema import Int64s
 
-Int64s = npt.NDArray[np.int64]
 NONE = -1
 MANY_ROWS = 8  # of each stream
 NEEDED = ("topic", "queue_id", "data")
@@ -29,27 +29,6 @@ TYPES = {
     "deliver_at": ("timestamp", "bigint"),
 }
 IGNORED = ("offset", "timestamp", "store")  # a read has them, and a store gives its own
-
-
-class Columns(NamedTuple):
-    """n messages in the form of `ShardWriter.append_columns`."""
-
-    streams: Sequence[tuple[str, int]]
-    stream_index: Int64s
-    lengths: Int64s
-    payload: Any
-    keys: tuple[Int64s, Any] | None
-    properties: tuple[Int64s, bytes] | None
-    deliver_at_ms: Int64s | None
-
-    def take(self, rows: npt.NDArray[np.intp]) -> Columns:
-        """The messages at these rows; their bytes are copied."""
-        return Columns(
-            self.streams, self.stream_index[rows], *_taken((self.lengths, self.payload), rows),
-            None if self.keys is None else _taken(self.keys, rows),
-            None if self.properties is None else _taken(self.properties, rows),
-            None if self.deliver_at_ms is None else self.deliver_at_ms[rows],
-        )  # fmt: skip
 
 
 def check_columns(schema: Any) -> None:
@@ -67,7 +46,7 @@ def check_columns(schema: Any) -> None:
             raise BadOption(f"the column {name} is of type {' or '.join(TYPES[name])}, not {kind}; cast it")
 
 
-def columns_of(batch: pa.RecordBatch) -> Columns:
+def columns_of(batch: pa.RecordBatch) -> MessageColumns:
     """The messages of a batch. Raises InvalidMessage for a null where a value is needed."""
     given = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
     for name in NEEDED:
@@ -78,9 +57,9 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
     data = arrow_column(given["data"])
     key = given.get("key")
     properties = given.get("properties")
-    return Columns(
+    return MessageColumns(
         streams, index, data.lengths, data.data,
-        None if key is None or key.null_count == len(key) else _blobs(key),
+        None if key is None or key.null_count == len(key) else arrow_column(key),
         None if properties is None or properties.null_count == len(properties) else _json(properties),
         _times(given.get("deliver_at")),
     )  # fmt: skip
@@ -115,12 +94,7 @@ def _table(topics: tuple[str, ...], queues: int) -> tuple[tuple[str, int], ...]:
     return tuple([(topic, queue) for topic in topics for queue in range(queues)])
 
 
-def _blobs(column: Any) -> tuple[Int64s, Any]:
-    found = arrow_column(column)
-    return found.lengths, found.data
-
-
-def _json(properties: Any) -> tuple[Int64s, bytes]:
+def _json(properties: Any) -> Blobs:
     """A column of maps as JSON texts."""
     rows = [None if row is None else dict(row) for row in properties.to_pylist()]
     for number, row in enumerate(rows):
@@ -129,7 +103,7 @@ def _json(properties: Any) -> tuple[Int64s, bytes]:
             raise InvalidMessage(f"row {number} of a batch has a property {name!r} without a value; leave it out")
     texts = [None if row is None else json.dumps(row, sort_keys=True).encode() for row in rows]
     lengths = np.array([NONE if text is None else len(text) for text in texts], np.int64)
-    return lengths, b"".join([text for text in texts if text is not None])
+    return Blobs(lengths, b"".join([text for text in texts if text is not None]))
 
 
 def _times(column: Any) -> Int64s | None:
@@ -153,20 +127,10 @@ def _check_times(column: Any) -> None:
         raise InvalidMessage(f"row {row} of a batch has a deliver_at before 1970; leave it null to deliver at once")
 
 
-def by_store(streams: Sequence[tuple[str, int]], index: Int64s, stores: int) -> list[tuple[int, Any]]:
+def by_store(streams: Sequence[tuple[str, int]], index: npt.NDArray[np.integer], stores: int) -> list[tuple[int, Any]]:
     """The stores that get rows, each with its rows; None for all rows."""
     if stores == 1:
         return [(0, None)]
     table = np.array([store_of(topic, queue_id, stores) for topic, queue_id in streams], np.int64)
     of_row = table[index]
     return [(store, np.flatnonzero(of_row == store)) for store in np.unique(of_row).tolist()]
-
-
-def _taken(column: tuple[Int64s, Any], rows: npt.NDArray[np.intp]) -> tuple[Int64s, bytes]:
-    """Some rows of a column of bytes."""
-    lengths, data = column
-    sizes = np.maximum(lengths, 0)
-    begins = sizes.cumsum() - sizes
-    view = memoryview(data).cast("B")
-    ranges = zip(begins[rows].tolist(), (begins + sizes)[rows].tolist(), strict=True)
-    return lengths[rows], b"".join([view[begin:end] for begin, end in ranges])

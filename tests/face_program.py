@@ -15,10 +15,9 @@ def write(path: str) -> int:
         offset: int = store.append("orders", 3, b"one", key=b"k", properties={"a": "b"})
         ticket = store.submit("orders", 3, b"two")
         sub: Subscription = store.subscribe("orders", "billing")
-        for delivery in sub:
-            message: Message = delivery.message
-            sub.ack(delivery)
-            break
+        delivery = next(iter(sub))
+        message: Message = delivery.message
+        sub.ack(delivery)
         figures: Stats = store.stats()
         written: int = figures["log"]["written_bytes"]
         return offset + ticket.result() + written + len(message.data)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import xxhash
 
 from ...store import ScanBatch, ScanPart, StoreCorrupt, StreamTable, read_part
+from ..schema import Int64s
 
 SCHEMA = (
     "kind string, topic string, queue_id int, bucket bigint, messages bigint, bytes double, least bigint, most bigint"
@@ -18,7 +19,6 @@ QUEUE, MINUTE, SIZE, DELAY, KEY = "queue", "minute", "size", "delay", "key"
 MINUTE_MS = 60_000
 SKETCH = 1024  # the smallest hashes of a topic's keys: they give the number of keys within some 3 %
 HASHES = 1 << 64
-Int64s = npt.NDArray[np.int64]
 Row = tuple[str, str, int | None, int | None, int, float, int | None, int | None]
 NO_LEAST = np.iinfo(np.int64).max
 

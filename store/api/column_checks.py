@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from ..errors import InvalidMessage, MessageTooLarge, shown
 from ..format.arrays import Int64s
 from ..format.blobs import NONE, Blobs
 from ..format.layout import NO_TIME
+from ..format.rows import Rows
 from .checks import too_large
 
 LATEST_MS = 1 << 62
@@ -22,22 +23,11 @@ BYTE_FORMATS = ("B", "b", "c", "<B", "<b", "<c")  # the last ones of ctypes
 RowError = TypeVar("RowError", InvalidMessage, MessageTooLarge)
 
 
-class CheckedColumns(NamedTuple):
-    """n messages whose columns are right, and copies; of the payload alone it is a view of the caller's buffer."""
-
-    stream_index: Int64s
-    lengths: Int64s
-    payload: memoryview
-    keys: Blobs | None
-    properties: Blobs | None
-    times_ms: Int64s | None
-
-
 def check_columns(
     table: int, stream_index: object, lengths: object, payload: object, keys: object, properties: object,
     deliver_at_ms: object, limit_bytes: int,
-) -> CheckedColumns:  # fmt: skip
-    """The columns, checked, of messages of `table` streams.
+) -> Rows:  # fmt: skip
+    """The columns, checked, of messages of `table` streams; of the payload alone it is a view of the caller's buffer.
 
     Raises InvalidMessage or MessageTooLarge, with `row` where a row is wrong.
     """
@@ -54,18 +44,16 @@ def check_columns(
         _refuse_large(sizes, limit_bytes)
     key_column = None if keys is None else _blobs("keys", keys, count)
     property_column = None if properties is None else _blobs("properties", properties, count)
-    whole = sizes
-    for column in (key_column, property_column):
-        if column is not None:
-            whole = whole + np.maximum(column.lengths, 0)
+    view = _bytes_view("payload", payload)
+    rows = Rows(index, sizes, view, key_column, property_column, None)
+    whole = rows.sizes()
     if whole is not sizes and not _all_below(whole, limit_bytes + 1):
         _refuse_large(whole, limit_bytes)
-    view = _bytes_view("payload", payload)
     if int(sizes.sum()) != view.nbytes:
         raise InvalidMessage(f"payload has {view.nbytes} bytes, and the sum of lengths is {int(sizes.sum())}")
     if property_column is not None:
         _check_properties(property_column)
-    return CheckedColumns(index, sizes, view, key_column, property_column, _times(deliver_at_ms, count))
+    return rows._replace(times_ms=_times(deliver_at_ms, count))
 
 
 def _integers(name: str, given: object, count: int | None = None) -> Int64s:

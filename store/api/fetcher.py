@@ -99,7 +99,7 @@ class Fetcher:
     ) -> list[Message]:
         """The messages that are there."""
         plain = type(offset) is type(max_messages) is type(max_bytes) is int
-        if not plain or min(offset, max_messages, max_bytes) < 0:
+        if not plain or offset < 0 or max_messages < 0 or max_bytes < 0:
             offset, max_messages, max_bytes = check_counts(
                 offset=offset, max_messages=max_messages, max_bytes=max_bytes
             )
@@ -127,11 +127,11 @@ class Fetcher:
 
     def _is_nothing_between(self, stream: Stream | None, wanted: Wanted, found: list[Message], following: int) -> bool:
         """True if the queue has no message between the last one of `found` and `following`."""
-        behind = found[-1].offset + 1
-        if behind >= following or len(found) >= wanted.max_messages:
-            return behind >= following
+        end = found[-1].offset + 1
+        if end >= following or len(found) >= wanted.max_messages:
+            return end >= following
         try:
-            return not self._there(stream, *wanted.name, behind, 1, wanted.max_bytes)
+            return not self._there(stream, *wanted.name, end, 1, wanted.max_bytes)
         except StoreError:  # damage: the next read raises it
             return False
 

@@ -16,14 +16,13 @@ from ..device.disk import Disk, OsDisk
 from ..device.folder import check_store_folder, fixed_path, read_header
 from ..errors import InvalidConfig, InvalidMessage, StoreClosed, StoreUnusable, of_system, shown
 from ..format.arrays import Int64s
-from ..format.blobs import gathered
-from ..format.layout import MAX_FRAME_MESSAGES
+from ..format.rows import Rows
 from ..format.shard import Shard
 from ..log.streams import lane_of
 from ..shards.staging import incoming_of, remove_staged, staging_name
-from ..shards.writer import LaneRows, ShardFile, Streams
+from ..shards.writer import ShardFile, Streams
 from .checks import check_counts
-from .column_checks import CheckedColumns, check_columns
+from .column_checks import check_columns
 from .stream_table import check_table, name_at
 
 if TYPE_CHECKING:
@@ -113,11 +112,11 @@ class ShardWriter:
         found = check_columns(
             len(table), stream_index, lengths, payload, keys, properties, deliver_at_ms, self._limit_bytes
         )
-        names, index = self._names_of(table, found.stream_index)
+        names, index = self._names_of(table, found.numbers)
         try:
-            for lane, its, columns in self._by_lane(names, found._replace(stream_index=index)):
-                for rows in _frames(its, columns):
-                    self._file(lane).add(rows, self._clock.wall_ms())
+            for lane, its, rows in self._by_lane(names, found._replace(numbers=index)):
+                for part in rows.cut(FRAME_BYTES):  # all have the same list of streams
+                    self._file(lane).add(its, part, self._clock.wall_ms())
         except OSError as error:
             self.abort()
             raise of_system(error, self._folder, REMOVED) from error
@@ -143,17 +142,17 @@ class ShardWriter:
             names.append(name)
         return names, places
 
-    def _by_lane(self, streams: Streams, rows: CheckedColumns) -> Iterator[tuple[int, Streams, CheckedColumns]]:
+    def _by_lane(self, streams: Streams, rows: Rows) -> Iterator[tuple[int, Streams, Rows]]:
         """The lanes that get messages, each with its streams and its rows."""
         lanes = [lane_of(*name, self._header.lanes) for name in streams] if self._header.lanes > 1 else [0]
         if len(set(lanes)) == 1:
             yield lanes[0], streams, rows
             return
-        of_row = np.array(lanes, np.int64)[rows.stream_index]
+        of_row = np.array(lanes, np.int64)[rows.numbers]
         for lane in sorted(set(lanes)):
-            mine = _picked(rows, np.flatnonzero(of_row == lane))
-            used, places = _numbered(mine.stream_index)
-            yield lane, [streams[at] for at in used.tolist()], mine._replace(stream_index=places)
+            mine = rows.take(np.flatnonzero(of_row == lane))
+            used, places = _numbered(mine.numbers)
+            yield lane, [streams[at] for at in used.tolist()], mine._replace(numbers=places)
 
     def _file(self, lane: int) -> ShardFile:
         """The shard of a lane that takes rows."""
@@ -209,18 +208,6 @@ class ShardWriter:
         self.abort()
 
 
-def _picked(found: CheckedColumns, rows: npt.NDArray[np.intp]) -> CheckedColumns:
-    ends = found.lengths.cumsum()
-    return CheckedColumns(
-        found.stream_index[rows],
-        found.lengths[rows],
-        memoryview(gathered(found.payload, ends - found.lengths, found.lengths, rows)),
-        None if found.keys is None else found.keys.take(rows),
-        None if found.properties is None else found.properties.take(rows),
-        None if found.times_ms is None else found.times_ms[rows],
-    )
-
-
 def _numbered(values: Int64s) -> tuple[Int64s, Int64s]:
     """The different ones of some values from 0 on, ascending, and the place of each value among them.
 
@@ -230,26 +217,3 @@ def _numbered(values: Int64s) -> tuple[Int64s, Int64s]:
         return np.unique(values, return_inverse=True)
     is_there = np.bincount(values) > 0
     return np.flatnonzero(is_there), (is_there.cumsum() - 1)[values]
-
-
-def _frames(streams: Streams, found: CheckedColumns) -> list[LaneRows]:
-    """The messages of a lane, cut to frames. All have the same list of streams."""
-    ends = found.lengths.cumsum()
-    count, begin, frames = len(ends), 0, []
-    while begin < count:
-        low = int(ends[begin] - found.lengths[begin])
-        fitting = int(ends.searchsorted(low + FRAME_BYTES, side="right"))
-        end = min(max(fitting, begin + 1), begin + MAX_FRAME_MESSAGES, count)
-        frames.append(
-            LaneRows(
-                streams,
-                found.stream_index[begin:end],
-                found.lengths[begin:end],
-                found.payload[low : int(ends[end - 1])],
-                None if found.keys is None else found.keys.part(begin, end),
-                None if found.properties is None else found.properties.part(begin, end),
-                None if found.times_ms is None else found.times_ms[begin:end],
-            )
-        )
-        begin = end
-    return frames

@@ -24,18 +24,19 @@ from ..format.layout import (
     UNDECODABLE,
     kept_messages,
 )
+from ..format.rows import Rows
 from ..live.files import sealed_in
 from ..segment.checksums import wrong_messages
 from ..segment.scanner import FrameScanner, chunks_of
 from ..segment.sealed import SealedSegment
-from ..shards.writer import LaneRows
+from ..shards.writer import Streams
 from .plan import LivePart, staying
 
 JOINED_BYTES = 1 << 20  # small frames of one time become one of up to this size
 
 
-def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, LaneRows]]:
-    """Yield the frames to be written: each one's time in ms, and its messages.
+def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, Streams, Rows]]:
+    """Yield the frames to be written: each one's time in ms, its streams, and its messages.
 
     Raises StoreCorrupt, OSError.
     """
@@ -43,7 +44,7 @@ def live_frames(disk: Disk, part: LivePart) -> Iterator[tuple[int, LaneRows]]:
         yield from _of_segment(disk, part, sequence)
 
 
-def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int, LaneRows]]:
+def _of_segment(disk: Disk, part: LivePart, sequence: int) -> Iterator[tuple[int, Streams, Rows]]:
     with sealed_in(disk, Path(part.folder), part.lane, part.store_id, sequence) as sealed:
         segment = sealed.segment
         footer = Footer(segment.data, str(segment.path), sealed.record)
@@ -110,7 +111,7 @@ class _Joiner:
 
     def take(
         self, frame: Frame, payloads: memoryview, numbers: Int64s, rows: Indexes
-    ) -> Iterator[tuple[int, LaneRows]]:  # fmt: skip
+    ) -> Iterator[tuple[int, Streams, Rows]]:  # fmt: skip
         """Add these messages of a frame; yields earlier ones that cannot be joined with them."""
         time_ms = frame.header.time_ms
         lengths = frame.lengths.astype(np.int64)
@@ -127,17 +128,16 @@ class _Joiner:
         self._bytes += len(payload)
         self._count += len(rows)
 
-    def flush(self) -> Iterator[tuple[int, LaneRows]]:
+    def flush(self) -> Iterator[tuple[int, Streams, Rows]]:
         """Yield the messages that are left."""
         if not self._count:
             return
         used, index = np.unique(np.concatenate(self._numbers), return_inverse=True)
         extras = ExtraColumns.joined(self._extras)
         payload = self._payloads[0] if len(self._payloads) == 1 else b"".join(self._payloads)
-        rows = LaneRows(
-            [self._names[number] for number in used.tolist()], index, np.concatenate(self._lengths),
-            memoryview(payload), extras.keys, extras.properties, extras.times_ms,
-        )  # fmt: skip
+        rows = Rows(
+            index, np.concatenate(self._lengths), memoryview(payload), extras.keys, extras.properties, extras.times_ms
+        )
         self._numbers, self._lengths, self._payloads, self._extras = [], [], [], []
         self._bytes = self._count = 0
-        yield self._time_ms, rows
+        yield self._time_ms, [self._names[number] for number in used.tolist()], rows

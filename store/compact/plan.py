@@ -241,7 +241,7 @@ def _holes(folder: Path) -> StoreUnusable:
     """The error for offsets whose messages a repair has given up."""
     return StoreUnusable(
         f"{folder} has offsets without a message: a repair gave them up. Compaction keeps offsets, and cannot keep "
-        f"such gaps. `trim` the queue behind them, or write a new store with `stratalog spark reshard`"
+        f"such gaps. `trim` the queue past them, or write a new store with `stratalog spark reshard`"
     )
 
 

@@ -31,10 +31,10 @@ def write_live(part: LivePart, staging: Path, disk: Disk | None = None) -> Writt
     used.make_folder(folder)
     files: list[ShardFile] = []
     try:
-        for time_ms, rows in live_frames(used, part):
+        for time_ms, streams, rows in live_frames(used, part):
             if not files or files[-1].end >= MOST_BYTES:
                 files.append(ShardFile(used, folder, f"{len(files):06d}", part.store_id, part.lane))
-            files[-1].add(rows, time_ms)
+            files[-1].add(streams, rows, time_ms)
         shards = tuple(file.finish() for file in files)
     finally:
         for file in files:

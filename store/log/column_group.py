@@ -15,6 +15,7 @@ from ..errors import StoreError
 from ..format.arrays import Indexes, Int64s
 from ..format.blobs import Blobs, Buffer, ExtraColumns
 from ..format.layout import FRAME_HEADER_BYTES, NO_TIME
+from ..format.rows import Rows
 from .batch import columns_of, extras_of
 from .request import Group, Request
 from .streams import NOT_DEFINED, Stream
@@ -46,6 +47,21 @@ class ColumnRows(NamedTuple):
     times_ms: Int64s | None = None
     keys: Blobs | None = None
     properties: Blobs | None = None
+
+    @classmethod
+    def of(cls, streams: Sequence[Stream], rows: Rows, *, is_numbered: bool = False) -> ColumnRows:
+        """Of messages whose `numbers` are the streams' own, or else places in the table.
+
+        A stream of the table without a message is left out: a frame must not name it for the first time.
+        """
+        index = None
+        if not is_numbered:
+            used, index = np.unique(rows.numbers, return_inverse=True)
+            streams = [streams[at] for at in used.tolist()]
+        return cls(
+            streams, index, rows.numbers if is_numbered else None, rows.lengths, [rows.payload], rows.payload.nbytes,
+            rows.times_ms, rows.keys, rows.properties,
+        )  # fmt: skip
 
     @property
     def extra_bytes(self) -> int:

@@ -93,7 +93,7 @@ class LaneLook:
         if UNKNOWN_COUNT not in (start.messages, self.end.messages) and start.messages > self.end.messages:
             raise LogOvertaken(
                 f"lane {self._lane.index} of {self._lane.folder.parent} has {self.end.messages} messages, and the read "
-                f"goes on behind {start.messages}: the store is older than the position. If it was restored from a "
+                f"goes on after {start.messages}: the store is older than the position. If it was restored from a "
                 f"copy, begin a new read or query; if it was not closed, open it once, which recovers its end"
             )
         header = self.sources[0][0].segment.header
@@ -107,7 +107,7 @@ class LaneLook:
         raise LogOvertaken(
             f"retention removed {lost} of lane {self._lane.index} of {self._lane.folder.parent} before they were read: "
             f"the log now begins with segment {header.sequence}, and the read goes on in segment {start.segment}; keep "
-            f"more (retention_bytes, retention_ms), read sooner, or go on behind the gap with on_lost=skip"
+            f"more (retention_bytes, retention_ms), read sooner, or go on after the gap with on_lost=skip"
         )
 
     def _of_segment(

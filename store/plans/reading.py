@@ -32,7 +32,7 @@ HEAD_GUESS_BYTES = 4096
 MOST_STEPPED_OVER = 60_000  # messages: a frame has 16 bits of each offset
 SELECTIVE = 0.5  # below this share of wanted messages, frames are read one by one
 WRONG_OFFSET = "a message's offset does not agree with its frame"
-UNCOUNTABLE = "so many messages are missing that the offsets behind are not known"
+UNCOUNTABLE = "so many messages are missing that the offsets after them are not known"
 
 
 def batches_of(

@@ -87,14 +87,14 @@ class Wanted(NamedTuple):
             return Missing(max(self.offset, following), wanted, size, self.max_bytes, sealed, self.offset)
         if len(found) >= wanted and not self.min_bytes:
             return None
-        behind = found[-1].offset + 1
-        if behind < following:
+        end = found[-1].offset + 1
+        if end < following:
             if not is_all:  # a limit has ended the read there, or damage
                 return None
-            behind = following  # in between are messages that a repair gave up
+            end = following  # in between are messages that a repair gave up
         size = sum(len(message.data) for message in found)
         size_missing = min(self.min_bytes, self.max_bytes) - size
-        missing = Missing(behind, wanted - len(found), size_missing, self.max_bytes - size, sealed, self.offset)
+        missing = Missing(end, wanted - len(found), size_missing, self.max_bytes - size, sealed, self.offset)
         return None if missing.is_nothing else missing
 
 

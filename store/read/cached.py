@@ -38,11 +38,11 @@ def cached_reader(caches: Caches) -> Reader:
         below.append(EdgeSource(caches, messages, counters))
     if reads is not None:
         below.insert(0, ReadCacheSource(caches, reads, finder, CachedBytes(below, log, counters)))
-    behind = CachedBytes(below, log, counters)
+    all_below = CachedBytes(below, log, counters)
     if messages is None:
-        return Reader(finder, counters, behind)
+        return Reader(finder, counters, all_below)
     source = MessageCacheSource(caches, messages, counters)
-    first = MessagesFirst(caches, messages, source, finder, behind)
+    first = MessagesFirst(caches, messages, source, finder, all_below)
     return Reader(finder, counters, CachedBytes([source, *below], log, counters), first)
 
 
@@ -237,14 +237,14 @@ class MessagesFirst:
     """
 
     def __init__(
-        self, caches: Caches, messages: MessageCache, source: MessageCacheSource, finder: Finder, behind: CachedBytes
+        self, caches: Caches, messages: MessageCache, source: MessageCacheSource, finder: Finder, below: CachedBytes
     ) -> None:
-        """`behind` has what the message cache does not have."""
+        """`below` has what the message cache does not have."""
         self._caches = caches
         self._messages = messages
         self._source = source
         self._finder = finder
-        self._behind = behind
+        self._below = below
         self._releases = messages.config.readers == "once"
 
     def get_range(self, stream: Stream, offset: int, limit: int) -> dict[int, bytes] | None:
@@ -252,7 +252,7 @@ class MessagesFirst:
         view, number = stream.lane.view, stream.number
         if number < 0 or limit <= 0 or not can_be_read(stream.lane, view, number, offset):
             return None
-        hit, counters = self._source.sound(stream, offset, limit), self._behind.counters
+        hit, counters = self._source.sound(stream, offset, limit), self._below.counters
         counters.messages += len(hit.offsets)
         counters.bytes += sum(map(len, hit.payloads))
         if len(hit.offsets) == limit:
@@ -272,7 +272,7 @@ class MessagesFirst:
         """Messages that the message cache does not have."""
         found: dict[int, bytes] = {}
         for parts in self._finder.steps(stream, stream.lane.view, begin, end - begin):
-            datas, _ = self._behind.fetch(stream, parts)
+            datas, _ = self._below.fetch(stream, parts)
             found.update(zip([at - offset for at in offsets_of(parts, len(datas))], datas.values(), strict=True))
         return found
 

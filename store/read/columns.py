@@ -13,6 +13,7 @@ from ..format.arrays import Int64s
 from ..format.blobs import NONE, Blobs, Buffer, ExtraColumns, gathered
 from ..format.extras import Extras
 from ..format.layout import NO_TIME
+from ..format.rows import Rows
 
 
 class MessageColumns(NamedTuple):
@@ -43,16 +44,11 @@ class MessageColumns(NamedTuple):
         Raises InvalidMessage if `rows` are neither.
         """
         numbers = _row_numbers(rows, len(self.lengths))
-        ends = self.lengths.cumsum()
-        return MessageColumns(
-            self.streams,
-            self.stream_index[numbers],
-            self.lengths[numbers],
-            gathered(self.payload, ends - self.lengths, self.lengths, numbers),
-            None if self.keys is None else self.keys.take(numbers),
-            None if self.properties is None else self.properties.take(numbers),
-            None if self.deliver_at_ms is None else self.deliver_at_ms[numbers],
-        )
+        keys, properties = [None if one is None else Blobs(*one) for one in (self.keys, self.properties)]
+        payload = memoryview(self.payload)
+        index = np.asarray(self.stream_index)
+        whole = Rows(index, self.lengths, payload, keys, properties, self.deliver_at_ms)
+        return MessageColumns(self.streams, *whole.take(numbers))
 
 
 def _row_numbers(rows: npt.ArrayLike, count: int) -> npt.NDArray[np.intp]:

@@ -16,7 +16,7 @@ from ...cache import Batch, first_of_each, grown
 from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.write import OpenSegment
-from ..segment.open_table import CHECKSUM, LENGTH, POSITION
+from ..segment.open_table import CHECKSUM, LENGTH, POSITION, OpenTable
 
 LOW_32 = 0xFFFFFFFF
 STREAM_FACTOR = 0x45D9F3B  # odd, and less than 2**31: a product of 32 bits and one of these fits int64
@@ -58,6 +58,23 @@ class Fed(NamedTuple):
     low: int
 
 
+class Followed(NamedTuple):
+    """What the feed keeps of a segment. Not its file: retention may remove a segment before the feed gets to it.
+
+    Attributes:
+        base: the lane position of the segment's position 0.
+    """
+
+    base: int
+    table: OpenTable
+
+
+def _followed(opened: OpenSegment) -> Followed:
+    base = opened.segment.base
+    assert base is not None  # the writer's own segments have theirs before they take frames
+    return Followed(base, opened.table)
+
+
 class LaneFeed:
     """Follows one lane from where it stands now. Not safe for threads.
 
@@ -75,14 +92,14 @@ class LaneFeed:
         self.lane = lane
         self.wake_above = 0
         self._lanes = lanes
-        self._segments: deque[OpenSegment] = deque(lane.view.open)
+        self._segments = deque(map(_followed, lane.view.open))
         self._frame = 0  # of the first segment here: the next one
         self._taken = 0  # entries of that segment that were handed out
         if self._segments:  # resumed: what it has already is on the device, and no longer in memory
-            self._frame = len(self._segments[0].table.frame_entry)
-            self._taken = self._segments[0].table.entries
+            _, table = self._segments[0]
+            self._frame, self._taken = len(table.frame_entry), table.entries
         self._next = lane.offsets.column()
-        lane.on_segment = self._segments.append
+        lane.on_segment = self._follow
 
     def take(self, most: int) -> list[Fed]:
         """The next whole frames, of `most` messages or one frame; empty if there are none.
@@ -92,13 +109,12 @@ class LaneFeed:
         found = self._next_frames(most)
         if found is None:
             return []
-        opened, low, high, begin, end = found
-        rows = opened.table.columns(begin, end)
+        (base, table), low, high, begin, end = found
+        rows = table.columns(begin, end)
         positions = rows[:, POSITION].astype(np.int64)
         lengths = rows[:, LENGTH].astype(np.int64)
-        numbers = opened.table.numbers(low, high).astype(np.int64)
-        assert opened.segment.base is not None
-        places = positions + opened.segment.base
+        numbers = table.numbers(low, high).astype(np.int64)
+        places = positions + base
         ring = self.lane.ring
         origin, size, _ = ring.shape
         keys, offsets = key_of(self.lane, self._lanes, numbers), self._offsets(numbers)
@@ -113,7 +129,7 @@ class LaneFeed:
         self.lane.on_segment = None
         self._segments.clear()
 
-    def behind_bytes(self) -> int:
+    def waiting_bytes(self) -> int:
         """Bytes of the log between what was taken and what is durable; 0 if no message is there."""
         durable = self.lane.durable
         return max(0, durable - self.taken_until(durable))
@@ -121,18 +137,21 @@ class LaneFeed:
     def taken_until(self, durable: int | None = None) -> int:
         """The lane position of the next message that can be taken; what is durable, if there is none."""
         frame = self._frame
-        for segment, table in list(self._segments):
+        for base, table in list(self._segments):
             begins = table.frame_entry
-            if segment.base is not None and frame < len(begins) and begins[frame] < table.visible:
-                return segment.base + table.frame_position[frame]
+            if frame < len(begins) and begins[frame] < table.visible:
+                return base + table.frame_position[frame]
             frame = 0
         return self.lane.durable if durable is None else durable
 
-    def _next_frames(self, most: int) -> tuple[OpenSegment, int, int, int, int] | None:
+    def _follow(self, opened: OpenSegment) -> None:
+        self._segments.append(_followed(opened))
+
+    def _next_frames(self, most: int) -> tuple[Followed, int, int, int, int] | None:
         """(segment, frames low .. high - 1, entries begin .. end - 1)."""
         while self._segments:
             opened = self._segments[0]
-            table = opened.table
+            _, table = opened
             # Asked before the look at its frames, which then are all that it will ever have.
             is_full = len(self._segments) > 1 and table.visible == table.entries
             begins, low, (whole, end) = table.frame_entry, self._frame, table.whole_frames()

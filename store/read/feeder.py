@@ -99,8 +99,8 @@ class Feeder:
     def _waits(self, part: int | None) -> bool:
         """Whether more than this part of a ring waits to be cached; anything at all, if None."""
         for feed in self._feeds:
-            behind = feed.behind_bytes()
-            if behind and (part is None or behind > feed.lane.ring.size_bytes // part):
+            waiting = feed.waiting_bytes()
+            if waiting and (part is None or waiting > feed.lane.ring.size_bytes // part):
                 return True
         return False
 

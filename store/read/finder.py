@@ -92,10 +92,13 @@ class Finder:
         """
         found: list[Part] = []
         number = stream.number
-        if number < 0 or limit <= 0:
+        if number < 0:
             return found
         if offset < stream.low:
             raise OffsetOutOfRange(stream.topic, stream.queue_id, offset, *self.bounds(stream))
+        if limit <= 0:
+            self._check_first(stream, view, offset)
+            return found
         opened, at, begun = len(view.open), offset, True
         try:
             while opened:  # the newest first: most reads are of what was just written

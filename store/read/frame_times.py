@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..device.ring import NOWHERE
 from ..format.arrays import Int64s
 from ..format.footer import Column
 from ..format.layout import HAS_EXTRAS
@@ -22,7 +23,7 @@ Numbers: TypeAlias = "Column | array[int]"
 NO_FRAMES: Frames = array("I"), array("q"), array("H")
 
 
-def times_of(view: View, places: Iterable[tuple[Segment, Iterable[int]]]) -> list[int] | None:
+def times_of(view: View, places: Iterable[tuple[Segment, int]]) -> list[int] | None:
     """When the messages at some positions of segments were put into the log. Raises StoreCorrupt.
 
     None if one of them has optional columns, or lies in a segment that the view does not have.
@@ -30,18 +31,22 @@ def times_of(view: View, places: Iterable[tuple[Segment, Iterable[int]]]) -> lis
     found: list[int] = []
     known: Segment | None = None
     positions, times, flags = NO_FRAMES
-    for segment, some in places:
+    begin = end = time_ms = 0
+    for segment, at in places:
         if segment is not known:
             source = source_of(view, segment)
             if source is None:
                 return None
-            known, (positions, times, flags) = segment, source.frames
+            known, (positions, times, flags), end = segment, source.frames, 0
         # A message without bytes may end where the next frame begins, but none begins where its own one does.
-        for at in some:
-            frame = bisect_left(positions, at) - 1
+        if not begin < at <= end:
+            frame = bisect_left(positions, at)
+            end = positions[frame] if frame < len(positions) else NOWHERE
+            frame -= 1
             if frame < 0 or flags[frame] & HAS_EXTRAS:
                 return None
-            found.append(times[frame])
+            begin, time_ms = positions[frame], times[frame]
+        found.append(time_ms)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from time import monotonic
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from .read_counters import ReadCounters
 # `LongMessages`), position in the segment, length, checksum.
 ROW = Struct("=4I")
 ROW_BYTES = ROW.size
+ROW_NUMBERS = 4
 STREAM_BYTES = 16
 MOST_MESSAGES = 1024  # of a call; the lock is not held for longer ones
 NEVER = -(1 << 33)  # the base of a segment outside the ring: plus any position, it is below all lane positions
@@ -69,8 +70,8 @@ class LanePlaces(HeldItem):
     """
 
     __slots__ = (
-        "_bases", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_is_split",
-        "_names", "_oldest", "_renames", "_rows", "_segments", "_streams", "entries",
+        "_after", "_bases", "_count", "_counters", "_first", "_fit", "_growing", "_held", "_index", "_is_split",
+        "_names", "_oldest", "_renames", "_rows", "_segments", "_streams", "_whole", "entries",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +93,7 @@ class LanePlaces(HeldItem):
         self._counters = counters
         self._count, self._oldest = len(segments), segments[0].sequence
         self._segments: list[Segment | LongMessages] = [*segments, *map(LongMessages, segments)]
+        self._whole = [*segments, *segments]  # as many: the segment of each index
         self._bases = 2 * [NEVER if segment.base is None else segment.base for segment in segments]
         # No message lies before this lane position. Segments that a bulk commit attached are in no ring, and may lie
         # between two that are: then each place is looked at.
@@ -100,6 +102,7 @@ class LanePlaces(HeldItem):
         self._is_split = bool(known) and len(known) < self._count - known[0]
         if self._is_split:
             self._first = NEVER
+        self._after = max(self._bases) + segments[-1].header.capacity_bytes  # the ring has none from here on
         self._growing = growing
         self._streams = len(index) // 2 - 1
         self._index = memoryview(index.data)
@@ -134,20 +137,12 @@ class LanePlaces(HeldItem):
         row = self._copied(lane.ring, row, end, found)
         return row == end and (len(found) == limit or self._ends_at(fit, number, offset + len(found)))
 
-    def places(self, number: int, offset: int, count: int) -> list[tuple[Segment, list[int]]]:
-        """Some messages that `copied` has given: the positions of those that lie in a segment one after the other."""
+    def places(self, number: int, offset: int, count: int) -> Iterator[tuple[Segment, int]]:
+        """The segment and the position of each of some messages that `copied` has given."""
         row = self._index[2 * number + 1] + offset
-        segments, most = self._segments, self._count
-        found: list[tuple[Segment, list[int]]] = []
-        positions: list[int] = []
-        known = -1
+        segments = self._whole
         for which, at, _, _ in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * (row + count)]):
-            if which == known:
-                positions.append(at)
-            else:
-                known, positions = which, [at]
-                found.append((segments[which % most], positions))
-        return found
+            yield segments[which], at
 
     def copied_by_name(
         self, lane: Lane, topic: str, queue_id: int, offset: int, limit: int, found: dict[int, bytes]
@@ -165,9 +160,9 @@ class LanePlaces(HeldItem):
         if names.shown != lane.trims.shown:  # a stream was trimmed since
             self._rename(lane, names)
             return None
-        place, behind = names.topics.get(topic, _NO_PLACES)
+        place, end_place = names.topics.get(topic, _NO_PLACES)
         place += queue_id
-        if place >= behind:
+        if place >= end_place:
             return None
         first, row, count = _QUEUE(names.queues, QUEUE_BYTES * place)
         index = offset - first
@@ -198,9 +193,10 @@ class LanePlaces(HeldItem):
         low = ring.low
         if low <= self._first:
             return self._recent(ring, low, row, end, found)
-        which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
-        if self._bases[which] + at >= low and not self._is_split:  # the ring has all later ones as well
-            return self._recent(ring, low, row, end, found)
+        if low < self._after and not self._is_split:
+            which, at, _, _ = _ROW(self._rows, ROW_BYTES * row)
+            if self._bases[which] + at >= low:  # the ring has all later ones as well
+                return self._recent(ring, low, row, end, found)
         row = self._mixed(ring, low, row, end, found)
         while row < end and self._asked(row, low, found):
             row = self._mixed(ring, low, row + 1, end, found)
@@ -212,7 +208,8 @@ class LanePlaces(HeldItem):
         """As `_copied`, of the ring (from `low` on), mappings and kept windows; without system calls."""
         bases, segments = self._bases, self._segments
         origin, size, memory = ring.shape
-        lap = low - (low - origin) % size  # where the ring's memory begins; again a size after it
+        # Where the ring's memory begins, and again a size after it. Not asked for where the ring has none of the rows.
+        lap = low - (low - origin) % size if low < self._after else low
         begun = index = len(found)
         mapped = mapped_bytes = recent_bytes = 0
         least = NOWHERE
@@ -263,7 +260,10 @@ class LanePlaces(HeldItem):
             sizes = [len(found[one]) for one in range(begun, len(found))]
             mapped, mapped_bytes, least = len(sizes), sum(sizes), min(sizes, default=NOWHERE)
             recent = recent_bytes = 0
-        self._counters.count_both(mapped, mapped_bytes, least, recent, recent_bytes)
+        if mapped:
+            self._counters.count_mapped(mapped, mapped_bytes, least)
+        if recent:
+            self._counters.count_recent(recent, recent_bytes)
         return row + mapped + recent
 
     def _lose_overtaken(self, now: int, low: int, row: int, begun: int, found: dict[int, bytes]) -> bool:
@@ -355,10 +355,10 @@ class LanePlaces(HeldItem):
         there = [*[one.segment for one in sealed[begin : begin + self._count]], *opened][: self._count]
         if begin == len(sealed):
             begin += len(view.open) - len(opened)
-        behind = begin + self._count
+        after = begin + self._count
         if there != mine:
             self._streams, self._fit, self._names = 0, None, None
             return None
-        newer = behind - self._growing - len(view.sealed)
+        newer = after - self._growing - len(view.sealed)
         fit = self._fit = _Fit(view, newer >= 0, view.open[newer:] if newer >= 0 else ())
         return fit

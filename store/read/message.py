@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -202,12 +203,10 @@ def plain_messages(
     topic: str, queue_id: int, offsets: Iterable[int], datas: Iterable[bytes], times: Iterable[int]
 ) -> list[Message]:
     """Messages of a queue without a delivery time, key or properties: no call a message but for the object's."""
-    found: list[Message] = []
-    for offset, data, time_ms in zip(offsets, datas, times, strict=True):
-        draft = _Draft(topic, queue_id, offset, data, time_ms)
+    drafts = list(map(_Draft, repeat(topic), repeat(queue_id), offsets, datas, times))
+    for draft in drafts:
         draft.__class__ = Message  # type: ignore[assignment]  # see `make_message`
-        found.append(draft)  # type: ignore[arg-type]
-    return found
+    return drafts  # type: ignore[return-value]
 
 
 def make_message(topic: str, queue_id: int, offset: int, data: bytes, time_ms: int, extra: Extras | None) -> Message:

@@ -26,14 +26,10 @@ class ReadCounters:
 
     def count_memory(self, lengths: list[int], mapped: int) -> None:
         """Messages of these lengths came without a system call: the first `mapped` from a mapping, others the ring."""
-        count, size = len(lengths), sum(lengths)
-        if not mapped:
-            self.count_recent(count, size)
-        elif mapped == count:
-            self.count_mapped(count, size, min(lengths))
-        else:
-            recent = sum(lengths[mapped:])
-            self.count_both(mapped, size - recent, min(lengths[:mapped]), count - mapped, recent)
+        if mapped:
+            self.count_mapped(mapped, sum(lengths[:mapped]), min(lengths[:mapped]))
+        if mapped < len(lengths):
+            self.count_recent(len(lengths) - mapped, sum(lengths[mapped:]))
 
     def count_recent(self, count: int, size: int) -> None:
         """So many messages of the ring, and their bytes."""
@@ -50,18 +46,6 @@ class ReadCounters:
         self.device_payload_bytes += size
         self.device_bytes += size
         if self.device_least_bytes is None or least < self.device_least_bytes:
-            self.device_least_bytes = least
-
-    def count_both(self, mapped: int, mapped_bytes: int, least: int, recent: int, recent_bytes: int) -> None:
-        """So many messages of a mapping and of the ring, which one call has read."""
-        self.messages += mapped + recent
-        self.bytes += mapped_bytes + recent_bytes
-        self.recent_messages += recent
-        self.recent_bytes += recent_bytes
-        self.device_messages += mapped
-        self.device_payload_bytes += mapped_bytes
-        self.device_bytes += mapped_bytes
-        if mapped and (self.device_least_bytes is None or least < self.device_least_bytes):
             self.device_least_bytes = least
 
     def count_device(self, lengths: Sequence[int], least: int, size: int, calls: int) -> None:

@@ -238,8 +238,8 @@ class Reader:
             return parts, {}, []
         if sum([flat[3 * entry + 1] for _, flat, entries, _, _ in parts for entry in entries]) > max_bytes:
             parts = within(parts, max_bytes)
-        places = [(segment, [flat[3 * entry] for entry in entries]) for segment, flat, entries, _, _ in parts]
-        times = times_of(view, places)
+        positions = [(segment, flat[3 * entry]) for segment, flat, entries, _, _ in parts for entry in entries]
+        times = times_of(view, positions)
         found, is_elsewhere = self.bytes.fetch(stream, parts)
         is_newest = view.open and parts[0][0] is view.open[-1].segment
         if not is_elsewhere and not is_newest and limit <= FEW_MESSAGES:

@@ -144,7 +144,7 @@ class _Placing:
         if following is not None and following.is_whole and following.header.previous_chain == one.record.chain:
             footer = self._footer(following)
             if not begins_at(footer.numbers, footer.first, ends, is_full=footer.stream is None):
-                return "the segment behind it begins with other offsets"
+                return "the segment after it begins with other offsets"
         streams.next_offsets = ends.tolist()
         trimmed = streams.trimmed_at(ends)
         names = [*streams.names, *self._names_behind(len(streams.names), one.record.streams, later)]

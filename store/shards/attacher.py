@@ -317,7 +317,7 @@ def is_replay(manifest: Manifest, batches: Mapping[int, int], store: Path) -> bo
     leaves_nothing = not manifest.shards and not manifest.is_kept
     if known is None and newer and not (leaves_nothing and newer <= HISTORY):
         raise ReplayDiffers(
-            f"{manifest.shown} comes to {store} behind batch {max(batches)}, and was not one of the {len(batches)} "
+            f"{manifest.shown} comes to {store} after batch {max(batches)}, and was not one of the {len(batches)} "
             f"batches that are remembered. Nothing has changed; if its query was set back, find out which of its rows "
             f"are there, and go on under another name."
         )

@@ -9,9 +9,9 @@ import numpy as np
 from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
-from ..format.blobs import Blobs
 from ..format.frame import Frame, frame_of
 from ..format.layout import FrameHead
+from ..format.rows import Rows
 from ..log.column_group import ColumnGroup, ColumnRows
 from ..log.streams import Stream
 from ..segment.checksums import whole_messages
@@ -66,17 +66,7 @@ def _frames(disk: Disk, staged: StagedShard) -> Iterator[tuple[Frame, memoryview
 
 def _rows(frame: Frame, payload: memoryview, streams: Sequence[Stream], numbers: Int64s, begin: int) -> ColumnRows:
     """The messages of a frame from number `begin` on; `numbers` (n,) is the index of each in `streams`."""
-    count = frame.header.count
-    lengths = frame.lengths.astype(np.int64)
     extras = frame.extras()
-    used, stream_index = np.unique(numbers[begin:], return_inverse=True)
-    payload = payload[int(lengths[:begin].sum()) :]
-    return ColumnRows(
-        [streams[at] for at in used.tolist()], stream_index, None, lengths[begin:], [payload], payload.nbytes,
-        None if extras.times_ms is None else extras.times_ms[begin:],
-        _part(extras.keys, begin, count), _part(extras.properties, begin, count),
-    )  # fmt: skip
-
-
-def _part(column: Blobs | None, begin: int, end: int) -> Blobs | None:
-    return None if column is None else column.part(begin, end)
+    lengths = frame.lengths.astype(np.int64)
+    rows = Rows(numbers, lengths, payload, extras.keys, extras.properties, extras.times_ms)
+    return ColumnRows.of(streams, rows.part(begin, frame.header.count))

@@ -12,35 +12,17 @@ from ..device.disk import Disk
 from ..device.log_file import LogFile
 from ..device.write_behind import WriteBehind
 from ..format.arrays import Int64s, Numbers, Uint32s
-from ..format.blobs import Blobs
 from ..format.column_frame import WHOLE_CHECKSUM_BELOW_BYTES, FrameColumns, message_checksums
 from ..format.dues import NO_DUES, due_range
 from ..format.footer import FooterData, by_stream
 from ..format.layout import DATA_START, FRAME_HEADER_BYTES, HAS_PAYLOAD_CHECKSUM, WIDE_LENGTHS, FrameHeader, checksum64
+from ..format.rows import Rows
 from ..format.shard import INDEX_SUFFIX, SHARD_CHAIN, SHARD_SUFFIX, Shard, pack_index
 
 _LASTING = struct.Struct("<IIQQQqQ")
 _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
 
 Streams = Sequence[tuple[str, int]]
-
-
-class LaneRows:
-    """n messages of one lane, checked: `index` (n,) has each one's index in `streams`, which may have unused ones."""
-
-    __slots__ = ("index", "keys", "lengths", "payload", "properties", "streams", "times_ms")
-
-    def __init__(
-        self, streams: Streams, index: Int64s, lengths: Int64s, payload: memoryview, keys: Blobs | None,
-        properties: Blobs | None, times_ms: Int64s | None,
-    ) -> None:  # fmt: skip
-        self.streams = streams
-        self.index = index
-        self.lengths = lengths
-        self.payload = payload
-        self.keys = keys
-        self.properties = properties
-        self.times_ms = times_ms
 
 
 class ShardFile:
@@ -72,9 +54,12 @@ class ShardFile:
         self._behind = WriteBehind(self._file)
         self._file.write([bytes(DATA_START)], 0)
 
-    def add(self, rows: LaneRows, time_ms: int) -> None:
-        """Write a frame of these messages. Raises OSError; then the shard cannot be used any more."""
-        places = self._numbers_of(rows.streams)[rows.index]
+    def add(self, streams: Streams, rows: Rows, time_ms: int) -> None:
+        """Write a frame of these messages; `streams`, of which some may be unused, is the table of their `numbers`.
+
+        Raises OSError; then the shard cannot be used any more.
+        """
+        places = self._numbers_of(streams)[rows.numbers]
         numbers, no_offsets = places.astype(np.uint32), np.zeros(len(places), np.int64)
         columns = FrameColumns(numbers, rows.lengths, no_offsets, rows.times_ms, rows.keys, rows.properties, ())
         flags, whole, count, size = columns.flags, 0, len(numbers), rows.payload.nbytes
@@ -119,7 +104,7 @@ class ShardFile:
         self._last = streams, np.array(given, np.int64)
         return self._last[1]
 
-    def _hash(self, rows: LaneRows, numbers: Uint32s, checksums: Uint32s) -> int:
+    def _hash(self, rows: Rows, numbers: Uint32s, checksums: Uint32s) -> int:
         """The sum of the rows' hashes: of stream, payload, delivery time, and the lengths of key and properties."""
         of_row = checksums.astype(np.uint64) << np.uint64(32) | rows.lengths.astype(np.uint64)
         of_row = (of_row ^ self._hashes[numbers]) * _MIX[0]

@@ -88,7 +88,7 @@ class FrameWalk:
         if any(padding):
             at = begin + differ(padding, bytes(len(padding)))
             if self.lane.vouched(self.index, at):
-                self._findings.remark("the padding behind a frame is not zero", self.file.path, at)
+                self._findings.remark("the padding after a frame is not zero", self.file.path, at)
 
     def _step_over(self, begin: int) -> bool:
         """The chain ended at `begin`. False if the log ends there; else note the damage and go on after it."""

@@ -410,7 +410,7 @@ def test_micro_batch_that_had_rows_or_none_is_refused_if_it_comes_again_otherwis
         committed(sink, 0, batch())
         committed(sink, 1)
         committed(sink, 2, batch())
-        for number, rows, says in ((0, [], "other rows"), (2, [], "other rows"), (1, [batch()], "behind batch 2")):
+        for number, rows, says in ((0, [], "other rows"), (2, [], "other rows"), (1, [batch()], "after batch 2")):
             with pytest.raises(ReplayDiffers, match=says):
                 committed(sink, number, *rows)
         for number, rows in ((0, [batch()]), (1, []), (2, [batch()])):
@@ -424,7 +424,7 @@ def test_micro_batch_without_rows_is_refused_where_nobody_can_tell_what_it_had(t
     sink = stream_sink(tmp_path, query="q")
     for number in range(2, 68):
         committed(sink, number, batch())
-    with pytest.raises(ReplayDiffers, match="behind batch 67"):
+    with pytest.raises(ReplayDiffers, match="after batch 67"):
         committed(sink, 2)
 
 

@@ -385,7 +385,7 @@ def test_checkpoint_that_is_ahead_of_a_restored_store_is_an_error(tmp_path: Path
     reader = reader_of(tmp_path / "s")
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     reader.stop()
-    with pytest.raises(LogOvertaken, match=r"has 50 messages, and the read goes on behind 100"):
+    with pytest.raises(LogOvertaken, match=r"has 50 messages, and the read goes on after 100"):
         reader_of(tmp_path / "backup").latestOffset(end, ReadAllAvailable())
 
 

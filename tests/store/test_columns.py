@@ -562,6 +562,15 @@ def test_taking_rows() -> None:
             columns.take(wrong)
 
 
+def test_rows_are_taken_of_keys_and_properties_given_as_pairs() -> None:
+    keys: Any = (np.array([1, -1, 2]), b"kll")
+    nothing: Any = (np.array([-1, -1, 0]), b"")
+    columns = MessageColumns([("t", 0)], np.zeros(3, int), np.ones(3, int), b"abc", keys, nothing)
+    taken: Any = columns.take([2, 1])
+    assert (taken.keys.lengths.tolist(), bytes(taken.keys.data)) == ([2, -1], b"ll")
+    assert (taken.properties.lengths.tolist(), bytes(taken.properties.data)) == ([0, -1], b"")
+
+
 def test_records_of_trims_in_a_frame_of_columns_count(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         store.append_batch([("t", queue, b"x") for queue in range(4) for _ in range(5)])

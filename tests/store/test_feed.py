@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from array import array
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -143,19 +145,32 @@ def test_a_feed_that_would_skip_messages_raises(tables: Tables) -> None:
         tables.taken()
 
 
+def test_a_feed_that_lags_keeps_no_file_of_a_segment(tables: Tables) -> None:
+    segment = Segment.__new__(Segment)
+    segment.base = 0
+    gone, table = weakref.ref(segment), OpenTable()
+    tables.lane.on_segment(OpenSegment(segment, table))
+    tables.frame(table, 5)
+    table.visible = table.entries
+    del segment
+    gc.collect()
+    assert gone() is None
+    assert tables.taken() == expected(0, 5)
+
+
 def test_a_feed_says_where_its_next_message_is(tables: Tables) -> None:
     feed, table = tables.feed, tables.segment()
     tables.lane.durable = 0
-    assert (feed.taken_until(), feed.behind_bytes()) == (0, 0)
+    assert (feed.taken_until(), feed.waiting_bytes()) == (0, 0)
     for _ in range(3):
         tables.frame(table, 4)
     tables.lane.durable = 3 * 4 * SIZE
     table.visible = 8
-    assert (feed.taken_until(), feed.behind_bytes()) == (0, 12 * SIZE)
+    assert (feed.taken_until(), feed.waiting_bytes()) == (0, 12 * SIZE)
     assert tables.taken() == expected(0, 8)
-    assert (feed.taken_until(), feed.behind_bytes()) == (12 * SIZE, 0)  # what is there, nobody may see yet
+    assert (feed.taken_until(), feed.waiting_bytes()) == (12 * SIZE, 0)  # what is there, nobody may see yet
     table.visible = 12
-    assert (feed.taken_until(), feed.behind_bytes()) == (8 * SIZE, 4 * SIZE)
+    assert (feed.taken_until(), feed.waiting_bytes()) == (8 * SIZE, 4 * SIZE)
 
 
 def test_a_feeder_is_woken_when_half_of_the_ring_waits_and_not_before(

@@ -93,7 +93,7 @@ def test_message_without_bytes_at_the_end_of_a_frame_has_that_frames_time() -> N
     segment: Any = SimpleNamespace(sequence=1)
     table = SimpleNamespace(frame_position=[0, 100, 200], frame_time=[1, 2, 3], frame_flags=[0, 0, 0])
     view: Any = SimpleNamespace(open=[OpenSegment(segment, cast(Any, table))], sealed=SealedSegments())
-    assert times_of(view, [(segment, (40, 100)), (segment, (140, 240))]) == [1, 1, 2, 3]
+    assert times_of(view, [(segment, at) for at in (40, 100, 140, 240)]) == [1, 1, 2, 3]
 
 
 def test_times_are_the_right_segments_also_where_segments_were_given_up_between_them() -> None:
@@ -103,10 +103,10 @@ def test_times_are_the_right_segments_also_where_segments_were_given_up_between_
 
     each = [sealed(sequence) for sequence in (3, 4, 7, 8, 9)]
     view: Any = SimpleNamespace(open=[], sealed=SealedSegments().with_newest(each))
-    places = [(one.segment, [20, 60]) for one in each]
+    places = [(one.segment, at) for one in each for at in (20, 60)]
     assert times_of(view, places) == [3, 300, 4, 400, 7, 700, 8, 800, 9, 900]
     for gone in (2, 5, 6, 10):
-        assert times_of(view, [*places, (sealed(gone).segment, [20])]) is None
+        assert times_of(view, [*places, (sealed(gone).segment, 20)]) is None
 
 
 def test_optional_columns_come_with_them_and_no_more_bytes_than_asked_for(tmp_path: Path) -> None:

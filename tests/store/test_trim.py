@@ -51,6 +51,9 @@ def reads_below(store: StoreReader, offset: int, queue: int = 0) -> list[Callabl
         lambda: store.read("t", queue, offset),
         lambda: store.read_batch("t", queue, offset),
         lambda: store.get_range("t", queue, offset, 10),
+        lambda: store.read("t", queue, offset, max_messages=0),
+        lambda: store.read_batch("t", queue, offset, max_messages=0),
+        lambda: store.get_range("t", queue, offset, 0),
     ]
 
 

@@ -465,7 +465,7 @@ def test_padding_that_is_not_zero_is_remarked_and_no_damage(folder: Path) -> Non
     flip(path, frame.end)
     report = verify_folder(folder)
     assert report.ok
-    assert report.remarks == [f"the padding behind a frame is not zero in {path} at byte {frame.end}"]
+    assert report.remarks == [f"the padding after a frame is not zero in {path} at byte {frame.end}"]
 
 
 def reseal_last_frame(path: Path, change: Callable[[FrameHeader, bytearray], FrameHeader]) -> FrameHeader:

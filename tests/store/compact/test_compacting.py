@@ -434,7 +434,7 @@ def test_a_frame_that_a_repair_gave_up_is_no_hindrance_once_it_is_trimmed(tmp_pa
     file = segment_paths(sealed(tmp_path), 0)[1]
     flip_bit(file, full_frames(file)[1].header.position + 40)
     give_up(tmp_path)
-    with pytest.raises(StoreUnusable, match="`trim` the queue behind them"):
+    with pytest.raises(StoreUnusable, match="`trim` the queue past them"):
         compact_store(tmp_path)
     with MessageStore.open(tmp_path) as store:
         there = [one.offset for one in store.read("t", 0, 0, max_messages=100, max_bytes=1 << 30)]
