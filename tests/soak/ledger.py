@@ -105,7 +105,8 @@ class Ledger:
         over = set(places) & (self._acked | self._cancelled)
         if over:
             raise Violation(f"came, and was acknowledged or cancelled: {sorted(over)[:5]}")
-        early = [place for place in places if min(self._times.get(place, {0})) > now_ms]
+        told = [place for place in places if place[1] in self._told[place[0]]]  # else only a move of it was
+        early = [place for place in told if min(self._times[place]) > now_ms]
         if early and not self._clock_jumped:
             raise Violation(f"came {min(self._times[early[0]]) - now_ms} ms early: {early[:5]} of {len(early)}")
 
