@@ -23,8 +23,7 @@ from unittest import mock
 
 from stratalog.store import MessageStore, StoreError
 from stratalog.store.testing import TunedConfig
-from tests.store.helpers import PATIENCE_S
-from tests.store.kill import payload
+from tests.store.helpers import PATIENCE_S, payload
 
 TOPIC = "faults"
 QUEUE_COUNT = 4

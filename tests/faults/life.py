@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stratalog.store import MessageStore, verify_folder
-from tests.store.helpers import PATIENCE_S, ROOT, tiny
-from tests.store.kill import payload
+from tests.store.helpers import PATIENCE_S, ROOT, payload, tiny
 
 from .child import AGAIN, QUEUE_COUNT, TOPIC, Order, Told
 

@@ -10,16 +10,14 @@ import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stratalog.store import MessageStore, verify_folder
-from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.log_file import Buffer
-from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import align_down, align_up
+from stratalog.store.testing import Kind
+from tests.store.disks import WatchedDisk
 from tests.store.helpers import Snapshot, contents, frames_of, put_snapshot, segment_path, small, start, take_snapshot
 
 from ..seeds import draw_seed
@@ -32,17 +30,12 @@ CRASHES = 20
 SEGMENT = "lane-00/000000000001.seg"
 
 
-class SlowDisk(OsDisk):
+class SlowDisk(WatchedDisk):
     """Writes take a while, so that many are under way at once."""
 
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return _SlowFile(path, create=create, direct=direct)
-
-
-class _SlowFile(OsFile):
-    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
-        time.sleep(WRITE_S)  # the slowness of the disk
-        super().write(parts, position, **how)
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        if kind == "write":
+            time.sleep(WRITE_S)  # the slowness of the disk
 
 
 def fill(path: Path, alignment: str, seed: int) -> Snapshot:

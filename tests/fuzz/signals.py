@@ -16,26 +16,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dis
-import functools
 import gc
 import os
 import random
 import shutil
 import signal
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
 
 from stratalog.store import MessageStore, StoreConfig, StoreError
 from tests.seeds import draw_seed
 from tests.store.helpers import KIB, ROOT, memory_folder, tiny
+from tests.store.interrupts import Interrupter
 
 PATIENCE_S = 20.0
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
@@ -52,70 +47,12 @@ class Broken(AssertionError):
 # -- interrupts ---------------------------------------------------------------------------------------
 
 
-CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW") if name in dis.opmap}
-
-
-@functools.cache
-def looks(code: CodeType) -> frozenset[int]:
-    """Positions in the code before which the interpreter looks for signals: behind calls.
-
-    Left out are those that leave a `try` or `with`: the interpreter raises at the call, which is still inside.
-    """
-    found = list[int]()
-    steps = list(dis.get_instructions(code))
-    table = [(entry.start, entry.end, entry.target) for entry in dis._parse_exception_table(code)]  # type: ignore[attr-defined]  # private: nothing public has it
-    for call, step in pairwise(steps):
-        handlers = [{target for start, end, target in table if start <= at.offset < end} for at in (call, step)]
-        if call.opcode in CALLS and handlers[0] == handlers[1]:
-            found.append(step.offset)
-    return frozenset(found)
-
-
-class Stepwise:
-    """A trace function that raises KeyboardInterrupt at the Nth place in the project's code where a signal could.
-
-    These are the beginnings of functions and the ends of calls; it counts them.
-    """
-
-    def __init__(self, at: int = -1) -> None:
-        self.at = at
-        self.events = 0
-        self.place = ""
-
-    def run(self, work: Work) -> None:
-        """Do the work until it is interrupted."""
-        try:
-            sys.settrace(self._trace)
-            try:
-                work()
-            finally:
-                sys.settrace(None)
-        except KeyboardInterrupt:
-            pass
-
-    def _trace(self, frame: FrameType, event: str, _value: object) -> Any:
-        if not frame.f_code.co_filename.startswith(CODE):
-            return None
-        if event == "call":
-            frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        elif event != "opcode" or frame.f_lasti not in looks(frame.f_code):
-            return self._trace
-        self.events += 1
-        # Not in a finalizer: nobody else hears of it there, and CPython 3.11 loses its stack over a trace function that
-        # raises in one. Signals come there as well, see `Fuzzer.timed`.
-        if self.events >= self.at > 0 and not _is_in_finalizer(frame):
-            sys.settrace(None)
-            self.place = f"{event} at {Path(frame.f_code.co_filename).name}:{frame.f_lineno} ({frame.f_code.co_name})"
-            raise KeyboardInterrupt
-        return self._trace
-
-
-def _is_in_finalizer(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name == "__del__":
-            return True
-        frame = frame.f_back
-    return False
+def stepwise(work: Work, at: int = 0) -> Interrupter:
+    """Do the work until it is interrupted at the Nth place in the project's code where a signal could."""
+    interrupter = Interrupter(lambda code: code.co_filename.startswith(CODE), at)
+    with contextlib.suppress(KeyboardInterrupt), interrupter.watching():
+        work()
+    return interrupter
 
 
 def timed(work: Work, delay_s: float) -> bool:
@@ -324,11 +261,12 @@ class Fuzzer:
             if kind == "left":
                 self._leave_a_crash(attacked)
             events = self._took.get(f"events {kind}", 4000.0)
-            step = Stepwise(1 + self.chance.randrange(int(events)))
-            step.run(attacked.close if kind == "close" else attacked.open)
+            step = stepwise(
+                attacked.close if kind == "close" else attacked.open, 1 + self.chance.randrange(int(events))
+            )
             hit = bool(step.place)  # in a finalizer nobody else hears of it
             if not hit:
-                self._took[f"events {kind}"] = max(step.events, 1)
+                self._took[f"events {kind}"] = max(step.steps, 1)
             self.interrupts += hit
             self.calls += 1
             with self._telling(f"{kind}, stepwise, {step.place or 'not reached'}"):

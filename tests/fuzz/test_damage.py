@@ -42,8 +42,8 @@ def test_damage_costs_what_is_damaged_and_a_repair_tells_of_it(folder: Path) -> 
     seed = draw_seed()
     home = folder / "fuzzed"
     home.mkdir()
-    fuzzer = Fuzzer(seed, Stock(seed, 2, home, print), home)
-    findings = [fuzzer.run(number).finding for number in range(5)]
+    fuzzer = Fuzzer(seed, Stock(seed, 4, home, print), home)
+    findings = [fuzzer.run(number).finding for number in range(15)]
     findings += [fuzzer.run(number, cuts=CUTS_A_REPAIR).finding for number in range(1)]
     assert not any(findings), "\n\n".join(str(finding) for finding in findings if finding is not None)
 

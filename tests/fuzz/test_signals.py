@@ -8,8 +8,9 @@ import sys
 from stratalog.store import MessageStore
 from tests.seeds import draw_seed
 from tests.store.helpers import PATIENCE_S, ROOT, memory_folder, tiny
+from tests.store.interrupts import Interrupter
 
-from .signals import Stepwise, looks
+from .signals import stepwise
 
 INTERRUPTS = 120
 
@@ -25,11 +26,9 @@ def test_interrupts_leave_no_lock_descriptor_or_thread_and_lose_nothing() -> Non
 
 def test_stepwise_interrupts_come_where_they_were_ordered() -> None:
     with memory_folder() as folder:
-        counting = Stepwise()
-        counting.run(lambda: MessageStore.open(folder / "a", tiny()).close())
-        assert counting.events > 300 and not counting.place
-        step = Stepwise(at=1)
-        step.run(lambda: MessageStore.open(folder / "b", tiny()).close())
+        counting = stepwise(lambda: MessageStore.open(folder / "a", tiny()).close())
+        assert counting.steps > 300 and not counting.place
+        step = stepwise(lambda: MessageStore.open(folder / "b", tiny()).close(), at=1)
         assert "config.py" in step.place and not (folder / "b").exists()
 
 
@@ -40,4 +39,7 @@ def test_interpreter_is_taken_to_look_behind_calls_inside_a_block_and_not_at_its
             print(lock)
             len("")
 
-    assert 3 <= len(looks(calls.__code__)) <= 5
+    interrupter = Interrupter(lambda code: code is calls.__code__)
+    with interrupter.watching():
+        calls(None)
+    assert 4 <= interrupter.steps <= 6

@@ -17,9 +17,8 @@ from .mutants import files_under_test
 from .probes import Probe
 
 LIMIT_S = 20  # of one test: longer ones are left out
-LONG = ("tests/faults/test_kill.py", "tests/faults/test_closed_loop.py", "tests/faults/test_two_processes.py",
-        "tests/faults/test_recycled.py", "tests/simulation/test_planted.py",
-        "tests/simulation/test_kept.py")  # children and long loops  # fmt: skip
+LONG = ("tests/faults/test_closed_loop.py", "tests/faults/test_two_processes.py", "tests/faults/test_recycled.py",
+        "tests/simulation/test_planted.py", "tests/simulation/test_kept.py")  # children and long loops  # fmt: skip
 HANGING_MAX = 3  # of one file
 
 Lines = dict[str, dict[int, list[str]]]  # file -> line -> tests

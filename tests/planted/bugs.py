@@ -164,12 +164,13 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_columns.py::test_ticket_is_done_when_the_last_frame_is",), hangs=True,
     ),
     "back-pressure: what waits is not counted": Bug(
-        "store/log/queue.py", "        self.used_bytes += cost\n", "", ("tests/store/test_publish_buffer.py",),
+        "store/log/queue.py", "        self.used_bytes += cost\n", "",
+        ("tests/store/test_queue.py::test_what_is_not_durable_counts_and_is_given_back",),
         hangs=True,
     ),
     "back-pressure: nobody is told that there is room again": Bug(
         "store/log/queue.py", "        if self._line:\n            self._let_in()\n", "",
-        ("tests/store/test_publish_buffer.py::test_append_at_the_cap_goes_on_as_soon_as_there_is_room",),
+        ("tests/store/test_queue.py::test_append_waits_while_the_buffer_is_full",),
         hangs=True,
     ),
     "interrupts: an interrupted producer keeps the others of its batch asleep": Bug(
@@ -181,7 +182,7 @@ APPENDING: dict[str, Bug] = {
     "appending: a message overtakes those that were handed over before": Bug(
         "store/log/queue.py", "                    self._items.append(request)\n",
         "                    self._items.insert(0 if len(self._items) > 3 else len(self._items), request)\n",
-        ("tests/store/test_queue.py::test_requests_of_one_thread_keep_their_order",),
+        ("tests/store/test_line.py::test_appends_of_one_thread_keep_their_order_whatever_their_kinds",),
     ),
     "durability: a lane that has gone quiet leaves no mark": Bug(
         "store/api/running.py", "self.queues[lane.index].put(NotedBarrier(), wait=False)", "pass",
@@ -189,11 +190,12 @@ APPENDING: dict[str, Bug] = {
     ),
     "appending: an awaited append waits ten times too long": Bug(
         "store/api/appender.py", "timeout_s = self.config.append_timeout_ms / 1000",
-        "timeout_s = self.config.append_timeout_ms / 100", ("tests/store/test_publish_buffer.py",),
+        "timeout_s = self.config.append_timeout_ms / 100",
+        ("tests/store/test_concurrency.py::test_awaited_append_gives_up_after_the_time_that_is_set",),
     ),
     "memory: each lane has the whole publish buffer": Bug(
         "store/api/lanes.py", "self._caches.publish_buffer_bytes // self._lanes", "self._caches.publish_buffer_bytes",
-        ("tests/store/test_publish_buffer.py",),
+        ("tests/store/test_queue.py::test_cap_is_over_all_lanes",),
     ),
 }  # fmt: skip
 

@@ -40,7 +40,7 @@ from stratalog.store.read.cached import CachedBytes
 from stratalog.store.read.reader import Reader
 
 from ..clocks import WallClock
-from .interrupts import Interrupter
+from .interrupts import StepInterrupter
 
 SMALL_RING = 512 << 10
 TASKS = (
@@ -419,7 +419,7 @@ def is_locked(disk: Disk) -> bool:
 
 
 @contextmanager
-def stop_at_close(interrupter: Interrupter | None) -> Iterator[None]:
+def stop_at_close(interrupter: StepInterrupter | None) -> Iterator[None]:
     """A step of another thread while the main one closes the store: an interrupt may come before it, never inside."""
     if interrupter is None or interrupter.paused:
         yield

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import random
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stratalog.store import StoreError
 from stratalog.store.format.layout import RETIRED_PREFIX
@@ -20,6 +19,7 @@ from .ledger import Bounds
 from .repairs import RepairTrial
 from .served import ServedTrial
 from .shape import Shape, draw_settings, draw_shape
+from .tally import Tally
 from .world import World
 
 FAULTY: tuple[Kind, ...] = (
@@ -56,36 +56,6 @@ class Effort:
     readers: float = 0.05
     served: float = 0.01
     behind_faults: bool = False
-
-
-@dataclass
-class Tally:
-    """What was tried."""
-
-    seeds: int = 0
-    operations: int = 0
-    states: int = 0  # different ones of a run
-    same: int = 0  # left out: bytes that were seen before, with the same promises
-    in_recovery: int = 0
-    again: int = 0
-    manners: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)  # of the operation that the crash came before
-    parts: Counter[str] = field(default_factory=Counter)  # of the schedule: how many states or events of each
-    messages: int = 0
-    faults: Counter[str] = field(default_factory=Counter)  # injected errors that struck
-    outcomes: Counter[str] = field(default_factory=Counter)  # what the store raised then
-    violations: list[str] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        """Add what somebody else tried."""
-        for name in ("seeds", "operations", "states", "same", "in_recovery", "again", "messages"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.manners.update(other.manners)
-        self.kinds.update(other.kinds)
-        self.parts.update(other.parts)
-        self.faults.update(other.faults)
-        self.outcomes.update(other.outcomes)
-        self.violations += other.violations
 
 
 class Explorer:
@@ -223,12 +193,12 @@ class Explorer:
         parts["crashed in a repair"] += len(trial.cuts)
 
 
-def draw_fault(chance: random.Random) -> Fault:
-    """A fault for a seed."""
-    kind: Kind = chance.choice(FAULTY)
+def draw_fault(chance: random.Random, kinds: Sequence[Kind] = FAULTY, far: int = 40) -> Fault:
+    """A fault for a seed: of any call of the `kinds`, once or for good, soon or late."""
+    kind = chance.choice(kinds)
     error = chance.choice((errno.EIO, errno.ENOSPC))
     short = chance.random() if kind == "write" and chance.random() < 0.5 else 0.0
-    nth = chance.choice((1, 2, 3, chance.randrange(1, 40)))
+    nth = chance.choice((1, 2, 3, chance.randrange(1, far)))
     return Fault(kind, nth, error, for_good=chance.random() < 0.3, short=short)
 
 

@@ -12,7 +12,7 @@ from stratalog.store.testing import SimulatedDisk
 
 from .check import BrokenPromise, Checker
 from .engine import abandon, apart
-from .interrupts import HOWS, PLACES, Interrupter
+from .interrupts import HOWS, PLACES, StepInterrupter
 from .shape import Settings
 
 Open = Callable[[SimulatedDisk, Settings], MessageStore]
@@ -41,11 +41,11 @@ class InterruptedOpens:
         chance = self._chance
         for how in HOWS:
             copy, share = disk.copy(), chance.random()
-            total = self._open_interrupted(disk.copy(), settings, Interrupter(how)).steps
+            total = self._open_interrupted(disk.copy(), settings, StepInterrupter(how)).steps
             if not total:
                 continue
-            interrupter = self._open_interrupted(copy, settings, Interrupter(how, 1 + int(share * total)))
-            if interrupter.struck:
+            interrupter = self._open_interrupted(copy, settings, StepInterrupter(how, 1 + int(share * total)))
+            if interrupter.place:
                 self._reached[f"open interrupted at {PLACES[how]}"] += 1
             place = f"{how} {interrupter.at} of {total} of an opening was interrupted"
             try:
@@ -58,8 +58,10 @@ class InterruptedOpens:
                 disk = copy
         return disk
 
-    def _open_interrupted(self, disk: SimulatedDisk, settings: Settings, interrupter: Interrupter) -> Interrupter:
-        disk.on_operation = lambda operation: interrupter.step("operation")
+    def _open_interrupted(
+        self, disk: SimulatedDisk, settings: Settings, interrupter: StepInterrupter
+    ) -> StepInterrupter:
+        disk.on_operation = lambda operation: interrupter.meet("operation")
         try:
             with apart(), interrupter.watching():
                 store = self._open_beside(disk, settings)

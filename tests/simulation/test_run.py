@@ -19,9 +19,10 @@ from ..seeds import draw_seed
 from .check import BrokenPromise
 from .damage import HARMS
 from .engine import deterministic, write_step
-from .explore import Effort, Explorer, Tally, draw_fault, explore
+from .explore import Effort, Explorer, draw_fault, explore
 from .interrupts import PLACES
 from .shape import KIB, Settings, Shape, draw_shape
+from .tally import Tally
 from .world import World
 
 STATES = 800  # the long form, `python -m tests.simulation`, takes a million

@@ -14,8 +14,9 @@ from stratalog.store.testing.memory import SimulatedReads
 
 from ..seeds import draw_seed
 from .engine import Ticks, deterministic, home
-from .explore import Effort, Tally, explore
+from .explore import Effort, explore
 from .shape import Settings, Shape
+from .tally import Tally
 
 FILE = home() / "f"
 SIZE = 4 * BLOCK_BYTES

@@ -35,13 +35,13 @@ from .engine import (
 from .flusher import LifeEnds, SteppedFlusher, stop_before_completion
 from .following import Following
 from .interrupted_opens import InterruptedOpens
-from .interrupts import HOWS, PLACES, How, Interrupter
+from .interrupts import HOWS, PLACES, How, StepInterrupter
 from .ledger import Bounds, Ledger, records_of
 from .retention import check_removed, note_removal
 from .shape import Part, Settings, Shape
 
 OnMoment = Callable[["World", Operation], None]
-CLOSING: dict[How, int] = {"operation": 12, "line": 500}  # steps, about; behind the last one comes nothing
+CLOSING: dict[How, int] = {"operation": 12, "signal": 500}  # steps, about; behind the last one comes nothing
 
 
 @cache
@@ -83,7 +83,7 @@ class World:
         self._nested = False
         self._dies_at = 0
         self._left: SimulatedDisk | None = None
-        self._interrupter: Interrupter | None = None
+        self._interrupter: StepInterrupter | None = None
         self._broken: BrokenPromise | None = None
         self.store: MessageStore | None = None
         self.callers = Callers(shape, seed, self.chance, self.ledger, self._note, self.reached)
@@ -269,7 +269,7 @@ class World:
         chance = self.chance
         if self.may("interrupts") and chance.random() < 0.5:
             how = chance.choice(HOWS)
-            interrupter = self._interrupter = Interrupter(how, chance.randrange(1, CLOSING[how]))
+            interrupter = self._interrupter = StepInterrupter(how, chance.randrange(1, CLOSING[how]))
             try:
                 with interrupter.watching():
                     close_store(store, self._drain)
@@ -295,7 +295,7 @@ class World:
         while any(flusher.stage != "ended" for flusher in self._flushers):
             for flusher in self._flushers:
                 if self._interrupter is not None:
-                    self._interrupter.step("line")  # it is waited for here
+                    self._interrupter.meet("signal")  # it is waited for here
                 with stop_at_close(self._interrupter):
                     flusher.step()
 
@@ -319,7 +319,7 @@ class World:
             self._left = self.disk.copy()
             raise LifeEnds
         if self._interrupter is not None:
-            self._interrupter.step("operation")
+            self._interrupter.meet("operation")
         if operation.kind == "force":
             self._beside()
 

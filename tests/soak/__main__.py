@@ -12,6 +12,7 @@ from stratalog.perf.machine.folders import run_folder
 from stratalog.perf.report.figures import console, messages_console, write_json
 
 from . import run
+from .plan import KINDS
 
 SHORT_LIFE_S, LIFE_S = 0.4, 1.5
 
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help='write the figures to this file ("-": standard output)')
     parser.add_argument("--seed", type=int, help="of what is tried (default: a new one, printed)")
     parser.add_argument("--short", action="store_true", help="a tiny run, to see that everything works")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of lives (default: all)")
     given = parser.parse_args(arguments)
     seed = random.SystemRandom().getrandbits(32) if given.seed is None else given.seed
     progress = messages_console()
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             base,
             minutes=0 if given.short else given.minutes,
             seed=seed,
+            kinds=given.kinds,
             life_s=SHORT_LIFE_S if given.short else LIFE_S,
             tick=lambda tally: status.update(tally.line()),
         )

@@ -1,9 +1,8 @@
 """The process of the soak that is killed and given faults: a random workload on one store.
 
-Each line of its output is a JSON list: ["open"], ["told", [queue, offset, seed, length], ..] as soon as these are
-acknowledged, ["error", stage, class, text], ["struck"] when a fault is met, ["read", messages] and ["end"]. A consumer
-says ["asked", [queue, offset], ..] before it acknowledges messages and ["acked", ..] afterwards, ["cancelling", [queue,
-offset]] and ["cancelled", ..].
+Each line of its output is a JSON list: ["open"], ["subscribed"], ["told", [queue, offset, seed, due_ms, in_time], ..]
+as soon as these are acknowledged, ["error", stage, class, text], ["struck"] when a fault is met, ["read", messages] and
+["end"]. What a consumer says is in `consumers`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from stratalog.store import (
@@ -30,11 +30,13 @@ from stratalog.store import (
     StoreFull,
     StorePoisoned,
 )
-from stratalog.store.format.layout import checksum64
-from stratalog.store.testing import Fault, TunedCacheConfig, TunedConfig
+from stratalog.store.delayed import decisions, delays
+from stratalog.store.subscriptions import journal
+from stratalog.store.testing import Fault, Kind, TunedCacheConfig, TunedConfig
 
-from .consumers import Consumer, later_ms
-from .disk import FaultyDisk
+from ..store.disks import WatchedDisk
+from ..store.helpers import payload
+from .consumers import KEPT, Consumer, later_ms, now_ms
 
 TOPIC = "soak"
 QUEUE_COUNT = 12
@@ -49,8 +51,7 @@ Row = tuple[int, int, bytes]  # queue, seed, data
 def message(queue: int, seed: int, length: int) -> bytes:
     """A message that says what it must be: of this queue, and every byte follows from the seed."""
     length = max(length, HEADER.size)
-    word = struct.pack("<Q", checksum64(struct.pack("<Q", seed)))
-    return HEADER.pack(queue, seed, length) + (word * (length // 8 + 1))[: length - HEADER.size]
+    return HEADER.pack(queue, seed, length) + payload(seed, length - HEADER.size)
 
 
 def seed_of(queue: int, data: bytes) -> int | None:
@@ -101,6 +102,20 @@ class Plan:
         return json.dumps(asdict(self))
 
 
+class FaultyDisk(WatchedDisk):
+    """The system's disk; the fault's Nth operation fails (and later ones, if it is for good), and is not done."""
+
+    def __init__(self, fault: Fault, on_strike: Callable[[], None]) -> None:
+        self._fault = fault
+        self._on_strike = on_strike
+
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        """Raise if this operation is the one that fails."""
+        if kind == self._fault.kind and self._fault.strikes():
+            self._on_strike()
+            raise self._fault.make_error(str(path))
+
+
 class Life:
     """Carries out a plan."""
 
@@ -125,6 +140,8 @@ class Life:
     def run(self) -> None:
         """From opening to closing, or until killed."""
         plan = self.plan
+        # Often in a short life.
+        journal.LEAST_BYTES, decisions.COMPACT_BYTES, delays.CHECKPOINT_ROWS = 3_000, 1_000, 100
         disk = None
         if plan.disk_fault is not None:
             disk = FaultyDisk(Fault(**plan.disk_fault), lambda: self.say("struck"))
@@ -137,6 +154,11 @@ class Life:
             self.say("end")
             return
         self.say("open")
+        try:
+            store.subscribe(TOPIC, KEPT)
+            self.say("subscribed")
+        except StoreError as error:
+            self.complain("consume", error)
         self._work(store)
         self.say("read", self._reads)
         store.close()
@@ -204,14 +226,15 @@ class Life:
             return
         raise AssertionError("a poisoned store accepted a message")
 
-    def _told(self, rows: Sequence[Row], offsets: Sequence[int]) -> None:
-        told = [(queue, offset, seed, len(data)) for (queue, seed, data), offset in zip(rows, offsets, strict=True)]
+    def _told(self, rows: Sequence[Row], offsets: Sequence[int], due_ms: int = 0) -> None:
+        in_time = due_ms > now_ms()  # it was delayed when it was written
+        told = [(queue, offset, seed, due_ms, in_time) for (queue, seed, _), offset in zip(rows, offsets, strict=True)]
         self.say("told", *told)
 
     def _append(self, store: MessageStore, rows: list[Row]) -> None:
         for row in rows[:4]:
             at_ms = later_ms(random.Random(row[1])) if row[1] % 3 == 0 else None
-            self._told([row], [store.append(TOPIC, row[0], row[2], deliver_at_ms=at_ms)])
+            self._told([row], [store.append(TOPIC, row[0], row[2], deliver_at_ms=at_ms)], at_ms or 0)
 
     def _submit(self, store: MessageStore, rows: list[Row]) -> None:
         tickets = [store.submit(TOPIC, queue, data, key=b"k") for queue, _, data in rows]

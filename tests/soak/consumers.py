@@ -1,7 +1,10 @@
 """A consumer of the soak's child: receives and acknowledges, cancels and moves what is delayed, and tells of it.
 
-The subscription KEPT is neither moved nor deleted: what was acknowledged in it never comes again. The other one is
-moved and deleted as well; of it nothing is told.
+The subscription KEPT is neither moved nor deleted: what was acknowledged in it never comes again. It says ["came",
+now_ms, [queue, offset], ..], ["asked", [queue, offset], ..] before it acknowledges messages, and ["acked", ..]
+afterwards. The other one is moved and deleted as well; of it nothing is told. A change says ["cancelling", [queue,
+offset]] and then ["cancelled", ..] or ["not cancelled", ..], ["moving", to_ms, [queue, offset]] and then ["moved", ..]
+or ["not moved", ..].
 """
 
 from __future__ import annotations
@@ -54,12 +57,15 @@ class Consumer:
             given = subscription.receive(chance.randrange(1, 30), 1, LONG_MS)
         else:
             given = subscription.receive_batch(chance.randrange(1, 200), 1, LONG_MS).deliveries()
-        if given and chance.random() < 0.2:
-            subscription.nack(given.pop(), chance.choice((0, 5)))
-        if not given:
-            return
         places = [(one.message.queue_id, one.message.offset) for one in given]
         is_told = subscription.name == KEPT
+        if given and is_told:
+            self._say("came", now_ms(), *places)
+        if given and chance.random() < 0.2:
+            subscription.nack(given.pop(), chance.choice((0, 5)))
+            places.pop()
+        if not given:
+            return
         if is_told:
             self._say("asked", *places)
         way = chance.randrange(3)
@@ -82,11 +88,13 @@ class Consumer:
             return
         place = queue_id, chance.randrange(max(first, end - NEWEST), end)
         if chance.random() < 0.5:
-            store.reschedule_delayed(self._topic, *place, later_ms(chance))
+            to_ms = later_ms(chance)
+            self._say("moving", to_ms, place)
+            is_done = store.reschedule_delayed(self._topic, *place, to_ms)
+            self._say("moved" if is_done else "not moved", to_ms, place)
             return
         self._say("cancelling", place)
-        if store.cancel_delayed(self._topic, *place):
-            self._say("cancelled", place)
+        self._say("cancelled" if store.cancel_delayed(self._topic, *place) else "not cancelled", place)
 
     def _move(self, store: MessageStore, chance: random.Random) -> None:
         subscription = self._subscription(store, MOVED)
@@ -98,6 +106,11 @@ class Consumer:
         chance.choices(each, weights)[0]()
 
 
+def now_ms() -> int:
+    """The time of day."""
+    return time.time_ns() // 1_000_000
+
+
 def later_ms(chance: random.Random) -> int:
     """A time of day soon."""
-    return time.time_ns() // 1_000_000 + chance.randrange(1, DELAY_MS)
+    return now_ms() + chance.randrange(1, DELAY_MS)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from stratalog.store import MessageStore, verify_folder
+from stratalog.store.format.layout import lane_name
+from stratalog.store.log.streams import lane_of
 from stratalog.store.testing import TunedConfig
 
 from ..clocks import WallClock
-from .child import QUEUE_COUNT, TOPIC, seed_of
+from .child import QUEUE_COUNT, TOPIC, Plan, seed_of
 from .consumers import KEPT, LONG_MS
 
 READ_MESSAGES = 2000
 END_MS = 1 << 42
+TIMED = ("came", "moving", "moved", "not moved")  # what a consumer says with a time of day
+
+Place = tuple[int, int]  # queue, offset
 
 
 class Violation(Exception):
@@ -20,27 +28,87 @@ class Violation(Exception):
 
 
 class Ledger:
-    """Everything that was acknowledged in one store, over all lives of it."""
+    """Everything that was acknowledged in one store, over all lives of it.
+
+    Messages that were delayed when they were written outlive their segments if somebody is to get them, and none comes
+    before its time. Neither is asked for once the clock of a life has jumped: a message that was called due stays due.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._told: list[dict[int, int]] = [{} for _ in range(QUEUE_COUNT)]  # offset -> seed, by queue
         self._first = [0] * QUEUE_COUNT
         self.acknowledged = 0
-        self._consumer: dict[str, set[tuple[int, int]]] = {
-            what: set() for what in ("asked", "acked", "cancelling", "cancelled")
-        }
+        self.is_subscribed = False  # from then on delayed messages outlive their segments
+        self._clock_jumped = False
+        self._kept_bytes: int | None = None  # retention leaves so much; None: it was not at work
+        self._outlive: set[Place] = set()
+        self._times: defaultdict[Place, set[int]] = defaultdict(set)  # at which a message may be due
+        self._asked: set[Place] = set()  # somebody tried to acknowledge them
+        self._acked: set[Place] = set()
+        self._cancelled: set[Place] = set()
+        self._maybe_cancelled: set[Place] = set()
+        self._cancelling = Counter[Place]()  # asked for, and not answered
+        self._moving = Counter[Place]()
+        self._moved_at_once: set[Place] = set()  # by two threads: nobody knows which was the last
 
-    def note(self, queue: int, offset: int, seed: int) -> None:
-        """A message was acknowledged. Raises Violation if its offset was given before."""
+    def begin(self, plan: Plan) -> None:
+        """A life begins."""
+        self._clock_jumped |= plan.clock
+        retained = plan.config["retention_bytes"]
+        if retained is not None:
+            kept = retained - (plan.config["lanes"] + 1) * plan.config["segment_bytes"]
+            self._kept_bytes = kept if self._kept_bytes is None else min(kept, self._kept_bytes)
+
+    def end(self) -> None:
+        """It is over: what was not answered may have been done or not."""
+        self._maybe_cancelled |= {place for place, count in self._cancelling.items() if count}
+        self._cancelling.clear()
+        self._moved_at_once |= {place for place, count in self._moving.items() if count}
+        self._moving.clear()
+
+    def note(self, queue: int, offset: int, seed: int, due_ms: int = 0, *, in_time: bool = False) -> None:
+        """A message was acknowledged, `in_time` before it was due. Raises Violation if its offset was given before."""
         if offset in self._told[queue]:
             raise Violation(f"queue {queue}: offset {offset} was acknowledged twice")
         self._told[queue][offset] = seed
+        self._times[queue, offset].add(due_ms)
+        if in_time and self.is_subscribed:
+            self._outlive.add((queue, offset))
         self.acknowledged += 1
 
-    def note_consumer(self, what: str, places: list[tuple[int, int]]) -> None:
-        """A consumer asks to acknowledge or to cancel messages, or that has returned."""
-        self._consumer[what].update(places)
+    def note_consumer(self, what: str, places: Sequence[Place], time_ms: int = 0) -> None:
+        """What a consumer says: see `consumers`. Raises Violation if a message came that must not."""
+        if what == "came":
+            self._check_came(places, time_ms)
+        elif what == "asked":
+            self._asked.update(places)
+        elif what == "acked":
+            self._acked.update(places)
+        elif what == "cancelling":
+            self._cancelling.update(places)
+        elif what in ("cancelled", "not cancelled"):
+            self._cancelling.subtract(places)
+            self._cancelled.update(places if what == "cancelled" else ())
+        elif what == "moving":
+            self._moving.update(places)
+            self._moved_at_once |= {place for place in places if self._moving[place] > 1}
+            for place in places:
+                self._times[place].add(time_ms)
+        else:
+            self._moving.subtract(places)
+            for place in places if what == "moved" else ():
+                if place not in self._moved_at_once:
+                    self._times[place] = {time_ms}
+
+    def _check_came(self, places: Sequence[Place], now_ms: int) -> None:
+        over = set(places) & (self._acked | self._cancelled)
+        if over:
+            raise Violation(f"came, and was acknowledged or cancelled: {sorted(over)[:5]}")
+        told = [place for place in places if place[1] in self._told[place[0]]]  # else only a move of it was
+        early = [place for place in told if min(self._times[place]) > now_ms]
+        if early and not self._clock_jumped:
+            raise Violation(f"came {min(self._times[early[0]]) - now_ms} ms early: {early[:5]} of {len(early)}")
 
     def check(self, *, retention: bool) -> int:
         """Open the store without faults and read all of it; how many acknowledged messages were found.
@@ -50,41 +118,94 @@ class Ledger:
         if not self.path.exists():
             return 0  # the fault was met before there was a store
         config = TunedConfig(segment_bytes=64 << 10, recent_bytes=0)
-        with MessageStore.open(self.path, config, clock=WallClock(lambda: END_MS)) as store:  # all is due then
+        with MessageStore.open(self.path, config) as store:
             if store.losses:
                 raise Violation(f"losses: {store.losses}")
-            found = sum(self._check_queue(store, queue, retention=retention) for queue in range(QUEUE_COUNT))
-            self._check_consumer(store)
+            begins = self._begins()  # now: opening has ended the removals that the kill cut short
+            found = sum(self._check_queue(store, queue, begins, retention=retention) for queue in range(QUEUE_COUNT))
+            self._check_scan(store)
+        self._check_kept(begins)
+        self._check_later(config)
         verified = verify_folder(self.path)
         if not verified.ok:
             raise Violation(f"verify: {verified.damages}")
         return found
 
+    def _begins(self) -> list[int]:
+        """The number of the first segment that each lane still has."""
+        lanes = sorted(self.path.glob("lane-*"))
+        assert [lane.name for lane in lanes] == [lane_name(number) for number in range(len(lanes))]
+        return [min((int(path.stem) for path in lane.glob("*.seg")), default=1) for lane in lanes]
+
+    def _check_kept(self, begins: list[int]) -> None:
+        """Retention removes no more than it must: all but a segment, and what recovery cuts off unused ones."""
+        if max(begins) > 1:
+            held = sum(path.stat().st_size for path in self.path.glob("lane-*/*.seg"))
+            if self._kept_bytes is None or held < self._kept_bytes:
+                raise Violation(f"{held} bytes are left, and retention keeps {self._kept_bytes}")
+
+    def _check_scan(self, store: MessageStore) -> None:
+        """A scan gives each queue from its first message to its last: what is removed is the begin of the log."""
+        reached = list(self._first)
+        for batch in store.scan():
+            for queue, offset in zip(batch.queue_ids.tolist(), batch.offsets.tolist(), strict=True):
+                if offset != reached[queue]:
+                    raise Violation(f"a scan goes on with {offset} after {reached[queue] - 1} of queue {queue}")
+                reached[queue] += 1
+        ends = [store.queue_bounds(TOPIC, queue)[1] for queue in range(QUEUE_COUNT)]
+        if reached != ends:
+            raise Violation(f"a scan comes to {reached}, and the queues end at {ends}")
+
+    def _check_later(self, config: TunedConfig) -> None:
+        """In a copy, the time of all messages has come: what is called due there is not due in the store."""
+        copy = self.path.with_name("later")
+        shutil.copytree(self.path, copy)
+        try:
+            with MessageStore.open(copy, config, clock=WallClock(lambda: END_MS)) as store:
+                self._check_consumer(store)
+        finally:
+            shutil.rmtree(copy)
+
     def _check_consumer(self, store: MessageStore) -> None:
         """A subscription gives out all but what was acknowledged, or cancelled, or has gone with its segment."""
-        firsts = [store.queue_bounds(TOPIC, queue)[0] for queue in range(QUEUE_COUNT)]
+        came: dict[Place, bytes] = {}
         with store.subscribe(TOPIC, KEPT) as subscription:
-            came: set[tuple[int, int]] = set()
             left_to_look = True
             while left_to_look:
                 is_behind = _is_behind(store)
                 batch = subscription.receive_batch(visibility_timeout_ms=LONG_MS)
-                came.update(zip(batch.queue_ids.tolist(), batch.offsets.tolist(), strict=True))
+                places = zip(batch.queue_ids.tolist(), batch.offsets.tolist(), strict=True)
+                for place, data in zip(places, batch.payloads(), strict=True):
+                    if place in came:
+                        raise Violation(f"{place} is given out twice")
+                    came[place] = bytes(data)
                 left_to_look = is_behind or len(batch) > 0
-        again = came & (self._consumer["acked"] | self._consumer["cancelled"])
+        again = came.keys() & (self._acked | self._cancelled)
         if again:
             raise Violation(f"given out, and was acknowledged or cancelled: {sorted(again)[:5]} of {len(again)}")
-        left = {(queue, at) for queue in range(QUEUE_COUNT) for at in self._told[queue] if at >= firsts[queue]}
-        lost = left - came - self._consumer["asked"] - self._consumer["cancelling"]
+        if any(self._is_other(place, data) for place, data in came.items()):
+            raise Violation("given out with other bytes")
+        told = {(queue, at) for queue in range(QUEUE_COUNT) for at in self._told[queue]}
+        must = told - came.keys() - self._asked - self._cancelled - self._maybe_cancelled
+        outlive = set() if self._clock_jumped else self._outlive
+        lost = [place for place in must if place in outlive or place[1] >= self._first[place[0]]]
         if lost:
             raise Violation(f"never given out: {sorted(lost)[:5]} of {len(lost)}")
 
-    def _check_queue(self, store: MessageStore, queue: int, *, retention: bool) -> int:
+    def _is_other(self, place: Place, data: bytes) -> bool:
+        """Is it no message of this place?"""
+        queue, offset = place
+        seed = seed_of(queue, data)
+        return seed is None or self._told[queue].get(offset, seed) != seed
+
+    def _check_queue(self, store: MessageStore, queue: int, begins: list[int], *, retention: bool) -> int:
         """The queue has every offset from its first to its end, each with the message that was acknowledged."""
         told = self._told[queue]
         first, end = store.queue_bounds(TOPIC, queue)
         if first < self._first[queue] or (first > self._first[queue] and not retention):
             raise Violation(f"queue {queue} begins at {first}, and began at {self._first[queue]} before")
+        if first and begins[lane_of(TOPIC, queue, len(begins))] == 1:
+            raise Violation(f"queue {queue} begins at {first}, and no segment of its lane was removed")
         if end <= max(told, default=-1):
             raise Violation(f"queue {queue} ends at {end}, and {max(told)} was acknowledged")
         self._first[queue], found, at = first, 0, first
@@ -93,8 +214,7 @@ class Ledger:
             if batch.offsets.tolist() != list(range(at, at + len(batch))) or not len(batch):
                 raise Violation(f"queue {queue}: offsets {batch.offsets.tolist()[:5]}.. are read from {at} on")
             for offset, data in enumerate(batch.payloads(), at):
-                seed = seed_of(queue, bytes(data))
-                if seed is None or told.get(offset, seed) != seed:
+                if self._is_other((queue, offset), bytes(data)):
                     raise Violation(f"queue {queue}, offset {offset} has other bytes than were acknowledged")
                 found += offset in told
             at += len(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from stratalog.store.testing import Kind
@@ -15,8 +16,8 @@ DISK_KINDS: dict[Kind, int] = {
     "write": 400, "force": 400, "create": 12, "open": 40, "reserve": 12, "truncate": 12, "rename": 4, "remove": 6,
     "force_folder": 12, "read": 200,
 }  # fmt: skip
-KINDS = ("kill", "disk", "file size", "clock", "close")
-WEIGHTS = (4, 4, 2, 1, 1)
+WEIGHTS = {"kill": 4, "disk": 4, "file size": 2, "clock": 1, "close": 1}
+KINDS = tuple(WEIGHTS)
 KIB = 1 << 10
 SMALL_CACHE = {  # arguments of CacheConfig
     "heap_bytes": 64 * KIB,
@@ -46,12 +47,14 @@ def settings(chance: random.Random, lanes: int) -> dict[str, Any]:
     }
 
 
-def draw(chance: random.Random, path: str, lanes: int, number: int, seconds: float) -> tuple[Plan, float | None]:
+def draw(
+    chance: random.Random, path: str, lanes: int, number: int, seconds: float, kinds: Sequence[str] = KINDS
+) -> tuple[Plan, float | None]:
     """A life, and after how many seconds it is killed (None: it closes by itself).
 
     The first lives of a soak are one of each kind.
     """
-    kind = KINDS[number] if number < len(KINDS) else chance.choices(KINDS, WEIGHTS)[0]
+    kind = kinds[number] if number < len(kinds) else chance.choices(kinds, [WEIGHTS[one] for one in kinds])[0]
     plan = Plan(
         path, chance.getrandbits(32), settings(chance, lanes), producers=chance.choice((1, 4, 10, 40)),
         readers=chance.randrange(3), consumers=chance.randrange(3), seconds=chance.uniform(0.3, 1.0) * seconds,

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -31,7 +31,7 @@ from stratalog.perf.report.figures import Figures
 from stratalog.store import StoreError
 
 from .child import Plan
-from .ledger import Ledger, Violation
+from .ledger import TIMED, Ledger, Violation
 from .plan import KINDS, draw
 
 LIVES_MAX = 15  # of one store
@@ -80,14 +80,20 @@ class Tally:
 
 
 def run(
-    base: Path, *, minutes: float, seed: int, life_s: float = 1.5, tick: Callable[[Tally], None] = lambda tally: None
+    base: Path,
+    *,
+    minutes: float,
+    seed: int,
+    life_s: float = 1.5,
+    kinds: Sequence[str] = KINDS,
+    tick: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Soak for so long, but at least one life of each kind; ends at the first violation, and leaves its store."""
+    """Soak for so long, but at least one life of each of `kinds`; ends at the first violation, and leaves its store."""
     chance, tally, began = random.Random(seed), Tally(seed), time.monotonic()
 
     def over() -> bool:
         tally.seconds = time.monotonic() - began
-        return bool(tally.violations) or (tally.seconds >= minutes * 60 and tally.cycles >= len(KINDS))
+        return bool(tally.violations) or (tally.seconds >= minutes * 60 and tally.cycles >= len(kinds))
 
     while not over():
         store_seed = chance.getrandbits(32)
@@ -95,7 +101,7 @@ def run(
         tally.seeds.append(store_seed)
         with sub_folder(base, "soak") as folder:
             try:
-                _one_store(folder / "store", random.Random(store_seed), tally, life_s, over, tick)
+                _one_store(folder / "store", random.Random(store_seed), tally, life_s, kinds, over, tick)
             except (Violation, StoreError, OSError, AssertionError) as error:
                 kept = base.with_name(f"{base.name}-violation")
                 shutil.copytree(folder, kept)
@@ -109,16 +115,19 @@ def _one_store(
     chance: random.Random,
     tally: Tally,
     life_s: float,
+    kinds: Sequence[str],
     over: Callable[[], bool],
     tick: Callable[[Tally], None],
 ) -> None:
     """The lives of one store, each followed by a check of everything."""
     ledger, lanes = Ledger(path), chance.choice((1, 1, 2, 4))
     for _ in range(chance.randint(3, LIVES_MAX)):
-        plan, kill_after = draw(chance, str(path), lanes, tally.cycles, life_s)
+        plan, kill_after = draw(chance, str(path), lanes, tally.cycles, life_s, kinds)
         tally.cycles += 1
         tally.lives[plan.label] += 1
+        ledger.begin(plan)
         _live(plan, kill_after, ledger, tally)
+        ledger.end()
         found = ledger.check(retention=plan.config["retention_bytes"] is not None)
         # Recovery of a recovered store must change nothing.
         if tally.cycles % CHECKED_TWICE == 0 and ledger.check(retention=False) != found:
@@ -184,12 +193,9 @@ def _note(line: list[Any], plan: Plan, ledger: Ledger, tally: Tally) -> None:
     """What the child said."""
     what, *rest = line
     if what == "told":
-        for queue, offset, seed, _ in rest:
-            ledger.note(queue, offset, seed)
+        for queue, offset, seed, due_ms, in_time in rest:
+            ledger.note(queue, offset, seed, due_ms, in_time=in_time)
         tally.acknowledged += len(rest)
-    elif what in ("asked", "acked", "cancelling", "cancelled"):
-        ledger.note_consumer(what, [(queue, offset) for queue, offset in rest])
-        tally.consumed += len(rest) if what == "acked" else 0
     elif what == "error":
         stage, name, text = rest
         tally.errors[f"{stage}: {name}"] += 1
@@ -202,6 +208,12 @@ def _note(line: list[Any], plan: Plan, ledger: Ledger, tally: Tally) -> None:
         tally.faults_met[plan.label] += 1
     elif what == "read":
         tally.read_meanwhile += rest[0]
+    elif what == "subscribed":
+        ledger.is_subscribed = True
+    elif what not in ("open", "end"):
+        time_ms = rest.pop(0) if what in TIMED else 0
+        ledger.note_consumer(what, [(queue, offset) for queue, offset in rest], time_ms)
+        tally.consumed += len(rest) if what == "acked" else 0
 
 
 def figures_of(tally: Tally) -> Figures:

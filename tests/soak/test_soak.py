@@ -40,6 +40,12 @@ def test_short_soak_tries_every_kind_and_finds_nothing(tmp_path: Path) -> None:
     assert len(figures["seeds"]) == figures["stores"]
 
 
+def test_killed_stores_have_every_acknowledged_message(tmp_path: Path) -> None:
+    tally = soak.run(tmp_path, minutes=0, seed=draw_seed(), life_s=0.5, kinds=("kill",) * 8)
+    assert tally.violations == []
+    assert tally.kills and tally.acknowledged
+
+
 def test_violation_ends_the_soak_with_exit_code_1_and_keeps_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +128,7 @@ def test_ledger_sees_messages_that_went_without_retention(tmp_path: Path) -> Non
         for seed in range(100, 200):
             made.note(0, store.append(TOPIC, 0, message(0, seed, 5000)), seed)
         removed = store.queue_bounds(TOPIC, 0)[0]
+    made.begin(Plan("", 0, {"retention_bytes": 0, "lanes": 1, "segment_bytes": 64 << 10}))
     if removed:  # in the background: it may not have come to it
         with pytest.raises(Violation, match="begins at"):
             made.check(retention=False)
@@ -146,6 +153,33 @@ def test_ledger_sees_a_message_that_is_never_given_out(ledger: Ledger) -> None:
         ledger.check(retention=False)
     ledger.note_consumer("asked", [(2, 0), (2, 1), (2, 2)])
     assert ledger.check(retention=False) == 5
+
+
+@pytest.mark.parametrize(
+    ("told", "wrong"),
+    [
+        ([("asked", 0), ("acked", 0)], "was acknowledged"),
+        ([("cancelling", 0), ("cancelled", 0)], "or cancelled"),
+        ([], "early"),
+        ([("moving", 50), ("moved", 50), ("moving", 120), ("moved", 120)], "20 ms early"),
+    ],
+)
+def test_ledger_sees_what_may_not_come(tmp_path: Path, told: list[tuple[str, int]], wrong: str) -> None:
+    made = Ledger(tmp_path / "store")
+    made.note(1, 0, 9, 110)
+    for what, time_ms in told:
+        made.note_consumer(what, [(1, 0)], time_ms)
+    with pytest.raises(Violation, match=wrong):
+        made.note_consumer("came", [(1, 0)], 100)
+
+
+def test_ledger_knows_what_an_unanswered_change_may_have_done(tmp_path: Path) -> None:
+    made = Ledger(tmp_path / "store")
+    made.note(1, 0, 9, 110)
+    made.note_consumer("cancelling", [(1, 0)])
+    made.note_consumer("moving", [(1, 0)], 50)
+    made.end()
+    made.note_consumer("came", [(1, 0)], 60)
 
 
 # -- messages and plans -------------------------------------------------------------------------------

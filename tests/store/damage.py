@@ -1,19 +1,16 @@
-"""Damaged stores: what one is made of, kinds of damage, and the property that a repair has to keep."""
+"""Damaged stores: what one is made of, and the property that a repair has to keep."""
 
 from __future__ import annotations
 
-import contextlib
-import random
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, inspect_folder, verify_folder
-from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, START_FILE, SealRecord, SegmentHeader
+from stratalog.store import MessageStore, StoreConfig, inspect_folder, verify_folder
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, SegmentHeader
 from stratalog.store.recovery.repair import Loss
 
-from .helpers import Queue, contents, flip_bit, overwrite, put_snapshot, scanned, seal_of, take_snapshot
+from .helpers import Queue, contents, put_snapshot, scanned, seal_of, take_snapshot
 
 Rows = dict[Queue, dict[int, bytes]]
 
@@ -43,127 +40,10 @@ def take_sample(path: Path, config: StoreConfig, queues: list[Queue], old: list[
         for name, content in snapshot.items():
             if name.endswith(".seg") and content != files.get(name):
                 copies.setdefault(name, []).append(content)
-    unsealed = [at for at in segments(path) if any(at.read_bytes()[DATA_START:]) and seal_of(at) is None]
-    return Sample(config, files, rows, ends, bool(unsealed), copies)
-
-
-def segments(path: Path) -> list[Path]:
-    """The segment files of all lanes."""
-    return sorted(path.glob("lane-*/*.seg"))
-
-
-def flip_if_there(path: Path, at: int, bit: int) -> None:
-    """Damage one bit of a file, if no earlier damage has cut the file before it."""
-    if at < path.stat().st_size:
-        flip_bit(path, at, bit)
-
-
-def flip(chance: random.Random, path: Path, sample: Sample) -> str:
-    """A bit anywhere in a file."""
-    victim = chance.choice(segments(path))
-    at = chance.randrange(max(1, victim.stat().st_size))
-    flip_if_there(victim, at, chance.randrange(8))
-    return f"bit at {at} of {victim.name}"
-
-
-def flip_head(chance: random.Random, path: Path, sample: Sample) -> str:
-    """A bit of the header, the seal record or the first frame."""
-    victim = chance.choice(segments(path))
-    at = chance.choice([0, BLOCK_BYTES, DATA_START]) + chance.randrange(90)
-    flip_if_there(victim, at, chance.randrange(8))
-    return f"bit at {at} of {victim.name}"
-
-
-def flip_footer(chance: random.Random, path: Path, sample: Sample) -> str:
-    """A bit of a footer."""
-    # The record of a spare that was recycled is of another segment.
-    sealed = [
-        (at, record)
-        for at in segments(path)
-        if (record := seal_of(at)) and record.footer_bytes and record.sequence == int(at.stem)
+    unsealed = [
+        at for at in sorted(path.glob("lane-*/*.seg")) if any(at.read_bytes()[DATA_START:]) and seal_of(at) is None
     ]
-    if not sealed:
-        return "no footer"
-    victim, record = chance.choice(sealed)
-    at = record.footer_position + chance.randrange(record.footer_bytes)
-    flip_if_there(victim, at, chance.randrange(8))
-    return f"bit at {at} of {victim.name}, in its footer"
-
-
-def flip_start(chance: random.Random, path: Path, sample: Sample) -> str:
-    """A bit of one or both copies of START."""
-    victim = chance.choice(sorted(path.glob(f"lane-*/{START_FILE}")))
-    both = chance.random() < 0.5
-    for at in (0, BLOCK_BYTES)[: 1 + both]:
-        flip_bit(victim, at + chance.randrange(50))
-    return f"START, both: {both}"
-
-
-def zero(chance: random.Random, path: Path, sample: Sample) -> str:
-    """A range of zeros or rubbish."""
-    victim = chance.choice(segments(path))
-    at, size = chance.randrange(victim.stat().st_size + 1), chance.choice([1, 100, 4096, 10_000])
-    overwrite(victim, at, bytes(size) if chance.random() < 0.5 else chance.randbytes(size))
-    return f"{size} bytes at {at} of {victim.name}"
-
-
-def cut(chance: random.Random, path: Path, sample: Sample) -> str:
-    """The end of a file is gone."""
-    victim = chance.choice(segments(path))
-    at = chance.randrange(victim.stat().st_size + 1)
-    with victim.open("r+b") as file:
-        file.truncate(at)
-    return f"cut {victim.name} at {at}"
-
-
-def unlink(chance: random.Random, path: Path, sample: Sample) -> str:
-    """A file is gone."""
-    victim = chance.choice([*segments(path), *path.glob(f"lane-*/{START_FILE}")])
-    victim.unlink()
-    return f"without {victim.parent.name}/{victim.name}"
-
-
-def unlink_first(chance: random.Random, path: Path, sample: Sample) -> str:
-    """The first files of a lane are gone."""
-    lane = chance.choice(sorted(path.glob("lane-*")))
-    victims = sorted(lane.glob("*.seg"))[: chance.randrange(1, 3)]
-    for victim in victims:
-        victim.unlink()
-    return f"without {[victim.name for victim in victims]}"
-
-
-def exchange(chance: random.Random, path: Path, sample: Sample) -> str:
-    """Two files have each other's names."""
-    files = segments(path)
-    if len(files) < 2:
-        return "only one"
-    one, two = chance.sample(files, 2)
-    first, second = one.read_bytes(), two.read_bytes()
-    one.write_bytes(second)
-    two.write_bytes(first)
-    return f"{one.name} and {two.name} exchanged"
-
-
-def put_old(chance: random.Random, path: Path, sample: Sample) -> str:
-    """An older copy of a file that has a later one behind it."""
-    names = [at for at in segments(path)[:-1] if str(at.relative_to(path)) in sample.old]
-    if not names:
-        return "no old copy"
-    victim = chance.choice(names)
-    victim.write_bytes(chance.choice(sample.old[str(victim.relative_to(path))]))
-    return f"old copy of {victim.name}"
-
-
-def remove_lane(chance: random.Random, path: Path, sample: Sample) -> str:
-    """A lane's folder is gone."""
-    victim = chance.choice(sorted(path.glob("lane-*")))
-    shutil.rmtree(victim)
-    return f"without {victim.name}"
-
-
-KINDS: list[Callable[[random.Random, Path, Sample], str]] = [
-    flip, flip_head, flip_footer, flip_start, zero, cut, unlink, unlink_first, exchange, put_old, remove_lane,
-]  # fmt: skip
+    return Sample(config, files, rows, ends, bool(unsealed), copies)
 
 
 def lost_of(rows: Rows, expected: Rows) -> int:
@@ -195,21 +75,6 @@ def says_nothing(path: Path, whole: bytes) -> bool:
         return False
     frames = slice(max(DATA_START, record.data_end - 2 * BLOCK_BYTES), record.data_end)
     return path.read_bytes()[frames] != whole[frames]
-
-
-def check_refusals_agree(path: Path, sample: Sample) -> None:
-    """Whatever a plain opening refuses, verify and inspect report; and it never gives a wrong message."""
-    before = take_snapshot(path)
-    verified, problems = verify_folder(path), inspect_folder(path)["problems"]
-    refused: StoreCorrupt | None = None
-    try:
-        with MessageStore.open(path, sample.config) as store, contextlib.suppress(StoreCorrupt):
-            rows = scanned(store)
-            lost_of({name: rows.get(name, {}) for name in sample.rows}, sample.rows)
-    except StoreCorrupt as error:
-        refused = error
-    put_snapshot(before, path)
-    assert refused is None or (problems and not verified.ok), f"not reported: {refused}"
 
 
 def check_repair(path: Path, sample: Sample) -> list[Loss]:

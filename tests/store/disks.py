@@ -8,6 +8,7 @@ has no fault: it stands still while a copy is made, so that the copy is of one m
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,109 @@ from typing import Any
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.log_file import Buffer
 from stratalog.store.device.os_file import OsFile
+from stratalog.store.testing import Kind
 
 
-class GatedDisk(OsDisk):
+class WatchedDisk(OsDisk):
+    """The system's disk; a subclass hears of each operation before it is done, and may wait or raise there."""
+
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        """An operation is about to be done. A write that forces is met as "write", and then as "force"."""
+        raise NotImplementedError
+
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        self.meet("create" if create else "open", path)
+        return _WatchedFile(self, path, create=create, direct=direct)
+
+    def make_folder(self, folder: Path) -> None:
+        self.meet("make_folder", folder)
+        super().make_folder(folder)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.meet("rename", old)
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self.meet("remove", path)
+        super().remove(path)
+
+    def force_folder(self, folder: Path) -> None:
+        self.meet("force_folder", folder)
+        super().force_folder(folder)
+
+
+class _WatchedFile(OsFile):
+    def __init__(
+        self, disk: WatchedDisk, path: Path, *, create: bool = False, direct: bool, write: bool = True
+    ) -> None:
+        super().__init__(path, create=create, direct=direct, write=write)
+        self._disk = disk
+
+    def sequential(self) -> OsFile:
+        return _WatchedFile(self._disk, Path(f"/proc/self/fd/{self.fileno()}"), direct=True, write=False)
+
+    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
+        self._disk.meet("write", self.path, position, sum(map(len, parts)))
+        if force:
+            self._disk.meet("force", self.path)
+        super().write(parts, position, force=force)
+
+    def force(self) -> None:
+        self._disk.meet("force", self.path)
+        super().force()
+
+    def read(self, position: int, size: int) -> bytes:
+        self._disk.meet("read", self.path, position, size)
+        return super().read(position, size)
+
+    def read_into(self, views: Sequence[memoryview], position: int) -> int:
+        self._disk.meet("read", self.path, position, sum(map(len, views)))
+        return super().read_into(views, position)
+
+    def truncate(self, size: int) -> None:
+        self._disk.meet("truncate", self.path)
+        super().truncate(size)
+
+    def reserve(self, size: int) -> None:
+        self._disk.meet("reserve", self.path)
+        super().reserve(size)
+
+
+class MortalDisk(WatchedDisk):
+    """The system's disk until its Nth operation of some kinds; then the process is dead, or interrupted."""
+
+    def __init__(self, operations: int, kinds: Sequence[Kind], death: type[BaseException]) -> None:
+        self.left = operations
+        self._kinds = kinds
+        self._death = death
+
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        if kind in self._kinds:
+            self.left -= 1
+            if self.left < 0:
+                raise self._death
+
+
+class BadSectors(WatchedDisk):
+    """A disk on which some bytes of one file, by its inode, cannot be read."""
+
+    def __init__(self, path: Path, begin: int, end: int) -> None:
+        self._path = path
+        self.bad = path.stat().st_ino, begin, end
+
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        _, begin, end = self.bad
+        if kind == "read" and position < end and position + size > begin and self._is_bad(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _is_bad(self, path: Path) -> bool:
+        try:
+            return path.stat().st_ino == self.bad[0]
+        except FileNotFoundError:  # it has another name by now
+            return path == self._path
+
+
+class GatedDisk(WatchedDisk):
     """The system's disk; writes to segments wait while the gate is shut."""
 
     def __init__(self) -> None:
@@ -28,21 +129,11 @@ class GatedDisk(OsDisk):
         self.waiting = threading.Semaphore(0)
         self.passes = threading.Semaphore(0)  # writes that go through a shut gate
 
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return _GatedFile(self, path, create=create, direct=direct)
-
-
-class _GatedFile(OsFile):
-    def __init__(self, disk: GatedDisk, path: Path, *, create: bool, direct: bool) -> None:
-        super().__init__(path, create=create, direct=direct)
-        self._disk = disk
-
-    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
-        if not self._disk.gate.is_set():
-            self._disk.waiting.release()
-            while not self._disk.gate.wait(0.002) and not self._disk.passes.acquire(blocking=False):
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        if kind == "write" and not self.gate.is_set():
+            self.waiting.release()
+            while not self.gate.wait(0.002) and not self.passes.acquire(blocking=False):
                 pass
-        super().write(parts, position, **how)
 
 
 class OneSlowDisk(GatedDisk):
@@ -51,46 +142,25 @@ class OneSlowDisk(GatedDisk):
     def __init__(self) -> None:
         super().__init__()
         self.holds = threading.Event()  # it waits now
+        self._writes = threading.local()
 
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return _OneSlowFile(self, path, create=create, direct=direct)
-
-
-class _OneSlowFile(_GatedFile):
-    _disk: OneSlowDisk
-
-    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
-        frames = how.get("force", False)  # segments are made without
-        if frames and not self._disk.gate.is_set() and self._disk.waiting.acquire(blocking=False):
-            self._disk.holds.set()
-            self._disk.gate.wait()
-        OsFile.write(self, parts, position, **how)
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        was_write, self._writes.last = getattr(self._writes, "last", False), kind == "write"
+        frames = was_write and kind == "force"  # segments are made without
+        if frames and not self.gate.is_set() and self.waiting.acquire(blocking=False):
+            self.holds.set()
+            self.gate.wait()
 
 
-class FailingDisk(OsDisk):
+class FailingDisk(WatchedDisk):
     """The system's disk; once `fail` is set to "write" or "force", these calls raise EIO."""
 
     def __init__(self) -> None:
         self.fail = ""
 
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return _FailingFile(self, path, create=create, direct=direct)
-
-
-class _FailingFile(OsFile):
-    def __init__(self, disk: FailingDisk, path: Path, *, create: bool, direct: bool) -> None:
-        super().__init__(path, create=create, direct=direct)
-        self._disk = disk
-
-    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
-        if self._disk.fail == "write" or (self._disk.fail == "force" and how.get("force")):
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        if kind == self.fail:
             raise OSError(errno.EIO, "the test's disk is broken")
-        super().write(parts, position, **how)
-
-    def force(self) -> None:
-        if self._disk.fail == "force":
-            raise OSError(errno.EIO, "the test's disk is broken")
-        super().force()
 
 
 class StillDisk(OsDisk):
@@ -175,16 +245,16 @@ class RecordingDisk(GatedDisk):
             return sum(map(len, self.unforced.values()))
 
 
-class _RecordingFile(_GatedFile):
+class _RecordingFile(_WatchedFile):
     _disk: RecordingDisk
 
-    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
-        super().write(parts, position, **how)
+    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
+        super().write(parts, position, force=force)
         end = position + sum(map(len, parts))
         with self._disk.lock:
             blocks = self._disk.unforced.setdefault(str(self.path), set())
             touched = set(range(position // 4096, (end + 4095) // 4096))
-            if how.get("force"):
+            if force:
                 blocks -= touched
             else:
                 blocks |= touched

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from typing import Any
 from stratalog.store import MessageStore, StoreConfig, StoreReader
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.frame import Frame
-from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, lane_name, segment_name
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SealRecord, checksum64, lane_name, segment_name
 from stratalog.store.format.live_page import LIVE_FILE
 from stratalog.store.read.finder import Finder
 from stratalog.store.segment.scanner import ChunkReader, FrameScanner
@@ -45,6 +46,12 @@ def small(**changes: Any) -> StoreConfig:
 def tiny(**changes: Any) -> StoreConfig:
     """The smallest segments there are."""
     return small(**{"segment_bytes": 64 * KIB, **changes})
+
+
+def payload(seed: int, length: int) -> bytes:
+    """The bytes that a seed stands for."""
+    word = struct.pack("<Q", checksum64(struct.pack("<Q", seed)))
+    return (word * (length // 8 + 1))[:length]
 
 
 @contextmanager

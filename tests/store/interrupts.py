@@ -1,17 +1,21 @@
 """Interrupts at every place where the interpreter takes them, one by one.
 
 A signal's handler runs behind a call that did not raise, at the beginning of a function, at the end of a loop's turn,
-and while a lock is waited for; nowhere else. `interrupt_at` counts these places in the code of some files while a piece
-of work runs in this thread, and raises at one of them.
+and while a lock is waited for; nowhere else. An `Interrupter` counts these places in some code while a piece of work
+runs in this thread, and raises at one of them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import dis
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,8 +29,8 @@ class Interrupted(BaseException):
 
 
 @cache
-def _steps(code: CodeType) -> dict[int, dis.Instruction]:
-    return {step.offset: step for step in dis.get_instructions(code)}
+def _steps(code: CodeType) -> dict[int, str]:
+    return {step.offset: step.opname for step in dis.get_instructions(code)}
 
 
 @cache
@@ -56,48 +60,99 @@ def _leaves(code: CodeType) -> set[int]:
     }
 
 
+class Interrupter:
+    """Counts the places of this thread in the code that `is_ours`, and raises `kind` at the one numbered `at`, once.
+
+    Numbers begin with 1; 0 is never reached. What runs while `is_paused` says so is the work of other threads, which no
+    signal reaches. Nothing is raised in a finalizer, but at the next place: nobody else hears of it there, and
+    CPython 3.11 loses its stack over a trace function that raises in one.
+
+    Attributes:
+        steps: the places so far.
+        place: where it was raised, in words; empty before that.
+    """
+
+    def __init__(
+        self, is_ours: Callable[[CodeType], bool], at: int = 0, kind: type[BaseException] = KeyboardInterrupt,
+        is_paused: Callable[[], bool] = bool,
+    ) -> None:  # fmt: skip
+        self.at = at
+        self.steps = 0
+        self.place = ""
+        self._is_ours = is_ours
+        self._kind = kind
+        self._is_paused = is_paused
+        self._before: dict[int, str] = {}  # what each frame's last step was
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count in the block, and raise there."""
+        tracer = sys.gettrace()
+        sys.settrace(self._call)
+        try:
+            yield
+        finally:
+            sys.settrace(tracer)
+
+    def step(self, frame: FrameType) -> None:
+        """A place, in this frame."""
+        self.steps += 1
+        if self.steps >= self.at > 0 and not self.place and not _is_in_finalizer(frame):
+            sys.settrace(None)
+            code = frame.f_code
+            self.place = f"{Path(code.co_filename).name}:{frame.f_lineno} ({code.co_name})"
+            raise self._kind
+
+    def _call(self, frame: FrameType, _event: str, _given: Any) -> Any:
+        if not self._is_ours(frame.f_code) or self._is_paused():
+            return None
+        self._before[id(frame)] = "RESUME"
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._opcode
+
+    def _opcode(self, frame: FrameType, event: str, _given: Any) -> Any:
+        if event != "opcode" or self._is_paused():
+            return self._opcode
+        code, offset = frame.f_code, frame.f_lasti
+        name = _steps(code).get(offset)
+        if name is None:
+            return self._opcode
+        last, self._before[id(frame)] = self._before.get(id(frame), ""), name
+        is_behind = last in BEHIND and name != HANDLER and offset not in _leaves(code)
+        if is_behind or offset in _sleeps(code):
+            self.step(frame)
+        return self._opcode
+
+
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def interrupt_at(
     place: int, files: tuple[str, ...], work: Callable[[], object], kind: type[BaseException] = Interrupted,
     is_paused: Callable[[], bool] = bool,
 ) -> tuple[bool, object]:  # fmt: skip
-    """Run `work` and raise `kind` at its `place`th place, counted from 0: (did it come that far, its result).
+    """Run `work` and raise `kind` at its `place`th place in files that end so, from 0: (was it raised, the result).
 
-    The result is what it returned, or the exception that it raised. What runs while `is_paused` says so is the work of
-    other threads, which no signal reaches.
+    The result is what `work` returned, or the exception that it raised.
     """
-    left, before = place, dict[int, str]()
-
-    def opcode(frame: FrameType, event: str, _given: Any) -> Any:
-        nonlocal left
-        if event != "opcode" or is_paused():
-            return opcode
-        step = _steps(frame.f_code).get(frame.f_lasti)
-        if step is None:
-            return opcode
-        last, before[id(frame)] = before.get(id(frame), ""), step.opname
-        is_behind = last in BEHIND and step.opname != HANDLER and frame.f_lasti not in _leaves(frame.f_code)
-        if is_behind or frame.f_lasti in _sleeps(frame.f_code):
-            left -= 1
-            if left == -1:
-                raise kind
-        return opcode
-
-    def call(frame: FrameType, _event: str, _given: Any) -> Any:
-        if not frame.f_code.co_filename.endswith(files) or is_paused():
-            return None
-        before[id(frame)] = "RESUME"
-        frame.f_trace_opcodes = True
-        return opcode
-
-    tracer = sys.gettrace()
-    sys.settrace(call)
+    interrupter = Interrupter(lambda code: code.co_filename.endswith(files), place + 1, kind, is_paused)
     try:
-        result: object = work()
+        with interrupter.watching():
+            result: object = work()
     except BaseException as error:
         result = error
-    finally:
-        sys.settrace(tracer)
-    return left < 0, result
+    return bool(interrupter.place), result
+
+
+def interrupt(thread: threading.Thread) -> None:
+    """Raise `Interrupted` at the next bytecode of a thread. One that sleeps on a lock hears of it when it is woken."""
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
 
 
 def places() -> Iterator[int]:

@@ -35,8 +35,7 @@ from stratalog.store import MessageStore, OffsetOutOfRange, StoreConfig
 
 from ..seeds import draw_seed
 from .helpers import PATIENCE_S, ROOT, run_child
-from .kill import QUEUE_COUNT, TOPIC
-from .lives import NUMBER, OPEN, ROW, Life, check, draw_life, made
+from .lives import NUMBER, OPEN, QUEUE_COUNT, ROW, TOPIC, Life, check, draw_life, made
 
 ROWS = np.dtype([("queue", "<u4"), ("offset", "<u8"), ("number", "<u8")])
 READERS = 3

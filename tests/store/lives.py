@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 from stratalog.store import Message, MessageStore
 from stratalog.store.testing import TunedConfig
 
-from .kill import QUEUE_COUNT, TOPIC, payload
+from .helpers import payload
 
+QUEUE_COUNT = 16
+TOPIC = "kill"
 NUMBER = struct.Struct("<Q")
 ROW = struct.Struct("<IQQ")  # queue, offset, number
 FAR_MS = 1 << 50

@@ -19,18 +19,17 @@ from stratalog.store import (
     StorePoisoned,
     StoreUnreadable,
 )
-from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.os_file import OsFile
 from stratalog.store.read.async_reads import LOOP_BYTES, Where, where
+from stratalog.store.testing import Kind
 
-from .disks import FailingDisk
+from .disks import FailingDisk, WatchedDisk
 from .helpers import PATIENCE_S, handed_over, run_child, start, tiny, until
 
 AN_HOUR_MS = 3_600_000  # longer than a test may take: a reader is woken, or the test fails
 Threads = Callable[[], list[threading.Thread]]
 
 
-class SlowToRead(OsDisk):
+class SlowToRead(WatchedDisk):
     """The system's disk; reads wait while the gate is shut, and are refused if `error` is set."""
 
     def __init__(self) -> None:
@@ -38,20 +37,11 @@ class SlowToRead(OsDisk):
         self.gate.set()
         self.error: OSError | None = None
 
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return _SlowFile(self, path, create=create, direct=direct)
-
-
-class _SlowFile(OsFile):
-    def __init__(self, disk: SlowToRead, path: Path, *, create: bool, direct: bool) -> None:
-        super().__init__(path, create=create, direct=direct)
-        self._disk = disk
-
-    def read(self, position: int, size: int) -> bytes:
-        self._disk.gate.wait()
-        if self._disk.error is not None:
-            raise self._disk.error
-        return super().read(position, size)
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        if kind == "read":
+            self.gate.wait()
+            if self.error is not None:
+                raise self.error
 
 
 @pytest.fixture

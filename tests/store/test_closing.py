@@ -23,10 +23,7 @@ from stratalog.store.segment.writer import SegmentWriter
 
 from .disks import GatedDisk
 from .helpers import crash_copy, run_child, seal_of, segment_path, start, tiny, until
-
-
-class Interrupted(BaseException):
-    """As KeyboardInterrupt comes."""
+from .interrupts import Interrupted
 
 
 def interrupted_after(work: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import mmap
 import threading
 from array import array
 from collections.abc import Callable, Iterator
@@ -163,11 +162,6 @@ def test_frames_without_bytes(store: MessageStore) -> None:
     assert all(batch.extras is None for batch in store.scan())  # a column of nothing is not stored
 
 
-def test_no_key_is_not_an_empty_key(store: MessageStore) -> None:
-    store.append_columns([("t", 0)], [0, 0, 0], [1, 1, 1], b"abc", ([-1, 0, 1], b"k"))
-    assert [message.key for message in store.read("t", 0)] == [None, b"", b"k"]
-
-
 @pytest.mark.parametrize(
     "kind",
     [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8), lambda data: array("B", data),
@@ -185,13 +179,6 @@ def test_types_of_the_calls_take_arrays_of_numpy(store: MessageStore) -> None:
     data = np.frombuffer(b"abc", np.uint8)
     assert store.append_columns([("t", 0)], [0], [3], data, ([3], data)).tolist() == [0]
     assert [(message.data, message.key) for message in store.read("t", 0)] == [(b"abc", b"abc")]
-
-
-def test_a_mapped_file_is_appended(store: MessageStore, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"abcdef")
-    with (tmp_path / "file").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        store.append_columns([("t", 0)], [0, 0], [2, 4], mapped)
-    assert [message.data for message in store.read("t", 0)] == [b"ab", b"cdef"]
 
 
 @pytest.mark.parametrize(
@@ -285,14 +272,6 @@ def test_wrong_columns_are_refused_and_nothing_is_stored(
 def test_a_name_that_no_row_uses_is_not_looked_at(store: MessageStore) -> None:
     assert store.append_columns([("t", 0), ("", -1)], [0], [1], b"a").tolist() == [0]
     assert store.stats()["streams"] == 1
-
-
-def test_a_list_of_streams_may_change_between_calls(store: MessageStore) -> None:
-    streams = [("t", 0)]
-    store.append_columns(streams, [0], [1], b"a")
-    streams[0] = ("t", 1)
-    assert store.append_columns(streams, [0], [1], b"b").tolist() == [0]
-    assert store.read("t", 1)[0].data == b"b"
 
 
 @pytest.mark.parametrize("streams", [[], [("t", 0)]])
@@ -590,16 +569,6 @@ def test_rows_are_taken_of_keys_and_properties_given_as_pairs() -> None:
     taken: Any = columns.take([2, 1])
     assert (taken.keys.lengths.tolist(), bytes(taken.keys.data)) == ([2, -1], b"ll")
     assert (taken.properties.lengths.tolist(), bytes(taken.properties.data)) == ([0, -1], b"")
-
-
-def test_acknowledged_columns_survive_a_crash(tmp_path: Path) -> None:
-    rows = Rows(np.random.default_rng(draw_seed()), 3000)
-    with MessageStore.open(tmp_path / "store", tiny()) as opened:
-        offsets = opened.append_columns(*rows.arguments)
-        crash_copy(tmp_path / "store", tmp_path / "copy")
-    with MessageStore.open(tmp_path / "copy", tiny()) as recovered:
-        check(recovered, rows, offsets)
-    assert verify_folder(tmp_path / "copy").ok
 
 
 def test_records_of_trims_in_a_frame_of_columns_count(tmp_path: Path) -> None:

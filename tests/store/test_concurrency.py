@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import random
 import signal
 import sys
@@ -19,21 +18,11 @@ import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreError
 from stratalog.store.log.queue import WRITES_IN_FLIGHT
-from stratalog.store.log.streams import Stream
 
 from ..seeds import draw_seed
 from .disks import GatedDisk, OneSlowDisk
 from .helpers import PATIENCE_S, Worker, contents, handed_over, run_child, small, start, tiny, until
-
-
-class Interrupted(BaseException):
-    """What the tests throw into waiting threads."""
-
-
-def interrupt(thread: threading.Thread) -> None:
-    """Raise `Interrupted` in a thread, at its next bytecode."""
-    assert thread.ident is not None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
+from .interrupts import Interrupted, interrupt
 
 
 @pytest.fixture
@@ -279,17 +268,6 @@ def test_control_c_interrupts_a_waiting_append_and_nothing_else(tmp_path: Path, 
 # -- asyncio ------------------------------------------------------------------------------------------
 
 
-def test_coroutines_get_dense_offsets(store: MessageStore) -> None:
-    async def main() -> list[int]:
-        futures = [store.append_async("new", 0, b"%d" % index) for index in range(200)]
-        return list(await asyncio.gather(*futures))
-
-    assert asyncio.run(main()) == list(range(200))
-    assert [message.data for message in store.read("new", 0, 0, max_messages=200)] == [
-        b"%d" % index for index in range(200)
-    ]
-
-
 def test_cancelled_coroutine_leaves_the_others_alone(store: MessageStore, disk: GatedDisk) -> None:
     async def main() -> list[object]:
         disk.gate.clear()
@@ -343,51 +321,33 @@ def test_full_buffer_does_not_stop_the_loop(tmp_path: Path, disk: GatedDisk) -> 
     store.close()
 
 
-def test_full_buffer_is_an_error_of_the_awaited_append(tmp_path: Path, disk: GatedDisk) -> None:
-    store = full_store(tmp_path, disk, 50)
+@pytest.mark.parametrize("timeout_ms", [40, 1500])
+def test_awaited_append_gives_up_after_the_time_that_is_set(tmp_path: Path, timeout_ms: int) -> None:
+    """The loop is asked for that time, and the append fails when the loop says that it is over."""
+    disk, delays = GatedDisk(), list[float]()
+    store = MessageStore.open(tmp_path, tiny(publish_buffer_bytes=4096, append_timeout_ms=timeout_ms), disk=disk)
+    store.append("t", 0, b"first")
+    disk.gate.clear()
+    store.submit("t", 0, bytes(4000))
 
     async def main() -> None:
+        loop = asyncio.get_running_loop()
+        later = loop.call_later
+
+        def call_later(delay: float, *what: Any, **how: Any) -> asyncio.TimerHandle:
+            delays.append(delay)
+            return later(0.0 if delay < PATIENCE_S else delay, *what, **how)
+
+        loop.call_later = call_later  # type: ignore[method-assign, assignment]
         with pytest.raises(PublishBufferFull):
-            await store.append_async("t", 0, bytes(1000))
+            await asyncio.wait_for(store.append_async("t", 0, bytes(1000)), PATIENCE_S)
 
-    asyncio.run(main())
-    disk.gate.set()
-    store.close()
-
-
-def test_awaited_append_gives_up_when_its_time_is_up_and_not_later(tmp_path: Path, disk: GatedDisk) -> None:
-    """The loop's own timers say when: one for earlier runs before it gives up, one for later behind it."""
-    store = full_store(tmp_path, disk, 400)
-
-    async def main() -> None:
-        loop, seen = asyncio.get_running_loop(), list[bool]()
-        futures: list[asyncio.Future[int]] = []
-        loop.call_later(0.2, lambda: seen.append(futures[0].done()))
-        future = store.append_async("t", 0, bytes(1000))
-        futures.append(future)
-        loop.call_later(1.2, lambda: seen.append(future.done()))
-        while len(seen) < 2:
-            await asyncio.sleep(0.01)
-        assert seen == [False, True]
-        with pytest.raises(PublishBufferFull, match="400 ms"):
-            await future
-
-    asyncio.run(main())
-    disk.gate.set()
-    store.close()
-
-
-def test_appends_of_one_coroutine_keep_their_order_at_a_full_buffer(tmp_path: Path, disk: GatedDisk) -> None:
-    store = full_store(tmp_path, disk, 30_000)
-
-    async def main() -> list[int]:
-        futures = [store.append_async("t", 0, bytes(900 - index)) for index in range(40)]
-        await asyncio.sleep(0)
+    try:
+        asyncio.run(main())
+    finally:
         disk.gate.set()
-        return list(await asyncio.gather(*futures))
-
-    assert asyncio.run(main()) == list(range(5, 45))
-    store.close()
+        store.close()
+    assert timeout_ms / 1000 in delays
 
 
 def test_append_async_outside_a_loop_is_refused(store: MessageStore) -> None:
@@ -413,27 +373,6 @@ def test_one_slow_write_is_not_overtaken_until_the_ring_is_full(tmp_path: Path) 
         assert len(store._queues[0]._items) > 300  # and the others wait
         disk.gate.set()
         assert [ticket.result(PATIENCE_S) for ticket in tickets] == list(range(1, 601))
-
-
-def test_read_of_no_messages_does_not_wait(store: MessageStore) -> None:
-    assert store.read("t", 0, 0, max_messages=0, wait_ms=60_000) == []
-    assert store.read("t", 0, 1, max_messages=0, wait_ms=60_000) == []
-
-
-def test_message_that_comes_while_a_reader_looks_wakes_it(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    bounds = store._reader.bounds
-    looks: list[int] = []
-
-    def look(stream: Stream) -> tuple[int, int]:
-        found = bounds(stream)
-        if threading.current_thread() is threading.main_thread():
-            looks.append(found[1])
-            if len(looks) == 1:  # the message becomes durable just behind the look
-                start(lambda: store.append("t", 0, b"second")).join()
-        return found
-
-    monkeypatch.setattr(store._reader, "bounds", look)
-    assert [message.data for message in store.read("t", 0, 1, wait_ms=50_000)] == [b"second"]
 
 
 def test_refused_appends_keep_nothing_of_their_callers(tmp_path: Path) -> None:

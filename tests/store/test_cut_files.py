@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,12 +12,12 @@ import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, StoreError, StoreUnreadable
 from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.os_file import OsFile
 from stratalog.store.format import footer as footer_module
 from stratalog.store.format.stored_column import StoredColumn
 from stratalog.store.segment.sealed import SealedSegment
 
-from .helpers import KIB, scanned, small, until
+from .disks import BadSectors
+from .helpers import KIB, scanned, segment_path, small, until
 
 QUEUES = 3
 EACH = 150
@@ -104,31 +103,6 @@ def test_a_column_of_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> N
         file.close()
 
 
-class BadFile(OsFile):
-    """A file of which `bad` (begin, end) cannot be read."""
-
-    bad = (0, 0)
-
-    def read(self, position: int, size: int) -> bytes:
-        self._check(position, size)
-        return super().read(position, size)
-
-    def read_into(self, views: Any, position: int) -> int:
-        self._check(position, sum(map(len, views)))
-        return super().read_into(views, position)
-
-    def _check(self, position: int, size: int) -> None:
-        if position < self.bad[1] and position + size > self.bad[0]:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
-
-
-class BadDisk(OsDisk):
-    """A disk whose segments have a bad sector once a test says so."""
-
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return BadFile(path, create=create, direct=direct)
-
-
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_bad_sector_in_a_footer_is_an_error_and_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool
@@ -139,11 +113,13 @@ def test_a_bad_sector_in_a_footer_is_an_error_and_not_believed(
     with MessageStore.open(tmp_path, small()) as filled:
         for at in range(EACH):
             filled.append_batch([("t", queue, data_of(queue, at)) for queue in range(QUEUES)])
-    with MessageStore.open(tmp_path, small(), disk=BadDisk()) as store:
+    disk = BadSectors(segment_path(tmp_path, 1), 0, 0)
+    inode, *_ = disk.bad
+    with MessageStore.open(tmp_path, small(), disk=disk) as store:
         sealed = first_of(store)
         begin = sealed.record.footer_position
         with monkeypatch.context() as broken:
-            broken.setattr(BadFile, "bad", (begin, begin + sealed.record.footer_bytes))
+            broken.setattr(disk, "bad", (inode, begin, begin + sealed.record.footer_bytes))
             for name, call in CALLS.items():
                 with pytest.raises(StoreUnreadable, match="Input/output error"):
                     call(store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,11 @@ from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.layout import BLOCK_BYTES, START_FILE, UNKNOWN
 from stratalog.store.format.store_files import LaneStart
 
-from .helpers import crash_copy, flip_bit, has_settled, memory_folder, segment_paths, tiny, until
+from .helpers import crash_copy, flip_bit, has_settled, segment_paths, tiny, until
 
 ID = bytes(16)
 QUEUE = ("t", 0)
 TINY = tiny()
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
 
 
 @pytest.fixture

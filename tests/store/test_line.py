@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from tests.seeds import draw_seed
 
 from .disks import GatedDisk
 from .helpers import PATIENCE_S, start, tiny, until
-from .interrupts import Interrupted, interrupt_at, places
+from .interrupts import Interrupted, interrupt, interrupt_at, places
 
 CAP = 4096
 KILO = bytes(1000)
@@ -184,15 +183,6 @@ def test_message_behind_one_that_gives_up_gets_in_at_once(stage: Stage) -> None:
     assert stage.datas() == [b"s"]
 
 
-def test_oversized_message_waits_for_an_empty_buffer(stage: Stage) -> None:
-    stage.fill()
-    huge = start(stage.store.append, "t", 0, b"H" * 3 * CAP)
-    until(lambda: len(stage.queue._line) == 1)
-    stage.open_when(1)
-    huge.join()
-    assert len(stage.datas()) == 1
-
-
 class Compared(Request):
     """A request that counts how often it is compared with another."""
 
@@ -334,9 +324,7 @@ def test_interrupted_sleeper_leaves_the_line() -> None:
     queue.put(first)
     producer = start(queue.put, second)
     until(lambda: len(queue._line) == 1)
-    assert producer.thread.ident is not None
-    given = ctypes.c_ulong(producer.thread.ident), ctypes.py_object(Interrupted)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(*given)  # the thread hears of it when it is woken
+    interrupt(producer.thread)
     with queue._lock:
         if second in queue._line:  # else it was not asleep yet, and has heard of it
             queue._line[second].ring()

@@ -26,11 +26,10 @@ from stratalog.store import (
     look_into_folder,
     verify_folder,
 )
-from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.folder import FolderLock
-from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.layout import DATA_START
 
+from .disks import MortalDisk
 from .helpers import ROOT, crash_copy, flip_bit, memory_folder, run_child, segment_path, tiny
 
 OPEN = """
@@ -304,39 +303,10 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-class MortalDisk(OsDisk):
-    """The system's disk until the Nth call that changes something; then the process is dead."""
-
-    def __init__(self, calls: int) -> None:
-        self.left = calls
-
-    def step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Crash
-
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        if create:
-            self.step()
-        return super().open(path, create=create, direct=direct)
-
-    def make_folder(self, folder: Path) -> None:
-        self.step()
-        super().make_folder(folder)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self.step()
-        super().rename(old, new)
-
-    def force_folder(self, folder: Path) -> None:
-        self.step()
-        super().force_folder(folder)
-
-
 def test_crash_while_the_store_is_made_does_not_spoil_the_folder(tmp_path: Path) -> None:
     for calls in range(100):
         path = tmp_path / str(calls)
-        disk = MortalDisk(calls)
+        disk = MortalDisk(calls, ("create", "make_folder", "rename", "force_folder"), Crash)
         try:
             store = MessageStore.open(path, tiny(lanes=2, prewrite_bytes=128 << 10), disk=disk)
         except Crash:

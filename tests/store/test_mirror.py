@@ -22,7 +22,7 @@ from stratalog.store.format.mirror import END, LOW, MirrorHeader, mirror_name, t
 from stratalog.store.live.followed_ring import FollowedRing
 from stratalog.store.live.mirror import Mirror
 
-from .helpers import memory_folder, run_child, small, tiny, until
+from .helpers import run_child, small, tiny, until
 
 QUEUE = ("t", 0)
 MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
@@ -82,12 +82,6 @@ class Pair:
 def pair(folder: Path, **changes: Any) -> Iterator[Pair]:
     with MessageStore.open(folder, small(**changes)) as store, MessageStore.open(folder, read_only=True) as reader:
         yield Pair(store, reader)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield path
 
 
 def test_what_is_new_is_read_from_memory(folder: Path) -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,16 +20,10 @@ from stratalog.store.device import shared_memory
 from stratalog.store.format.layout import BLOCK_BYTES
 from stratalog.store.live import mirror as mirror_module
 
-from .helpers import PATIENCE_S, memory_folder, small, until
+from .helpers import PATIENCE_S, small, until
 from .test_mirror import MEMFD, QUEUE, message, mirror_of, pair
 
 pytestmark = MEMFD
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield path
 
 
 def test_memory_is_given_back_when_the_last_reader_has_gone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,6 @@ from .helpers import (
 CONFIG = tiny(lanes=2)
 QUEUES = [("q", index) for index in range(8)]
 Rows = dict[tuple[str, int], dict[int, bytes]]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

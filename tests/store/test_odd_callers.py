@@ -20,7 +20,6 @@ from stratalog.store import (
     MessageStore,
     MessageTooLarge,
     StoreClosed,
-    StoreConfig,
     StoreError,
 )
 from stratalog.store.api import appender
@@ -172,43 +171,6 @@ def test_error_of_the_callers_own_generator_is_not_taken_for_ours(opened: Messag
     with pytest.raises(TypeError, match="of the caller's"):
         opened.append_batch(rows())
     assert opened.queue_bounds("t", 0) == (0, 0)
-
-
-@pytest.mark.parametrize("way", ["append", "submit", "append_batch"])
-def test_released_view_is_an_invalid_message(opened: MessageStore, way: str) -> None:
-    view = memoryview(b"gone")
-    view.release()
-    with pytest.raises(InvalidMessage, match="released"):
-        opened.append_batch([("t", 0, view)]) if way == "append_batch" else getattr(opened, way)("t", 0, view)
-
-
-def test_refused_message_makes_no_queue(opened: MessageStore) -> None:
-    refused: list[tuple[Any, Any, Any]] = [("a", 0, "text"), ("b", 0, bytes(1 << 20)), ("c", -1, b""), ("d\n", 0, b"")]
-    for row in refused:
-        for way in (opened.append, opened.submit, lambda *given: opened.append_batch([("good", 0, b""), given])):
-            with pytest.raises((InvalidMessage, MessageTooLarge, InvalidTopic)):
-                way(*row)
-    assert opened.stats()["streams"] == 0
-
-
-def test_cancelled_append_leaves_the_line_at_the_cap(tmp_path: Path) -> None:
-    disk = GatedDisk()
-    config = StoreConfig(publish_buffer_bytes=64 << 10, append_timeout_ms=60_000)
-    with MessageStore.open(tmp_path / "store", config, disk=disk) as opened:
-        opened.append("t", 0, b"first")
-        disk.gate.clear()
-
-        async def give_up() -> None:
-            futures = [opened.append_async("t", 0, bytes(30_000)) for _ in range(10)]
-            for future in futures:
-                future.cancel()
-            await asyncio.gather(*futures, return_exceptions=True)
-            assert not opened._queues[0]._line
-
-        asyncio.run(give_up())
-        disk.gate.set()
-        opened.flush()
-        assert opened.queue_bounds("t", 0)[1] <= 3  # those that had been accepted
 
 
 def test_timed_out_waits_leave_nothing_behind(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import random
 import sys
 import threading
 from _thread import start_new_thread
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,81 +19,32 @@ from stratalog.store import MessageStore, StoreFull, StoreUnusable, verify_folde
 from stratalog.store.device.background import Background, Bell
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.folder import FolderLock
-from stratalog.store.device.log_file import Buffer
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.device.ring import Ring
 from stratalog.store.format.layout import RETIRED_PREFIX
-from stratalog.store.testing import SimulatedDisk
+from stratalog.store.testing import Kind, SimulatedDisk
 
-from .disks import GatedDisk
+from .disks import GatedDisk, MortalDisk, WatchedDisk
 from .helpers import KIB, handed_over, run_child, segment_paths, small, start, tiny, until
-from .interrupts import interrupt_at, places
+from .interrupts import Interrupted, interrupt_at, places
 
 PREWRITING = tiny(prewrite_bytes=512 * KIB, lanes=2)
 
 
-class Interrupted(BaseException):
-    """As KeyboardInterrupt comes."""
-
-
-class InterruptedDisk(OsDisk):
-    """The system's disk until the Nth call that changes something; before that call the program is interrupted."""
-
-    def __init__(self, calls: int) -> None:
-        self.left = calls
-
-    def step(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise Interrupted
-
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        if create:
-            self.step()
-        return _InterruptedFile(self, path, create=create, direct=direct)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self.step()
-        super().rename(old, new)
-
-    def remove(self, path: Path) -> None:
-        self.step()
-        super().remove(path)
-
-    def force_folder(self, folder: Path) -> None:
-        self.step()
-        super().force_folder(folder)
-
-
-class _InterruptedFile(OsFile):
-    def __init__(self, disk: InterruptedDisk, path: Path, *, create: bool, direct: bool) -> None:
-        super().__init__(path, create=create, direct=direct)
-        self._disk = disk
-
-    def write(self, parts: Sequence[Buffer], position: int, **how: Any) -> None:
-        self._disk.step()
-        super().write(parts, position, **how)
-
-    def reserve(self, size: int) -> None:
-        self._disk.step()
-        super().reserve(size)
-
-    def force(self) -> None:
-        self._disk.step()
-        super().force()
+MADE: tuple[Kind, ...] = ("create", "rename", "remove", "force_folder", "write", "reserve", "force")
 
 
 def test_interrupt_at_any_step_of_the_prewriting_leaves_a_store_that_opens(tmp_path: Path) -> None:
-    for calls in range(1, 1000):
+    for calls in range(1000):
         path = tmp_path / str(calls)
         MessageStore.open(path, tiny(lanes=2)).close()
-        disk = InterruptedDisk(calls)
+        disk = MortalDisk(calls, MADE, Interrupted)
         try:
             store = MessageStore.open(path, PREWRITING, disk=disk)
         except Interrupted:
             pass
         else:
-            disk.left = 0
+            disk.left = 1 << 30
             store.close()
             assert calls > 20
             return
@@ -321,7 +272,7 @@ def test_what_was_handed_over_is_stored_when_the_interpreter_ends_without_a_clos
 # -- lanes apart --------------------------------------------------------------------------------------
 
 
-class SlowMaking(OsDisk):
+class SlowMaking(WatchedDisk):
     """The system's disk; while the gate is shut, no segment of lane 0 gets its zeros or its footer."""
 
     def __init__(self) -> None:
@@ -329,27 +280,10 @@ class SlowMaking(OsDisk):
         self.gate.set()
         self.waits = threading.Event()
 
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        file = _SlowMakingFile(path, create=create, direct=direct)
-        file.disk = self
-        return file
-
-
-class _SlowMakingFile(OsFile):
-    disk: SlowMaking
-
-    def _pause(self) -> None:
-        if self.path.parent.name == "lane-00" and not self.disk.gate.is_set():
-            self.disk.waits.set()
-            self.disk.gate.wait()
-
-    def reserve(self, size: int) -> None:
-        self._pause()
-        super().reserve(size)
-
-    def truncate(self, size: int) -> None:
-        self._pause()
-        super().truncate(size)
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        if kind in ("reserve", "truncate") and path.parent.name == "lane-00" and not self.gate.is_set():
+            self.waits.set()
+            self.gate.wait()
 
 
 def test_lane_with_a_spare_waits_neither_for_the_prewriting_nor_for_the_sealing_of_another(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,11 @@ from stratalog.store.live.mirror import LaneMirror
 from stratalog.store.live.publisher import Publisher
 
 from ..seeds import draw_seed
-from .helpers import calls_that_read, memory_folder, small, until
+from .helpers import calls_that_read, small, until
 
 MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
 FRAME_BYTES = (64 << 10, 4 << 10, 52 << 10)  # of one writer after the other: their rings have other sizes
 FAR_MS = 1 << 50
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield path
 
 
 def row(at: int) -> tuple[bytes, bytes, dict[str, str], int]:

@@ -134,12 +134,6 @@ def test_a_store_whose_folder_was_replaced_begins_no_segment_in_the_other_one(tm
     assert take_snapshot(tmp_path / "data") == before
 
 
-def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreUnusable, match="file/store cannot be used as a store: Not a directory"):
-        MessageStore.open(tmp_path / "file" / "store")
-
-
 def test_error_of_the_device_at_the_opening_is_told_with_the_folder(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match=r"store cannot be used as a store: .*injected"):
         MessageStore.open(tmp_path / "store", disk=SimulatedDisk([Fault("force", for_good=True)]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,9 @@ from stratalog.store import MessageStore, StoreCorrupt
 from stratalog.store.read.recent import FEW_MESSAGES, Recent
 
 from ..seeds import draw_seed
-from .helpers import memory_folder, small, until
+from .helpers import small, until
 
 QUEUE = ("t", 0)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield path
 
 
 @pytest.fixture

@@ -6,19 +6,16 @@ names the file and the place, and `repair=True` sets that range aside and keeps 
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreError, verify_folder
-from stratalog.store.format.footer import HEADER_BYTES
+from stratalog.store import MessageStore, StoreConfig, StoreCorrupt, StoreError
 from stratalog.store.format.frame import Frame
-from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, align_up
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, SEALED, align_up
 
 from ..seeds import draw_seed
 from .helpers import (
@@ -46,12 +43,6 @@ Rows = dict[Queue, dict[int, bytes]]
 QUEUES: list[Queue] = [("a", 0), ("a", 1), ("b", 7)]
 TINY = tiny()
 EVERY = 11  # of bytes that are harmed in turn, one of so many; from which on, the seed says
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
 
 
 def put(store: MessageStore, expected: Rows, topic: str, queue: int, data: bytes, **facts: Any) -> None:
@@ -177,11 +168,6 @@ def reported(path: Path) -> StoreCorrupt:
 
 
 # -- torn tails ---------------------------------------------------------------------------------------
-
-
-def test_store_that_was_not_closed_has_everything(crashed: Case) -> None:
-    for _ in range(3):
-        assert found_in(crashed.fresh()) == crashed.expected
 
 
 def test_recovering_again_changes_nothing(long_crashed: Case) -> None:
@@ -351,23 +337,6 @@ def test_truncated_sealed_segment_is_reported(long_closed: Case) -> None:
         assert reported(long_closed.home).file == str(path)
 
 
-@pytest.mark.parametrize("sequence", [1, 3])
-def test_damaged_footer_of_an_older_segment_costs_no_message_and_is_found_by_verify(
-    long_closed: Case, sequence: int
-) -> None:
-    path = segment_path(long_closed.home, sequence)
-    long_closed.fresh()
-    record = seal_of(path)
-    assert record is not None
-    for at in (10, HEADER_BYTES - 5, record.footer_bytes - 10):  # names of older footers are never looked at
-        long_closed.fresh()
-        flip_bit(path, record.footer_position + at)
-        damages = verify_folder(long_closed.home).places
-        assert {damage.file for damage in damages} == {str(path)}
-        assert any(0 <= damage.position - record.footer_position < record.footer_bytes for damage in damages)
-        assert found_in(long_closed.home) == long_closed.expected
-
-
 def test_damaged_footer_of_the_newest_sealed_segment_is_reported(long_closed: Case) -> None:
     long_closed.fresh()
     path = [path for path in segment_paths(long_closed.home) if (seal := seal_of(path)) and seal.state == SEALED][-1]
@@ -439,22 +408,6 @@ def test_damaged_header_of_a_sealed_segment_is_reported(long_closed: Case, seque
     assert reported(long_closed.home).file == str(path)
 
 
-def test_segment_of_another_store_is_reported(long_closed: Case, folder: Path) -> None:
-    other = make_case(folder / "other", long_story, closed=True)
-    long_closed.fresh()
-    segment_path(long_closed.home, 2).write_bytes(segment_path(other.fresh(), 2).read_bytes())
-    assert reported(long_closed.home).file == str(segment_path(long_closed.home, 2))
-
-
-def test_swapped_segments_are_reported(long_closed: Case) -> None:
-    long_closed.fresh()
-    second, third = segment_path(long_closed.home, 2), segment_path(long_closed.home, 3)
-    content = second.read_bytes()
-    second.write_bytes(third.read_bytes())
-    third.write_bytes(content)
-    reported(long_closed.home)
-
-
 def test_foreign_files_in_a_lane_are_left_alone(closed: Case) -> None:
     closed.fresh()
     for name in ("notes.txt", "x.seg", "1.seg.bak"):
@@ -477,61 +430,6 @@ def some_bytes(case: Case, path: Path, begin: int, end: int) -> Iterator[int]:
         yield at
 
 
-def is_reported_or_harmless(case: Case, *, may_lose: bool) -> bool:
-    """True if reported. Never a wrong message, never an error but StoreError's."""
-    try:
-        rows = found_in(case.home)
-    except StoreError:
-        return True
-    if may_lose:
-        assert is_prefix(rows, case.expected)
-    else:
-        assert rows == case.expected
-    return False
-
-
-def test_flipped_bit_anywhere_in_an_open_segment_is_reported_or_a_torn_tail(crashed: Case) -> None:
-    crashed.fresh()
-    path = crashed.last
-    last = frames_of(path)[-1].header.position
-    for frame in frames_of(path):
-        header = frame.header
-        for at in some_bytes(crashed, path, header.position, header.end):
-            was_reported = is_reported_or_harmless(crashed, may_lose=header.position == last)
-            assert was_reported or header.position == last, f"byte {at - header.position} of a frame"
-
-
-def test_flipped_bit_anywhere_in_a_closed_segments_frames_is_reported(closed: Case) -> None:
-    closed.fresh()
-    path = closed.last
-    for frame in frames_of(path):
-        for at in some_bytes(closed, path, frame.header.position, frame.header.end):
-            assert is_reported_or_harmless(closed, may_lose=False), f"byte {at} was not reported"
-
-
-@pytest.mark.parametrize("kind", ["closed", "crashed", "long_closed"])
-def test_flipped_bit_in_a_segments_header_is_reported_or_harmless(kind: str, request: pytest.FixtureRequest) -> None:
-    case = request.getfixturevalue(kind)
-    case.fresh()
-    for path in {segment_path(case.home, 1), case.last}:
-        for _ in some_bytes(case, path, 0, 80):
-            is_reported_or_harmless(case, may_lose=False)
-
-
-@pytest.mark.parametrize("kind", ["closed", "long_closed"])
-def test_flipped_bit_in_a_seal_record_is_reported_or_harmless(kind: str, request: pytest.FixtureRequest) -> None:
-    case = request.getfixturevalue(kind)
-    case.fresh()
-    states = set()
-    for path in {segment_path(case.home, 1), case.last}:
-        record = seal_of(path)
-        assert record is not None
-        states.add(record.state)
-        for _ in some_bytes(case, path, BLOCK_BYTES, BLOCK_BYTES + 90):
-            is_reported_or_harmless(case, may_lose=False)
-    assert states == ({CLOSED} if kind == "closed" else {CLOSED, SEALED})
-
-
 def test_flipped_bit_anywhere_in_a_footer_costs_no_message(long_closed: Case) -> None:
     long_closed.fresh()
     path = segment_path(long_closed.home, 2)
@@ -539,19 +437,6 @@ def test_flipped_bit_anywhere_in_a_footer_costs_no_message(long_closed: Case) ->
     assert record is not None
     for _ in some_bytes(long_closed, path, record.footer_position, record.footer_position + record.footer_bytes):
         assert found_in(long_closed.home) == long_closed.expected
-
-
-def test_flipped_bit_in_a_footers_entries_never_misleads_a_scan(long_closed: Case) -> None:
-    """`scan` alone, without the reads by offset that would find it as well."""
-    long_closed.fresh()
-    path = segment_path(long_closed.home, 2)
-    record = seal_of(path)
-    assert record is not None
-    for at in some_bytes(
-        long_closed, path, record.footer_position + HEADER_BYTES, record.footer_position + record.footer_bytes
-    ):
-        with MessageStore.open(long_closed.home, TINY) as store, contextlib.suppress(StoreError):
-            assert scanned(store) == long_closed.expected, f"footer byte {at - record.footer_position}"
 
 
 # -- damage while the store is open -------------------------------------------------------------------
@@ -579,21 +464,3 @@ def test_damage_found_while_reading_is_reported(long_closed: Case, way: str) -> 
         assert frame.header.position <= caught.value.position < frame.header.end
         topic, queue = QUEUES[0]
         assert store.append(topic, queue, b"on") == len(long_closed.expected[topic, queue])
-
-
-def test_random_damage_to_a_closed_store_is_never_a_silent_loss(long_closed: Case) -> None:
-    seed = draw_seed()
-    chance = random.Random(seed)
-    long_closed.fresh()
-    paths = segment_paths(long_closed.home)
-    for turn in range(30):
-        long_closed.fresh()
-        path = chance.choice(paths)
-        at = chance.randrange(path.stat().st_size) if turn % 3 else chance.randrange(DATA_START + 300)
-        kind = chance.choice(["flip", "zero", "rubbish"])
-        print(turn, kind, path.name, at)
-        if kind == "flip":
-            flip_bit(path, at, chance.randrange(8))
-        else:
-            overwrite(path, at, bytes(100) if kind == "zero" else chance.randbytes(100))
-        is_reported_or_harmless(long_closed, may_lose=False)

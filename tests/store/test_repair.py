@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore, StoreCorrupt, StoreError, verify_folder
-from stratalog.store.device.disk import OsDisk
-from stratalog.store.device.log_file import Buffer
-from stratalog.store.device.os_file import OsFile
+from stratalog.store import MessageStore, StoreCorrupt, verify_folder
 from stratalog.store.format.footer import HEADER_BYTES
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START
 from stratalog.store.recovery.repair import Loss
 
 from ..seeds import draw_seed
+from .disks import BadSectors, MortalDisk
 from .helpers import (
     contents,
     crash_copy,
     flip_bit,
     frames_of,
     full_frames,
-    memory_folder,
     overwrite,
     put_snapshot,
     scanned,
@@ -43,12 +36,6 @@ from .test_recovery import QUEUES, Rows, count, is_part, long_story, short_story
 
 TINY = tiny()
 Damage = Callable[[Path], None]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
 
 
 @pytest.fixture
@@ -336,73 +323,6 @@ def test_queue_whose_name_was_in_the_lost_frame_keeps_its_messages_under_a_name_
     assert verify_folder(folder / "s").damages == []
 
 
-def hurt(chance: random.Random, path: Path) -> str:
-    """One random piece of damage to a random segment; what it was."""
-    victim = chance.choice(segment_paths(path))
-    size = victim.stat().st_size
-    kind = chance.choice(["flip", "flip", "zero", "rubbish", "cut", "unlink", "head"])
-    at = chance.randrange(max(1, size))
-    if kind == "unlink":
-        victim.unlink()
-    elif size == 0:
-        pass
-    elif kind == "flip":
-        flip_bit(victim, at, chance.randrange(8))
-    elif kind == "cut":
-        with victim.open("r+b") as file:
-            file.truncate(at)
-    elif kind == "head":
-        flip_bit(victim, chance.randrange(DATA_START + 200) % size, chance.randrange(8))
-    else:
-        length = chance.choice([1, 100, 4096, 10_000])
-        overwrite(victim, at, bytes(length) if kind == "zero" else chance.randbytes(length))
-    return f"{kind} {victim.name} at {at}"
-
-
-@pytest.mark.parametrize("state", ["closed", "crashed"])
-def test_random_damage_never_gives_a_wrong_message_and_can_be_repaired(folder: Path, state: str) -> None:
-    seed = draw_seed()
-    chance = random.Random(seed)
-    with MessageStore.open(folder / "s", TINY) as store:
-        expected = long_story(store)
-        crash_copy(folder / "s", folder / "crashed")
-    snapshot = take_snapshot(folder / ("s" if state == "closed" else "crashed"))
-    for turn in range(12):
-        path = put_snapshot(snapshot, folder / "t")
-        done = [hurt(chance, path) for _ in range(chance.randrange(1, 4))]
-        print(turn, done)
-        with contextlib.suppress(StoreError), MessageStore.open(path, TINY) as store:
-            assert is_part(contents(store, QUEUES), expected)
-        put_snapshot(snapshot, folder / "t")
-        again = random.Random(seed + turn)
-        print(turn, [hurt(again, path) for _ in range(again.randrange(1, 4))])
-        with MessageStore.open(path, TINY, repair=True) as store:
-            rows = check(store, expected, count(expected))
-            for name in QUEUES:
-                offset = store.append(*name, b"new")
-                assert offset not in rows[name]
-                rows[name][offset] = b"new"
-        with MessageStore.open(path, TINY) as store:
-            assert contents(store, QUEUES) == rows
-            assert scanned(store) == {name: mine for name, mine in rows.items() if mine}
-        assert verify_folder(path).damages == []
-
-
-@pytest.mark.parametrize("which", [0, 2, -1], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("part", ["head", "payload"])
-def test_repaired_store_verifies_as_unharmed(tmp_path: Path, which: int, part: str) -> None:
-    with MessageStore.open(tmp_path, TINY) as store:
-        for index in range(60):
-            store.append("t", index % 3, bytes([index]) * (1000 + 90 * index))
-    path = segment_paths(tmp_path)[1]
-    header = full_frames(path)[which].header
-    overwrite(path, header.position if part == "head" else header.end - 500, bytes(400))
-    assert not verify_folder(tmp_path).ok
-    with MessageStore.open(tmp_path, TINY, repair=True) as store:
-        assert store.losses
-    assert verify_folder(tmp_path).damages == []
-
-
 # -- what a repair must not do beside ------------------------------------------------------------------
 
 
@@ -521,40 +441,6 @@ def test_segments_missing_before_a_closed_one_are_told_of(folder: Path) -> None:
     assert verify_folder(path).damages == []
 
 
-class BadSectors(OsDisk):
-    """A disk on which some bytes of one file, by its inode, cannot be read."""
-
-    def __init__(self, path: Path, begin: int, end: int) -> None:
-        self.bad = path.stat().st_ino, begin, end
-
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return BadFile(path, self.bad, create=create, direct=direct)
-
-
-class BadFile(OsFile):
-    """A file of it."""
-
-    def __init__(self, path: Path, bad: tuple[int, int, int], *, create: bool, direct: bool) -> None:
-        super().__init__(path, create=create, direct=direct)
-        self.bad = bad
-
-    def _reach(self, position: int, size: int) -> None:
-        inode, begin, end = self.bad
-        if os.fstat(self.fileno()).st_ino == inode and position < end and position + size > begin:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def read(self, position: int, size: int) -> bytes:
-        self._reach(position, size)
-        return super().read(position, size)
-
-    def read_into(self, views: Sequence[memoryview], position: int) -> int:
-        self._reach(position, sum(map(len, views)))
-        return super().read_into(views, position)
-
-    def sequential(self) -> BadFile:
-        return BadFile(Path(f"/proc/self/fd/{self.fileno()}"), self.bad, create=False, direct=False)
-
-
 @pytest.mark.parametrize("block", [0, 1, 4, 9, -1])
 def test_block_that_the_device_refuses_to_read_is_repaired_as_damage(long: tuple[Path, Rows], block: int) -> None:
     path, expected = long
@@ -581,7 +467,7 @@ def test_repair_can_be_repeated_wherever_it_crashes(folder: Path, long: tuple[Pa
     crashes = 0
     while True:
         put_snapshot(whole, path)
-        disk = DyingDisk(crashes)
+        disk = MortalDisk(crashes, ("write", "truncate"), Died)
         try:
             MessageStore.open(path, TINY, repair=True, disk=disk).close()
         except Died:
@@ -596,34 +482,3 @@ def test_repair_can_be_repeated_wherever_it_crashes(folder: Path, long: tuple[Pa
 
 class Died(BaseException):
     """The process is gone."""
-
-
-class DyingDisk(OsDisk):
-    """A disk whose process dies before its nth change, and makes none after that."""
-
-    def __init__(self, changes: int) -> None:
-        self.left = changes
-
-    def change(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Died
-
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return DyingFile(path, self, create=create, direct=direct)
-
-
-class DyingFile(OsFile):
-    """A file of it."""
-
-    def __init__(self, path: Path, disk: DyingDisk, *, create: bool, direct: bool) -> None:
-        super().__init__(path, create=create, direct=direct)
-        self.disk = disk
-
-    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
-        self.disk.change()
-        super().write(parts, position, force=force)
-
-    def truncate(self, size: int) -> None:
-        self.disk.change()
-        super().truncate(size)

@@ -5,7 +5,6 @@ Their offsets were given again, to messages of the next segment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,11 @@ from stratalog.store import MessageStore, verify_folder
 from stratalog.store.format.layout import BLOCK_BYTES
 from stratalog.store.recovery.repair import Loss
 
-from .helpers import crash_copy, flip_bit, full_frames, memory_folder, overwrite, segment_path, segment_paths, tiny
+from .helpers import crash_copy, flip_bit, full_frames, overwrite, segment_path, segment_paths, tiny
 
 TINY = tiny()
 QUEUE = ("t", 0)
 KEPT = 13  # messages of the first segment: ten, and three of a torn frame of eight
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
 
 
 @pytest.fixture(params=["crashed", "closed", "sealed"])

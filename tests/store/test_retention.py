@@ -24,7 +24,6 @@ from .helpers import (
     crash_copy,
     has_settled,
     scanned,
-    segment_paths,
     start,
     tiny,
     until,
@@ -183,18 +182,6 @@ def test_frames_of_a_recycled_segments_former_life_never_come_back(tmp_path: Pat
                 assert list(scanned(copy)) == [("t", 0)]
             if turn % 3 == 0:
                 until(lambda: has_settled(store))
-
-
-def test_torn_tail_in_a_recycled_segment_is_ignored(tmp_path: Path) -> None:
-    config = tiny(retention_bytes=150 * KIB)
-    with MessageStore.open(tmp_path / "s", config) as store:
-        fill(store, 0, 300)
-        end = push_until_recycled(store, 300)
-        fill(store, end, end + 3)
-        path = segment_paths(crash_copy(tmp_path / "s", tmp_path / "copy"))
-        assert path
-    with MessageStore.open(tmp_path / "copy", tiny()) as copy:
-        check(copy, end + 3)
 
 
 def test_readers_beside_retention_get_right_messages_or_out_of_range(tmp_path: Path) -> None:

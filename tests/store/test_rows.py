@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from stratalog.store.segment.postings import FEW_TO_SORT as FEW
 from stratalog.store.segment.postings import Numbers, OpenRows
 
+from .interrupts import Interrupted
+
 FIRSTS = np.array([100, 200], np.int64)
 
 
@@ -58,10 +60,6 @@ def test_rows_of_a_segment_gone_on_with_keep_their_first_offset() -> None:
     rows = OpenRows(np.array([11, 200, 0, 1]), given_rows, 3)
     rows.index(6, Column([9, 9, 9, 0, 1, 3]))
     assert plain(rows) == {0: (7, [0, 1, 3]), 1: (200, [4]), 3: (0, [2, 5])}
-
-
-class Interrupted(BaseException):
-    """As KeyboardInterrupt comes: anywhere."""
 
 
 @pytest.mark.parametrize("many", [1, FEW])

@@ -23,7 +23,6 @@ from stratalog.store import (
 from .disks import FailingDisk
 from .helpers import contents, scanned, start, tiny, until
 
-AN_HOUR_MS = 3_600_000  # longer than a test may take: who waits is woken, or the test fails
 PAD_TRIM_ADAPTIVE = ["pad", "trim", "adaptive"]
 
 
@@ -163,12 +162,6 @@ def test_sizes_around_the_borders(store: MessageStore, size: int) -> None:
         seal(store)
 
 
-def test_queue_of_empty_messages(store: MessageStore) -> None:
-    assert store.append_batch([("t", 0, b"")] * 300).tolist() == list(range(300))
-    assert store.get_range("t", 0, 0, 300) == dict.fromkeys(range(300), b"")
-    assert sum(map(len, store.scan())) == 300
-
-
 @pytest.mark.parametrize("kind", [bytearray, lambda data: memoryview(bytearray(data))])
 def test_data_may_be_changed_after_it_was_handed_over(store: MessageStore, kind: Any) -> None:
     tickets = []
@@ -228,10 +221,6 @@ def test_batch_of_many_new_queues_with_long_names(store: MessageStore) -> None:
     assert store.queue_bounds(rows[-1][0], 0) == (0, 1)
 
 
-def test_batch_may_be_any_iterable(store: MessageStore) -> None:
-    assert store.append_batch(("t", 0, b"x") for _ in range(3)).tolist() == [0, 1, 2]
-
-
 # -- reading ------------------------------------------------------------------------------------------
 
 
@@ -266,46 +255,7 @@ def test_payloads_of_a_batch_are_views(store: MessageStore) -> None:
     assert (batch.topic(0), batch.queue_id(0)) == ("t", 0)
 
 
-def test_only_durable_messages_are_read(store: MessageStore) -> None:
-    """Readers beside a producer see a growing prefix and never more than was put in."""
-    seen: list[int] = []
-
-    def follow() -> None:
-        at = 0
-        while at < 300:
-            messages = store.read("t", 0, at, max_messages=50, wait_ms=1000)
-            assert [message.offset for message in messages] == list(range(at, at + len(messages)))
-            assert all(message.data == b"%d" % message.offset * 50 for message in messages)
-            at += len(messages)
-            seen.append(at)
-
-    workers = [start(follow) for _ in range(3)]
-    for index in range(300):
-        store.append("t", 0, b"%d" % index * 50)
-    for worker in workers:
-        worker.join()
-    assert max(seen) == 300
-
-
 # -- waiting ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("durability", ["force", "os"])
-def test_wait_ends_with_a_message(tmp_path: Path, durability: str) -> None:
-    with MessageStore.open(tmp_path, tiny(durability=durability)) as store:
-        store.append("t", 0, b"first")
-        found: list[Message] = []
-
-        def wait_for(topic: str, queue_id: int, offset: int) -> None:
-            found.extend(store.read(topic, queue_id, offset, wait_ms=AN_HOUR_MS))
-
-        workers = [start(wait_for, *name) for name in (("t", 0, 1), ("new", 5, 0))]
-        until(lambda: len(store._waiting) == 2)
-        store.append("new", 5, b"new")
-        store.append("t", 0, b"second")
-        for worker in workers:
-            worker.join()
-        assert sorted(message.data for message in found) == [b"new", b"second"]
 
 
 # -- closing ------------------------------------------------------------------------------------------
@@ -484,18 +434,6 @@ def test_constructor_points_to_open() -> None:
     assert not Path("data").exists()
 
 
-def test_help_shows_nothing_but_the_public_face() -> None:
-    names = {name for name in dir(MessageStore) if not name.startswith("_")}
-    assert names == {
-        "aclose", "append", "append_async", "append_batch", "append_batch_async", "append_columns",
-        "append_columns_async", "attach_pending", "cancel_delayed", "cancel_delayed_async", "close", "closed",
-        "delete_subscription", "delete_topic", "delete_topic_async", "flush", "flush_async", "get_range", "offset_at",
-        "open", "queue_bounds", "queues", "read", "read_async", "read_batch", "read_batch_async", "reschedule_delayed",
-        "reschedule_delayed_async", "scan", "stats", "submit", "submit_columns", "subscribe", "subscriptions", "topics",
-        "trim", "trim_async",
-    }  # fmt: skip
-
-
 def test_batch_of_a_scan_has_topics_and_queue_ids_as_columns(store: MessageStore) -> None:
     rows = [(f"t{index % 3}", index % 2, b"%d" % index) for index in range(10)]
     store.append("none", 9, b"")
@@ -507,10 +445,6 @@ def test_batch_of_a_scan_has_topics_and_queue_ids_as_columns(store: MessageStore
     assert [(message.topic, message.queue_id, message.data) for message in batch.messages()] == rows
     empty = store.read_batch("unknown", 0)
     assert (empty.topics, empty.queue_ids.tolist(), empty.messages()) == ([], [], [])
-
-
-def test_scan_of_a_store_without_messages_is_empty(store: MessageStore) -> None:
-    assert list(store.scan()) == []
 
 
 def test_scan_gives_what_was_durable_though_more_is_written_where_it_has_read_ahead(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stratalog.store import (
     InvalidMessage,
@@ -36,7 +33,7 @@ from stratalog.store.format.records import RECORDS_TOPIC
 from stratalog.store.testing import TunedCacheConfig
 
 from .disks import FailingDisk
-from .helpers import crash_copy, has_settled, memory_folder, scanned, segment_paths, small, start, tiny, until
+from .helpers import crash_copy, has_settled, scanned, segment_paths, small, start, tiny, until
 
 LARGE = 4000  # bytes; some sixteen fill a segment
 
@@ -420,39 +417,3 @@ def test_trim_outlives_the_segment_that_has_its_record(tmp_path: Path) -> None:
 
 
 # -- any order of calls -------------------------------------------------------------------------------
-
-
-@settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 1 << 32))
-def test_lows_only_grow_whatever_is_called(seed: int) -> None:
-    with memory_folder() as folder:
-        call_anything(folder / "store", random.Random(seed))
-
-
-def call_anything(path: Path, chance: random.Random) -> None:
-    ends, lows = [0] * 4, [0] * 4
-    store = MessageStore.open(path, tiny(lanes=2))
-    for _ in range(30):
-        draw, queue = chance.random(), chance.randrange(4)
-        if draw < 0.5:
-            count = chance.randrange(1, 6)
-            store.append_batch([("t", queue, bytes(LARGE))] * count)
-            ends[queue] += count
-        elif draw < 0.8:
-            low = chance.randint(0, ends[queue])
-            lows[queue] = max(lows[queue], low)
-            assert store.trim("t", queue, low) >= low
-        elif draw < 0.85:
-            lows = list(ends)
-            store.delete_topic("t")
-        elif draw < 0.92:
-            store.close()
-            store = MessageStore.open(path)
-        else:
-            store.close()
-            assert verify_folder(path).damages == []
-            store = MessageStore.open(path, repair=True)
-            assert store.losses == []
-        for queue in range(4):
-            assert store.queue_bounds("t", queue) == (lows[queue], ends[queue])
-    store.close()

@@ -216,18 +216,6 @@ def test_crashed_store_is_ok_wherever_its_log_is_cut(crashed: Path, cut: int) ->
         assert sum(len(batch) for batch in store.scan()) == report.messages
 
 
-def test_what_a_repair_gave_up_is_no_damage_any_more(crashed: Path) -> None:
-    path = segment(crashed, 1)
-    lost = frames(path)[5]
-    flip(path, lost.end - 1)
-    flip(path, frames(path)[9].position + 20)
-    reported(crashed, "a message's bytes do not match their checksum", path, message_start(path, 5, -1))
-    with MessageStore.open(crashed, CONFIG, repair=True) as store:
-        held = sum(len(batch) for batch in store.scan())
-    report = verify_folder(crashed)
-    assert (report.damages, report.messages) == ([], held)
-
-
 def test_torn_messages_of_a_queue_whose_name_is_lost_are_no_damage(tmp_path: Path) -> None:
     # The only frame that names the queue "b" is lost with the end of segment 1, and its footer with it.
     # Segment 2 has a torn frame: a message of "a", and one of "b" that was never durable.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import math
 import threading
@@ -24,7 +23,8 @@ from stratalog.store.segment.sealed import SealedSegment
 
 from ..clocks import SteppedClock
 from .disks import FailingDisk, GatedDisk
-from .helpers import KIB, PATIENCE_S, Worker, crash_copy, flip_bit, full_frames, segment_path, start, tiny, until
+from .helpers import KIB, PATIENCE_S, crash_copy, flip_bit, full_frames, segment_path, start, tiny, until
+from .interrupts import Interrupted, interrupt
 
 AN_HOUR_MS = 3_600_000  # longer than a test may take: who waits is woken, or the test fails
 
@@ -349,15 +349,6 @@ def test_failed_write_leaves_readers_waiting_and_reads_go_on(tmp_path: Path) -> 
         reader.join()
 
 
-class Interrupted(BaseException):
-    """What is thrown into a waiting thread."""
-
-
-def interrupt(worker: Worker) -> None:
-    assert worker.thread.ident is not None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.thread.ident), ctypes.py_object(Interrupted))
-
-
 def test_interrupted_wait_leaves_nothing_behind(tmp_path: Path) -> None:
     """Its thread is woken by a message of its queue, and finds the interrupt; the next reader gets that message."""
     disk = GatedDisk()
@@ -366,7 +357,7 @@ def test_interrupted_wait_leaves_nothing_behind(tmp_path: Path) -> None:
         waiting = start(lambda: store.read("t", 1, wait_ms=AN_HOUR_MS))
         until(lambda: len(store._waiting) == 1)
         while waiting.thread.is_alive():  # a callback of the collector's may have taken the first one for itself
-            interrupt(waiting)  # a thread that sleeps on a lock hears of it when it is woken
+            interrupt(waiting.thread)  # a thread that sleeps on a lock hears of it when it is woken
             store._waiting.wake_all()
             waiting.thread.join(1)
         with pytest.raises(Interrupted):

@@ -26,7 +26,7 @@ from stratalog.store.live.followed_ring import FollowedRing
 from stratalog.store.live.whole_frames import LEAST_MESSAGES, LEAST_SHARE, WholeFrames
 
 from ..seeds import draw_seed
-from .helpers import memory_folder, small, until
+from .helpers import small, until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
 SEGMENT_BYTES = 8 << 20
@@ -85,12 +85,6 @@ def both_of(folder: Path, queues: int = QUEUES) -> Iterator[Both]:
     config = small(segment_bytes=SEGMENT_BYTES, recent_bytes=1 << 20)
     with MessageStore.open(folder, config) as store, MessageStore.open(folder, read_only=True) as reader:
         yield Both(store, reader, queues)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with memory_folder() as path:
-        yield path
 
 
 def are_of_one_copy(batches: list[MessageBatch]) -> bool:

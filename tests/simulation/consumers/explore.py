@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import random
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stratalog.store import StoreError
-from stratalog.store.testing import KINDS, MANNERS, Fault, Manner, Operation, SimulatedDisk
+from stratalog.store.testing import MANNERS, Fault, Manner, Operation, SimulatedDisk
 
 from ..check import BrokenPromise
+from ..tally import Tally
 from .check import Look
 from .inline import inline
 from .limits import drawn_limits
@@ -38,31 +38,6 @@ class Effort:
     nested: float = 0.15
     closed: float = 0.05
     calls: frozenset[str] | None = None
-
-
-@dataclass
-class Tally:
-    """What was tried."""
-
-    seeds: int = 0
-    operations: int = 0
-    states: int = 0  # different ones of a run
-    same: int = 0  # left out: bytes that were seen before, with the same promises
-    in_recovery: int = 0
-    manners: Counter[str] = field(default_factory=Counter)
-    doing: Counter[str] = field(default_factory=Counter)  # the call that the crash came into
-    reached: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        """Add what somebody else tried."""
-        for name in ("seeds", "operations", "states", "same", "in_recovery"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for mine, others in (
-            (self.manners, other.manners), (self.doing, other.doing), (self.reached, other.reached),
-        ):  # fmt: skip
-            mine.update(others)
-        self.violations += other.violations
 
 
 class Explorer:
@@ -104,7 +79,7 @@ class Explorer:
         tally.states += 1
         tally.in_recovery += level > 0
         tally.manners[manner] += 1
-        tally.doing[world.doing] += 1
+        tally.kinds[world.doing] += 1
         look = Look(world.ledger, world.shape, left, now_ms, chance)
         if level == 0 and chance.random() < self._effort.nested:
 
@@ -137,17 +112,8 @@ def explore(
             said = str(error)
             raise BrokenPromise(said if said.startswith("seed ") else f"seed {seed}: {said}") from error
         finally:
-            tally.reached.update(world.reached)
+            tally.parts.update(world.reached)
             for fault in faults:
                 if fault.struck:
-                    tally.reached[f"{errno.errorcode[fault.error]} on {fault.kind}"] += fault.struck
+                    tally.parts[f"{errno.errorcode[fault.error]} on {fault.kind}"] += fault.struck
     return tally
-
-
-def draw_fault(chance: random.Random) -> Fault:
-    """An error of the device for a seed: of any call, once or for good, soon or late."""
-    kind = chance.choice(KINDS)
-    nth = chance.choice((1, 2, 3, chance.randrange(1, 60)))
-    short = chance.random() if kind == "write" and chance.random() < 0.5 else 0.0
-    error = chance.choice((errno.EIO, errno.ENOSPC))
-    return Fault(kind, nth, error, for_good=chance.random() < 0.3, short=short)

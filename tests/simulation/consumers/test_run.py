@@ -12,7 +12,8 @@ from stratalog.store.testing import Fault, Kind, Operation
 from tests.seeds import draw_seed
 from tests.store.helpers import ROOT
 
-from .explore import Effort, Explorer, Tally, explore
+from ..tally import Tally
+from .explore import Effort, Explorer, explore
 from .inline import TRACKER, inline
 from .shape import KINDS, Shape, draw_shape
 from .world import World
@@ -69,7 +70,7 @@ def test_every_part_of_the_schedule_is_reached(monkeypatch: pytest.MonkeyPatch) 
     crashed = {"append", "ack", "ack_some", "compact_cursors", "cancel", "move", "checkpoint", "upkeep"}
 
     def missing() -> set[str]:
-        return {name for name in wanted if not tally.reached[name]} | crashed - set(tally.doing)
+        return {name for name in wanted if not tally.parts[name]} | crashed - set(tally.kinds)
 
     while tally.seeds < MOST_RUNS and missing():
         effort = Effort(moments=0.08, calls=frozenset(missing()))
@@ -83,15 +84,15 @@ def test_errors_of_the_device_lose_repeat_and_hasten_no_delivery(kind: Kind) -> 
     first, tally = draw_seed(), Tally()
     wanted = {"poisoned", "raised StorePoisoned"} if kind in ("write", "force") else set[str]()
     wanted.add(f"EIO on {kind}")
-    while tally.seeds < MOST_RUNS and wanted - set(tally.reached):
+    while tally.seeds < MOST_RUNS and wanted - set(tally.parts):
         seed = first + tally.seeds
         fault = Fault(kind, random.Random(seed).randrange(1, 30))
         explore(seed, Shape(kinds=KINDS[:2], steps=60), Effort(moments=0.02, nested=0.0), tally, [fault])
-    assert wanted <= set(tally.reached)
+    assert wanted <= set(tally.parts)
 
 
 def test_long_form_runs_in_several_processes() -> None:
     command = [sys.executable, "-m", "tests.simulation.consumers", "--states", "50", "--first", "7", "--jobs", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "violations                                              0" in done.stdout
+    assert "violations │ 0" in " ".join(done.stdout.split())

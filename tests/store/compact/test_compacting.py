@@ -40,6 +40,7 @@ from stratalog.store.shards.writer import ShardFile
 from tests.clocks import WallClock
 from tests.seeds import draw_seed
 
+from ..disks import BadSectors
 from ..helpers import (
     KIB,
     Snapshot,
@@ -59,7 +60,6 @@ from ..helpers import (
 )
 from ..killing import killed_at
 from ..rebuild.test_footers import STREAMS, make
-from ..test_repair import BadSectors
 from .looks import NOW_MS, State, state, state_of
 
 

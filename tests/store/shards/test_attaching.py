@@ -31,7 +31,7 @@ from stratalog.store.segment.sealing import FooterNames, StreamNames
 from stratalog.store.testing import SimulatedDisk
 from stratalog.store.testing.faults import Operation
 
-from ..helpers import crash_copy, small, tiny, until
+from ..helpers import small, tiny, until
 from .helpers import Row, append, attaching, content, held, left_in, queues_of, rows_of, scanned, staged
 
 
@@ -103,20 +103,6 @@ def test_large_messages_and_many_streams_arrive(tmp_path: Path) -> None:
         assert store.get_range("t", 4999, 0, 9) == {0: b"ab"}
         assert store.get_range("big", 0, 0, 9) == {0: bytes(100_000), 1: b"\0"}
     assert verify_folder(tmp_path).damages == []
-
-
-@pytest.mark.usefixtures("both_ways")
-def test_a_crash_of_the_writer_behind_an_attach_loses_nothing(tmp_path: Path) -> None:
-    rows, more = rows_of("x", 200), rows_of("y", 30)
-    with MessageStore.open(tmp_path / "s", tiny()) as store:
-        appended(store, more)
-        commit_shards(tmp_path / "s", staged(tmp_path / "s", rows), name="x", wait_ms=0)
-        store.attach_pending()
-        appended(store, more)
-        copy = crash_copy(tmp_path / "s", tmp_path / "copy")
-    with MessageStore.open(copy, tiny()) as store:
-        assert content(store) == queues_of(more, rows, more)
-    assert verify_folder(copy).damages == []
 
 
 @pytest.mark.usefixtures("both_ways")
