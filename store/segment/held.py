@@ -6,10 +6,7 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from .index import Index
+from typing import Any, Generic, TypeVar
 
 HELD_BYTES = 32 << 20  # where no plan says how much
 ITEM_BYTES = 400  # what an item costs besides its columns: objects, and its place here
@@ -137,9 +134,9 @@ class HeldMemory:
         self._windows: list[weakref.ref[Any]] = []  # the oldest first; some may not be held any more
         self._windows_lock = threading.Lock()
 
-    def keep_footer(self, home: dict[int, Index], item: Index) -> None:
-        """Hold an index; frames may have the memory that it leaves."""
-        self.remade_footers += item.is_remade
+    def keep_footer(self, home: dict[int, Any], item: HeldItem, *, is_remade: bool) -> None:
+        """Hold an index, `is_remade` of the frames or not; frames may have the memory that it leaves."""
+        self.remade_footers += is_remade
         self.footers.keep(home, 0, item)
         self.frames.limit(max(self.limit_bytes - self.footers.used_bytes, self.limit_bytes // 2))
 

@@ -113,7 +113,7 @@ class SealedSegment:
                 self._damage = StoreCorrupt(error.what, self.segment.path, error.position)
                 return None
             index = Index(footer, self._heads, is_remade=False)
-            self._memory.keep_footer(self._found, index)
+            self._memory.keep_footer(self._found, index, is_remade=False)
         return index
 
     @property
@@ -144,7 +144,7 @@ class SealedSegment:
             self._is_lost = True
             raise self.damaged()
         index = Index(footer, {}, is_remade=True)
-        self._memory.keep_footer(self._found, index)
+        self._memory.keep_footer(self._found, index, is_remade=True)
         return index
 
     def damaged(self) -> StoreCorrupt:
