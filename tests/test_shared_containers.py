@@ -62,6 +62,7 @@ SAFE = {
     "store/delayed/changes.py:came_until": ONE_CALL,
     "store/delayed/counting.py": ONE_CALL,
     "store/format/applied.py:batches_of": NEVER,
+    "store/log/adoption.py:_adopt_streams": ONE_CALL,
     "store/log/queue.py:_let_in": OWNER,
     "store/log/spares.py:fill_up": ONE_THREAD,
     "store/log/removal.py:close": ONE_THREAD,

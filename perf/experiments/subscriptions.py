@@ -167,7 +167,7 @@ class Subscriptions(Experiment):
             try:
                 queue.put([bytes(self.size_bytes)] * count)
                 done, began = 0, time.perf_counter()
-                while rows := queue.dequeue(batch):
+                while rows := queue.take(batch):
                     queue.ack([number for number, _ in rows])
                     done += len(rows)
                 seconds = time.perf_counter() - began
