@@ -47,7 +47,7 @@ def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
         return columns.packed(checksums), entry_columns(ends - rows.lengths + position, rows.lengths, checksums)
 
     payload = lane.put_frame(
-        columns.flags, columns.size_bytes, len(ends), rows.payloads, rows.payload_bytes, pack
+        columns.flags, columns.size_bytes, len(ends), rows.payloads, rows.payload_bytes, pack, is_own=False
     )  # fmt: skip
     hand_out(requests, offsets, plain=False)
     placed = array("q", (ends + payload).tobytes())

@@ -104,8 +104,7 @@ class Lane:
         `offsets`: of a lane that another process writes.
         """
         self.index = index
-        self.folder = folder
-        self.disk = disk
+        self.folder, self.disk = folder, disk
         self.config = config
         self.ring = ring
         self.streams: list[Stream] = []  # by number
@@ -115,8 +114,7 @@ class Lane:
         self.queue = queue  # its requests
         self.trims = Trims(Stream(RECORDS_TOPIC, index, self))
         self.view = View()
-        # It counts every message that was put into a frame, durable or not.
-        self.offsets = NextOffsets() if offsets is None else offsets(self)
+        self.offsets = NextOffsets() if offsets is None else offsets(self)  # after all that frames have, durable or not
         self.index_memory = memory
         self.newest = NewestTimes()  # of the sealed ones
         self.mapped: set[Segment] = set()  # its segments that readers copy from a mapping
@@ -130,8 +128,7 @@ class Lane:
         self.on_view: Callable[[], object] | None = None  # a segment was sealed or removed: see `live.publisher`
         self.segment: Segment | None = None
         self.table = OpenTable()
-        self.tail = self.issued = 0
-        self.chain = 0
+        self.tail = self.issued = self.chain = 0
         self.footer_room = FooterRoom()
         self.fits_until = 0  # frames that end before this lane position fit into the open segment with their footer
         self.groups = Groups()
@@ -182,28 +179,32 @@ class Lane:
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""
         self.make_room(FRAME_HEADER_BYTES, lambda: share_of_frame(0))
-        self.put_frame(0, 0, 0, (), 0, lambda stored, position: (b"", array("I")))
+        self.put_frame(0, 0, 0, (), 0, lambda stored, position: (b"", array("I")), is_own=True)
 
     def put_frame(
         self, flags: int, columns_bytes: int, count: int, payloads: Sequence[bytes | memoryview], payload_bytes: int,
-        pack: Pack,
+        pack: Pack, *, is_own: bool,
     ) -> int:  # fmt: skip
         """Copy a frame at the tail into the ring and its columns into the table; where its payloads begin there.
 
-        The payloads come first, and checksums are made of what is in the ring: a caller's buffer may change at any
-        moment, and what is stored is sound in any case. So `pack` gives the columns, of `columns_bytes`, and the rows
-        of the entries only then, for the payloads as they are stored and the position of the first in the segment.
+        A caller's buffer may change at any moment, so its bytes come first, and checksums are of what is in the ring:
+        `pack` gives the columns, of `columns_bytes`, and the rows of the entries only then, for the payloads as stored
+        and the position of the first in the segment. Where they are the store's own, one copy does, and it gets none.
         """
         segment, ring, start = self.segment, self.ring, self.tail
         assert segment is not None and segment.base is not None
         payload = start + FRAME_HEADER_BYTES + columns_bytes
         end = payload + payload_bytes
         self.reserve(align_up(end))
-        ring.fill(payload, payloads, payload_bytes)
-        stored, whole = ring.view_of(payload, payload_bytes), 0
-        if payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count:
-            flags |= HAS_PAYLOAD_CHECKSUM
-            whole = checksum64(stored)
+        has_whole = payload_bytes < WHOLE_CHECKSUM_BELOW_BYTES * count
+        stored: bytes | memoryview = b""
+        if not is_own:
+            ring.fill(payload, payloads, payload_bytes)
+            stored, payloads = ring.view_of(payload, payload_bytes), ()
+        elif has_whole:
+            stored = b"".join(payloads)  # a copy more, and a call less for each message
+            payloads = [stored]
+        whole, flags = (checksum64(stored), flags | HAS_PAYLOAD_CHECKSUM) if has_whole else (0, flags)
         packed, rows = pack(stored, payload - segment.base)
         mark, position = self.under_way.forced_mark, start - segment.base
         header = FrameHeader(
@@ -211,7 +212,7 @@ class Lane:
             self._clock_ms(), *mark, self.chain, whole,
         )  # fmt: skip
         head, self.chain = header.seal(packed)  # the chain goes on from it
-        ring.fill(start, [head], len(head))
+        ring.fill(start, [head, *payloads], (end if is_own else payload) - start)
         self.marked = mark
         self.table.add_frame(position, header.time_ms, flags, packed[: numbers_bytes(flags, count)], rows)
         if flags & HAS_DUE:

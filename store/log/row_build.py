@@ -40,11 +40,11 @@ def build_rows(lane: Lane, requests: Sequence[Request], left_bytes: int | None, 
     offsets = lane.offsets.give(numbers)
     columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
 
-    def pack(stored: bytes | memoryview, position: int) -> tuple[bytes, EntryRows]:
+    def pack(_: bytes | memoryview, position: int) -> tuple[bytes, EntryRows]:
         starts = accumulate(sizes[:-1], initial=position)
         return columns.packed, entry_rows(starts, columns.lengths, columns.checksums)
 
-    payload = lane.put_frame(columns.flags, len(columns.packed), len(datas), datas, payload_bytes, pack)
+    payload = lane.put_frame(columns.flags, len(columns.packed), len(datas), datas, payload_bytes, pack, is_own=True)
     ends = [*accumulate(sizes, initial=payload)][1:]
     hand_out(requests, offsets, plain)
     lane.unissued.add(ends if plain else last_ends(requests, ends))
