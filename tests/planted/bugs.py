@@ -154,8 +154,8 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_columns.py::test_columns_are_stored_as_messages",),
     ),
     "columns: checksums are made of what the caller has, not of what is stored": Bug(
-        "store/log/lane.py", "stored, whole = ring.view_of(payload, payload_bytes), 0",
-        "stored, whole = b''.join(payloads), 0",
+        "store/log/lane.py", "stored, payloads = ring.view_of(payload, payload_bytes), ()",
+        "stored, payloads = b''.join(payloads), ()",
         ("tests/store/test_columns.py::test_bytes_that_change_behind_the_copy_are_not_those_that_are_checked",),
     ),
     "columns: one of two frames makes the ticket done": Bug(
