@@ -20,6 +20,7 @@ from stratalog.store.subscriptions.calling import Looking, Sleeper
 
 from ...seeds import draw_seed
 from ..helpers import tiny, until
+from ..interrupts import interrupt_at, places
 from .helpers import TOPIC
 
 WAIT_MS = 120_000  # nobody looks by himself before a test has failed
@@ -181,6 +182,65 @@ def test_a_deadline_that_comes_while_all_sleep_wakes_one(store: MessageStore) ->
             store.append(TOPIC, 0, b"x")  # whoever comes is quicker than those who wait
             assert len(other.receive(1, visibility_timeout_ms=100)) == 1
         until(lambda: len(got) == 1)
+
+
+def test_a_deadline_that_comes_just_before_a_consumer_sleeps_is_not_missed(store: MessageStore) -> None:
+    sub, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
+    real = Looking.may_sleep
+
+    def may_sleep(looks: Looking) -> bool:
+        found = real(looks)
+        time.sleep(0.1)  # a busy machine
+        return found
+
+    store.append(TOPIC, 0, b"x")
+    assert len(other.receive(1, visibility_timeout_ms=50)) == 1
+    begin_s = time.monotonic()
+    with mock.patch.object(Looking, "may_sleep", may_sleep):
+        assert len(sub.receive(1, wait_ms=60_000)) == 1
+    assert time.monotonic() - begin_s < 30
+
+
+def test_what_is_given_out_just_before_a_consumer_sleeps_wakes_it_when_it_times_out(store: MessageStore) -> None:
+    sub, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
+    real = Looking._next_ms
+
+    def next_ms(looks: Looking) -> int:
+        found = real(looks)
+        if store.queue_bounds(TOPIC, 0) == (0, 0):
+            store.append(TOPIC, 0, b"x")
+            assert len(other.receive(1, visibility_timeout_ms=50)) == 1
+            assert other.receive(1) == []
+        return found
+
+    with mock.patch.object(Looking, "_next_ms", next_ms), waiting(sub, 1, one(sub)) as got:
+        until(lambda: len(got) == 1)
+
+
+def test_a_consumer_that_is_interrupted_leaves_the_next_one_its_timer(store: MessageStore) -> None:
+    store.append(TOPIC, 0, b"x")
+    for place in places():
+        sub = store.subscribe(TOPIC, f"{place}")
+        assert len(sub.receive(1, visibility_timeout_ms=30)) == 1
+        was, _ = interrupt_at(place, ("calling.py",), lambda: sub.receive(1, 10, 30))  # noqa: B023  # called at once
+        with waiting(sub, 1, one(sub)) as got:
+            until(lambda: len(got) == 1)
+        if not was:
+            break
+
+
+def test_a_receive_that_is_interrupted_leaves_no_sleeper_without_a_timer(store: MessageStore) -> None:
+    for place in places():
+        sub, other = store.subscribe(TOPIC, f"{place}", "latest"), store.subscribe(TOPIC, f"{place}")
+        with waiting(sub, 1, one(sub)) as got:
+            with mock.patch.object(Looking, "has_changed", return_value=False):
+                store.append(TOPIC, 0, b"x")
+            was, _ = interrupt_at(place, ("calling.py",), lambda: other.receive_batch(1, 0, 30))  # noqa: B023  # as above
+            if not len(sub._state.table):  # it has not come so far: the news is still to be told
+                sub._state.notify()
+            until(lambda: len(got) == 1)
+        if not was:
+            break
 
 
 def test_a_delayed_message_wakes_one_when_it_is_due(store: MessageStore) -> None:
