@@ -6,22 +6,24 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, Subscription, SubscriptionClosed
+from stratalog.store.subscriptions.acknowledging import AckRow
 from stratalog.store.subscriptions.calling import Looking, Sleeper
 
 from ...seeds import draw_seed
 from ..helpers import tiny, until
 from ..interrupts import interrupt_at, places
-from .helpers import TOPIC
+from .helpers import TOPIC, ticket_of
 
 WAIT_MS = 120_000  # nobody looks by himself before a test has failed
 WAITING = 8
@@ -257,6 +259,23 @@ def test_the_next_one_of_a_line_wakes_one(store: MessageStore) -> None:
     store.append_batch([(TOPIC, 0, b"x")] * 2)
     (first,) = other.receive(1)
     with waiting(sub, 3, one(sub)) as got:
+        other.ack(first)
+        until(lambda: len(got) == 1)
+
+
+def test_an_acknowledgement_that_others_meet_before_it_settles_wakes_one_of_its_line(store: MessageStore) -> None:
+    sub, other = [store.subscribe(TOPIC, "a", mode="ordered", order_by="key") for _ in range(2)]
+    for key in (b"a", b"b", b"a"):
+        store.append(TOPIC, 0, b"x", key=key)
+    (first,), (of_another_line,) = other.receive(1), other.receive(1)
+
+    class Stored(list[AckRow]):
+        def __iadd__(self, rows: Iterable[AckRow]) -> Self:
+            super().__iadd__(rows)
+            ticket_of(sub, of_another_line.receipt)  # before the lock is taken
+            return self
+
+    with waiting(sub, 1, one(sub)) as got, mock.patch.object(sub._state.acks, "_stored", Stored()):
         other.ack(first)
         until(lambda: len(got) == 1)
 
