@@ -186,6 +186,15 @@ def test_a_deadline_that_comes_while_all_sleep_wakes_one(store: MessageStore) ->
         until(lambda: len(got) == 1)
 
 
+def test_a_message_that_is_kept_for_less_time_wakes_one_when_that_is_over(store: MessageStore) -> None:
+    sub, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
+    store.append(TOPIC, 0, b"x")
+    (first,) = other.receive(1, visibility_timeout_ms=WAIT_MS)
+    with waiting(sub, 1, one(sub)) as got:
+        other.extend(first, ms=50)
+        until(lambda: len(got) == 1)
+
+
 def test_a_deadline_that_comes_just_before_a_consumer_sleeps_is_not_missed(store: MessageStore) -> None:
     sub, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
     real = Looking.may_sleep
@@ -270,7 +279,7 @@ def test_an_acknowledgement_that_others_meet_before_it_settles_wakes_one_of_its_
     (first,), (of_another_line,) = other.receive(1), other.receive(1)
 
     class Stored(list[AckRow]):
-        def __iadd__(self, rows: Iterable[AckRow]) -> Self:
+        def __iadd__(self, rows: Iterable[AckRow], /) -> Self:  # type: ignore[override,misc]  # no sum of such lists is made
             super().__iadd__(rows)
             ticket_of(sub, of_another_line.receipt)  # before the lock is taken
             return self
