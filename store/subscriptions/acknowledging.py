@@ -113,7 +113,7 @@ class Acknowledging:
         * a message whose record is on its way is ACKED in the table, and the cursor does not count it. The record's
           outcome decides: the cursor counts it, or it is OUT again. So a snapshot has no record that may still fail;
         * rows whose record is durable are in `_stored` until a thread that has the lock takes them in: the thread that
-          writes the log waits for no lock, except to let the next messages of a line out;
+          writes the log waits for no lock, except to let the next messages of a line out, which no other thread does;
         * ACKED rows that no record and no thread has any more are in `cut_short`.
     """
 
@@ -218,13 +218,19 @@ class Acknowledging:
                 return
         with state.lock:
             if error is None:
-                is_news = self.take_in()
+                is_news = self._take_in()
             else:
                 is_news = any([state.table.unacknowledge_one(row.receipt, state.now_ms()) for row in rows])
         if is_news:
             state.notify()
 
-    def take_in(self) -> bool:
+    def take_in(self) -> None:
+        """Have the cursor count what is stored; under the lock. Where lines wait, the thread that settles does it: it
+        has their consumers called, and this caller does not."""
+        if self._state.order is None:
+            self._take_in()
+
+    def _take_in(self) -> bool:
         """Have the cursor count what is stored; under the lock. True if others of a line may go out.
 
         Rows of an earlier life or era do not count: a seek or a deletion has met them.

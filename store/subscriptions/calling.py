@@ -122,8 +122,20 @@ class WaitingConsumers:
         if now_ms < self.wakes_ms <= time_ms:
             return
         self.wakes_ms = time_ms
-        if time_ms < NEVER:
+        if time_ms >= NEVER:
+            return
+        try:
             self._after(max(0, time_ms - now_ms), partial(self._time_has_come, time_ms))
+        except BaseException:  # an interrupt: there may be no timer, and others may have relied on it
+            self.wakes_ms = NEVER
+            self._notify()
+            raise
+
+    def keep_watch(self, next_ms: int) -> None:
+        """A consumer is about to sleep, or sleeps on: others may have given out messages since it read when the next
+        one comes again, or that time has come since."""
+        if not 0 < self.wakes_ms <= next_ms:
+            self.wake_at(next_ms)
 
     def gives_out(self, deadline_ms: int) -> None:
         """Messages were given out that come again at `deadline_ms`."""
@@ -135,8 +147,7 @@ class WaitingConsumers:
     def _time_has_come(self, time_ms: int) -> None:
         if self.wakes_ms <= time_ms:
             self.wakes_ms = NEVER
-        if self.is_waited_for:
-            self._notify()
+        self._notify()  # also if nobody waits yet: a consumer that is about to finds another version
 
     def _look_after(self, sleeper: Sleeper) -> None:
         if self._looker is sleeper and not sleeper.is_over:
@@ -189,7 +200,10 @@ class Looking:
     def has_changed(self, sleeper: Sleeper) -> bool:
         """Whether there is something new, and this consumer is to look at it."""
         calling = self._state.calling
-        return self.version() != calling.looked_at and calling.may_look(sleeper)
+        if self.version() != calling.looked_at:
+            return calling.may_look(sleeper)
+        calling.keep_watch(self._dispatcher.next_ms())
+        return False
 
     def is_over(self, left_s: float) -> bool:
         """Whether a consumer that found nothing gives up: its time is over, and it has looked through all messages."""
@@ -296,8 +310,9 @@ class ReceiveCall:
         return self._is_closed() or self._looks.has_changed(sleeper)
 
     def _failed(self) -> None:
-        """The call raised. It may have been called to look, or have taken the news that others were to look at."""
-        self._calling.ended(self.sleeper, has_more=self.sleeper is not None)
+        """The call raised. It may have been called to look, or have taken the news that others were to look at, or have
+        given out messages whose time-out nobody waits for."""
+        self._calling.ended(self.sleeper, has_more=True)
 
 
 class ThreadReceive:

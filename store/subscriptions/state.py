@@ -138,10 +138,13 @@ class State:
             self.table.leave(owner, self.now_ms())
 
     def extend(self, receipts: Int64s, ms: int) -> None:
-        """Keep messages for `ms` from now on."""
+        """Keep messages for `ms` from now on, which may end earlier than before."""
+        deadline_ms = self.deadline_ms(ms)
         with self.lock:
-            self.table.hold(self.rows(receipts), self.deadline_ms(ms), RowState.OUT)
-        self.mark_changed()  # no message comes earlier by that
+            self.table.hold(self.rows(receipts), deadline_ms, RowState.OUT)
+        self.mark_changed()
+        if deadline_ms < self.calling.wakes_ms:
+            self.calling.gives_out(deadline_ms)
 
     def redeliver(self, receipts: Int64s) -> None:
         """List messages to be given out again. Under the lock; one that is listed twice is given out once."""

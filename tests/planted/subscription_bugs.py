@@ -71,9 +71,21 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         (f"{FOLDER}/test_calling.py::test_one_of_those_who_wait_is_asked_whether_a_message_is_news",),
     ),
     "subscriptions: nobody is called for what times out": Bug(
-        "store/subscriptions/calling.py", "        if self.is_waited_for:\n            self._notify()\n",
-        "        pass\n",
+        "store/subscriptions/calling.py",
+        "            self.wakes_ms = NEVER\n        self._notify()  # also if nobody waits yet",
+        "            self.wakes_ms = NEVER\n        # also if nobody waits yet",
         (f"{FOLDER}/test_calling.py::test_a_deadline_that_comes_while_all_sleep_wakes_one",), hangs=True,
+    ),
+    "subscriptions: a time that comes before a consumer sleeps tells nobody": Bug(
+        "store/subscriptions/calling.py",
+        "            self.wakes_ms = NEVER\n        self._notify()  # also if nobody waits yet",
+        "            self.wakes_ms = NEVER\n        self._readers.look_at([self._name])  # also if nobody waits yet",
+        (f"{FOLDER}/test_calling.py::test_a_deadline_that_comes_just_before_a_consumer_sleeps_is_not_missed",),
+    ),
+    "subscriptions: a consumer that is about to sleep misses what is given out meanwhile": Bug(
+        "store/subscriptions/calling.py", "        calling.keep_watch(self._dispatcher.next_ms())\n", "",
+        (f"{FOLDER}/test_calling.py::"
+         "test_what_is_given_out_just_before_a_consumer_sleeps_wakes_it_when_it_times_out",), hangs=True,
     ),
     "subscriptions: a queue with news is not looked at": Bug(
         "store/subscriptions/news.py", "                topic.note(stream.queue_id, self._version)\n",

@@ -6,21 +6,24 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, Subscription, SubscriptionClosed
+from stratalog.store.subscriptions.acknowledging import AckRow
 from stratalog.store.subscriptions.calling import Looking, Sleeper
 
 from ...seeds import draw_seed
 from ..helpers import tiny, until
-from .helpers import TOPIC
+from ..interrupts import interrupt_at, places
+from .helpers import TOPIC, ticket_of
 
 WAIT_MS = 120_000  # nobody looks by himself before a test has failed
 WAITING = 8
@@ -183,6 +186,74 @@ def test_a_deadline_that_comes_while_all_sleep_wakes_one(store: MessageStore) ->
         until(lambda: len(got) == 1)
 
 
+def test_a_message_that_is_kept_for_less_time_wakes_one_when_that_is_over(store: MessageStore) -> None:
+    sub, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
+    store.append(TOPIC, 0, b"x")
+    (first,) = other.receive(1, visibility_timeout_ms=WAIT_MS)
+    with waiting(sub, 1, one(sub)) as got:
+        other.extend(first, ms=50)
+        until(lambda: len(got) == 1)
+
+
+def test_a_deadline_that_comes_just_before_a_consumer_sleeps_is_not_missed(store: MessageStore) -> None:
+    sub, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
+    real = Looking.may_sleep
+
+    def may_sleep(looks: Looking) -> bool:
+        found = real(looks)
+        time.sleep(0.1)  # a busy machine
+        return found
+
+    store.append(TOPIC, 0, b"x")
+    assert len(other.receive(1, visibility_timeout_ms=50)) == 1
+    begin_s = time.monotonic()
+    with mock.patch.object(Looking, "may_sleep", may_sleep):
+        assert len(sub.receive(1, wait_ms=60_000)) == 1
+    assert time.monotonic() - begin_s < 30
+
+
+def test_what_is_given_out_just_before_a_consumer_sleeps_wakes_it_when_it_times_out(store: MessageStore) -> None:
+    sub, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
+    real = Looking._next_ms
+
+    def next_ms(looks: Looking) -> int:
+        found = real(looks)
+        if store.queue_bounds(TOPIC, 0) == (0, 0):
+            store.append(TOPIC, 0, b"x")
+            assert len(other.receive(1, visibility_timeout_ms=50)) == 1
+            assert other.receive(1) == []
+        return found
+
+    with mock.patch.object(Looking, "_next_ms", next_ms), waiting(sub, 1, one(sub)) as got:
+        until(lambda: len(got) == 1)
+
+
+def test_a_consumer_that_is_interrupted_leaves_the_next_one_its_timer(store: MessageStore) -> None:
+    store.append(TOPIC, 0, b"x")
+    for place in places():
+        sub = store.subscribe(TOPIC, f"{place}")
+        assert len(sub.receive(1, visibility_timeout_ms=30)) == 1
+        was, _ = interrupt_at(place, ("calling.py",), lambda: sub.receive(1, 10, 30))  # noqa: B023  # called at once
+        with waiting(sub, 1, one(sub)) as got:
+            until(lambda: len(got) == 1)
+        if not was:
+            break
+
+
+def test_a_receive_that_is_interrupted_leaves_no_sleeper_without_a_timer(store: MessageStore) -> None:
+    for place in places():
+        sub, other = store.subscribe(TOPIC, f"{place}", "latest"), store.subscribe(TOPIC, f"{place}")
+        with waiting(sub, 1, one(sub)) as got:
+            with mock.patch.object(Looking, "has_changed", return_value=False):
+                store.append(TOPIC, 0, b"x")
+            was, _ = interrupt_at(place, ("calling.py",), lambda: other.receive_batch(1, 0, 30))  # noqa: B023  # as above
+            if not len(sub._state.table):  # it has not come so far: the news is still to be told
+                sub._state.notify()
+            until(lambda: len(got) == 1)
+        if not was:
+            break
+
+
 def test_a_delayed_message_wakes_one_when_it_is_due(store: MessageStore) -> None:
     sub = store.subscribe(TOPIC, "a")
     with waiting(sub, 4, one(sub)) as got:
@@ -197,6 +268,23 @@ def test_the_next_one_of_a_line_wakes_one(store: MessageStore) -> None:
     store.append_batch([(TOPIC, 0, b"x")] * 2)
     (first,) = other.receive(1)
     with waiting(sub, 3, one(sub)) as got:
+        other.ack(first)
+        until(lambda: len(got) == 1)
+
+
+def test_an_acknowledgement_that_others_meet_before_it_settles_wakes_one_of_its_line(store: MessageStore) -> None:
+    sub, other = [store.subscribe(TOPIC, "a", mode="ordered", order_by="key") for _ in range(2)]
+    for key in (b"a", b"b", b"a"):
+        store.append(TOPIC, 0, b"x", key=key)
+    (first,), (of_another_line,) = other.receive(1), other.receive(1)
+
+    class Stored(list[AckRow]):
+        def __iadd__(self, rows: Iterable[AckRow], /) -> Self:  # type: ignore[override,misc]  # no sum of such lists is made
+            super().__iadd__(rows)
+            ticket_of(sub, of_another_line.receipt)  # before the lock is taken
+            return self
+
+    with waiting(sub, 1, one(sub)) as got, mock.patch.object(sub._state.acks, "_stored", Stored()):
         other.ack(first)
         until(lambda: len(got) == 1)
 
