@@ -82,6 +82,17 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "            self.wakes_ms = NEVER\n        self._readers.look_at([self._name])  # also if nobody waits yet",
         (f"{FOLDER}/test_calling.py::test_a_deadline_that_comes_just_before_a_consumer_sleeps_is_not_missed",),
     ),
+    "subscriptions: another caller lets a line go on and calls nobody": Bug(
+        "store/subscriptions/acknowledging.py", "        if self._state.order is None:\n            self._take_in()",
+        "        if True:\n            self._take_in()",
+        (f"{FOLDER}/test_calling.py::"
+         "test_an_acknowledgement_that_others_meet_before_it_settles_wakes_one_of_its_line",), hangs=True,
+    ),
+    "subscriptions: a message that is kept for less time wakes nobody": Bug(
+        "store/subscriptions/state.py", "        if deadline_ms < self.calling.wakes_ms:", "        if False:",
+        (f"{FOLDER}/test_calling.py::test_a_message_that_is_kept_for_less_time_wakes_one_when_that_is_over",),
+        hangs=True,
+    ),
     "subscriptions: a consumer that is about to sleep misses what is given out meanwhile": Bug(
         "store/subscriptions/calling.py", "        calling.keep_watch(self._dispatcher.next_ms())\n", "",
         (f"{FOLDER}/test_calling.py::"

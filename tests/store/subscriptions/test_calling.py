@@ -276,7 +276,7 @@ def test_an_acknowledgement_that_others_meet_before_it_settles_wakes_one_of_its_
     sub, other = [store.subscribe(TOPIC, "a", mode="ordered", order_by="key") for _ in range(2)]
     for key in (b"a", b"b", b"a"):
         store.append(TOPIC, 0, b"x", key=key)
-    (first,), (of_another_line,) = other.receive(1), other.receive(1)
+    (first,), (of_another_line,) = [other.receive(1, visibility_timeout_ms=WAIT_MS) for _ in range(2)]
 
     class Stored(list[AckRow]):
         def __iadd__(self, rows: Iterable[AckRow], /) -> Self:  # type: ignore[override,misc]  # no sum of such lists is made
@@ -287,6 +287,7 @@ def test_an_acknowledgement_that_others_meet_before_it_settles_wakes_one_of_its_
     with waiting(sub, 1, one(sub)) as got, mock.patch.object(sub._state.acks, "_stored", Stored()):
         other.ack(first)
         until(lambda: len(got) == 1)
+    assert got[0][0].message.offset == 2
 
 
 def test_one_who_was_called_and_goes_calls_the_next(store: MessageStore) -> None:
