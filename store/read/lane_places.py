@@ -211,15 +211,18 @@ class LanePlaces(HeldItem):
         # Where the ring's memory begins, and again a size after it. Not asked for where the ring has none of the rows.
         lap = low - (low - origin) % size if low < self._after else low
         begun = index = len(found)
-        mapped = mapped_bytes = recent_bytes = 0
+        recent = mapped_bytes = recent_bytes = 0
         least = NOWHERE
         with MAPS.lock:
             now = monotonic()
             old = now - TRUST_S
             try:
                 for which, at, length, checksum in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * end]):
-                    begin = bases[which] + at
-                    if begin >= low:
+                    segment = segments[which]
+                    leased, window = segment.leased, at >> WINDOW_SHIFT
+                    if leased is not None and (leased.near[window] >= old or leased.trust(window, now)):
+                        found[index] = data = leased.memory[at : at + length]
+                    elif (begin := bases[which] + at) >= low:
                         begin -= lap
                         if begin >= size:
                             begin -= size
@@ -229,33 +232,27 @@ class LanePlaces(HeldItem):
                         if checksum64(data) & LOW_32 != checksum:
                             del found[index]
                             break
+                        index += 1
+                        recent += 1
                         recent_bytes += length
+                        continue
                     else:
-                        segment = segments[which]
-                        leased = segment.leased
-                        if leased is not None:
-                            window = at >> WINDOW_SHIFT
-                            if leased.near[window] < old and not leased.trust(window, now):
-                                break
-                            found[index] = data = leased.memory[at : at + length]
-                        else:  # it is still written to
-                            copy = segment.copies.windows.get(at >> COPY_SHIFT)
-                            if copy is None:
-                                break
-                            copy.used = True
-                            begin = at & COPY_MASK
-                            found[index] = data = copy.data[begin : begin + length]
-                        if checksum64(data) & LOW_32 != checksum:
-                            del found[index]
+                        copy = None if leased is not None else segment.copies.windows.get(at >> COPY_SHIFT)
+                        if copy is None:
                             break
-                        mapped += 1
-                        mapped_bytes += length
-                        if length < least:  # noqa: PLR1730  # as above
-                            least = length
+                        copy.used = True
+                        begin = at & COPY_MASK
+                        found[index] = data = copy.data[begin : begin + length]
+                    if checksum64(data) & LOW_32 != checksum:
+                        del found[index]
+                        break
                     index += 1
+                    mapped_bytes += length
+                    if length < least:  # noqa: PLR1730  # as above
+                        least = length
             except IndexError:  # past the end of a file
                 pass
-        recent = index - begun - mapped
+        mapped = index - begun - recent
         if recent and ring.low > low and self._lose_overtaken(ring.low, low, row, begun, found):
             sizes = [len(found[one]) for one in range(begun, len(found))]
             mapped, mapped_bytes, least = len(sizes), sum(sizes), min(sizes, default=NOWHERE)

@@ -178,10 +178,10 @@ READING: dict[str, Bug] = {
     ),
     "reading: a message of a kept window is believed without its checksum": Bug(
         "store/read/lane_places.py",
-        "                        if checksum64(data) & LOW_32 != checksum:\n"
-        "                            del found[index]\n                            break\n"
-        "                        mapped += 1",
-        "                        mapped += 1",
+        "                    if checksum64(data) & LOW_32 != checksum:\n"
+        "                        del found[index]\n                        break\n"
+        "                    index += 1",
+        "                    index += 1",
         ("tests/store/test_lane_places.py::test_what_the_ring_has_lost_of_the_open_segment_is_kept_once_it_is_read_again",),
     ),
     "reading: messages of the table of places that the ring has lost are believed": Bug(
