@@ -295,11 +295,6 @@ def seconds_of(timeout: float) -> float:
     raise InvalidMessage(f"timeout is a number of seconds or None, not {timeout!r}")
 
 
-def cost_bytes(request: Request) -> int:
-    """The bytes of a request that count at the publish buffer's cap."""
-    return request.size_bytes if request.extras is None else request.size_bytes + request.extras.size_bytes
-
-
 def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> None:
     """Answer a batch: one wake-up for all its blocked producers, one call for each event loop.
 
