@@ -54,7 +54,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
 
     _name = "MessageStore"
     _feeder: Feeder | None = None
-    _lanes: Sequence[LaneMachine]
+    _lanes: Sequence[LaneMachine]  # a reader's are those of another process
 
     @overload
     @classmethod

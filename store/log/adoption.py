@@ -59,7 +59,7 @@ def adopt(lane: WrittenLane, found: LaneLog, streams: StreamMap) -> None:
 
 
 def _adopt_streams(lane: WrittenLane, found: LaneLog, streams: StreamMap) -> None:
-    """Give a lane the streams, by number; users' go into `streams`, too. Some were trimmed.
+    """Give a lane the streams, by number, and what was trimmed of them; users' go into `streams`, too.
 
     Of two streams with one name the one with the higher number is the queue. The other one was gone when that was
     made, and the log ended before a full footer said so.

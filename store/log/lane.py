@@ -30,16 +30,19 @@ if TYPE_CHECKING:
 
 
 class Lane:
-    """One append log. Other folders set no attribute but these: `view` where another process writes (`live.lane`);
-    `view` and `offsets` where a commit is shown (`log.together`).
+    """One append log, sealed and open segments alike.
+
+    Other folders set no attribute but these: `view` where another process writes (`live.lane`); `view` and `offsets`
+    where a commit is shown (`log.together`).
     """
 
     def __init__(
         self, index: int, folder: Path, disk: Disk, config: StoreConfig, ring: Ring, queue: RequestQueue[Request],
         memory: HeldMemory, offsets: Callable[[Lane], NextOffsets] | None = None,
     ) -> None:  # fmt: skip
-        """`memory` is for readers of its segments, those of all lanes. `offsets`: of a lane that another process
-        writes.
+        """`memory` is for readers of its segments, those of all lanes.
+
+        `offsets`: of a lane that another process writes.
         """
         self.index = index
         self.folder, self.disk = folder, disk

@@ -36,7 +36,8 @@ class Request:
     Attributes:
         count: how many messages it has.
         stream, data, size_bytes, extras: of the message. `extras` is None without delivery time, key and properties.
-        offset: -1 until the message is in a frame (`LaneMachine.build`); it counts once there is an answer without an error.
+        offset: -1 until the message is in a frame (`LaneMachine.build`); it counts once there is an answer without an
+            error.
 
     Invariant: `_done` is set before waiters are looked at, and a waiter is listed before `_done` is read again; so no
     wake-up is missed without a lock. A waiter is the lock of a sleeping thread, or a call in a list of one: the thread

@@ -1,7 +1,7 @@
 """A lane that this process writes: its open segment, the frames at its end, and the segments before it.
 
-What works on a lane in the background (sealing, retention, a bulk commit) knows it as a `WrittenLane`; `LaneMachine`
-adds the steps that flushers make.
+The builders of frames (`row_build`, `column_build`, `room`) and all that works in the background (upkeep, sealing,
+retention, bulk commits) know a lane as a `WrittenLane`. `lane_machine` adds the steps that flushers make.
 """
 
 from __future__ import annotations
@@ -72,8 +72,10 @@ class LaneHooks(NamedTuple):
 
 
 class WrittenLane(Lane):
-    """The log's end and what was planned of it; no threads, no clock of its own. Other folders set no attribute but
-    these hooks, which come and go: `on_segment` (`read.feed`), `on_view` and `under_way.on_forced` (`live.publisher`).
+    """The log's end: the open segment, and what was built and planned of it. No threads, no clock of its own.
+
+    Other folders set no attribute but these hooks, which come and go: `on_segment` (`read.feed`), `on_view` and
+    `under_way.on_forced` (`live.publisher`).
 
     Invariants:
         * durable <= issued <= tail rounded up, and durable and issued are block boundaries;
