@@ -64,6 +64,20 @@ class Places(NamedTuple):
         return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]
 
 
+class AckRow(NamedTuple):
+    """A message that is being acknowledged.
+
+    Attributes:
+        life, era: of the subscription, and of the queue, when it was acknowledged.
+    """
+
+    life: int
+    era: int
+    receipt: int
+    queue_id: int
+    offset: int
+
+
 class InFlight:
     """A table of messages by receipt. One thread at a time.
 

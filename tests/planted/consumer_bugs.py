@@ -52,8 +52,8 @@ CONSUMERS: dict[str, Bug] = {
         (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: a line goes on after a close beside an acknowledgement on its way": Bug(
-        "store/subscriptions/state.py", "            self.tries.expect()\n            self.rebuild_lines()\n",
-        "            self.tries.expect()\n            self._adopt(self.cursor.settings or Settings())\n",
+        "store/subscriptions/state.py", "            self.to_redeliver.clear()\n            self.rebuild_lines()\n",
+        "            self.to_redeliver.clear()\n            self._adopt(self.cursor.settings or Settings())\n",
         (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: retention believes an acknowledgement on its way": Bug(
@@ -88,8 +88,8 @@ CONSUMERS: dict[str, Bug] = {
         (f"{FOLDER}/test_removed_messages.py",),
     ),
     "consumers: a message that lives on as a copy is taken for removed": Bug(
-        "store/subscriptions/dispatcher.py", "gone[rows] = ~self._delays.are_kept(",
-        "gone[rows] = True | self._delays.are_kept(", (f"{FOLDER}/test_removed_messages.py",),
+        "store/subscriptions/dispatcher.py", "gone[rows] = ~self.delays.are_kept(",
+        "gone[rows] = True | self.delays.are_kept(", (f"{FOLDER}/test_removed_messages.py",),
     ),
     "consumers: what a closed object had waits for its time-out": Bug(
         "store/subscriptions/registry.py", "                self.state.leave(owner)\n", "                pass\n",

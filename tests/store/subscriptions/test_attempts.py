@@ -161,7 +161,7 @@ def test_attempts_of_a_queue_are_those_of_a_dict() -> None:
                 known[offset] -= 1
         elif chance.random() < 0.1:
             acked.add_all(offsets)
-            attempts.forget(acked)
+            attempts.forget(acked.mark, acked.above)
             known = {offset: count for offset, count in known.items() if offset not in acked}
         known = {offset: count for offset, count in known.items() if count}
         rows = attempts.rows()
