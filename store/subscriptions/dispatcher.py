@@ -80,7 +80,7 @@ class Dispatcher:
         """Read on after the acknowledged messages; no consumer has any. `receiving` is held."""
         self._has_missed = True  # until the end: after an interrupt the next `take` reads all again
         self._failed = None
-        self.tries.expect()
+        self.tries.expect()  # first: a message that is expected for nothing only takes the longer way
         self.state.forget_consumers()
         self._due.forget()
         self._scanner.restart()

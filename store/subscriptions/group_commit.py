@@ -33,7 +33,6 @@ LATE_MS = 2  # after the end of a record's time in line
 LOST_S = 0.5  # a callback that has not run by then was lost to an interrupt: asyncio will not call it again
 MOST_AWAITED = 16_384  # of a record, which has to fit into the smallest ring of a lane: 384 KiB
 
-
 Settle: TypeAlias = Callable[[Sequence[AckRow], "StoreError | None"], None]
 
 

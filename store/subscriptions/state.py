@@ -42,7 +42,7 @@ class SkippedOffsets(NamedTuple):
 
 
 class State:
-    """What the parts of a subscription share: one lock guards the cursor, the table and the order.
+    """What the parts of a subscription share: one lock guards the cursor, the table and the order. It knows no part.
 
     Invariants:
         * a thread that holds `lock` waits for neither the log nor the device;
@@ -113,12 +113,12 @@ class State:
         self.notify()
 
     def undo_receive(self, receipts: Int64s) -> None:
-        """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated."""
+        """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated: only what is
+        still OUT is given back, and loses its newest attempt."""
         with self.lock:
-            rows = self.table.find(receipts)
-            places = self.table.places(rows[rows >= 0])
-            self.table.undo_receive(receipts, self.now_ms())
-            self.undo_attempts(places)
+            rows = self.table.find_out(receipts)
+            self.undo_attempts(self.table.places(rows))  # first: by the table's attempt, so that it can be done again
+            self.table.undo_receive(rows, self.now_ms())
         self.notify()
 
     def undo_attempts(self, places: Places) -> None:

@@ -83,6 +83,19 @@ CONSUMERS: dict[str, Bug] = {
         "store/subscriptions/state.py", "return math.ceil(self.parts.clock.monotonic_s() * 1000) + after_ms",
         "return self.now_ms() + after_ms", (f"{FOLDER}/test_subscription.py",),
     ),
+    "consumers: an undone receive takes attempts of messages that it does not give back": Bug(
+        "store/subscriptions/state.py", "            self.undo_attempts(self.table.places(rows))",
+        "            found = self.table.find(receipts)\n"
+        "            self.undo_attempts(self.table.places(found[found >= 0]))",
+        (f"{FOLDER}/test_attempts.py",),
+    ),
+    "consumers: an undo that was interrupted is made for the table alone": Bug(
+        "store/subscriptions/state.py",
+        "            self.undo_attempts(self.table.places(rows))",
+        "            places = self.table.places(rows)\n            self.table.undo_receive(rows, self.now_ms())\n"
+        "            self.undo_attempts(places)\n            rows = rows[:0]",
+        (f"{FOLDER}/test_attempts.py::test_an_undo_that_is_interrupted_may_be_made_again",),
+    ),
     "consumers: a removed message blocks its line": Bug(
         "store/subscriptions/dispatcher.py", "            if removed != self._removed:\n", "            if False:\n",
         (f"{FOLDER}/test_removed_messages.py",),
