@@ -14,7 +14,6 @@ from ..errors import StoreError, copy_of
 from ..format.arrays import Bools, Int64s
 from ..log.request import Request
 from ..read.message import MessageBatch
-from .acknowledging import Acknowledging
 from .delays import DueSource, SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, Room, joined, queue_ids_of, taken
 from .in_flight import NO_OWNER, Places
@@ -35,16 +34,18 @@ class Dispatcher:
 
     Attributes:
         attempt_records: the requests of the newest `take`: its caller waits for them, without `receiving`.
+        tries, delays: what it knows of attempts, and of messages with a delivery time.
     """
 
-    def __init__(self, state: State, acks: Acknowledging) -> None:
+    def __init__(self, state: State, acknowledge: Callable[[Int64s], None]) -> None:
+        """`acknowledge` makes acknowledgements of receipts durable."""
         self.state = state
         self.receiving = threading.Lock()
         self.attempt_records: Sequence[Request] = ()
         self.tries = AttemptCounts(state)
         self.delays = delays = SubscriptionDelays(state)
         self._lines = Lines(state, delays.fetch_into)
-        self._redelivery = Redelivery(state, self._lines, delays.fetch_into, acks.ack)
+        self._redelivery = Redelivery(state, self._lines, delays.fetch_into, acknowledge)
         self._scanner = Scanner(state, delays)
         self._due = DueSource(state, delays, self._lines, self._scanner.has_ahead, self._scanner.are_wanted)
         self._has_dead = False  # the newest look has found messages that were given out too often in earlier openings

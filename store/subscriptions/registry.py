@@ -66,7 +66,7 @@ class Shared:
         self.chains = chains
         self.state.load(pass_damage=pass_damage)
         self.acks = Acknowledging(self.state)
-        self.dispatcher = Dispatcher(self.state, self.acks)
+        self.dispatcher = Dispatcher(self.state, self.acks.ack)
         self._open: set[int] = set()  # numbers of the objects that are not closed
         self._owners = NO_OWNER  # the number of the newest object
         self._is_retired = False
