@@ -55,6 +55,7 @@ from .store import (
     SubscriptionInfo,
     SubscriptionSettings,
     Ticket,
+    Transaction,
 )
 
 __version__: str  # of the package
@@ -99,6 +100,7 @@ __all__ = [
     "SubscriptionInfo",
     "SubscriptionSettings",
     "Ticket",
+    "Transaction",
     "__version__",
 ]
 

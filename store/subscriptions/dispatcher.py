@@ -182,7 +182,7 @@ class Dispatcher:
                     first = int(state.table.add(Places(*columns), deadline_ms, owner)[0])
             if deadline_ms < state.calling.wakes_ms:
                 state.calling.gives_out(deadline_ms)
-            return [Delivery(message, 1, receipt) for receipt, message in enumerate(messages, first)]
+            return [Delivery(message, 1, receipt, state.name) for receipt, message in enumerate(messages, first)]
         except BaseException:  # passed on; the messages come again, also after an interrupt
             self._has_missed = True
             state.notify()
@@ -297,7 +297,7 @@ class Dispatcher:
                     batch, attempts = taken(batch, kept), attempts[kept]
             places = Places(queue_ids_of(batch), batch.offsets, attempts)
             receipts = state.enter(places, state.deadline_ms(visibility_ms), self._owner)
-        return DeliveryBatch(batch, receipts, attempts) if len(batch) else None
+        return DeliveryBatch(batch, receipts, attempts, state.name) if len(batch) else None
 
     # -- removed messages -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
-from ..errors import StoreCorrupt
+from ..errors import StoreCorrupt, SubscriptionClosed
 from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.streams import check_name
@@ -254,6 +254,18 @@ class Subscriptions:
                 shared.tell_precision()
                 return opened
             self._forget_deleted(shared)  # the thread that retired it may have been interrupted
+
+    def acknowledging(self, topic: object, name: object) -> Acknowledging:
+        """The part of a subscription that acknowledges what it has given out.
+
+        Raises SubscriptionClosed, InvalidTopic, InvalidMessage.
+        """
+        key = check_name(topic, 0)[0], check_subscription(name)
+        with self._lock:
+            shared = self._known.get(key)
+        if shared is None or shared.state.cursor.settings is None:
+            raise SubscriptionClosed(f"there is no open subscription {key[1]!r} of {key[0]!r}; subscribe again")
+        return shared.acks
 
     def forget_lost(self) -> bool:
         """After a possible loss of messages: write durably that lost ones are not acknowledged, before others get their

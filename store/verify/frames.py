@@ -136,10 +136,11 @@ class FrameWalk:
         bad = np.flatnonzero(~good & self._is_listed(header.first_entry, kept))
         goes_on = True
         if len(bad):
-            position = int(frame.starts()[bad[0]])
-            if record is None and not self.lane.vouched(self.index, position):
-                self._note_torn(position, header.end)
-                self.scanner.position, kept, goes_on = position, int(bad[0]), False
+            whole = 0 if header.is_atomic else int(bad[0])
+            position, end = frame.starts()[[bad[0], whole]].tolist()
+            if record is None and not self.lane.vouched(self.index, end):
+                self._note_torn(end, header.end)
+                self.scanner.position, kept, goes_on = end, whole, False
             else:
                 one = "a message's bytes do not match their checksum"
                 many = f"{len(bad)} messages do not match their checksums, the first"
