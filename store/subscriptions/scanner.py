@@ -131,7 +131,7 @@ class Scanner:
         """A value that changes when messages of the topic may have been removed, by a trim or retention."""
         lanes = self._topic_lanes()
         oldest = [lane.view.sealed[0].segment.sequence if lane.view.sealed else 0 for lane in lanes]
-        return oldest, [lane.trims.shown for lane in lanes]
+        return oldest, [lane.lows.shown for lane in lanes]
 
     def _topic_lanes(self) -> list[Lane]:
         """The lanes of the topic's queues; a lane never leaves this list."""

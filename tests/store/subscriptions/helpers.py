@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from stratalog.store import Delivery, MessageStore, Subscription
 from stratalog.store.log.queue import RequestQueue
+from stratalog.store.log.request import Request
 from stratalog.store.subscriptions.acknowledging import AckRow, AckTicket
 from stratalog.store.subscriptions.in_flight import RowState
 
@@ -56,7 +57,7 @@ def on_way(sub: Subscription) -> int:
     return sub._state.table.count(RowState.ACKED)
 
 
-def fill_buffer(sub: Subscription) -> RequestQueue:
+def fill_buffer(sub: Subscription) -> RequestQueue[Request]:
     """As if so much as its cap was on its way in the queue of a subscription's records, which is returned.
 
     `queue.release(queue.cap_bytes, 0)` ends it, and lets in what stands in line: a mark of its lane may, too.

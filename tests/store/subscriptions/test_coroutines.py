@@ -308,7 +308,7 @@ def test_a_record_in_line_is_given_up_whatever_became_of_the_one_before_meanwhil
             with pytest.raises(PublishBufferFull):
                 await asyncio.wait_for(seconds[0], PATIENCE_S / 2)
 
-        seconds, full = list[asyncio.Future[None]](), list[RequestQueue]()
+        seconds, full = list[asyncio.Future[None]](), list[RequestQueue[Request]]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sub._state.journal, "put", put_late)
             asyncio.run(ack_both())
