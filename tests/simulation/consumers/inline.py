@@ -237,7 +237,7 @@ def is_held_up(store: MessageStore) -> bool:
 
 def has_untaken(subscription: Subscription) -> bool:
     """Is something due that a subscription has not taken yet? Others may have made it so."""
-    pointer = subscription._state.delays._pointer
+    pointer = subscription._dispatcher.delays._pointer
     return pointer is not None and pointer.at < pointer._topic.due.end
 
 
