@@ -40,7 +40,7 @@ class Shape:
     Attributes:
         delayed: the share of messages that are delayed; with 0 no call is about delays.
         durability: with "os" a power cut takes of each lane what was not forced: only what comes later is certain then.
-        trims: how often trims are made.
+        trims: how often trims are made; transactions: how often some.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -53,6 +53,7 @@ class Shape:
     durability: Literal["force", "os"] = "force"
     frame_kib: int = 4
     trims: int = 1
+    transactions: int = 0
     steps: int = 60
     lives: int = 2
 
@@ -72,7 +73,9 @@ class Shape:
     def weights(self) -> dict[str, int]:
         """How often each call is made."""
         unwanted = (OF_DELAYS if not self.delayed else set()) | (NOT_LOSSY if self.is_lossy else {"force_one"})
-        return {call: count for call, count in CALLS.items() if call not in unwanted} | {"trim": self.trims}
+        weights = {call: count for call, count in CALLS.items() if call not in unwanted}
+        changed = {"trim": self.trims} | ({"transact": self.transactions} if self.transactions else {})
+        return weights | changed
 
 
 def draw_shape(chance: random.Random) -> Shape:
@@ -90,4 +93,5 @@ def draw_shape(chance: random.Random) -> Shape:
         retention_ms=chance.choice((None, 200, 400, 400)),
         steps=chance.choice((40, 80, 120)),
         lives=chance.choice((1, 2, 3)),
+        transactions=chance.choice((0, 4, 12)),
     )
