@@ -23,6 +23,7 @@ from .rebuild_bugs import REBUILD
 from .sim_bugs import LOSSES
 from .spark_bugs import SPARK
 from .subscription_bugs import SUBSCRIPTIONS
+from .transaction_bugs import TRANSACTIONS
 from .visit_bugs import VISITING
 
 CACHE: dict[str, Bug] = {
@@ -429,6 +430,6 @@ TRACKERS: dict[str, Bug] = {
 BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
-    **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
+    **TRANSACTIONS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS,
 }  # fmt: skip

@@ -25,7 +25,11 @@ from stratalog import (
     Transaction,
 )
 from stratalog.store import inspect_folder, verify_folder
+from stratalog.store.api.checks import check_extras
 from stratalog.store.format.layout import ATOMIC, MAX_FRAME_MESSAGES
+from stratalog.store.log.atomic_group import AtomicGroup
+from stratalog.store.log.request import Request
+from stratalog.store.log.ticket import SubmitRequest
 
 from .disks import FailingDisk, GatedDisk
 from .helpers import (
@@ -418,6 +422,53 @@ def test_transactions_share_frames_with_other_appends_of_all_kinds(tmp_path: Pat
             until(lambda: len(other.read("a", 0, max_messages=1000)) == 2 * rounds + 1)
         assert not failed
         assert {len(rows) for name, rows in scanned(store).items() if name in QUEUES} == {2 * rounds + 1}
+
+
+def column_group(store: MessageStore, topic: str, size: int) -> Request:
+    (part,) = store._columns.parts([(topic, 0)], [0, 0], [size, size], b"x" * 2 * size, None, None, None)
+    return part.groups[0]
+
+
+@pytest.mark.parametrize("with_columns", [False, True])
+def test_of_a_frame_that_is_durable_in_part_nothing_is_shown_answered_or_vouched_for(
+    tmp_path: Path, with_columns: bool
+) -> None:
+    """The last block is held back: the transaction ends in it, and what shares its frame waits as well."""
+    with MessageStore.open(tmp_path, small(alignment="trim")) as store:
+        store.append("a", 0, b"before")
+        flusher = store._flushers[0]
+        lane = flusher.lane
+        with flusher.building:
+            mark, outcomes = lane.under_way.forced_mark, list[object]()
+            streams = store._appender.find_or_make([("a", 0), ("b", 3)])
+            group = AtomicGroup(streams, [b"x" * 5000] * 2, [None, None], outcomes.append)
+            beside = column_group(store, "c", 3000) if with_columns else SubmitRequest(streams[0], b"y" * 6000, 6000)
+            lane.build([beside, group])
+            (write,) = lane.plan(follows=True)
+            write.perform()
+            assert not lane.complete(write).shown
+            assert lane.durable < lane.tail < lane.durable + 4 * KIB
+            assert (lane.under_way.forced_mark, outcomes, group.done(), beside.done()) == (mark, [], False, False)
+            assert store.queue_bounds("a", 0) == (0, 1)
+            (write,) = lane.plan(follows=False)
+            write.perform()
+            assert lane.complete(write).requests == 2
+            assert (outcomes, group.done(), beside.done()) == ([None], True, True)
+        assert store.queue_bounds("a", 0) == (0, 2 if with_columns else 3)
+
+
+def test_a_transaction_beside_columns_is_in_an_atomic_frame(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, small()) as store:
+        flusher = store._flushers[0]
+        with flusher.building:
+            streams = store._appender.find_or_make([("a", 0), ("b", 3)])
+            extras = [check_extras(None, b"k", None), None]
+            group = AtomicGroup(streams, [b"one", b"two"], extras, lambda error: None)
+            flusher.lane.build([column_group(store, "c", 3), group])
+            flusher.write_out()
+        assert (store.read("a", 0)[0].key, store.read("b", 3)[0].key) == (b"k", None)
+    (frame,) = full_frames(segment_path(tmp_path, 1))
+    assert frame.header.is_atomic
 
 
 def test_a_transaction_is_one_frame_whatever_is_queued_before_it(tmp_path: Path) -> None:
