@@ -224,6 +224,11 @@ class Appender:
         return check_rows(self._rows(messages), self._max_message_bytes)
 
     @property
+    def has_several_lanes(self) -> bool:
+        """Whether streams may be in different lanes."""
+        return len(self._lanes) > 1
+
+    @property
     def most_atomic_bytes(self) -> int:
         """The payloads that one frame can have, with keys and properties: the ring has room for four such frames."""
         return self._frame_bytes + self._max_message_bytes

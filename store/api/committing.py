@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
 
 from ..errors import InvalidMessage, MessageTooLarge, StoreError
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.atomic_group import AtomicGroup
+from ..log.streams import Stream
 from ..subscriptions.acknowledging import Acknowledging
 from .appender import Appender
 
 ACK_BYTES = 40  # of a record, at the most: for one message, and for its head
 
 
-class CheckedMessage(NamedTuple):
-    """A message that was checked, and its stream by name."""
+class PendingMessages:
+    """Checked messages that are not appended yet, in columns.
 
-    topic: str
-    queue_id: int
-    data: bytes
-    extras: Extras | None
+    Attributes:
+        names: (topic, queue id) of each.
+        size_bytes: of all, with keys and properties.
+        has_extras: some message has a delivery time, a key or properties.
+    """
 
-    @property
-    def size_bytes(self) -> int:
-        """With key and properties."""
-        return len(self.data) + (0 if self.extras is None else self.extras.size_bytes)
+    __slots__ = ("datas", "extras", "has_extras", "names", "size_bytes")
+
+    def __init__(self) -> None:
+        self.names: list[tuple[str, int]] = []
+        self.datas: list[bytes] = []
+        self.extras: list[Extras | None] = []
+        self.size_bytes = 0
+        self.has_extras = False
+
+    def add(self, topic: str, queue_id: int, data: bytes, extras: Extras | None) -> None:
+        """Add one."""
+        self.names.append((topic, queue_id))
+        self.datas.append(data)
+        self.extras.append(extras)
+        self.size_bytes += len(data)
+        if extras is not None:
+            self.has_extras = True
+            self.size_bytes += extras.size_bytes
 
 
 class Committing:
@@ -35,64 +50,83 @@ class Committing:
     Invariant: once a message is ACKED by it, the outcome of its request, or the lack of one, settles it.
     """
 
+    __slots__ = ("_appender", "_joints", "_messages")
+
     def __init__(
-        self,
-        appender: Appender,
-        messages: Sequence[CheckedMessage],
-        receipts: Mapping[Acknowledging, Collection[int]],
+        self, appender: Appender, messages: PendingMessages, receipts: Mapping[Acknowledging, Collection[int]]
     ) -> None:
         """`receipts`: the messages to acknowledge, by subscription."""
         self._appender = appender
         self._messages = messages
         self._joints = [(acks, acks.joint(each)) for acks, each in receipts.items()]
 
+    def let_pass(self) -> None:
+        """Let other threads pass that acknowledge messages of the same subscriptions. For threads alone."""
+        for _, joint in self._joints:
+            joint.let_pass()
+
     def hand_over(self, put: Callable[[AtomicGroup], object]) -> AtomicGroup | None:
         """Acknowledge the messages in memory and `put` the request; None if there is nothing to write.
 
         Raises as `Transaction.commit` does: then nothing is stored, unless it is an interrupt.
         """
-        joints = [joint for _, joint in self._joints]
-        self._appender.check_open()
+        appender, joints = self._appender, self._joints
+        appender.check_open()
         self._check_size()
-        streams = self._appender.find_or_make([(one.topic, one.queue_id) for one in self._messages])
-        self._check_lanes([stream.lane.index for stream in [*streams, *(joint.stream for joint in joints)]])
-        for joint in joints if len(joints) > 1 else ():
-            joint.check()  # all of them before the first is marked
+        streams = appender.find_or_make(self._messages.names)
+        if appender.has_several_lanes:
+            self._check_lanes(streams)
+        for acks, joint in joints:
+            if acks.is_unfinished:
+                acks.finish()
+            if len(joints) > 1:
+                joint.check()  # all of them before the first is marked
         try:
-            for joint in joints:
+            for _, joint in joints:
                 joint.mark()
-            marked = [joint for joint in joints if joint.rows]
-            datas = [*(one.data for one in self._messages), *(joint.record() for joint in marked)]
-            if not datas:
-                return None
-            extras = [*(one.extras for one in self._messages), *([None] * len(marked))]
-            request = AtomicGroup([*streams, *(joint.stream for joint in marked)], datas, extras, self._settle)
-            for joint in marked:
-                joint.request = request
-            put(request)
+            request = self._request(streams)
+            if request is not None:
+                put(request)
         except StoreError as error:
             self._settle(error)
             raise
         except BaseException:  # an interrupt: the request may be on its way
-            for acks, joint in self._joints:
+            for acks, joint in joints:
                 acks.cut_joint_short(joint)
             raise
         return request
 
+    def _request(self, streams: list[Stream]) -> AtomicGroup | None:
+        """The request; None if all messages to acknowledge were removed, and there are no others."""
+        datas, extras = self._messages.datas, self._messages.extras if self._messages.has_extras else []
+        marked = [joint for _, joint in self._joints if joint.rows]
+        for joint in marked:  # after the messages: see `AtomicGroup`
+            streams.append(joint.stream)
+            datas.append(joint.record())
+            if extras:
+                extras.append(None)
+        if not datas:
+            return None
+        request = AtomicGroup(streams, datas, extras, self._settle)
+        for joint in marked:
+            joint.request = request
+        return request
+
     def _check_size(self) -> None:
-        config, limit_bytes = self._appender.config, self._appender.most_atomic_bytes
-        count = len(self._messages) + len(self._joints)
-        size = sum([one.size_bytes for one in self._messages])
-        size += ACK_BYTES * sum([1 + len(joint.receipts) for _, joint in self._joints])
+        messages, limit_bytes = self._messages, self._appender.most_atomic_bytes
+        count, size = len(messages.datas) + len(self._joints), messages.size_bytes
+        for _, joint in self._joints:
+            size += ACK_BYTES * (1 + len(joint.receipts))
         if count > MAX_FRAME_MESSAGES or size > limit_bytes:
             raise MessageTooLarge(
                 f"the transaction has {count} messages, with one for the acknowledgements of each subscription, and "
-                f"{size} bytes; it can have {MAX_FRAME_MESSAGES} and {limit_bytes} (max_message_bytes is "
-                f"{config.max_message_bytes}). Nothing was stored. Cut it, or use a bulk commit (stratalog.bulk)"
+                f"{size} bytes; it can have {MAX_FRAME_MESSAGES} and {limit_bytes}. Nothing was stored. Cut it, raise "
+                f"max_message_bytes, or use a bulk commit (stratalog.bulk)"
             )
 
-    def _check_lanes(self, lanes: Collection[int]) -> None:
-        if len(set(lanes)) > 1:
+    def _check_lanes(self, streams: Collection[Stream]) -> None:
+        lanes = {stream.lane for stream in streams} | {joint.stream.lane for _, joint in self._joints}
+        if len(lanes) > 1:
             raise InvalidMessage(
                 "the queues and subscriptions of the transaction are in several lanes, and a transaction can have "
                 "those of one alone. Nothing was stored. A store with lanes=1, the default, has all in one"
@@ -105,7 +139,7 @@ class Committing:
     @property
     def count(self) -> int:
         """How many messages it appends."""
-        return len(self._messages)
+        return len(self._messages.names)
 
     @property
     def wants_compaction(self) -> bool:

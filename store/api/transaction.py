@@ -21,7 +21,7 @@ from ..subscriptions.subscription import Subscription
 from .appender import Appender
 from .batches import AsyncBatch, BatchPart
 from .checks import Payload
-from .committing import CheckedMessage, Committing
+from .committing import Committing, PendingMessages
 from .fetcher import Fetcher
 from .partitioner import Queues
 
@@ -46,7 +46,7 @@ class Transaction:
         self._appender = appender
         self._subscriptions = subscriptions
         self._fetcher = fetcher
-        self._messages: list[CheckedMessage] = []
+        self._messages = PendingMessages()
         self._receipts: dict[Acknowledging, dict[int, None]] = {}
         self._turn = [True]  # empty once a call has ended it
         self._outcome = "is not committed yet"
@@ -70,8 +70,7 @@ class Transaction:
         Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
         """
         self._check_open()
-        checked = self._appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
-        self._messages.append(CheckedMessage(*checked))
+        self._messages.add(*self._appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues))
 
     def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> None:
         """Append many messages at the commit. Args: as for `MessageStore.append_batch`.
@@ -79,7 +78,8 @@ class Transaction:
         Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
         """
         self._check_open()
-        self._messages += [CheckedMessage(*row, None) for row in self._appender.check_batch(messages)]
+        for row in self._appender.check_batch(messages):
+            self._messages.add(*row, None)
 
     def ack(self, delivery: Delivery | int, subscription: Subscription | None = None) -> None:
         """Acknowledge a message at the commit.
@@ -118,9 +118,8 @@ class Transaction:
         known which.
         """
         committing = self._end()
-        request = committing.hand_over(lambda request: request.stream.lane.queue.put(request))
-        if request is not None:
-            request.result()
+        committing.let_pass()
+        request = committing.hand_over(AtomicGroup.put_and_sleep)
         self._note_committed(committing, request)
         if committing.wants_compaction:
             committing.compact_in_time()
@@ -162,7 +161,7 @@ class Transaction:
             self._raise_ended()
         self._outcome = "failed, or was interrupted"
         messages, receipts = self._messages, self._receipts
-        self._messages, self._receipts = [], {}
+        self._messages, self._receipts = PendingMessages(), {}
         return Committing(self._appender, messages, receipts)
 
     def _note_committed(self, committing: Committing, request: AtomicGroup | None) -> None:
@@ -207,4 +206,4 @@ class Transaction:
 
     def __repr__(self) -> str:
         acks = sum(map(len, self._receipts.values()))
-        return f"<Transaction of {len(self._messages)} messages and {acks} acknowledgements, {self._outcome}>"
+        return f"<Transaction of {len(self._messages.datas)} messages and {acks} acknowledgements, {self._outcome}>"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
-from ..errors import StoreError
+from ..errors import StoreError, copy_of
 from ..format.extras import Extras
-from .request import RowGroup
+from .request import Request, RowGroup, Sleeper, pass_on
 from .streams import Stream
 
 
@@ -16,11 +17,13 @@ class AtomicGroup(RowGroup):
     Other requests may share the frame: none of it is answered before all of it is durable.
 
     Attributes:
-        row_extras: the optional columns of each message.
+        row_extras: the optional columns of each message; empty if none has any.
         settle: gets the outcome before the caller does. It may be called again.
+        lock, chain, abandoned: of a thread that sleeps until the answer, see `BlockingRequest`.
     """
 
-    __slots__ = ("row_extras", "settle")
+    __slots__ = ("abandoned", "chain", "is_chained", "lock", "row_extras", "settle")
+    lock: threading.Lock
 
     def __init__(
         self,
@@ -31,10 +34,32 @@ class AtomicGroup(RowGroup):
     ) -> None:
         """At least one message. The first one decides whether they may take the reserve: see `Flusher`."""
         sizes = list(map(len, datas))
-        extra_bytes = sum([extras.size_bytes for extras in row_extras if extras is not None])
-        super().__init__(streams, datas, sizes, sum(sizes) + extra_bytes)
+        size_bytes = sum(sizes)
+        if row_extras:
+            size_bytes += sum([extras.size_bytes for extras in row_extras if extras is not None])
+        super().__init__(streams, datas, sizes, size_bytes)
         self.row_extras = row_extras
         self.settle = settle
+        self.is_chained = self.abandoned = False
+        self.chain: list[Sleeper] | None = None
+
+    def put_and_sleep(self) -> None:
+        """Hand it over, and return when it is durable. Raises as an append does."""
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.is_chained = True
+        try:
+            self.stream.lane.queue.put(self)
+            self.lock.acquire()  # until the answer
+            if self.chain:
+                pass_on(self.chain)
+        except BaseException:  # passed on; an interrupted thread leaves the chain
+            self.abandoned = True
+            if self.chain is not None:
+                pass_on(self.chain)
+            raise
+        if self._error is not None:
+            raise copy_of(self._error)
 
     def answer(self, error: StoreError | None = None) -> None:
         self.settle(error)
@@ -50,6 +75,6 @@ class AtomicGroup(RowGroup):
         return self.stream.lane.queue.has(self) or len(self.offsets) > 0 or self.done()
 
 
-def are_atomic(requests: Sequence[object]) -> bool:
+def are_atomic(requests: Sequence[Request]) -> bool:
     """Whether the frame of some requests must be ATOMIC."""
     return AtomicGroup in set(map(type, requests))

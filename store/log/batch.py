@@ -49,7 +49,8 @@ def extras_of(requests: Sequence[Request]) -> list[Extras | None]:
     """The optional columns, one element a message."""
     extras: list[Extras | None] = []
     for request in requests:
-        extras.extend(request.row_extras if isinstance(request, AtomicGroup) else [request.extras] * request.count)
+        mine = request.row_extras if isinstance(request, AtomicGroup) else ()
+        extras.extend(mine or [request.extras] * request.count)
     return extras
 
 

@@ -10,7 +10,7 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
     whose turn          news, calling
     which, what order   settings, filters, ordering, lines
     again, and later    redelivery, attempts, delays
-    acknowledging       acknowledging, group_commit
+    acknowledging       acknowledging, group_commit, joint_acks
     what is durable     cursor, journal
     more                backlog
     its surroundings    parts

@@ -206,8 +206,13 @@ class Acknowledging:
             state.notify()
 
     def joint(self, receipts: Collection[int]) -> JointAcks:
-        """Acknowledgements that a transaction is to make durable."""
-        return JointAcks(self._state, receipts, self.settle, self.finish)
+        """Acknowledgements that a transaction is to make durable: of one message at least."""
+        return JointAcks(self._state, receipts, self.settle)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether `finish` has something to do."""
+        return self._state.unfinished.change is not None or bool(self.cut_short)
 
     def cut_joint_short(self, joint: JointAcks) -> None:
         """An interrupt has ended the transaction's call."""

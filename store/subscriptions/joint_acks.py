@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
+from ...index.locks import let_pass
 from ..errors import StoreError, SubscriptionClosed
 from ..format.cursors import pack_ones
 from ..log.atomic_group import AtomicGroup
@@ -23,14 +24,15 @@ class JointAcks:
         request: has their record; None until there is one. Its answer settles the rows.
     """
 
-    def __init__(
-        self, state: State, receipts: Collection[int], settle: Settle, finish: Callable[[], None]
-    ) -> None:  # fmt: skip
-        """Use `Acknowledging.joint`. `finish` finishes earlier calls that an interrupt has ended."""
+    __slots__ = ("_record", "_settle", "_state", "receipts", "request", "rows")
+
+    def __init__(self, state: State, receipts: Collection[int], settle: Settle) -> None:
+        """Use `Acknowledging.joint`."""
         self.receipts = receipts
         self.rows: list[AckRow] = []
         self.request: AtomicGroup | None = None
-        self._state, self._settle, self._finish = state, settle, finish
+        self._record = b""
+        self._state, self._settle = state, settle
 
     @property
     def stream(self) -> Stream:
@@ -39,9 +41,13 @@ class JointAcks:
         assert stream is not None, "it has given messages out, so it is durable"
         return stream
 
+    def let_pass(self) -> None:
+        """Let other threads pass that want the subscription's lock. Not for coroutines: see `ack_one_async`."""
+        if self._state.lock.locked():
+            let_pass(self._state.lock)
+
     def check(self) -> None:
         """Raises StaleReceipt, SubscriptionClosed if the messages cannot be acknowledged."""
-        self._finish()
         with self._state.lock:
             self._found()
 
@@ -50,42 +56,43 @@ class JointAcks:
 
         Raises StaleReceipt, SubscriptionClosed: then none is ACKED.
         """
-        state = self._state
-        self._finish()
+        state, table, marked = self._state, self._state.table, self.rows
         with state.lock:
             rows = self._found()
-            start, life = state.journal.next_offset, state.cursor.life
-            for receipt, row in rows:
-                queue_id, offset, _ = state.table.place_of(row)
-                self.rows += [AckRow(life, state.cursor.queue(queue_id).era, receipt, queue_id, offset)]
-                state.table.acknowledge_one(row, start)
+            start, cursor = state.journal.next_offset, state.cursor
+            for receipt, row in zip(self.receipts, rows, strict=True):
+                if row >= 0:
+                    queue_id, offset, _ = table.place_of(row)
+                    marked.append(AckRow(cursor.life, cursor.queue(queue_id).era, receipt, queue_id, offset))
+                    table.acknowledge_one(row, start)
 
-    def _found(self) -> list[tuple[int, int]]:
-        """The receipt and the row of each message that was not removed. Under the lock."""
-        state, rows, missing = self._state, list[tuple[int, int]](), list[int]()
+    def _found(self) -> list[int]:
+        """The row of each message, -1 if it was removed. Under the lock."""
+        state = self._state
         if state.cursor.settings is None:
             raise SubscriptionClosed(f"the subscription {state.name!r} of {state.topic!r} was deleted; subscribe again")
-        state.take_in()
-        for receipt in self.receipts:
-            row = state.table.row_of(receipt)
-            if row >= 0:
-                rows.append((receipt, row))
-            elif receipt not in state.table.removed:
-                missing.append(receipt)
-        if missing:
-            raise stale(state.name, missing)
+        if state.stored:
+            state.take_in()
+        rows = list(map(state.table.row_of, self.receipts))
+        if min(rows) < 0:
+            pairs, removed = zip(self.receipts, rows, strict=True), state.table.removed
+            missing = [receipt for receipt, row in pairs if row < 0 and receipt not in removed]
+            if missing:
+                raise stale(state.name, missing)
         return rows
 
     def record(self) -> bytes:
         """The record of the messages, which are at least one."""
-        record = pack_ones(self.rows[0].life, [(row.queue_id, row.era, row.offset) for row in self.rows])
-        self._state.journal.count([record])
-        return record
+        self._record = pack_ones(self.rows[0].life, [(row.queue_id, row.era, row.offset) for row in self.rows])
+        return self._record
 
     def settle(self, error: StoreError | None) -> None:
         """The messages have their outcome: see `Acknowledging.settle`. It may be called again."""
-        if self.rows:
-            self._settle(self.rows, error)
+        if not self.rows:
+            return
+        self._settle(self.rows, error)
+        if error is None:
+            self._state.journal.count([self._record])  # here: one thread, where all that commit would wait for a lock
 
     def finish(self, error: StoreError) -> None:
         """Settle the messages with an error, unless the request is on its way: then its answer does it."""

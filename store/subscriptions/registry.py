@@ -260,9 +260,11 @@ class Subscriptions:
 
         Raises SubscriptionClosed, InvalidTopic, InvalidMessage.
         """
-        key = check_name(topic, 0)[0], check_subscription(name)
-        with self._lock:
-            shared = self._known.get(key)
+        if type(topic) is str and type(name) is str:
+            key = topic, name
+        else:
+            key = check_name(topic, 0)[0], check_subscription(name)
+        shared = self._known.get(key)  # one step, without the lock: each acknowledgement comes here
         if shared is None or shared.state.cursor.settings is None:
             raise SubscriptionClosed(f"there is no open subscription {key[1]!r} of {key[0]!r}; subscribe again")
         return shared.acks

@@ -31,16 +31,17 @@ TRANSACTIONS: dict[str, Bug] = {
     ),
     "transactions: one that has users' messages takes the reserve": Bug(
         "store/api/committing.py",
-        "AtomicGroup([*streams, *(joint.stream for joint in marked)], datas, extras, self._settle)",
-        "AtomicGroup([*streams, *(joint.stream for joint in marked)][::-1], datas[::-1], extras[::-1], self._settle)",
+        "AtomicGroup(streams, datas, extras, self._settle)",
+        "AtomicGroup(streams[::-1], datas[::-1], extras[::-1], self._settle)",
         (f"{ACKS}::test_on_a_full_disk_acknowledgements_alone_are_stored_and_bills_are_not",),
     ),
     "transactions: a stale receipt, and the append stays": Bug(
-        "store/subscriptions/joint_acks.py", "        if missing:\n            raise stale(state.name, missing)\n", "",
+        "store/subscriptions/joint_acks.py",
+        "            if missing:\n                raise stale(state.name, missing)\n", "",
         (f"{ACKS}::test_with_a_stale_receipt_nothing_is_stored_and_the_others_keep_their_deadlines",),
     ),
     "transactions: the first subscription is marked before the second is asked": Bug(
-        "store/api/committing.py", "for joint in joints if len(joints) > 1 else ():", "for joint in ():",
+        "store/api/committing.py", "            if len(joints) > 1:\n", "            if not joints:\n",
         (f"{ACKS}::test_with_a_stale_receipt_nothing_is_stored_and_the_others_keep_their_deadlines",),
     ),
     "transactions: an interrupt gives messages back whose record is on its way": Bug(
