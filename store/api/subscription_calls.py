@@ -90,4 +90,5 @@ class SubscriptionCalls(SubscriptionList):
             self._appender.flush()  # also with durability "os": the next power cut may leave other messages there
 
     def _writes(self) -> WritingParts:
-        return WritingParts(self._columns.append_again, self._trimming.trim_stream, self._trimming.check_writes)
+        trimming = self._trimming
+        return WritingParts(self._appender, self._columns.append_again, trimming.trim_stream, trimming.check_writes)

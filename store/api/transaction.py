@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ..errors import InvalidMessage, StoreError, shown
 from ..log.atomic_group import AtomicGroup
 from ..subscriptions.acknowledging import Acknowledging
+from ..subscriptions.committing import Committing, PendingMessages
 from ..subscriptions.delivery import Delivery
 from ..subscriptions.registry import Subscriptions
 from ..subscriptions.settings import receipt_of
@@ -21,7 +22,6 @@ from ..subscriptions.subscription import Subscription
 from .appender import Appender
 from .batches import AsyncBatch, BatchPart
 from .checks import Payload
-from .committing import Committing, PendingMessages
 from .fetcher import Fetcher
 from .partitioner import Queues
 

@@ -9,8 +9,8 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
     giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight
     whose turn          news, calling
     which, what order   settings, filters, ordering, lines
-    again, and later    redelivery, attempts, delays
-    acknowledging       acknowledging, group_commit, joint_acks
+    again, and later    redelivery, moving, attempts, delays
+    acknowledging       acknowledging, group_commit, joint_acks, committing
     what is durable     cursor, journal
     more                backlog
     its surroundings    parts

@@ -18,7 +18,7 @@ from .delays import DueSource, SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, Room, joined, queue_ids_of, taken
 from .in_flight import NO_OWNER, Places
 from .lines import Lines
-from .redelivery import AttemptCounts, Redelivery
+from .redelivery import AttemptCounts, Move, Redelivery
 from .scanner import Scanner
 from .state import State
 
@@ -37,15 +37,15 @@ class Dispatcher:
         tries, delays: what it knows of attempts, and of messages with a delivery time.
     """
 
-    def __init__(self, state: State, acknowledge: Callable[[Int64s], None]) -> None:
-        """`acknowledge` makes acknowledgements of receipts durable."""
+    def __init__(self, state: State, move: Move) -> None:
+        """`move` appends messages to a topic, and acknowledges receipts."""
         self.state = state
         self.receiving = threading.Lock()
         self.attempt_records: Sequence[Request] = ()
         self.tries = AttemptCounts(state)
         self.delays = delays = SubscriptionDelays(state)
         self._lines = Lines(state, delays.fetch_into)
-        self._redelivery = Redelivery(state, self._lines, delays.fetch_into, acknowledge)
+        self._redelivery = Redelivery(state, self._lines, delays.fetch_into, move)
         self._scanner = Scanner(state, delays)
         self._due = DueSource(state, delays, self._lines, self._scanner.has_ahead, self._scanner.are_wanted)
         self._has_dead = False  # the newest look has found messages that were given out too often in earlier openings

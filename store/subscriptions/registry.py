@@ -23,6 +23,7 @@ from .cursor import Cursor
 from .dispatcher import Dispatcher
 from .in_flight import NO_OWNER
 from .journal import Journal, names_of
+from .moving import Moving
 from .parts import Parts
 from .settings import (
     DeadLetterChains,
@@ -66,7 +67,7 @@ class Shared:
         self.chains = chains
         self.state.load(pass_damage=pass_damage)
         self.acks = Acknowledging(self.state)
-        self.dispatcher = Dispatcher(self.state, self.acks.ack)
+        self.dispatcher = Dispatcher(self.state, Moving(self.state, self.acks).move)
         self._open: set[int] = set()  # numbers of the objects that are not closed
         self._owners = NO_OWNER  # the number of the newest object
         self._is_retired = False

@@ -30,7 +30,7 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{FRAMES}::test_a_transaction_beside_columns_is_in_an_atomic_frame",),
     ),
     "transactions: one that has users' messages takes the reserve": Bug(
-        "store/api/committing.py",
+        "store/subscriptions/committing.py",
         "AtomicGroup(streams, datas, extras, self._settle)",
         "AtomicGroup(streams[::-1], datas[::-1], extras[::-1], self._settle)",
         (f"{ACKS}::test_on_a_full_disk_acknowledgements_alone_are_stored_and_bills_are_not",),
@@ -41,16 +41,22 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{ACKS}::test_with_a_stale_receipt_nothing_is_stored_and_the_others_keep_their_deadlines",),
     ),
     "transactions: the first subscription is marked before the second is asked": Bug(
-        "store/api/committing.py", "            if len(joints) > 1:\n", "            if not joints:\n",
+        "store/subscriptions/committing.py", "            if len(joints) > 1:\n", "            if not joints:\n",
         (f"{ACKS}::test_with_a_stale_receipt_nothing_is_stored_and_the_others_keep_their_deadlines",),
     ),
     "transactions: an interrupt gives messages back whose record is on its way": Bug(
-        "store/subscriptions/joint_acks.py", "if self.request is None or not self.request.is_accepted:", "if True:",
+        "store/subscriptions/joint_acks.py",
+        "if self.request is None or not self.request.is_accepted:", "if True:",
         (f"{ACKS}::test_an_interrupted_commit_is_stored_with_its_acknowledgements_or_leaves_none",),
     ),
     "transactions: a commit that is refused keeps its messages": Bug(
-        "store/api/committing.py", "            self._settle(error)\n            raise\n", "            raise\n",
+        "store/subscriptions/committing.py",
+        "            self._settle(error)\n            raise\n", "            raise\n",
         (f"{ACKS}::test_a_full_publish_buffer_or_a_poisoned_store_gives_the_messages_back",),
+    ),
+    "transactions: a dead letter is appended, and then acknowledged": Bug(
+        "store/subscriptions/moving.py", "        if committing.fits:\n", "        if committing.fits and not batches:\n",
+        ("tests/store/subscriptions/test_dead_letters.py::test_no_crash_makes_a_dead_letter_twice_or_loses_one",),
     ),
     "transactions: one that leaves the line keeps its messages": Bug(
         "store/api/batches.py",

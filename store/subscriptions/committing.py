@@ -9,8 +9,8 @@ from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.atomic_group import AtomicGroup
 from ..log.streams import Stream
-from ..subscriptions.acknowledging import Acknowledging
-from .appender import Appender
+from .acknowledging import Acknowledging
+from .parts import Appending
 
 ACK_BYTES = 40  # of a record, at the most: for one message, and for its head
 
@@ -53,7 +53,7 @@ class Committing:
     __slots__ = ("_appender", "_joints", "_messages")
 
     def __init__(
-        self, appender: Appender, messages: PendingMessages, receipts: Mapping[Acknowledging, Collection[int]]
+        self, appender: Appending, messages: PendingMessages, receipts: Mapping[Acknowledging, Collection[int]]
     ) -> None:
         """`receipts`: the messages to acknowledge, by subscription."""
         self._appender = appender
@@ -74,8 +74,11 @@ class Committing:
         appender.check_open()
         self._check_size()
         streams = appender.find_or_make(self._messages.names)
-        if appender.has_several_lanes:
-            self._check_lanes(streams)
+        if not self._is_in_one_lane(streams):
+            raise InvalidMessage(
+                "the queues and subscriptions of the transaction are in several lanes, and a transaction can have "
+                "those of one alone. Nothing was stored. A store with lanes=1, the default, has all in one"
+            )
         for acks, joint in joints:
             if acks.is_unfinished:
                 acks.finish()
@@ -112,11 +115,23 @@ class Committing:
             joint.request = request
         return request
 
-    def _check_size(self) -> None:
-        messages, limit_bytes = self._messages, self._appender.most_atomic_bytes
-        count, size = len(messages.datas) + len(self._joints), messages.size_bytes
+    @property
+    def fits(self) -> bool:
+        """Whether one frame can have all of it."""
+        count, size = self._size()
+        is_small = count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
+        return is_small and self._is_in_one_lane(self._appender.find_or_make(self._messages.names))
+
+    def _size(self) -> tuple[int, int]:
+        """The messages, with one for the acknowledgements of each subscription, and bytes at the most."""
+        count, size = len(self._messages.datas) + len(self._joints), self._messages.size_bytes
         for _, joint in self._joints:
             size += ACK_BYTES * (1 + len(joint.receipts))
+        return count, size
+
+    def _check_size(self) -> None:
+        count, size = self._size()
+        limit_bytes = self._appender.most_atomic_bytes
         if count > MAX_FRAME_MESSAGES or size > limit_bytes:
             raise MessageTooLarge(
                 f"the transaction has {count} messages, with one for the acknowledgements of each subscription, and "
@@ -124,13 +139,10 @@ class Committing:
                 f"max_message_bytes, or use a bulk commit (stratalog.bulk)"
             )
 
-    def _check_lanes(self, streams: Collection[Stream]) -> None:
-        lanes = {stream.lane for stream in streams} | {joint.stream.lane for _, joint in self._joints}
-        if len(lanes) > 1:
-            raise InvalidMessage(
-                "the queues and subscriptions of the transaction are in several lanes, and a transaction can have "
-                "those of one alone. Nothing was stored. A store with lanes=1, the default, has all in one"
-            )
+    def _is_in_one_lane(self, streams: Collection[Stream]) -> bool:
+        if not self._appender.has_several_lanes:
+            return True
+        return len({stream.lane for stream in streams} | {joint.stream.lane for _, joint in self._joints}) <= 1
 
     def _settle(self, error: StoreError | None) -> None:
         for _, joint in self._joints:
