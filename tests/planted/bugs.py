@@ -413,7 +413,7 @@ TRACKERS: dict[str, Bug] = {
         ("tests/store/delayed/test_precision.py",),
     ),
     "precision: a message of a coarse slot is left out when the index is made anew": Bug(
-        "store/delayed/messages.py", "self.until_ms - (tick_ms - 1)", "self.until_ms",
+        "store/delayed/absent.py", "self.until_ms - (tick_ms - 1)", "self.until_ms",
         ("tests/store/delayed/test_precision.py",),
     ),
     "index of delayed messages: what finds an entry that was taken stays in memory": Bug(
@@ -421,7 +421,7 @@ TRACKERS: dict[str, Bug] = {
         ("tests/store/delayed/test_opening.py",),
     ),
     "index of delayed messages: it is stuck at its limit": Bug(
-        "store/delayed/topic.py", "                    tracker.shrink()  # the index goes on from disk\n",
+        "store/delayed/topic_index.py", "                    tracker.shrink()  # the index goes on from disk\n",
         "                    pass\n", ("tests/store/delayed/test_opening.py",),
     ),
 }  # fmt: skip
