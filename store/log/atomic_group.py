@@ -64,7 +64,7 @@ class AtomicGroup(RowGroup):
     def answer(self, error: StoreError | None = None) -> None:
         self.settle(error)
         super().answer(error)
-        self.row_extras = ()
+        self.row_extras, self.settle = (), _is_settled  # what settles it may have it: no cycle is left
 
     @property
     def is_accepted(self) -> bool:
@@ -73,6 +73,10 @@ class AtomicGroup(RowGroup):
         It goes from the queue to a builder, gets its offsets, and then its answer: they are asked in this order.
         """
         return self.stream.lane.queue.has(self) or len(self.offsets) > 0 or self.done()
+
+
+def _is_settled(error: StoreError | None) -> None:
+    """Of a request that was answered."""
 
 
 def are_atomic(requests: Sequence[Request]) -> bool:

@@ -55,7 +55,8 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{ACKS}::test_a_full_publish_buffer_or_a_poisoned_store_gives_the_messages_back",),
     ),
     "transactions: a dead letter is appended, and then acknowledged": Bug(
-        "store/subscriptions/moving.py", "        if committing.fits:\n", "        if committing.fits and not batches:\n",
+        "store/subscriptions/moving.py",
+        "        if committing.fits:\n", "        if committing.fits and not batches:\n",
         ("tests/store/subscriptions/test_dead_letters.py::test_no_crash_makes_a_dead_letter_twice_or_loses_one",),
     ),
     "transactions: one that leaves the line keeps its messages": Bug(

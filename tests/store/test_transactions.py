@@ -24,7 +24,7 @@ from stratalog import (
     StoreReader,
     Transaction,
 )
-from stratalog.store import inspect_folder, verify_folder
+from stratalog.store import compact_store, inspect_folder, plan_scan, read_part, rebuild_store, verify_folder
 from stratalog.store.api.checks import check_extras
 from stratalog.store.format.layout import ATOMIC, MAX_FRAME_MESSAGES
 from stratalog.store.log.atomic_group import AtomicGroup
@@ -41,6 +41,7 @@ from .helpers import (
     full_frames,
     overwrite,
     scanned,
+    seal_of,
     segment_path,
     small,
     tiny,
@@ -492,6 +493,57 @@ def test_a_transaction_is_one_frame_whatever_is_queued_before_it(tmp_path: Path)
 def commit(store: MessageStore) -> None:
     with store.transaction() as tx:
         put_some(tx, 9, 5000)
+
+
+def test_all_that_reads_or_rewrites_a_log_takes_atomic_frames(tmp_path: Path) -> None:
+    """Plans of bulk reads, lost footers made again, and a compaction."""
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for at in range(80):
+            with store.transaction() as tx:
+                for name in QUEUES:
+                    tx.append(*name, b"%d;" % at * 60, key=b"k" if at % 2 else None)
+        until(lambda: store.stats()["segments"]["sealed"] > 2)
+        expected = scanned(store)
+        store.trim("a", 0, 70)
+    batches = [batch for part in plan_scan(tmp_path).parts for batch in read_part(part)]
+    assert sum(map(len, batches)) == 2 * 80 + 10
+    sealed = segment_path(tmp_path, 1)
+    record = seal_of(sealed)
+    assert record is not None
+    overwrite(sealed, record.footer_position, bytes(record.footer_bytes))
+    assert not verify_folder(tmp_path).ok
+    rebuild_store(tmp_path)
+    assert verify_folder(tmp_path).ok
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert scanned(store)["b", 3] == expected["b", 3]
+    compact_store(tmp_path)
+    assert verify_folder(tmp_path).ok
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert scanned(store)["c", 1] == expected["c", 1]
+
+
+def test_two_threads_that_commit_one_transaction_store_it_once(store: MessageStore) -> None:
+    outcomes = list[str]()
+    for _ in range(30):
+        tx = store.transaction()
+        tx.append("a", 0, b"x")
+        barrier = threading.Barrier(3)
+
+        def end(tx: Transaction = tx, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            try:
+                tx.commit()
+                outcomes.append("stored")
+            except InvalidMessage:
+                outcomes.append("refused")
+
+        threads = [threading.Thread(target=end) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (outcomes.count("stored"), outcomes.count("refused")) == (30, 60)
+    assert store.queue_bounds("a", 0) == (0, 30)
 
 
 def test_offsets_and_contents_survive_sealing_and_a_new_opening(tmp_path: Path) -> None:
