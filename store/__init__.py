@@ -57,6 +57,7 @@ from .subscriptions.delivery import Delivery, DeliveryBatch
 from .subscriptions.registry import SubscriptionInfo
 from .subscriptions.settings import Settings as SubscriptionSettings
 from .subscriptions.subscription import Subscription
+from .topics.settings import TopicSettings
 from .verify.report import VerifyReport
 
 __all__ = [
@@ -114,6 +115,7 @@ __all__ = [
     "SubscriptionInfo",
     "SubscriptionSettings",
     "Ticket",
+    "TopicSettings",
     "VerifyReport",
     "abort_shards",
     "arrow_column",
