@@ -17,6 +17,7 @@ from stratalog import (
     InvalidTopic,
     MessageStore,
     StoreClosed,
+    StoreFull,
     StoreReader,
     StoreReadOnly,
     StoreUnusable,
@@ -175,8 +176,9 @@ def test_settings_outlive_retention_and_take_no_space_for_it(tmp_path: Path) -> 
     with MessageStore.open(tmp_path / "s", config) as store:
         for number in range(40):
             store.configure_topic(f"topic-{number}", queues=number + 1)
-        while store.stats()["log"]["removed_segments"] < 12:
+        for _ in range(30):
             store.append_batch([("filler", 0, bytes(30_000))] * 4)
+        until(lambda: store.stats()["log"]["removed_segments"] >= 12, 10.0)
         assert store.topic_settings("topic-7").queues == 8
     with MessageStore.open(tmp_path / "s", config) as store:
         assert [store.topic_settings(f"topic-{number}").queues for number in range(40)] == [*range(1, 41)]
@@ -186,6 +188,27 @@ def test_settings_outlive_retention_and_take_no_space_for_it(tmp_path: Path) -> 
 def test_each_change_leaves_one_record(store: MessageStore) -> None:
     for queues in range(1, 30):
         store.configure_topic("orders", queues=queues)
+    stream = store._shared.hidden.find(hidden_topic(TOPIC_KIND, "orders"))
+    assert stream is not None
+    assert stream.next_offset - stream.low == 1
+
+
+def test_the_newest_record_counts_where_an_older_one_could_not_be_removed(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise StoreFull("no space")
+
+    store.configure_topic("orders", queues=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(store._shared.hidden, "trim", full)
+        store.configure_topic("orders", queues=2)
+        with StoreReader.open(store.path) as reader:
+            assert reader.topic_settings("orders").queues == 2
+        with pytest.raises(StoreFull):
+            store.delete_topic("orders")
+    assert store.topic_settings("orders").queues == 2
+    store.configure_topic("orders", queues=3)
     stream = store._shared.hidden.find(hidden_topic(TOPIC_KIND, "orders"))
     assert stream is not None
     assert stream.next_offset - stream.low == 1
