@@ -17,6 +17,7 @@ from stratalog import (
     InvalidTopic,
     MessageStore,
     StoreClosed,
+    StoreCorrupt,
     StoreFull,
     StoreReader,
     StoreReadOnly,
@@ -28,7 +29,7 @@ from stratalog.store.format.topic_settings import pack_settings, unpack_settings
 from stratalog.tools import compact_store, verify_folder
 
 from ...seeds import draw_seed
-from ..helpers import crash_copy, small, tiny, until
+from ..helpers import crash_copy, flip_bit, small, tiny, until
 
 NAMES = ["orders", "ü/../x", "t" * 255]
 
@@ -222,6 +223,36 @@ def test_settings_are_there_after_a_kill(tmp_path: Path, durability: str) -> Non
         crash_copy(tmp_path / "s", tmp_path / "killed")
     with MessageStore.open(tmp_path / "killed", tiny()) as store:
         assert store.topic_settings("orders").queues == 5
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_damaged_settings_are_an_error_with_their_place_and_a_repair_reports_them(tmp_path: Path, sealed: bool) -> None:
+    """Nothing else is harmed by them: messages that name their queue are stored and read."""
+    path = tmp_path / "s"
+    with MessageStore.open(path, tiny()) as store:
+        store.configure_topic("orders", queues=3)
+        store.append("orders", 1, b"x")
+        for _ in range(6 * sealed):
+            store.append("filler", 0, bytes(30_000))
+    file = next(one for one in sorted(path.glob("lane-*/*.seg")) if b'{"queues":3}' in one.read_bytes())
+    at = file.read_bytes().index(b'{"queues":3}')
+    flip_bit(file, at, 1)
+    if sealed:  # a closed store trusts its sealed segments, and looks at what it reads
+        with MessageStore.open(path, tiny()) as store:
+            with pytest.raises(StoreCorrupt) as told:
+                store.topic_settings("orders")
+            assert told.value.file == str(file)
+            assert abs(told.value.position - at) < 100
+            with pytest.raises(StoreCorrupt):
+                store.append("orders", data=b"x")
+            assert [message.data for message in store.read("orders", 1)] == [b"x"]
+            assert store.append("orders", 1, b"y") == 1
+            assert store.configure_topic("orders", queues=4) == store.topic_settings("orders")
+    else:
+        assert not verify_folder(path).ok
+    with MessageStore.open(path, tiny(), repair=True) as store:
+        assert store.topic_settings("orders").queues == (4 if sealed else None)
+        assert store.read("orders", 1)[0].data == b"x"
 
 
 def test_a_compaction_keeps_settings(tmp_path: Path) -> None:
