@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from .dispatcher import Dispatcher
 from .in_flight import NO_OWNER
 from .journal import Journal, names_of
 from .parts import Parts
+from .positions import Position, Rates, oldest_of, positions_of
 from .settings import (
     DeadLetterChains,
     Settings,
@@ -49,12 +50,22 @@ class SubscriptionInfo(NamedTuple):
         topic, name: of the subscription.
         settings: its arguments of `subscribe`.
         backlog: messages that are not acknowledged. In a store that is only read, none is known to be in flight.
+        positions: how far it is in each queue of its topic, by queue id.
+        oldest_ms: when its oldest message that is not acknowledged was put into the log, ms since the epoch; None if
+            there is none. Copies of delayed messages that retention has removed do not count.
+        arrived_per_s, acknowledged_per_s: messages that came to the topic, and that were acknowledged, a second: since
+            the newest call before this one that was a second ago or more; None where there was none. A `seek` counts
+            as acknowledging what it passes.
     """
 
     topic: str
     name: str
     settings: Settings
     backlog: Backlog
+    positions: Mapping[int, Position]
+    oldest_ms: int | None
+    arrived_per_s: float | None
+    acknowledged_per_s: float | None
 
 
 class Shared:
@@ -177,6 +188,7 @@ class Subscriptions:
         self._lives: dict[tuple[str, str], int] = {}  # of the deleted subscriptions
         self._lock = threading.Lock()
         self._names = HiddenNames(parts.hidden, CURSOR_KIND, may_write=parts.may_write)
+        self._rates = Rates()
         self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
 
     def _names_of(self, topic: str) -> list[str]:
@@ -237,6 +249,7 @@ class Subscriptions:
         state = shared.state
         key = state.topic, state.name
         if shared.retire():
+            self._rates.forget(key)
             with self._lock:
                 self._lives[key] = state.cursor.life
                 if self._known.get(key) is shared:
@@ -347,7 +360,10 @@ class Subscriptions:
             if settings is None:
                 return None
             known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
-        return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known))
+        positions = positions_of(bounds.queues, known)
+        rates = self._rates.of((topic, name), positions, self._parts.clock.monotonic_s())
+        oldest_ms = oldest_of(self._parts, topic, bounds.queues, known)
+        return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known), positions, oldest_ms, *rates)
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """The cursor of a subscription that nobody uses, read from the log."""
