@@ -54,6 +54,7 @@ from .read.wanted import ScanFilter, StreamTable
 from .recovery.repair import Loss
 from .subscriptions.backlog import Backlog
 from .subscriptions.delivery import Delivery, DeliveryBatch
+from .subscriptions.positions import InFlightMessage, Position
 from .subscriptions.registry import SubscriptionInfo
 from .subscriptions.settings import Settings as SubscriptionSettings
 from .subscriptions.subscription import Subscription
@@ -70,6 +71,7 @@ __all__ = [
     "Delivery",
     "DeliveryBatch",
     "Extras",
+    "InFlightMessage",
     "InParts",
     "InvalidConfig",
     "InvalidMessage",
@@ -84,6 +86,7 @@ __all__ = [
     "MessageTooLarge",
     "OffsetOutOfRange",
     "Payload",
+    "Position",
     "PublishBufferFull",
     "ReaderStats",
     "Rebuilt",

@@ -359,6 +359,8 @@ class Subscriptions:
             settings = cursor.settings
             if settings is None:
                 return None
+            if state is not None:
+                state.take_in()
             known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
         positions = positions_of(bounds.queues, known)
         rates = self._rates.of((topic, name), positions, self._parts.clock.monotonic_s())
