@@ -6,6 +6,7 @@ from .plant import Bug
 
 TESTS = ("tests/store/subscriptions/test_positions.py",)
 POSITIONS_FILE = "store/subscriptions/positions.py"
+TABLE = "store/subscriptions/in_flight.py"
 
 POSITIONS: dict[str, Bug] = {
     "positions: what is acknowledged above the mark is not counted": Bug(
@@ -15,7 +16,8 @@ POSITIONS: dict[str, Bug] = {
         "store/subscriptions/inspecting.py", "            state.take_in()\n", "", TESTS,
     ),
     "positions: the list of subscriptions is behind": Bug(
-        "store/subscriptions/registry.py", "            if state is not None:\n                state.take_in()\n", "", TESTS,
+        "store/subscriptions/registry.py", "            if state is not None:\n                state.take_in()\n", "",
+        TESTS,
     ),
     "positions: a message that timed out counts as in flight": Bug(
         POSITIONS_FILE, " & (state.table.deadlines(rows) > now_ms)", "", TESTS,
@@ -24,15 +26,15 @@ POSITIONS: dict[str, Bug] = {
         POSITIONS_FILE, "table.deadlines(found) + behind_ms", "table.deadlines(found)", TESTS,
     ),
     "positions: messages of others are acknowledged up to a message": Bug(
-        "store/subscriptions/in_flight.py", " & (self._owners[: self._rows] == owner)\n        found: Int64s = self._columns[0",
+        TABLE, " & (self._owners[: self._rows] == owner)\n        found: Int64s = self._columns[0",
         "\n        found: Int64s = self._columns[0", TESTS,
     ),
     "positions: messages of other queues are acknowledged up to a message": Bug(
-        "store/subscriptions/in_flight.py", "mine & (queues == queue_id) & (offsets <= offset)", "mine & (offsets <= offset)",
+        TABLE, "mine & (queues == queue_id) & (offsets <= offset)", "mine & (offsets <= offset)",
         TESTS,
     ),
     "positions: later messages are acknowledged up to a message": Bug(
-        "store/subscriptions/in_flight.py", " & (offsets <= offset)]", "]", TESTS,
+        TABLE, " & (offsets <= offset)]", "]", TESTS,
     ),
     "positions: the oldest message is an acknowledged one": Bug(
         POSITIONS_FILE, "known.acked(queue_id).first_missing(first)", "max(first, known.marks.get(queue_id, 0))", TESTS,

@@ -107,21 +107,20 @@ def test_a_message_that_timed_out_is_not_in_flight_and_its_receipt_is_good_until
 
 
 def test_ack_up_to_takes_the_messages_of_its_queue_that_this_object_has_and_no_others(store: MessageStore) -> None:
-    fill(store, 8, 8)
+    fill(store, 8)
     one, other = store.subscribe(TOPIC, "a"), store.subscribe(TOPIC, "a")
-    mine = [delivery for delivery in one.receive(8) if delivery.message.queue_id == 0]
-    theirs = [delivery for delivery in other.receive(8) if delivery.message.queue_id == 0]
-    rows = sorted(mine + theirs, key=lambda one: one.message.offset)
+    mine, theirs = one.receive(3), other.receive(3)
+    mine += one.receive(2)
+    fill(store, 0, 8)
+    of_other_queue = one.receive(4)
+    assert [len(places(some)) for some in (mine, theirs, of_other_queue)] == [5, 3, 4]
     one.nack(mine[0], delay_ms=60_000)
-    last = mine[-1]
-    assert one.ack_up_to(last) == len(mine) - 1
-    acked = {one.message.offset for one in mine[1:]}
-    assert len(rows) == 8
-    position = one.positions()[0]
-    assert position.mark_delete + position.acknowledged_above == len(acked)
-    assert {place for place in _left(store) if place[0] == 0} == {(0, at) for at in range(8) if at not in acked}
+    assert one.ack_up_to(mine[-1]) == 4
+    assert one.positions() == {0: (0, 4, 8), 1: (0, 0, 8)}
+    assert _left(store) == {(0, 0), (0, 3), (0, 4), (0, 5), *((1, at) for at in range(8))}
     with pytest.raises(StaleReceipt):
-        one.ack_up_to(last)
+        one.ack_up_to(mine[-1])
+    assert other.ack_up_to(theirs[1]) == 2
 
 
 def _left(store: MessageStore) -> set[tuple[int, int]]:
