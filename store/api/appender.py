@@ -10,12 +10,13 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidMessage, StoreError, copy_of
+from ..errors import InvalidMessage, InvalidTopic, StoreError, copy_of
 from ..format.extras import Extras
 from ..log.queue import RequestQueue
 from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, Request, pass_on
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
+from ..topics.table import TopicTable
 from .batches import AsyncBatch, BatchPart, cut_by_lane, offsets_of
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large
 from .partitioner import Partitioner, Queues
@@ -33,7 +34,7 @@ class Appender:
     count as one thread. Appends that fail are left out. `RequestQueue` keeps this.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, configured: TopicTable) -> None:
         self.config = shared.config
         self._frame_bytes = shared.frame_bytes
         self._shared = shared
@@ -44,7 +45,8 @@ class Appender:
         self._check_open = shared.check_open
         self._local = threading.local()
         self._max_message_bytes = shared.config.max_message_bytes
-        self._partitioner = Partitioner(self._streams)
+        self._configured = configured
+        self._partitioner = Partitioner(self._streams, configured)
 
     def append(  # noqa: PLR0912  # in one function: a call saved shows
         self,
@@ -245,22 +247,43 @@ class Appender:
         """A batch, a row at a time, with the error of the first row that cannot be."""
         checked = check_rows(rows, self._max_message_bytes)  # all of them, before the first stream is made
         names = [(topic, queue_id) for topic, queue_id, _ in checked]
-        streams = self.find_or_make(names)
+        try:
+            streams = self.find_or_make(names)
+        except InvalidTopic as error:
+            raise error.in_row(error.row or 0) from None
         datas = [data for _, _, data in checked]
         return streams, datas, list(map(len, datas))
 
     def find_or_make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
-        """The streams of names that were checked, made at first use."""
-        found = [stream for name in names if (stream := self._streams.get(*name)) is not None]
+        """The streams of names that were checked, made at first use.
+
+        Raises InvalidTopic if a topic does not have a queue: its `row` is the place of the name.
+        """
+        known = [self._streams.get(*name) for name in names]
+        found = [stream for stream in known if stream is not None]
         if len(found) == len(names):
             return found
+        for place, (name, stream) in enumerate(zip(names, known, strict=True)):
+            if stream is None:
+                try:
+                    self._configured.check_queue(*name)
+                except InvalidTopic as error:
+                    error.row = place
+                    raise
+        return self.make(names)
+
+    def make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+        """The streams of names, also of queues that their topics do not have; for what is committed."""
         with self._shared.naming:
             self._check_open()
             return [self._streams.get(*name) or self._make(*name) for name in names]
 
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
-        return self.find_or_make([check_name(topic, queue_id)])[0]
+        name = check_name(topic, queue_id)
+        if self._streams.get(*name) is None:
+            self._configured.check_queue(*name)
+        return self.make([name])[0]
 
     def _make(self, topic: str, queue_id: int) -> Stream:
         """A new stream. The lock of names is held."""

@@ -52,9 +52,7 @@ def check_rows(rows: Sequence[object], limit_bytes: int) -> list[tuple[str, int,
             if len(plain) > limit_bytes:
                 raise too_large(len(plain), limit_bytes)
         except (InvalidTopic, InvalidMessage, MessageTooLarge) as error:
-            told = type(error)(f"row {index}: {error}")
-            told.row = index
-            raise told from error.__cause__
+            raise error.in_row(index) from error.__cause__
         checked.append((*name, plain))
     return checked
 

@@ -21,6 +21,8 @@ from ..read.scan import LaneSnapshot
 from ..read.times import offset_at
 from ..read.waiting import WaitingReaders, sealed_of
 from ..read.wanted import ScanFilter
+from ..topics.settings import TopicSettings
+from ..topics.table import TopicTable
 from .checks import LONGEST_WAIT_MS, check_counts
 from .shared import Shared
 
@@ -31,12 +33,14 @@ class Fetcher:
     Attributes:
         reader: `cached.cached_reader` takes its place when the store has caches.
         waiting, async_reads: of the readers that wait, and of coroutines.
+        configured: the settings of topics.
     """
 
-    def __init__(self, shared: Shared, waiting: WaitingReaders | None = None) -> None:
+    def __init__(self, shared: Shared, waiting: WaitingReaders | None = None, *, may_write: bool = True) -> None:
         self.reader = Reader.of_the_log()
         self.waiting = WaitingReaders(shared.streams, shared.clock) if waiting is None else waiting
         self.async_reads = AsyncReads(self.waiting, shared.clock)
+        self.configured = TopicTable(shared.hidden, lambda: self.reader, may_write=may_write)
         self._shared = shared
         self._lanes = shared.lanes
         self._streams = shared.streams
@@ -293,17 +297,26 @@ class Fetcher:
             raise self._unreadable(error) from error
 
     def topics(self) -> list[str]:
-        """The topics that ever had a durable message, sorted."""
+        """The topics that ever had a durable message, and those that are configured, sorted."""
         self._check_open()
         topics = [(topic, list(queues.values())) for topic, queues in dict(self._topics).items()]
-        return sorted(topic for topic, streams in topics if any(map(self._was_used, streams)))
+        return sorted({topic for topic, streams in topics if any(map(self._was_used, streams))} | {*self.configured})
 
     def queues(self, topic: str) -> list[int]:
-        """The queue ids of a topic that ever had a durable message, sorted."""
+        """The queue ids of a topic that ever had a durable message, and those that it is configured with, sorted."""
         self._check_open()
         name, _ = check_name(topic, 0)
-        streams = list(self._topics.get(name, {}).values())
-        return sorted(stream.queue_id for stream in streams if self._was_used(stream))
+        return sorted({*range(self.configured.settings(name).queues or 0), *self.used_queues(name)})
+
+    def used_queues(self, topic: str) -> list[int]:
+        """The queue ids of a topic that ever had a durable message."""
+        streams = list(self._topics.get(topic, {}).values())
+        return [stream.queue_id for stream in streams if self._was_used(stream)]
+
+    def topic_settings(self, topic: str) -> TopicSettings:
+        """The settings of a topic."""
+        self._check_open()
+        return self.configured.settings(check_name(topic, 0)[0])
 
     def _was_used(self, stream: Stream) -> bool:
         """False for a queue without a durable message yet: its first message is on its way, or failed."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..read.message import Message, MessageBatch
 from ..read.wanted import ALL, ScanFilter
+from ..topics.settings import TopicSettings
 from .fetcher import Fetcher
 
 
@@ -166,8 +167,10 @@ class ReadCalls:
         return self._fetcher.offset_at(topic, queue_id, timestamp_ms)
 
     def topics(self) -> list[str]:
-        """Return the topics that ever had a durable message, sorted. Retention does not remove a topic from the list;
-        `delete_topic` does, until the topic has a new durable message.
+        """Return the topics that ever had a durable message, and those that are configured, sorted.
+
+        Retention does not remove a topic from the list; `delete_topic` does, until the topic has a new durable message
+        or is configured again.
 
         Raises:
             StoreUnreadable: the system refused a read.
@@ -175,7 +178,7 @@ class ReadCalls:
         return self._fetcher.topics()
 
     def queues(self, topic: str) -> list[int]:
-        """Return the queue ids of a topic that ever had a durable message, sorted; empty if the topic was never used.
+        """Return the queue ids of a topic that ever had a durable message, and those of its setting `queues`, sorted.
 
         After `delete_topic`, a queue is left out until it has a new durable message.
 
@@ -184,6 +187,16 @@ class ReadCalls:
             StoreUnreadable: the system refused a read.
         """
         return self._fetcher.queues(topic)
+
+    def topic_settings(self, topic: str) -> TopicSettings:
+        """Return the settings of a topic: of one that is not configured, the defaults. See `configure_topic`.
+
+        Raises:
+            InvalidTopic: the topic is not valid.
+            StoreCorrupt, StoreUnreadable: the settings are damaged; the system refused a read.
+            StoreUnusable: a later version of the package wrote them.
+        """
+        return self._fetcher.topic_settings(topic)
 
     def _held(self, batches: Iterator[MessageBatch]) -> Iterator[MessageBatch]:
         """Give the batches, and keep the store alive meanwhile."""

@@ -12,6 +12,7 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
     again, and later    redelivery, attempts, delays
     acknowledging       acknowledging, group_commit
     what is durable     cursor, journal
-    more                backlog
+    how far it is       backlog, positions, inspecting
+    as an iterator      iterating
     its surroundings    parts
 """

@@ -106,6 +106,15 @@ class State:
             raise stale(self.name, receipts[~good].tolist())
         return rows
 
+    def receipts_up_to(self, receipt: int, owner: int) -> Int64s:
+        """The receipts of a consumer's messages of one queue, up to that of a receipt. Raises StaleReceipt."""
+        with self.lock:
+            row = self.table.row_of(receipt)
+            if row < 0:
+                raise stale(self.name, [receipt])
+            queue_id, offset, _ = self.table.place_of(row)
+            return np.union1d(self.table.held_up_to(queue_id, offset, owner), [receipt])
+
     def nack(self, receipts: Int64s, delay_ms: int) -> None:
         """Give messages back: they come again after `delay_ms`."""
         with self.lock:

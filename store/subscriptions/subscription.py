@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from ..errors import StoreClosed, SubscriptionClosed
 from ..log.ticket import Ticket
-from .backlog import Backlog
 from .delivery import Delivery, DeliveryBatch
+from .inspecting import Inspecting
+from .iterating import Iterating
 from .receiving import Looking, ReceiveCall
 from .settings import (
     LONGEST_MS,
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 << 20
 VISIBILITY_MS = 30_000
 TURNS = 20  # of a coroutine that waits while a thread receives
-ROUND_MS = 60_000  # of a wait for the next message
 T = TypeVar("T")
 
 
-class Subscription:
+class Subscription(Inspecting, Iterating):
     """A durable cursor over all queues of a topic; made by `MessageStore.subscribe`.
 
     Each message is given out until it is acknowledged: at least once. All objects of one name share one state, so
@@ -188,33 +188,6 @@ class Subscription:
         parts = self._state.parts
         return await parts.async_reads.aside(work, parts.check_open)
 
-    def __iter__(self) -> Iterator[Delivery]:
-        """Yield each message as it comes, without an end; wait for the next one. Acknowledge each.
-
-        It takes one message at a time, so none waits in this consumer while another is worked on. It ends when the
-        subscription or the store is closed. Errors: as for `receive`.
-        """
-        self._settings()
-        while True:
-            try:
-                found = self.receive(1, ROUND_MS)
-            except (SubscriptionClosed, StoreClosed):
-                return
-            yield from found
-
-    async def __aiter__(self) -> AsyncIterator[Delivery]:
-        """The iterator for coroutines: `async for delivery in sub`."""
-        self._settings()
-        while True:
-            try:
-                found = await self.receive_async(1, ROUND_MS)
-            except (SubscriptionClosed, StoreClosed):
-                return
-            for delivery in found:
-                yield delivery
-
-    __contains__ = None  # a search with `in` would take messages, and wait for more
-
     # -- acknowledging --------------------------------------------------------------------------------
 
     def ack(self, delivery: Delivery | int) -> None:
@@ -263,6 +236,24 @@ class Subscription:
         self._settings()
         if len(found):
             self._acks.ack(found)
+
+    def ack_up_to(self, delivery: Delivery | int) -> int:
+        """Acknowledge a message, and all messages of its queue before it that this object has; return their number.
+
+        One record and one force for all of them. Messages that others have, or nobody yet, stay as they are: those of
+        other consumers, returned ones, delayed ones.
+
+        Raises: as for `ack`; then none of them is acknowledged.
+        """
+        receipt = receipt_of(delivery)
+        self._settings()
+        found = self._state.receipts_up_to(receipt, self._owner)
+        self._acks.ack(found)
+        return len(found)
+
+    async def ack_up_to_async(self, delivery: Delivery | int) -> int:
+        """`ack_up_to` for coroutines. Result and errors: as for `ack_up_to`."""
+        return await self._aside(partial(self.ack_up_to, delivery))
 
     def nack(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
         """Give a message back: it comes again after `delay_ms`, to the consumer that receives then.
@@ -328,16 +319,6 @@ class Subscription:
     def skip_all(self) -> None:
         """Acknowledge all messages: `seek("latest")`."""
         self.seek("latest")
-
-    def backlog(self) -> Backlog:
-        """How many messages are not acknowledged: ready, in flight, delayed.
-
-        The first call, or a receive, makes the topic's index. Until that has read the log, each call walks the log.
-
-        Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
-        """
-        self._settings()
-        return self._state.backlog()
 
     def change(
         self,

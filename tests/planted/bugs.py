@@ -17,12 +17,14 @@ from .interrupt_bugs import INTERRUPTS
 from .order_bugs import ORDER
 from .plan_bugs import PLANNING
 from .plant import Bug
+from .position_bugs import POSITIONS
 from .read_bugs import READING
 from .reader_bugs import READERS
 from .rebuild_bugs import REBUILD
 from .sim_bugs import LOSSES
 from .spark_bugs import SPARK
 from .subscription_bugs import SUBSCRIPTIONS
+from .topic_bugs import SETTINGS_OF_TOPICS
 from .visit_bugs import VISITING
 
 CACHE: dict[str, Bug] = {
@@ -439,5 +441,5 @@ BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
-    **SUBSCRIPTIONS,
+    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **POSITIONS,
 }  # fmt: skip

@@ -45,6 +45,8 @@ class Look:
         try:
             if self._is_lossy:
                 self._begin_anew(store)
+            else:
+                self._ledger.check_settings(store)
             self._subscribe(store)
             if self._chance.random() < DRAINED_NOW:
                 self._take_all(store)

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from stratalog.store import PublishBufferFull, StoreError, StoreFull, Ticket
+from stratalog.store import MessageStore, PublishBufferFull, StoreError, StoreFull, Ticket
 
 from ..check import BrokenPromise
 
 Place = tuple[int, int]  # (queue id, offset)
+CONFIGURED: Final = ("x", "y")  # topics that get settings
 PLAIN: Final = (("max_attempts", None), ("precision_ms", 0))  # settings that may be changed, as they are without
 
 
@@ -103,6 +104,7 @@ class Ledger:
         highest_ms: the latest time of day that the store has seen: what was due then may have been taken out.
         kinds: with the settings that each subscription has.
         maybe: with other settings, which a subscription may have: its change has not returned.
+        settings: by topic, the numbers of queues that it may be configured with; None: it is not configured.
         is_poisoned: a write or force has failed in this life: nothing is promised any more.
     """
 
@@ -114,6 +116,7 @@ class Ledger:
         self.highest_ms = 0
         self.version = 0
         self.maybe: dict[str, Kind] = {}
+        self.settings: dict[str, set[int | None]] = {topic: {None} for topic in CONFIGURED}
         self.is_poisoned = False
         self._awaited: list[_Awaited] = []
 
@@ -324,6 +327,31 @@ class Ledger:
         self.sent, self.subscriptions, self.over = left.sent, left.subscriptions, set()
         self._awaited.clear()
         self.version += 1
+
+    # -- topics ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def configuring(self, topic: str, queues: int | None) -> Iterator[None]:
+        """A topic gets this number of queues inside."""
+        before = self.settings[topic]
+        self.settings[topic] = before | {queues}
+        self.version += 1
+        try:
+            yield
+        except (StoreFull, PublishBufferFull):
+            self.settings[topic] = before
+            raise
+        self.certain()
+        self.settings[topic] = {queues}
+        self.version += 1
+
+    def check_settings(self, store: MessageStore) -> dict[str, int | None]:
+        """The settings of a store's topics. Raises BrokenPromise if they are none that they may have."""
+        listed, found = store.topics(), {topic: store.topic_settings(topic).queues for topic in CONFIGURED}
+        for topic, queues in found.items():
+            if queues not in self.settings[topic] or (topic in listed) != (queues is not None):
+                raise BrokenPromise(f"the topic {topic} has {queues} queues, and may have {self.settings[topic]}")
+        return found
 
     # -- lives ----------------------------------------------------------------------------------------
 

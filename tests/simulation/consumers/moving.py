@@ -7,7 +7,7 @@ from typing import Any
 
 from .consuming import Consuming
 from .inline import compact_cursor
-from .ledger import Kind
+from .ledger import CONFIGURED, Kind
 from .shape import TOPIC
 
 
@@ -35,6 +35,17 @@ class Moving(Consuming):
                 for queue_id, end in self._ends().items() if self._chance.random() < 0.5
             }  # fmt: skip
             self._move(kind, moved, lambda: subscription.seek(moved))
+
+    def configure(self) -> None:
+        """A topic gets settings, or loses them."""
+        topic, queues = self._chance.choice(CONFIGURED), self._chance.choice((None, 1, 2, 3, 4, 5, 6))
+        with self._ledger.configuring(topic, queues):
+            if queues is None:
+                self.store.delete_topic(topic)
+            else:
+                self.store.configure_topic(topic, queues=queues)
+        self._ledger.check_settings(self.store)
+        self._reached["configured"] += 1
 
     def skip_all(self) -> None:
         """Acknowledge all that is durable."""
