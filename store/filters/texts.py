@@ -1,0 +1,151 @@
+"""Numbers the distinct texts of columns: equal texts get the same number, and other texts another one.
+
+A text of n bytes is n / 8 words of 64 bits, the last one filled up with zeros. A hash of the words finds a known text
+that may be the same, and all of the words and the length are compared with it: a hash alone decides nothing. All of
+that is done for thousands of texts at once. Only texts that are not found so are looked up one by one, each distinct
+one once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..format.arrays import Bools, Indexes, Int64s
+from ..format.blobs import Buffer
+
+MOST_TEXTS = 10_000  # remembered; then all are forgotten
+MOST_BYTES = 8 << 20
+NO_TEXT = 0  # the number of a row without a text
+_FEW = 32  # rows; so few are looked up one by one
+_LONGEST_WORDS = 64  # longer texts are looked up one by one
+_SLOT_BITS = 14
+Words = npt.NDArray[np.uint64]
+_FACTORS = np.random.default_rng(29).integers(0, 1 << 63, _LONGEST_WORDS + 2, np.uint64) * np.uint64(2) + np.uint64(1)
+_TAILS = np.array([0xFFFFFFFFFFFFFFFF] + [(1 << 8 * size) - 1 for size in range(1, 8)], np.uint64)  # of n % 8 bytes
+
+
+class TextNumbers:
+    """Numbers texts from 1 on. One thread at a time.
+
+    Invariants:
+        * the text of number n is `texts[n]`, and `_numbers` has all of them;
+        * `_slots` has for a hash the number of a text with that hash, or NO_TEXT: a text need not be there.
+
+    Attributes:
+        texts: the texts by their numbers; the first one is None, of rows without a text.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all texts; numbers of before have no meaning any more."""
+        self.texts: list[bytes | None] = [None]
+        self._numbers: dict[bytes, int] = {}
+        self._size_bytes = 0
+        self._slots = np.zeros(1 << _SLOT_BITS, np.int32)
+        self._lengths = np.full(64, -1, np.int64)  # of each text by number
+        self._begins = np.zeros(64, np.int64)  # of its words in `_words`
+        self._words = np.zeros(1024, np.uint64)  # of all texts, and so many zeros that a look beyond a text is harmless
+        self._end = 0  # of the words in use
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to forget."""
+        return len(self.texts) > MOST_TEXTS or self._size_bytes > MOST_BYTES
+
+    def number(self, text: bytes | None) -> int:
+        """The number of one text."""
+        if text is None:
+            return NO_TEXT
+        return self._numbers.get(text) or self._add(text)
+
+    def number_all(self, lengths: Int64s, data: Buffer) -> Int64s:
+        """(n,) the number of each of the texts that lie back to back in `data`; a negative length is no text."""
+        sizes = np.maximum(lengths, 0)
+        ends = sizes.cumsum()
+        begins = ends - sizes
+        found = np.zeros(len(lengths), np.int64)
+        alone = np.flatnonzero(lengths >= 0) if len(lengths) <= _FEW else self._together(lengths, begins, data, found)
+        view = memoryview(data)
+        for row, begin, end in zip(alone.tolist(), begins[alone].tolist(), ends[alone].tolist(), strict=True):
+            found[row] = self.number(bytes(view[begin:end]))
+        return found
+
+    def _together(self, lengths: Int64s, begins: Int64s, data: Buffer, found: Int64s) -> Indexes:
+        """Number the texts that are not too long. Returns the rows (m,) that are left."""
+        plain = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(8 * _LONGEST_WORDS, np.uint8)])
+        counts = np.minimum((lengths + 7) >> 3, _LONGEST_WORDS + 1)
+        first = int(counts[0])
+        if 0 < first <= _LONGEST_WORDS and (counts == first).all():
+            found[:] = self._of_words(first, lengths, begins, plain)
+            return np.empty(0, np.intp)
+        for count in np.flatnonzero(np.bincount(counts))[1:].tolist():
+            if count <= _LONGEST_WORDS:
+                rows = np.flatnonzero(counts == count)
+                found[rows] = self._of_words(count, lengths[rows], begins[rows], plain)
+        return np.flatnonzero((lengths == 0) | (counts > _LONGEST_WORDS))
+
+    def _of_words(self, count: int, lengths: Int64s, begins: Int64s, plain: npt.NDArray[np.uint8]) -> Int64s:
+        """(n,) the numbers of texts of `count` words each."""
+        rows = np.ndarray((len(plain) - 8 * count + 1,), f"V{8 * count}", plain.data, strides=(1,))
+        words = rows[begins].view("<u8").reshape(-1, count)  # a copy
+        words[:, -1] &= _TAILS.take(lengths & 7)
+        hashes = words @ _FACTORS[:count] + lengths.astype(np.uint64) * _FACTORS[-1]
+        hashes ^= hashes >> np.uint64(32)
+        hashes *= _FACTORS[-2]
+        slots = (hashes >> np.uint64(64 - _SLOT_BITS)).astype(np.intp)
+        found: Int64s = self._slots.take(slots).astype(np.int64)
+        if self._are_all(found, lengths, words):
+            return found
+        new = np.flatnonzero(~self._are(found, lengths, words))
+        found[new] = self._look_up(lengths[new], words[new], hashes[new], slots[new])
+        return found
+
+    def _are_all(self, numbers: Int64s, lengths: Int64s, words: Words) -> bool:
+        """Whether `_are` is true for each row; quicker than asking for each."""
+        if not (self._lengths.take(numbers) == lengths).all():
+            return False
+        count = words.shape[1]
+        rows = np.ndarray((len(self._words) - count + 1,), f"V{8 * count}", self._words.data, strides=(8,))
+        known = rows[self._begins.take(numbers)].view(np.uint64).reshape(-1, count)
+        return bool((known == words).all())
+
+    def _are(self, numbers: Int64s, lengths: Int64s, words: Words) -> Bools:
+        """(n,) whether the texts of these numbers have these lengths and words (n, m)."""
+        same: Bools = self._lengths.take(numbers) == lengths
+        begins = self._begins.take(numbers)
+        for at in range(words.shape[1]):
+            same &= self._words.take(begins + at) == words[:, at]
+        return same
+
+    def _look_up(self, lengths: Int64s, words: Words, hashes: Words, slots: Indexes) -> Int64s:
+        """(n,) the numbers of texts that were not found by their slots. They take over their slots."""
+        _, firsts, which = np.unique(hashes, return_index=True, return_inverse=True)
+        numbers = np.array([self.number(_bytes_of(words[row], lengths[row])) for row in firsts.tolist()], np.int64)
+        self._slots[slots[firsts]] = numbers
+        found: Int64s = numbers[which]
+        for row in np.flatnonzero(~self._are(found, lengths, words)).tolist():  # another text with the same hash
+            found[row] = self.number(_bytes_of(words[row], lengths[row]))
+        return found
+
+    def _add(self, text: bytes) -> int:
+        number, size = len(self.texts), (len(text) + 7) >> 3
+        if number == len(self._lengths):
+            self._lengths = np.concatenate([self._lengths, np.full(number, -1, np.int64)])
+            self._begins = np.concatenate([self._begins, np.zeros(number, np.int64)])
+        if size <= _LONGEST_WORDS:  # else it is never looked for by its words
+            while self._end + size + _LONGEST_WORDS > len(self._words):
+                self._words = np.concatenate([self._words, np.zeros(len(self._words), np.uint64)])
+            self._words[self._end : self._end + size] = np.frombuffer(text.ljust(8 * size, b"\0"), "<u8")
+            self._lengths[number], self._begins[number] = len(text), self._end
+            self._end += size
+        self.texts.append(text)
+        self._size_bytes += len(text)
+        self._numbers[text] = number
+        return number
+
+
+def _bytes_of(words: Words, length: np.int64) -> bytes:
+    return words.astype("<u8").tobytes()[: int(length)]
