@@ -50,7 +50,7 @@ class MessageFilter:
         keys, properties = (None, None) if extras is None else (extras.keys, extras.properties)
         if not self._has_key:
             keys = None
-        if properties is None and keys is None:
+        if not count or (properties is None and keys is None):
             return np.full(count, self.takes(None))
         parts = zip(_parts(properties, count), _parts(keys, count), strict=True)
         return np.concatenate([self._mask(*part) for part in parts])

@@ -141,6 +141,8 @@ class _Parser:
             found = self._of_operand(left)
             if found is None and is_negated:
                 self._refuse("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")
+            if found is None and left.truth is None and self._tokens.next.kind in ("name", "quoted", "number", "text"):
+                self._refuse("a comparison: =, <>, >, >=, <, <=, IS, BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")
             if found is None:
                 return left
             truth = found

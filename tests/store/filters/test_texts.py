@@ -1,0 +1,149 @@
+"""Texts get the same number if they are equal, and only then; what is remembered is bounded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stratalog.store.filters import message_filter, texts
+from stratalog.store.filters.message_filter import MessageFilter
+from stratalog.store.filters.texts import NO_TEXT, TextNumbers
+from stratalog.store.format.blobs import Blobs, ExtraColumns
+from tests.seeds import draw_seed
+
+
+def numbers_of(table: TextNumbers, rows: Sequence[bytes | None]) -> list[int]:
+    lengths = np.array([-1 if row is None else len(row) for row in rows], np.int64)
+    return [int(number) for number in table.number_all(lengths, b"".join([row or b"" for row in rows]))]
+
+
+def check(table: TextNumbers, rows: Sequence[bytes | None]) -> None:
+    numbers = numbers_of(table, rows)
+    assert [table.texts[number] for number in numbers] == list(rows)
+    assert all((number == NO_TEXT) == (row is None) for number, row in zip(numbers, rows, strict=True))
+
+
+def drawn(chance: random.Random) -> bytes:
+    """Texts of all lengths, many of which differ in one byte, or only by zeros at the end."""
+    length = chance.choice((0, 1, 7, 8, 9, 15, 16, 17, 40, 63, 64, 65, 505, 511, 512, 513, 520, 2000))
+    text = bytearray(chance.choice((b"\0", b"a", b"\xff")) * length)
+    if length and chance.random() < 0.8:
+        text[chance.choice((0, length // 2, length - 1))] = chance.choice((0, 1, 97, 98, 128))
+    return bytes(text)
+
+
+def test_equal_texts_have_one_number_and_others_another() -> None:
+    chance = random.Random(draw_seed())
+    table = TextNumbers()
+    for count in (1, 5, 31, 32, 33, 100, 1000, 5000):
+        rows = [None if chance.random() < 0.1 else drawn(chance) for _ in range(count)]
+        check(table, rows)
+        check(table, rows)
+    assert len(set(table.texts)) == len(table.texts), "no text has two numbers"
+
+
+def test_texts_of_one_length_are_told_apart_by_each_of_their_bytes() -> None:
+    for length in (1, 8, 13, 64, 512):
+        rows = [bytes(length)] * 40
+        for at in range(length):
+            one = bytearray(length)
+            one[at] = 1
+            rows += [bytes(one)] * 2
+        check(TextNumbers(), rows)
+
+
+def test_texts_with_the_same_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "_FACTORS", np.zeros_like(texts._FACTORS))  # all texts have the hash 0
+    rows = [b"text %d" % (at % 50) for at in range(500)]
+    table = TextNumbers()
+    check(table, rows)
+    check(table, rows[::-1])
+    assert len(table.texts) == 51
+
+
+def test_texts_that_take_each_others_slot_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "_SLOT_BITS", 1)
+    rows = [b"text %d" % (at % 50) for at in range(500)]
+    table = TextNumbers()
+    for _ in range(3):
+        check(table, rows)
+    assert len(table.texts) == 51
+
+
+def test_nothing_has_no_number() -> None:
+    assert numbers_of(TextNumbers(), []) == []
+    assert numbers_of(TextNumbers(), [None] * 100) == [NO_TEXT] * 100
+    table = TextNumbers()
+    check(table, [b""] * 100 + [None, b"\0"] * 100)
+
+
+def mask_of(wanted: MessageFilter, rows: Sequence[bytes | None], keys: Any = None) -> list[bool]:
+    columns = ExtraColumns(len(rows), None, keys, Blobs.of(rows))
+    return [bool(one) for one in wanted.mask(columns, len(rows))]
+
+
+def test_each_distinct_text_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes | None] = []
+    wanted = MessageFilter("n < 50")
+    plain = wanted._decoded
+
+    def noted(text: bytes | None) -> Any:
+        decoded.append(text)
+        return plain(text)
+
+    monkeypatch.setattr(wanted, "_decoded", noted)
+    rows = [b'{"n":"%d"}' % (at % 100) for at in range(20_000)]
+    for _ in range(3):
+        assert mask_of(wanted, rows) == [at % 100 < 50 for at in range(20_000)]
+    assert sorted(filter(None, decoded)) == sorted(set(rows))
+
+
+@pytest.mark.parametrize("text", ["n < 50", "n < 50 AND key = 'a'"])
+def test_what_is_remembered_is_bounded_and_the_answers_stay_right(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(texts, "MOST_TEXTS", 300)
+    monkeypatch.setattr(message_filter, "MOST_PAIRS", 300)
+    monkeypatch.setattr(message_filter, "ROWS_TOGETHER", 100)
+    wanted = MessageFilter(text)
+    rows = [b'{"n":"%d"}' % (at * 7919 % 5003) for at in range(5000)]
+    keys = [b"ab"[at % 2 : at % 2 + 1] for at in range(5000)]
+    for _ in range(2):
+        answers = mask_of(wanted, rows, Blobs.of(keys))
+        assert answers == [wanted.takes(row, key) for row, key in zip(rows, keys, strict=True)]
+        assert len(wanted._properties.texts) <= 300 + 101
+        assert len(wanted._values) <= 300 + 101 and len(wanted._of_pairs) <= 300 + 100
+
+
+def test_long_texts_are_forgotten_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(message_filter, "ROWS_TOGETHER", 10)
+    wanted = MessageFilter("x = 'y'")
+    rows = [b'{"x":"y","n":"%d%s"}' % (at, b"-" * 3000) for at in range(200)]
+    assert all(mask_of(wanted, rows))
+    assert sum(map(len, filter(None, wanted._properties.texts))) < 50_000 + 10 * 3100
+
+
+@pytest.mark.parametrize("text", ["key = 'a'", "key IS NULL", "key = 'a' OR n = 1", "n IS NULL", "n = 1 AND TRUE"])
+def test_columns_that_are_missing_are_messages_without(text: str) -> None:
+    wanted = MessageFilter(text)
+    for properties in (None, [b'{"n":"1"}', None] * 25):
+        for keys in (None, [b"a", b"b", None, b"a", b"\xff"] * 10):
+            columns = ExtraColumns(
+                50, None, None if keys is None else Blobs.of(keys), None if properties is None else Blobs.of(properties)
+            )
+            expected = [
+                wanted.takes(None if properties is None else properties[at], None if keys is None else keys[at])
+                for at in range(50)
+            ]
+            assert wanted.mask(columns, 50).tolist() == expected
+    assert wanted.mask(None, 3).tolist() == [wanted.takes(None)] * 3
+    assert wanted.mask(None, 0).tolist() == wanted.mask(ExtraColumns(0, None, None, None), 0).tolist() == []
+    assert (
+        wanted.mask(
+            ExtraColumns(0, None, Blobs(np.empty(0, np.int64), b""), Blobs(np.empty(0, np.int64), b"")), 0
+        ).tolist()
+        == []
+    )
