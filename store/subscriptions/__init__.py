@@ -8,7 +8,7 @@ any other message. Once it is durable, `cursor` counts the message.
 
     giving out          dispatcher, scanner, read_ahead, delivery, in_flight
     whose turn          news, calling
-    which, what order   settings, filters, ordering
+    which, what order   settings, changing, ordering
     again, and later    redelivery, attempts, delays
     acknowledging       acknowledging, group_commit
     what is durable     cursor, journal
