@@ -58,7 +58,7 @@ def test_texts_of_one_length_are_told_apart_by_each_of_their_bytes() -> None:
 
 def test_texts_with_the_same_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "_FACTORS", np.zeros_like(texts._FACTORS))  # all texts have the hash 0
-    rows = [b"text %d" % (at % 50) for at in range(500)]
+    rows = [b"text %d" % (at % 50) + bytes(at % 2) for at in range(500)]
     table = TextNumbers()
     check(table, rows)
     check(table, rows[::-1])
@@ -72,6 +72,22 @@ def test_texts_that_take_each_others_slot_are_told_apart(monkeypatch: pytest.Mon
     for _ in range(3):
         check(table, rows)
     assert len(table.texts) == 51
+
+
+def test_known_texts_are_found_together_and_not_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance, asked = random.Random(draw_seed()), list[bytes | None]()
+    known = [b"text %d" % at for at in range(100)]
+    table = TextNumbers()
+    check(table, known)
+    plain = table.number
+
+    def noted(text: bytes | None) -> int:
+        asked.append(text)
+        return plain(text)
+
+    monkeypatch.setattr(table, "number", noted)
+    check(table, chance.choices(known, k=5000))
+    assert len(asked) < len(known) / 2, "only those that share a slot"
 
 
 def test_nothing_has_no_number() -> None:

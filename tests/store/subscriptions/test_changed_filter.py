@@ -11,6 +11,8 @@ import pytest
 
 from stratalog.store import InvalidMessage, MessageStore, PublishBufferFull, SubscriptionClosed, verify_folder
 from stratalog.store.subscriptions import scanner
+from stratalog.store.subscriptions.settings import Settings
+from stratalog.tools import compact_store, rebuild_store
 
 from ...clocks import SteppedClock
 from ..helpers import small, tiny, until
@@ -213,9 +215,10 @@ def test_a_coroutine_changes_the_filter(store: MessageStore) -> None:
     assert asyncio.run(consume()) == [3]
 
 
-def test_a_subscription_with_sql_outlives_compactions_retention_and_repair(
+def test_a_subscription_with_sql_outlives_snapshots_repair_compaction_and_lost_footers(
     store: MessageStore, clock: SteppedClock
 ) -> None:
+    store.append_batch([("other", 0, bytes(2000))] * 200)  # some segments
     fill_with(store, "abab")
     sub = store.subscribe(TOPIC, "a", filter="tag = 'x'")
     sub.change(filter=SQL)
@@ -223,11 +226,44 @@ def test_a_subscription_with_sql_outlives_compactions_retention_and_repair(
     with sub._state.changing:
         sub._state.compact()
     fill_with(store, "ab")
+    store.delete_topic("other")
     store.close()
     assert not verify_folder(store.path).damages
-    with MessageStore.open(store.path, tiny(), clock=clock, repair=True) as again:
-        assert again.subscriptions()[0].settings.filter == SQL
-        assert offsets(again.subscribe(TOPIC, "a", filter=SQL).receive()) == [5]
+    for step in (lambda: None, lambda: compact_store(store.path), lambda: rebuild_store(store.path)):
+        step()
+        with MessageStore.open(store.path, tiny(), clock=clock, repair=True) as again:
+            assert again.subscriptions()[0].settings.filter == SQL
+            with again.subscribe(TOPIC, "a", filter=SQL) as same:
+                assert offsets(same.receive()) == [5]
+
+
+def test_retention_keeps_the_filter_that_was_changed(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", tiny(retention_bytes=6 * tiny().segment_bytes)) as store:
+        sub = store.subscribe(TOPIC, "a", filter="tag = 'x'")
+        sub.change(filter=SQL)
+        until(
+            lambda: (
+                store.append_batch([(TOPIC, 0, bytes(2000))] * 50) is not None and store.queue_bounds(TOPIC, 0)[0] > 400
+            )
+        )
+        assert store.subscriptions()[0].settings.filter == SQL
+        store.close()
+        with MessageStore.open(store.path, tiny()) as again:
+            assert again.subscriptions()[0].settings.filter == SQL
+
+
+def test_settings_of_earlier_versions_are_read_and_written_as_they_were() -> None:
+    old = (
+        b'{"mode":"shared","order_by":"queue","filter":{"tag":["a","b"]},"max_attempts":null,'
+        b'"dead_letter_topic":null,"precision_ms":0}'
+    )
+    assert Settings.unpack(old) == Settings(filter={"tag": ("a", "b")})
+    assert Settings.unpack(old).pack() == old
+    plain = old.replace(b'{"tag":["a","b"]}', b"null")
+    assert (Settings.unpack(plain), Settings.unpack(plain).pack()) == (Settings(), plain)
+    assert Settings.unpack(b"{}") == Settings()
+    odd = Settings(filter="tag = '\ud800 \N{SNOWMAN} it''s'")
+    assert Settings.unpack(odd.pack()) == odd
 
 
 def test_many_changes_while_others_receive_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
