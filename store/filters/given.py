@@ -24,21 +24,30 @@ def check_filter(given: object) -> PlainFilter | None:
         text = str.__str__(given)  # of a subclass, a plain copy
         parser.condition_of(text)
         return text
-    if not isinstance(given, Mapping) or not given:
+    wanted = _items(given)
+    if not wanted:
         raise InvalidMessage(
             f'filter is a mapping such as {{"tag": {{"a", "b"}}}}, a text such as "tag = \'a\'", or None, not '
             f"{shown(given)}"
         )
-    wanted = {}
-    for name, values in given.items():
+    plain = {}
+    for name, values in wanted:
         each = _each(values)
         if not isinstance(name, str) or not each or not all(isinstance(value, str) for value in each):
             raise InvalidMessage(
                 f"filter has a str and one or more str values for each property, as {{'tag': {{'a', 'b'}}}}, not "
                 f"{shown(name)}: {shown(values)}"
             )
-        wanted[name] = tuple(sorted(set(each)))
-    return dict(sorted(wanted.items()))
+        plain[name] = tuple(sorted(set(each)))
+    return dict(sorted(plain.items()))
+
+
+def _items(given: object) -> list[tuple[Any, Any]]:
+    """The items of a mapping; empty if it is none."""
+    try:
+        return list(given.items()) if isinstance(given, Mapping) else []
+    except Exception:  # whatever a mapping of the user's raises
+        return []
 
 
 def _each(values: object) -> list[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.arrays import Bools, Indexes, Int64s
-from ..format.blobs import Buffer
+from ..format.blobs import NONE, Buffer
 
 MOST_TEXTS = 10_000  # remembered; then all are forgotten
 MOST_BYTES = 8 << 20
@@ -21,6 +21,7 @@ _FEW = 32  # rows; so few are looked up one by one
 _LONGEST_WORDS = 64  # longer texts are looked up one by one
 _SLOT_BITS = 14
 Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
 _FACTORS = np.random.default_rng(29).integers(0, 1 << 63, _LONGEST_WORDS + 2, np.uint64) * np.uint64(2) + np.uint64(1)
 _TAILS = np.array([0xFFFFFFFFFFFFFFFF] + [(1 << 8 * size) - 1 for size in range(1, 8)], np.uint64)  # of n % 8 bytes
 
@@ -44,8 +45,8 @@ class TextNumbers:
         self.texts: list[bytes | None] = [None]
         self._numbers: dict[bytes, int] = {}
         self._size_bytes = 0
-        self._slots = np.zeros(1 << _SLOT_BITS, np.int32)
-        self._lengths = np.full(64, -1, np.int64)  # of each text by number
+        self._slots = np.empty(0, np.int32)  # made when it is needed
+        self._lengths = np.full(64, NONE)  # of each text by number; NONE if its words are not kept
         self._begins = np.zeros(64, np.int64)  # of its words in `_words`
         self._words = np.zeros(1024, np.uint64)  # of all texts, and so many zeros that a look beyond a text is harmless
         self._end = 0  # of the words in use
@@ -59,7 +60,13 @@ class TextNumbers:
         """The number of one text."""
         if text is None:
             return NO_TEXT
-        return self._numbers.get(text) or self._add(text)
+        found = self._numbers.get(text)
+        if found is None:
+            found = len(self.texts)
+            self.texts.append(text)
+            self._size_bytes += len(text)
+            self._numbers[text] = found
+        return found
 
     def number_all(self, lengths: Int64s, data: Buffer) -> Int64s:
         """(n,) the number of each of the texts that lie back to back in `data`; a negative length is no text."""
@@ -75,6 +82,8 @@ class TextNumbers:
 
     def _together(self, lengths: Int64s, begins: Int64s, data: Buffer, found: Int64s) -> Indexes:
         """Number the texts that are not too long. Returns the rows (m,) that are left."""
+        if not len(self._slots):
+            self._slots = np.zeros(1 << _SLOT_BITS, np.int32)
         plain = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(8 * _LONGEST_WORDS, np.uint8)])
         counts = np.minimum((lengths + 7) >> 3, _LONGEST_WORDS + 1)
         first = int(counts[0])
@@ -87,7 +96,7 @@ class TextNumbers:
                 found[rows] = self._of_words(count, lengths[rows], begins[rows], plain)
         return np.flatnonzero((lengths == 0) | (counts > _LONGEST_WORDS))
 
-    def _of_words(self, count: int, lengths: Int64s, begins: Int64s, plain: npt.NDArray[np.uint8]) -> Int64s:
+    def _of_words(self, count: int, lengths: Int64s, begins: Int64s, plain: Bytes) -> Int64s:
         """(n,) the numbers of texts of `count` words each."""
         rows = np.ndarray((len(plain) - 8 * count + 1,), f"V{8 * count}", plain.data, strides=(1,))
         words = rows[begins].view("<u8").reshape(-1, count)  # a copy
@@ -100,7 +109,7 @@ class TextNumbers:
         if self._are_all(found, lengths, words):
             return found
         new = np.flatnonzero(~self._are(found, lengths, words))
-        found[new] = self._look_up(lengths[new], words[new], hashes[new], slots[new])
+        found[new] = self._look_up(plain, begins[new], lengths[new], words[new], hashes[new], slots[new])
         return found
 
     def _are_all(self, numbers: Int64s, lengths: Int64s, words: Words) -> bool:
@@ -120,32 +129,36 @@ class TextNumbers:
             same &= self._words.take(begins + at) == words[:, at]
         return same
 
-    def _look_up(self, lengths: Int64s, words: Words, hashes: Words, slots: Indexes) -> Int64s:
+    def _look_up(
+        self, plain: Bytes, begins: Int64s, lengths: Int64s, words: Words, hashes: Words, slots: Indexes
+    ) -> Int64s:
         """(n,) the numbers of texts that were not found by their slots. They take over their slots."""
         _, firsts, which = np.unique(hashes, return_index=True, return_inverse=True)
-        numbers = np.array([self.number(_bytes_of(words[row], lengths[row])) for row in firsts.tolist()], np.int64)
+        texts = _texts(plain, begins[firsts], lengths[firsts])
+        numbers = np.array([self.number(text) for text in texts], np.int64)
+        self._keep_words(numbers, lengths[firsts], words[firsts])
         self._slots[slots[firsts]] = numbers
         found: Int64s = numbers[which]
-        for row in np.flatnonzero(~self._are(found, lengths, words)).tolist():  # another text with the same hash
-            found[row] = self.number(_bytes_of(words[row], lengths[row]))
+        others = np.flatnonzero(~self._are(found, lengths, words))  # other texts with the same hash
+        found[others] = [self.number(text) for text in _texts(plain, begins[others], lengths[others])]
         return found
 
-    def _add(self, text: bytes) -> int:
-        number, size = len(self.texts), (len(text) + 7) >> 3
-        if number == len(self._lengths):
-            self._lengths = np.concatenate([self._lengths, np.full(number, -1, np.int64)])
-            self._begins = np.concatenate([self._begins, np.zeros(number, np.int64)])
-        if size <= _LONGEST_WORDS:  # else it is never looked for by its words
-            while self._end + size + _LONGEST_WORDS > len(self._words):
-                self._words = np.concatenate([self._words, np.zeros(len(self._words), np.uint64)])
-            self._words[self._end : self._end + size] = np.frombuffer(text.ljust(8 * size, b"\0"), "<u8")
-            self._lengths[number], self._begins[number] = len(text), self._end
-            self._end += size
-        self.texts.append(text)
-        self._size_bytes += len(text)
-        self._numbers[text] = number
-        return number
+    def _keep_words(self, numbers: Int64s, lengths: Int64s, words: Words) -> None:
+        """Keep the words (n, m) of texts, so that they can be found by these."""
+        more = len(self.texts) - len(self._lengths)
+        if more > 0:
+            self._lengths = np.concatenate([self._lengths, np.full(len(self._lengths) + more, NONE)])
+            self._begins = np.concatenate([self._begins, np.zeros(len(self._begins) + more, np.int64)])
+        new = np.flatnonzero(self._lengths.take(numbers) == NONE)
+        count, end = words.shape[1], self._end + len(new) * words.shape[1]
+        if end + _LONGEST_WORDS > len(self._words):
+            self._words = np.concatenate([self._words, np.zeros(end + _LONGEST_WORDS, np.uint64)])
+        self._words[self._end : end] = words[new].ravel()
+        self._lengths[numbers[new]] = lengths[new]
+        self._begins[numbers[new]] = np.arange(self._end, end, count)
+        self._end = end
 
 
-def _bytes_of(words: Words, length: np.int64) -> bytes:
-    return words.astype("<u8").tobytes()[: int(length)]
+def _texts(plain: Bytes, begins: Int64s, lengths: Int64s) -> list[bytes]:
+    ends = (begins + lengths).tolist()
+    return [plain.data[begin:end].tobytes() for begin, end in zip(begins.tolist(), ends, strict=True)]

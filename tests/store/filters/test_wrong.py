@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stratalog.store import InvalidMessage, MessageStore
 from stratalog.store.filters.given import check_filter
+from stratalog.store.filters.message_filter import MessageFilter
 from stratalog.store.filters.parser import MOST_CHARACTERS, MOST_DEPTH
 
 from ..helpers import tiny
@@ -68,10 +71,6 @@ def test_a_hostile_filter_is_refused_by_an_error_of_the_package(hostile: str) ->
     ],
 )  # fmt: skip
 def test_a_long_filter_is_read_and_answered_without_a_deep_stack(long: str) -> None:
-    import sys  # noqa: PLC0415
-
-    from stratalog.store.filters.message_filter import MessageFilter  # noqa: PLC0415
-
     frame, depth = sys._getframe(), 0
     while frame.f_back is not None:
         frame, depth = frame.f_back, depth + 1
@@ -87,6 +86,18 @@ def test_a_long_filter_is_read_and_answered_without_a_deep_stack(long: str) -> N
 def test_what_is_neither_text_nor_mapping_is_refused(odd: object) -> None:
     with pytest.raises(InvalidMessage, match="filter is a mapping such as"):
         check_filter(odd)
+
+
+class Cross(dict[str, list[str]]):
+    """A mapping that raises."""
+
+    def items(self) -> Any:
+        raise RuntimeError("cross")
+
+
+def test_a_mapping_that_raises_is_refused_by_an_error_of_the_package() -> None:
+    with pytest.raises(InvalidMessage, match="filter is a mapping such as"):
+        check_filter(Cross(tag=["a"]))
 
 
 class Text(str):
