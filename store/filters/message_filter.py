@@ -19,6 +19,28 @@ MOST_PAIRS = 1 << 16  # of properties and key, whose answers are remembered
 _PROPERTIES = json.JSONDecoder()
 
 
+class _Remembered:
+    """What is known of some texts; replaced as a whole.
+
+    Attributes:
+        properties, keys: the texts by number.
+        answers: by number of the properties, of the first ones, where the key is not asked for.
+        values: by number of the properties, of the first ones, where it is.
+        of_pairs: the answers then, by the numbers of properties and key, see `MessageFilter._of_keys`.
+    """
+
+    def __init__(self) -> None:
+        self.properties, self.keys = TextNumbers(), TextNumbers()
+        self.answers = np.empty(0, np.bool_)
+        self.values: list[Values | None] = []
+        self.of_pairs: dict[int, bool] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to forget."""
+        return self.properties.is_full or self.keys.is_full or len(self.of_pairs) > MOST_PAIRS
+
+
 class MessageFilter:
     """Says which messages are wanted. One thread at a time.
 
@@ -31,15 +53,7 @@ class MessageFilter:
         """`checked` is what `check_filter` returns."""
         self._condition = condition_of(checked)
         self._has_key = None in self._condition.names
-        self._properties, self._keys = TextNumbers(), TextNumbers()
-        self._forget()
-
-    def _forget(self) -> None:
-        self._properties.forget()
-        self._keys.forget()
-        self._values: list[Values | None] = []  # by number of the properties' text; of the first ones
-        self._answers = np.empty(0, np.bool_)  # of `_values`, where the key is not asked for
-        self._of_pairs: dict[int, bool] = {}  # by the numbers of properties and key, see `_of_keys`
+        self._known = _Remembered()
 
     def takes(self, properties: bytes | None, key: bytes | None = None) -> bool:
         """Whether one message with these properties, as JSON, and this key is wanted."""
@@ -57,28 +71,30 @@ class MessageFilter:
 
     def _mask(self, properties: Blobs, keys: Blobs) -> Bools:
         """(n,) which of a few thousand messages are wanted."""
-        if self._properties.is_full or self._keys.is_full or len(self._of_pairs) > MOST_PAIRS:
-            self._forget()
-        numbers = self._properties.number_all(*properties)
-        known, texts = len(self._values), self._properties.texts
-        if known < len(texts):
-            new = [self._decoded(text) for text in texts[known:]]
-            self._values += new
-            if not self._has_key:
-                self._answers = np.append(self._answers, [self._is_wanted(one, None) for one in new])
-        return self._of_keys(numbers, keys) if self._has_key else self._answers.take(numbers)
+        if self._known.is_full:
+            self._known = _Remembered()
+        known = self._known
+        numbers = known.properties.number_all(*properties)
+        if self._has_key:
+            known.values += [self._decoded(text) for text in known.properties.texts[len(known.values) :]]
+            return self._of_keys(numbers, known.keys.number_all(*keys))
+        new = [self.takes(text) for text in known.properties.texts[len(known.answers) :]]
+        if new:
+            known.answers = np.append(known.answers, new)
+        return known.answers.take(numbers)
 
-    def _of_keys(self, numbers: Int64s, keys: Blobs) -> Bools:
-        """(n,) which messages are wanted, by the numbers of their properties, and their keys."""
-        pairs, which = np.unique(numbers << 32 | self._keys.number_all(*keys), return_inverse=True)
+    def _of_keys(self, properties: Int64s, keys: Int64s) -> Bools:
+        """(n,) which messages are wanted, by the numbers of their properties and keys."""
+        pairs, which = np.unique(properties << 32 | keys, return_inverse=True)
         answers = [self._of_pair(pair) for pair in pairs.tolist()]
         return np.array(answers, np.bool_)[which]
 
     def _of_pair(self, pair: int) -> bool:
-        found = self._of_pairs.get(pair)
+        known = self._known
+        found = known.of_pairs.get(pair)
         if found is None:
-            key = self._keys.texts[pair & 0xFFFFFFFF]
-            found = self._of_pairs[pair] = self._is_wanted(self._values[pair >> 32], key)
+            values, key = known.values[pair >> 32], known.keys.texts[pair & 0xFFFFFFFF]
+            found = known.of_pairs[pair] = self._is_wanted(values, key)
         return found
 
     def _decoded(self, properties: bytes | None) -> Values | None:

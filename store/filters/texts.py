@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..format.arrays import Bools, Indexes, Int64s
 from ..format.blobs import NONE, Buffer
 
-MOST_TEXTS = 10_000  # remembered; then all are forgotten
+MOST_TEXTS = 10_000  # remembered; then a new object begins
 MOST_BYTES = 8 << 20
 NO_TEXT = 0  # the number of a row without a text
 _FEW = 32  # rows; so few are looked up one by one
@@ -29,19 +29,16 @@ _TAILS = np.array([0xFFFFFFFFFFFFFFFF] + [(1 << 8 * size) - 1 for size in range(
 class TextNumbers:
     """Numbers texts from 1 on. One thread at a time.
 
-    Invariants:
-        * the text of number n is `texts[n]`, and `_numbers` has all of them;
-        * `_slots` has for a hash the number of a text with that hash, or NO_TEXT: a text need not be there.
+    Invariants, also after an interrupt at any place:
+        * the text of number n is `texts[n]`;
+        * `_slots` has for a hash the number of a text with that hash, or NO_TEXT: a text need not be there;
+        * a text whose length is in `_lengths` has its words in `_words`.
 
     Attributes:
         texts: the texts by their numbers; the first one is None, of rows without a text.
     """
 
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget all texts; numbers of before have no meaning any more."""
         self.texts: list[bytes | None] = [None]
         self._numbers: dict[bytes, int] = {}
         self._size_bytes = 0
@@ -53,7 +50,7 @@ class TextNumbers:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to forget."""
+        """Whether it is time to begin with another object."""
         return len(self.texts) > MOST_TEXTS or self._size_bytes > MOST_BYTES
 
     def number(self, text: bytes | None) -> int:
@@ -147,16 +144,16 @@ class TextNumbers:
         """Keep the words (n, m) of texts, so that they can be found by these."""
         more = len(self.texts) - len(self._lengths)
         if more > 0:
+            self._begins = np.concatenate([self._begins, np.zeros(len(self._lengths) + more, np.int64)])
             self._lengths = np.concatenate([self._lengths, np.full(len(self._lengths) + more, NONE)])
-            self._begins = np.concatenate([self._begins, np.zeros(len(self._begins) + more, np.int64)])
         new = np.flatnonzero(self._lengths.take(numbers) == NONE)
         count, end = words.shape[1], self._end + len(new) * words.shape[1]
         if end + _LONGEST_WORDS > len(self._words):
             self._words = np.concatenate([self._words, np.zeros(end + _LONGEST_WORDS, np.uint64)])
-        self._words[self._end : end] = words[new].ravel()
-        self._lengths[numbers[new]] = lengths[new]
-        self._begins[numbers[new]] = np.arange(self._end, end, count)
-        self._end = end
+        begin, self._end = self._end, end  # first: after an interrupt nothing else is written there
+        self._words[begin:end] = words[new].ravel()
+        self._begins[numbers[new]] = np.arange(begin, end, count)
+        self._lengths[numbers[new]] = lengths[new]  # last: from here on they are found
 
 
 def _texts(plain: Bytes, begins: Int64s, lengths: Int64s) -> list[bytes]:

@@ -101,8 +101,9 @@ FILTERS: dict[str, Bug] = {
     ),
     "filters: answers outlive the texts that they were given for": Bug(
         "store/filters/message_filter.py",
-        "        self._answers = np.empty(0, np.bool_)  #",
-        '        self._answers = getattr(self, "_answers", np.empty(0, np.bool_))  #',
+        "        if self._known.is_full:\n            self._known = _Remembered()\n",
+        "        if self._known.is_full:\n            answers, self._known = self._known.answers, _Remembered()\n"
+        "            self._known.answers = answers\n",
         (TEXTS,),
     ),
     "filters: a message without the property is taken": Bug(

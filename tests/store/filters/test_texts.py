@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -97,6 +99,45 @@ def test_nothing_has_no_number() -> None:
     check(table, [b""] * 100 + [None, b"\0"] * 100)
 
 
+def test_an_interrupt_at_any_place_leaves_the_answers_right() -> None:
+    chance = random.Random(draw_seed())
+    rows = [b'{"n":"%d"}' % chance.randrange(300) for _ in range(400)] + [b'{"n":"%d","long":"%s"}' % (1, b"-" * 600)]
+    keys = Blobs.of([chance.choice((b"a", b"b")) for _ in rows])
+    for text in ("n < 50", "n < 50 AND key = 'a'"):
+        expected = mask_of(MessageFilter(text), rows, keys)
+        wanted, at, cut = MessageFilter(text), 0, True
+        while cut:
+            at += chance.randint(1, 40)
+            cut = was_interrupted(lambda: mask_of(wanted, chance.sample(rows[:400], 100)), at)  # noqa: B023
+            assert mask_of(wanted, rows, keys) == expected
+            if chance.random() < 0.2:
+                wanted = MessageFilter(text)
+
+
+def was_interrupted(call: Callable[[], object], lines: int) -> bool:
+    """Make a call, with an interrupt before one of its lines; whether it came so far."""
+    left = lines
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if "filters" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
 def mask_of(wanted: MessageFilter, rows: Sequence[bytes | None], keys: Any = None) -> list[bool]:
     columns = ExtraColumns(len(rows), None, keys, Blobs.of(rows))
     return [bool(one) for one in wanted.mask(columns, len(rows))]
@@ -129,8 +170,9 @@ def test_what_is_remembered_is_bounded_and_the_answers_stay_right(monkeypatch: p
     for _ in range(2):
         answers = mask_of(wanted, rows, Blobs.of(keys))
         assert answers == [wanted.takes(row, key) for row, key in zip(rows, keys, strict=True)]
-        assert len(wanted._properties.texts) <= 300 + 101
-        assert len(wanted._values) <= 300 + 101 and len(wanted._of_pairs) <= 300 + 100
+        known = wanted._known
+        assert len(known.properties.texts) <= 300 + 101
+        assert len(known.values) <= 300 + 101 and len(known.of_pairs) <= 300 + 100
 
 
 def test_long_texts_are_forgotten_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +181,7 @@ def test_long_texts_are_forgotten_by_their_bytes(monkeypatch: pytest.MonkeyPatch
     wanted = MessageFilter("x = 'y'")
     rows = [b'{"x":"y","n":"%d%s"}' % (at, b"-" * 3000) for at in range(200)]
     assert all(mask_of(wanted, rows))
-    assert sum(map(len, filter(None, wanted._properties.texts))) < 50_000 + 10 * 3100
+    assert sum(map(len, filter(None, wanted._known.properties.texts))) < 50_000 + 10 * 3100
 
 
 @pytest.mark.parametrize("text", ["key = 'a'", "key IS NULL", "key = 'a' OR n = 1", "n IS NULL", "n = 1 AND TRUE"])
