@@ -8,7 +8,7 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
 
     giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight
     whose turn          news, calling
-    which, what order   settings, filters, ordering, lines
+    which, what order   settings, changing, ordering, lines
     again, and later    redelivery, attempts, delays
     acknowledging       acknowledging, group_commit
     what is durable     cursor, journal

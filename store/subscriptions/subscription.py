@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreClosed, SubscriptionClosed
+from ..filters.given import Filter
 from ..log.ticket import Ticket
+from .changing import change_settings
 from .delivery import Delivery, DeliveryBatch
 from .inspecting import Inspecting
 from .iterating import Iterating
@@ -23,7 +25,6 @@ from .settings import (
     ReceiveArguments,
     Settings,
     Start,
-    check_dead_letters,
     check_number,
     check_start,
     is_few,
@@ -321,16 +322,14 @@ class Subscription(Inspecting, Iterating):
         self.seek("latest")
 
     def change(
-        self,
-        *,
-        max_attempts: int | None = None,
-        dead_letter_topic: str | None = None,
-        precision_ms: int | None = None,
-    ) -> None:
+        self, *, filter: Filter | EllipsisType | None = ..., max_attempts: int | None = None,
+        dead_letter_topic: str | None = None, precision_ms: int | None = None,
+    ) -> None:  # fmt: skip
         """Change settings of the subscription, for all of its consumers; durable when it returns.
 
-        Args: as for `MessageStore.subscribe`; None leaves a setting as it is. A later `subscribe` that does not name
-        these settings keeps them.
+        Args: as for `MessageStore.subscribe`; a setting that is left out stays as it is. With `filter` None all
+        messages are wanted. What the old filter has left out by now stays acknowledged; what consumers have stays
+        theirs, and comes again if they do not acknowledge it; all else goes by the new filter.
 
         Raises:
             InvalidTopic, InvalidMessage: a value is not valid; nothing was changed.
@@ -338,18 +337,15 @@ class Subscription(Inspecting, Iterating):
             StorePoisoned: a write or force failed; the next opening knows whether it was changed.
             SubscriptionClosed, StoreClosed: nothing was changed.
         """
-        state, known = self._state, self._settings()
-        settings = known.changed(max_attempts, dead_letter_topic, precision_ms)
-        check_dead_letters(settings.dead_letter_topic, self.topic)
-        with self._shared.chains.changing(self.topic, settings.dead_letter_topic) as check, state.changing:
-            known = self._settings()
-            settings = known.changed(max_attempts, dead_letter_topic, precision_ms)
-            if settings.dead_letter_topic != known.dead_letter_topic:
-                check()
-            if settings != known:
-                state.change(settings)
-        self._shared.tell_precision()
-        state.notify()
+        change_settings(self._shared, self._settings, filter, max_attempts, dead_letter_topic, precision_ms)
+
+    async def change_async(
+        self, *, filter: Filter | EllipsisType | None = ..., max_attempts: int | None = None,
+        dead_letter_topic: str | None = None, precision_ms: int | None = None,
+    ) -> None:  # fmt: skip
+        """`change` for coroutines. Args and errors: as for `change`."""
+        changes = filter, max_attempts, dead_letter_topic, precision_ms
+        await self._aside(partial(change_settings, self._shared, self._settings, *changes))
 
     def close(self) -> None:
         """Close this object. Messages that it was given and has not acknowledged come again at once.

@@ -29,16 +29,19 @@ def test_subscriptions_are_listed_with_what_they_have_left(tmp_path: Path, besid
         dead_letter_topic="dead",
     )  # fmt: skip
     store.subscribe("other", "billing")
+    store.subscribe("other", "sql", filter="tag = 'a'\nOR price > 5")
     if not beside:
         store.close()
     assert lines(store.path) == [
         "orders billing: 3 messages not acknowledged",
         "orders odd\\u200b: 4 messages not acknowledged; ordered by key; tag in a, b; 3 attempts, then dead",
         "other billing: 0 messages not acknowledged",
+        "other sql: 0 messages not acknowledged; tag = 'a'\\nOR price > 5",
     ]
-    assert lines(store.path, "other") == ["other billing: 0 messages not acknowledged"]
-    (row,) = json.loads("".join(lines(store.path, "other", "--json", "-")))["subscriptions"]
+    assert lines(store.path, "orders")[0] == "orders billing: 3 messages not acknowledged"
+    row, sql = json.loads("".join(lines(store.path, "other", "--json", "-")))["subscriptions"]
     assert (row["topic"], row["name"], row["unacknowledged"]) == ("other", "billing", 0)
+    assert (row["filter"], sql["filter"]) == (None, "tag = 'a'\nOR price > 5")
     store.close()
 
 

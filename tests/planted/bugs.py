@@ -10,6 +10,7 @@ from .core_bugs import CORE
 from .delayed_bugs import DELAYED
 from .delayed_fault_bugs import DELAYED_FAULTS
 from .device_bugs import DEVICE
+from .filter_bugs import FILTERS
 from .full_bugs import FULL
 from .gone_bugs import GONE
 from .growth_consumer_bugs import GROWTH_OF_CONSUMERS
@@ -440,6 +441,6 @@ TRACKERS: dict[str, Bug] = {
 BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
-    **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
+    **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **POSITIONS,
 }  # fmt: skip
