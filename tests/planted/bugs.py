@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .attack_store_bugs import MEETINGS
 from .bulk_bugs import BULK
+from .clock_bugs import CLOCKS
 from .commits_bugs import COMMITS
 from .consumer_bugs import CONSUMERS
 from .core_bugs import CORE
@@ -430,5 +431,5 @@ BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
-    **SUBSCRIPTIONS,
+    **SUBSCRIPTIONS, **CLOCKS,
 }  # fmt: skip
