@@ -153,8 +153,8 @@ class WaitingReaders:
     # -- reads ----------------------------------------------------------------------------------------
 
     def deadline_after(self, wait_ms: int) -> int:
-        """The time of deadlines, in ms, at which a wait of so long that begins now is over."""
-        return math.ceil(self._clock.monotonic_s() * 1000) + wait_ms
+        """The time of deadlines, in ms, at which a wait of so long that begins now is over; one of 0 ms always is."""
+        return math.ceil(self._clock.monotonic_s() * 1000) + wait_ms if wait_ms else 0
 
     def is_over(self, deadline_ms: int) -> bool:
         """Whether this time has come."""
@@ -250,10 +250,6 @@ class WaitingReaders:
         """Call `work` at this time, in a thread of the store. Raises RuntimeError where there are no timers."""
         if (self._purgatory or self._start()) and self._timers is not None:
             self._timers.add(deadline_ms, work)
-
-    def after(self, delay_ms: int, work: Callable[[], object]) -> None:
-        """Call `work` after a time, as `at` does."""
-        self.at(self.deadline_after(delay_ms), work)
 
     # -- what the store tells -------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ MEANINGS = {
     USAGE: "the command was used wrongly, or its input is not what it takes",
     REFUSED: "the system refused something: no permission, no space",
     NOT_THERE: "no such store (or one of another version of the format), topic, queue or subscription",
-    IN_USE: "another process has the store open, and the command has to write to it, or it needs it closed",
+    IN_USE: "another process has the store open, and the command has to write to it, or needs it closed",
     INTERRUPTED: "interrupted (Ctrl-C)",
     UNREAD: "the reader of the output has gone away, as with | head",
     TERMINATED: "terminated (SIGTERM)",

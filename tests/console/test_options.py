@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -145,6 +146,7 @@ def test_tail_follows_from_the_newest_on(folder: Path, queue: list[object]) -> N
 @pytest.mark.parametrize("command", ["topics", "subscriptions", "inspect", "verify"])
 def test_json_alone_prints_json_and_nothing_else(folder: Path, tmp_path: Path, command: str) -> None:
     alone = run(command, folder, "--json").output
+    written: Sequence[object]
     for written in (["--json", "-"], ["--json=-"]):
         assert json.loads(run(command, folder, *written).output).keys() == json.loads(alone).keys()
     for written in (["--json", tmp_path / "one"], [f"--json={tmp_path / 'two'}"]):

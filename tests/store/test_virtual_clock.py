@@ -221,8 +221,9 @@ def test_a_message_ends_a_wait_while_the_clock_stands_still(store: MessageStore)
     assert [message.data for message in found[0]] == [b"came"]
 
 
+@pytest.mark.parametrize("in_loop", [False, True], ids=["thread", "coroutine"])
 def test_a_read_that_is_about_to_sleep_when_the_clock_moves_does_not_wait_for_another_day(
-    store: MessageStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    store: MessageStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, in_loop: bool
 ) -> None:
     """The clock moves after the read has looked at it, before it is among those that wait."""
     watch, moved = store._waiting._watch, threading.Event()
@@ -233,8 +234,11 @@ def test_a_read_that_is_about_to_sleep_when_the_clock_moves_does_not_wait_for_an
             moved.set()
         return watch(*given)
 
+    async def read() -> list[Message]:
+        return await asyncio.wait_for(store.read_async("t", 0, wait_ms=DAY_MS), PATIENCE_S)
+
     monkeypatch.setattr(store._waiting, "_watch", watch_later)
-    reader = start(partial(store.read, "t", 0, wait_ms=DAY_MS))
+    reader = start((lambda: asyncio.run(read())) if in_loop else partial(store.read, "t", 0, wait_ms=DAY_MS))
     reader.join()
     assert moved.is_set()
 

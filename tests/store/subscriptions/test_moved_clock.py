@@ -16,6 +16,7 @@ import pytest
 from stratalog.store import Delivery, MessageStore, PublishBufferFull, Subscription
 from stratalog.store.testing import VirtualClock
 
+from ...clocks import SteppedClock
 from ...seeds import draw_seed
 from ..disks import GatedDisk
 from ..helpers import KIB, PATIENCE_S, Worker, start, tiny, until
@@ -98,6 +99,20 @@ def test_a_message_that_is_due_in_a_day_comes_to_one_who_waits(
     clock.advance(ms=1)
     worker.join()
     assert data_of(found) == [b"late"]
+
+
+@pytest.mark.parametrize("receive", [Subscription.receive, in_a_loop, as_columns], ids=lambda kind: kind.__name__)
+def test_a_receive_that_does_not_wait_sleeps_for_no_part_of_a_ms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receive: Receive
+) -> None:
+    clock = SteppedClock()
+    clock.now = 1000.0005  # it stands still between two ms
+    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as store:
+        sub = store.subscribe(TOPIC, "a")
+        assert receive(sub) == []
+        assert asyncio.run(store.read_async(TOPIC, 0)) == store.read(TOPIC, 0) == []
+        assert store._waiting._purgatory is None, "nobody has waited"
+        clock.now = 1001.0
 
 
 def test_a_message_that_is_due_in_a_day_comes_to_a_loop_over_the_subscription(
