@@ -17,11 +17,9 @@ CLOCKS: dict[str, Bug] = {
         (f"{CLOCK}::test_a_read_that_is_about_to_sleep_when_the_clock_moves_does_not_wait_for_another_day[coroutine]",),
         hangs=True,
     ),
-    "moved clock: a consumer that has not begun to sleep sleeps for the whole time again": Bug(
-        "store/subscriptions/calling.py", "self._at(time_ms, partial(self._time_has_come, time_ms))",
-        "self._at(time_ms - now_ms + self._now_ms(), partial(self._time_has_come, time_ms))",
-        (f"{CONSUMERS}::test_one_who_is_about_to_sleep_when_the_clock_moves_does_not_sleep_for_another_day",),
-        hangs=True,
+    "moved clock: a receive that does not wait sleeps to the end of the ms": Bug(
+        "store/read/waiting.py", "* 1000) + wait_ms if wait_ms else 0", "* 1000) + wait_ms",
+        (f"{CONSUMERS}::test_a_receive_that_does_not_wait_sleeps_for_no_part_of_a_ms",), hangs=True,
     ),
     "moved clock: some fractions of a second are not exact": Bug(
         "store/testing/clock.py", "FIRST_MS = 1 << 43", "FIRST_MS = 0",

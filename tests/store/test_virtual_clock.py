@@ -367,7 +367,10 @@ def test_a_coroutine_at_the_cap_does_not_give_up_by_the_time_of_the_machine(tmp_
             assert not store._shared.sleepers._calls
 
         disk.gate.clear()
-        asyncio.run(main())
+        try:
+            asyncio.run(main())
+        finally:
+            disk.gate.set()
 
 
 # -- upkeep -------------------------------------------------------------------------------------------
