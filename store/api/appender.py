@@ -15,7 +15,7 @@ from ..device.sleepers import Cancels
 from ..errors import InvalidMessage, StoreError, copy_of
 from ..format.extras import Extras
 from ..log.queue import RequestQueue
-from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, pass_on
+from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, Request, pass_on
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
 from .batches import AsyncBatch, BatchPart, cut_by_lane, offsets_of
@@ -283,14 +283,14 @@ class Appender:
             barrier.result()
 
 
-def _give_up(queue: RequestQueue, request: AsyncRequest) -> None:
+def _give_up(queue: RequestQueue[Request], request: AsyncRequest) -> None:
     """Fail a request that has waited too long for space in the publish buffer."""
     error = queue.withdraw(request)
     if error is not None and not request.future.done():
         request.future.set_exception(error)
 
 
-def _leave_line(queue: RequestQueue, request: AsyncRequest, timer: Cancels) -> None:
+def _leave_line(queue: RequestQueue[Request], request: AsyncRequest, timer: Cancels) -> None:
     """Called when the append has its outcome: a cancelled one leaves the line for space."""
     timer.cancel()
     if request.future.cancelled():

@@ -214,7 +214,7 @@ def _size_of(file: Path) -> int:
 
 def _records_of(lane: Lane) -> int | None:
     """The number of the lane's stream of records, if it has one."""
-    number = lane.trims.records.number
+    number = lane.lows.records.number
     return None if number == NOT_DEFINED else number
 
 
@@ -239,7 +239,7 @@ def _open_row(lane: Lane, opened: OpenSegment, totals: Totals) -> Row:
     frames = int(np.frombuffer(table.frame_entry[:], np.uint32).searchsorted(visible))
     times = table.frame_time[:frames]
     numbers = table.numbers(0, frames)[:visible]
-    own = np.unique(numbers[numbers != lane.trims.records.number], return_counts=True)[1]
+    own = np.unique(numbers[numbers != lane.lows.records.number], return_counts=True)[1]
     row = segment_row(segment.path, segment.sequence, "open", segment.header.capacity_bytes, None)
     row.update(
         data_end=_used_bytes(opened), entries=visible, frames=frames, streams=len(own),

@@ -102,7 +102,8 @@ def _compact(store: Path, in_parts: InParts, segment_bytes: int) -> Compacted:
             staging = store / STAGING
             with suppress(FileNotFoundError):
                 shutil.rmtree(staging)  # of a compaction that was killed
-            plans = [plan_lane(lane, looked._store_id, segment_bytes) for lane in looked._lanes]
+            lanes = [flusher.lane for flusher in looked._running.flushers]
+            plans = [plan_lane(lane, looked._store_id, segment_bytes) for lane in lanes]
             before = [_sizes(lane, looked._store_id) for lane in looked._lanes]
             todo = [plan for plan in plans if plan is not None and plan.is_worth_it]
             try:

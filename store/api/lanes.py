@@ -10,11 +10,12 @@ from ..device.ring import Ring
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up
 from ..log.adoption import adopt
 from ..log.flusher import Flusher
-from ..log.lane import Lane
+from ..log.lane_machine import LaneMachine
 from ..log.queue import RequestQueue
+from ..log.request import Request
 from ..log.sizer import Sizer
 from ..log.upkeep import Upkeep
-from ..log.write import LaneHooks
+from ..log.written_lane import LaneHooks
 from ..read.caches import Caches
 from ..recovery.recovered_lane import RecoveredLane
 from .running import OpenStore
@@ -50,12 +51,14 @@ class LaneMaker:
         cap = max(self._caches.publish_buffer_bytes // self._lanes, LEAST_BUFFER_BYTES)
         threads = 2 if config.durability == "force" else 1
         sizer = Sizer(OVERLAP_BYTES)
-        queue = RequestQueue(cap, shared.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock)
+        queue: RequestQueue[Request] = RequestQueue(
+            cap, shared.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock
+        )
         queue.listeners = running.listeners
         shared.sleepers.add(queue.wake)
         hooks = LaneHooks(upkeep.next_segment, upkeep.reserve_segment, upkeep.wake, upkeep.segment_full)
         reserve = upkeep.spares_of(index).reserve
-        lane = Lane(
+        lane = LaneMachine(
             index, folder, self._disk, config, shared.clock.wall_ms, ring, queue, self._caches.held, hooks, reserve
         )  # fmt: skip
         for sequence, capacity in found.segments:

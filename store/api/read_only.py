@@ -14,7 +14,6 @@ from ..errors import (
     InvalidConfig,
     StoreCorrupt,
     StoreError,
-    StoreFull,
     StoreReadOnly,
     StoreUnreadable,
     copy_of,
@@ -28,14 +27,13 @@ from ..live.follower import Follower, FollowingReaders
 from ..live.lane import FollowedLane
 from ..log.lane import Lane
 from ..log.queue import RequestQueue
+from ..log.request import Request
 from ..log.sizer import Sizer
 from ..log.streams import Stream
-from ..log.write import LaneHooks
 from ..read.message import Message, MessageBatch
 from ..read.scan import LaneSnapshot
 from ..read.wanted import ScanFilter
 from ..segment.held import HeldMemory
-from ..segment.segment import Segment
 from .fetcher import Fetcher
 from .figures import ReaderStats, ReadStats
 from .shared import Shared
@@ -101,16 +99,16 @@ class FollowedStore(Fetcher):
         folder = shared.path / lane_name(index)
         if not folder.is_dir():
             raise StoreCorrupt("a lane's folder is missing", folder, 0)
-        config, clock = shared.config, shared.clock
-        queue = RequestQueue(config.publish_buffer_bytes, shared.frame_bytes, 0, Sizer(0), 0, clock)
+        config = shared.config
+        queue: RequestQueue[Request] = RequestQueue(
+            config.publish_buffer_bytes, shared.frame_bytes, 0, Sizer(0), 0, shared.clock
+        )
         queue.close(refusal(shared.path))
         ring = FollowedRing(header.lanes)
         shared.queues.append(queue)
 
         def make() -> Lane:
-            return Lane(
-                index, folder, self._disk, config, clock.wall_ms, ring, queue, held, NO_HOOKS, offsets=FollowedOffsets
-            )  # fmt: skip
+            return Lane(index, folder, self._disk, config, ring, queue, held, FollowedOffsets)
 
         return FollowedLane(self._disk, make, ring, header.store_id, shared.lanes, shared.streams)
 
@@ -263,14 +261,3 @@ class FollowedStore(Fetcher):
                 "mirror": self.follower.has_mirror,
             },
         }
-
-
-def _no_segment(lane: Lane, at_least_bytes: int) -> Segment:
-    raise StoreFull("a reader makes no segment")
-
-
-def _nothing(*given: object) -> None:
-    """Does nothing: a reader needs none of what a lane tells."""
-
-
-NO_HOOKS = LaneHooks(_no_segment, _no_segment, _nothing, _nothing)

@@ -31,10 +31,11 @@ from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.listeners import Listeners
 from ..log.queue import RequestQueue
-from ..log.request import Barrier, NotedBarrier, answer_all
+from ..log.request import Barrier, NotedBarrier, Request, answer_all
 from ..log.ticket import SubmitRequest
 from ..log.upkeep import Upkeep, gone
 from ..log.write import VisibleEntries
+from ..log.written_lane import WrittenLane
 from ..read.async_reads import AsyncReads
 from ..read.caches import Caches
 from ..read.feeder import Feeder
@@ -75,7 +76,7 @@ class OpenStore:
         waiting: WaitingReaders,
         async_reads: AsyncReads,
         lanes: list[Lane],
-        queues: list[RequestQueue],
+        queues: list[RequestQueue[Request]],
     ) -> None:
         self.holder = weakref.ref(holder)
         self.path = path
@@ -143,7 +144,7 @@ class OpenStore:
         try:
             self.waiting.look_at_all()  # for what the step that failed has shown before
         finally:
-            sound = [queue for lane, queue in zip(self.lanes, self.queues, strict=True) if lane.poison is None]
+            sound = [flusher.queue for flusher in self.flushers if flusher.lane.poison is None]
             answer_all([request for queue in sound for request in queue.refuse(error)], error)
 
     def lost(self, error: OSError) -> None:
@@ -153,10 +154,11 @@ class OpenStore:
 
     def force_lazily(self) -> None:
         """Ask every lane to force what it has written since the last time; used by durability "os"."""
-        for queue, lane in zip(self.queues, self.lanes, strict=True):
+        for flusher in self.flushers:
+            lane = flusher.lane
             if lane.segment is not None and lane.tail > lane.under_way.forced:
                 with contextlib.suppress(StoreError):
-                    queue.put(Barrier(), wait=False)
+                    flusher.queue.put(Barrier(), wait=False)
 
     def mark(self, lane: Lane) -> None:
         """Have a lane note on disk how far it is durable."""
@@ -225,7 +227,7 @@ class OpenStore:
             steps.append(self._close_delays)
         take_all(steps)
 
-    def _close_queue(self, queue: RequestQueue, closed: StoreClosed) -> None:
+    def _close_queue(self, queue: RequestQueue[Request], closed: StoreClosed) -> None:
         # When this comes again after an interrupt, some were told already.
         answer_all([one for one in queue.close(closed) if not one.done()], closed)
 
@@ -252,12 +254,12 @@ class OpenStore:
         """Note on disk where each lane's log ends. Without its note a lane is recovered by a scan: nothing is lost."""
         if not self.lock.is_in_place():
             return
-        for lane in self.lanes:
+        for flusher in self.flushers:
             if self.poison is None:
                 with contextlib.suppress(OSError, StoreError):
-                    self._finish_lane(lane)
+                    self._finish_lane(flusher.lane)
 
-    def _finish_lane(self, lane: Lane) -> None:
+    def _finish_lane(self, lane: WrittenLane) -> None:
         """A small open segment gets a note of where it ends; a large one is sealed."""
         segment = lane.segment
         if segment is None or segment.base is None or lane.view.open == ():
@@ -292,10 +294,12 @@ class OpenStore:
         if self.attacher is not None:
             self.attacher.after_fork()
         error = StoreClosed(self.why_closed)
-        for lane, queue in zip(self.lanes, self.queues, strict=True):
+        for lane in self.lanes:
             for sealed in lane.view.sealed:
                 sealed.after_fork()
-            waiting = {id(request): request for request in (*queue.after_fork(error), *lane.under_way.after_fork())}
+        for flusher in self.flushers:
+            left = (*flusher.queue.after_fork(error), *flusher.lane.under_way.after_fork())
+            waiting = {id(request): request for request in left}
             # The other requests belong to threads and loops that stayed with the parent.
             tickets = [one for one in waiting.values() if isinstance(one, SubmitRequest) and not one.done()]
             for ticket in tickets:

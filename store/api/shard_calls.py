@@ -7,7 +7,6 @@ from collections.abc import Callable
 from ..device.disk import Disk
 from ..device.steps import take_all
 from ..errors import StoreError, copy_of, system_errors
-from ..log.lane import Lane
 from ..log.upkeep import Upkeep
 from ..recovery.repair import Loss
 from ..shards.attacher import AbandonedCommit, Attacher
@@ -21,7 +20,6 @@ class ShardCalls:
 
     _running: OpenStore
     _shared: Shared
-    _lanes: list[Lane]
 
     def attach_pending(self) -> int:
         """Attach the commits that wait in the folder `incoming`; return how many they were.

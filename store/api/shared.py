@@ -14,6 +14,7 @@ from ..errors import StoreClosed
 from ..log.hidden_streams import HiddenStreams
 from ..log.lane import Lane
 from ..log.queue import RequestQueue
+from ..log.request import Request
 from ..log.streams import StreamMap
 from ..log.together import Change
 
@@ -39,7 +40,7 @@ class Shared:
         self.closed = False
         self.why_closed = f"the store {path} was closed; open it again"
         self.lanes: list[Lane] = []
-        self.queues: list[RequestQueue] = []
+        self.queues: list[RequestQueue[Request]] = []
         self.hidden = HiddenStreams(self.streams, self.lanes, self.naming, self.check_open, self.frame_bytes)
 
     def counts_shown(self) -> Change:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..log.lane import Lane
 from ..log.queue import RequestQueue
+from ..log.request import Request
 from ..log.upkeep import Upkeep
+from ..log.written_lane import WrittenLane
 from ..read.caches import Caches
 from ..read.feeder import Feeder
 from ..recovery.repair import Loss
 from ..shards.attacher import Attacher
 
 
-def lane_figures(lanes: Sequence[Lane], upkeep: Upkeep) -> dict[str, Any]:
+def lane_figures(lanes: Sequence[WrittenLane], upkeep: Upkeep) -> dict[str, Any]:
     """The lanes' work, and the bytes and counts of their segments and tables."""
     log: dict[str, Any] = dict.fromkeys(vars(lanes[0].counters), 0)
     for lane in lanes:
@@ -65,7 +66,7 @@ def cache_figures(caches: Caches, feeder: Feeder | None) -> dict[str, Any]:
     return {**caches.stats(), "missed_messages": 0 if feeder is None else feeder.missed_messages}
 
 
-def queue_figures(queues: Sequence[RequestQueue]) -> dict[str, Any]:
+def queue_figures(queues: Sequence[RequestQueue[Request]]) -> dict[str, Any]:
     """The fill of the publish buffer, in bytes."""
     return {
         "used_bytes": sum(queue.used_bytes for queue in queues),

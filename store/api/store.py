@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, cast, overload
 
@@ -22,6 +23,7 @@ from ..format.store_files import StoreHeader
 from ..live.calls import WriterCalls
 from ..live.publisher import Publisher
 from ..log.gone import retire_gone
+from ..log.lane_machine import LaneMachine
 from ..log.upkeep import Upkeep
 from ..read.cached import cached_reader
 from ..read.feeder import Feeder
@@ -52,6 +54,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
 
     _name = "MessageStore"
     _feeder: Feeder | None = None
+    _lanes: Sequence[LaneMachine]  # a reader's are those of another process
 
     @overload
     @classmethod
@@ -148,6 +151,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             was_closed = was_closed and found.was_closed
             self._scanned_bytes += found.scanned_bytes
             self._scan_ms += found.scan_ms
+        self._lanes = [flusher.lane for flusher in running.flushers]
         if not repair:  # it may have lost what tells
             retire_gone(self._lanes, self._streams)
         self._trimming = TrimChanges(self._shared, self._caches, self._upkeep, self._waiting)

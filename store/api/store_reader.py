@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn
@@ -16,6 +17,7 @@ from ..device.folder import check_store_folder, fixed_path
 from ..device.forks import forget, watch
 from ..device.steps import take_all
 from ..errors import InvalidConfig, StoreError, StoreReadOnly, StoreUnusable
+from ..log.lane import Lane
 from ..read.caches import Caches
 from ..read.reader import Reader
 from ..recovery.repair import Loss
@@ -62,7 +64,8 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
         self._clock = clock
         self._disk = disk
         self._shared = shared = Shared(path, config, clock)
-        self._streams, self._lanes, self._queues = shared.streams, shared.lanes, shared.queues
+        self._streams, self._queues = shared.streams, shared.queues
+        self._lanes: Sequence[Lane] = shared.lanes
         fetcher = self._fetcher = self._make_parts(shared)
         self._waiting = fetcher.waiting
         self._delaying: DelayChanges

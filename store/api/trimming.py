@@ -7,8 +7,8 @@ from collections import defaultdict
 from ..errors import OffsetOutOfRange, StoreUnreadable
 from ..format.records import StreamLow
 from ..log.lane import Lane
-from ..log.streams import Stream, check_name
-from ..log.trims import Change, TrimRequest, trim_requests
+from ..log.streams import Change, Stream, check_name
+from ..log.trims import TrimRequest, trim_requests
 from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..read.finder import Finder
@@ -94,4 +94,4 @@ class TrimChanges:
         for change in changes:
             by_lane[change[0].lane].append(change)
         limit = self._shared.frame_bytes
-        return [request for lane, mine in by_lane.items() for request in trim_requests(lane.trims, mine, limit)]
+        return [request for lane, mine in by_lane.items() for request in trim_requests(lane.lows, mine, limit)]

@@ -25,6 +25,7 @@ from ..format.layout import DATA_START, GONE_TOPIC, LOST_ENTRY, UNKNOWN
 from ..format.records import StreamLow, Trimmed, TrimmedColumns
 from ..log.lane import Lane
 from ..log.streams import NOT_DEFINED, Stream
+from ..log.written_lane import WrittenLane
 from ..segment.borders import grown, offsets_before
 from ..segment.sealed import SealedSegment
 
@@ -96,7 +97,7 @@ class LanePlan:
         return UNKNOWN if self.messages == UNKNOWN else self.messages - int((self.nexts - self.firsts).sum())
 
 
-def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | None:
+def plan_lane(lane: WrittenLane, store_id: bytes, segment_bytes: int) -> LanePlan | None:
     """The plan of a lane that was opened for reading, with all segments sealed; None if it has none.
 
     Raises StoreCorrupt: a footer is damaged. StoreUnusable: a repair has left gaps between offsets, or a stream that is
@@ -106,7 +107,7 @@ def plan_lane(lane: Lane, store_id: bytes, segment_bytes: int) -> LanePlan | Non
     if not sealed:
         return None
     streams = list(lane.streams)
-    records = lane.trims.records
+    records = lane.lows.records
     number = records.number
     known = len(streams)
     if number == NOT_DEFINED:

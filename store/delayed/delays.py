@@ -17,8 +17,7 @@ from ..format.arrays import Int64s
 from ..format.delays import DELAYS
 from ..format.layout import NO_TIME
 from ..log.lane import Lane
-from ..log.streams import Stream
-from ..log.trims import Change
+from ..log.streams import Change, Stream
 from ..log.write import VisibleEntries
 from .due_scan import DueRows, DueScan
 from .messages import are_over, figures_of
@@ -93,7 +92,7 @@ class Delays:
         A topic with a damaged record of changes has no index: its calls raise StoreCorrupt, all others work.
         """
         for lane in self.parts.lanes:
-            lane.trims.on_shown = self._trimmed
+            lane.lows.on_shown = self._trimmed
         forgotten = forget_deleted(self.parts)
         for stream in self.parts.hidden.of_kind(DELAYS):
             name = topic_of(stream)

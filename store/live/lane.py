@@ -253,7 +253,7 @@ class FollowedLane:
     def _add_stream(self, topic: str, queue_id: int) -> None:
         number = len(self.lane.streams)
         if topic == RECORDS_TOPIC:
-            stream = self.lane.trims.records
+            stream = self.lane.lows.records
             stream.number = number
         elif topic == GONE_TOPIC:
             stream = self.lane.nobody
@@ -264,11 +264,11 @@ class FollowedLane:
 
     def _take_lows(self, trimmed: Trimmed) -> None:
         """Let readers begin at these lows from now on."""
-        streams, trims, nobody = self.lane.streams, self.lane.trims, self.lane.nobody
+        streams, lows, nobody = self.lane.streams, self.lane.lows, self.lane.nobody
         there = [(streams[number], low) for number, low in trimmed.items() if number < len(streams)]
         changes = [(stream, low) for stream, low in there if stream is not nobody]
         if any(low.low > stream.low or low.hidden > stream.hidden for stream, low in changes):
-            trims.show(changes)
+            lows.show(changes)
 
     # -- growing segments -----------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class FollowedLane:
 
     def _tail_of(self, header: SegmentHeader, firsts: Int64s) -> Tail:
         segment = FollowedSegment(self._disk, self._folder, header, grows=True)
-        return Tail(segment, self.ring, firsts, self._learn, self.lane.trims.records, self._take_lows)
+        return Tail(segment, self.ring, firsts, self._learn, self.lane.lows.records, self._take_lows)
 
     def _next_offsets(self, before: Tail | None) -> Int64s:
         if before is not None:

@@ -33,8 +33,8 @@ from ..format.live_page import (
     pack_before,
     slot_at,
 )
-from ..log.lane import Lane
 from ..log.write import View
+from ..log.written_lane import WrittenLane
 from .mirror import LaneMirror, Mirror
 
 RING_EVERY_S = 0.005  # readers look by themselves for longer than that before they sleep: see `follower.AWAKE_S`
@@ -45,7 +45,7 @@ class _PageState:
 
     __slots__ = ("first", "lane", "mark", "mark_at", "mirror", "other", "sealed", "slot", "under_way", "view")
 
-    def __init__(self, lane: Lane, slot: int, other: int, mirror: LaneMirror | None) -> None:
+    def __init__(self, lane: WrittenLane, slot: int, other: int, mirror: LaneMirror | None) -> None:
         self.lane, self.under_way = lane, lane.under_way  # kept: this is looked at after every force
         self.slot, self.other = slot, other
         self.view: View | None = None
@@ -101,7 +101,7 @@ class Publisher:
         self._lock = threading.RLock()
         self.error: str | None = None
 
-    def begin(self, lanes: Sequence[Lane]) -> None:
+    def begin(self, lanes: Sequence[WrittenLane]) -> None:
         """Take over the page of the writer before, or make one; from then on the lanes publish each step."""
         try:
             page = self._opened(len(lanes))

@@ -1,10 +1,15 @@
 """Appending: requests, batches, lanes, flushers, and the work in the background.
 
-Begin with `lane`: one append log as a state machine, with four steps for each frame. `flusher` is the thread that
-makes them. A message goes through `request`, `queue`, `flusher`, `lane`, `write` and `writes`, in this order. Two
-words mean one thing: `queue` says *builder* for a flusher. `api.lanes` gives a lane and its flusher their hooks.
+Begin with `lane_machine`: one append log as a state machine, with four steps for each frame. `flusher` is the thread
+that makes them. A message goes through `request`, `queue`, `flusher`, `lane_machine`, `row_build`, `written_lane`,
+`write` and `writes`, in this order. Two words mean one thing: `queue` says *builder* for a flusher. `api.lanes` gives a
+lane and its flusher their hooks.
+
+A lane is three classes, each the base of the next: `Lane`, which readers and streams know; `WrittenLane`, which this
+process appends to; `LaneMachine` with the steps.
 
     on the way to it    request, ticket, column_group, queue, sizer, listeners
+    a lane              lane, written_lane, lane_machine
     making a frame      batch, row_build, column_build, offsets, room, alignment
     writing it          write, writes
     after an opening    adoption, sealed_log

@@ -15,14 +15,13 @@ from ..segment.present import Present
 from ..segment.sealed import SealedSegment
 from .gone import take_numbers
 from .offsets import NextOffsets
-from .room import look_at_footer
 from .sealed_log import include
-from .streams import Stream, StreamMap
+from .streams import Lows, Stream, StreamMap
 from .trims import Trims
 from .write import OpenSegment, View
 
 if TYPE_CHECKING:
-    from .lane import Lane
+    from .written_lane import WrittenLane
 
 
 @dataclass
@@ -41,12 +40,12 @@ class LaneLog:
     present: Present | None = None  # after the newest full footer, if that is known
 
 
-def adopt(lane: Lane, found: LaneLog, streams: StreamMap) -> None:
+def adopt(lane: WrittenLane, found: LaneLog, streams: StreamMap) -> None:
     """Take over the log, before anything else. Users' streams go into `streams`.
 
     Appends begin in a segment of their own, or in the resumable one.
     """
-    lane.trims = _adopt_streams(lane, found, streams)
+    _adopt_streams(lane, found, streams)
     lane.offsets = NextOffsets(found.next_offsets)
     lane.messages_before, lane.commits = found.messages, CommitNames(found.applied)
     lane.groups.begin(found.sealed, found.present)
@@ -59,13 +58,13 @@ def adopt(lane: Lane, found: LaneLog, streams: StreamMap) -> None:
         _resume(lane, *found.resumable)
 
 
-def _adopt_streams(lane: Lane, found: LaneLog, streams: StreamMap) -> Trims:
-    """Give a lane the streams, by number; users' go into `streams`, too. Returns what was trimmed of them.
+def _adopt_streams(lane: WrittenLane, found: LaneLog, streams: StreamMap) -> None:
+    """Give a lane the streams, by number, and what was trimmed of them; users' go into `streams`, too.
 
     Of two streams with one name the one with the higher number is the queue. The other one was gone when that was
     made, and the log ended before a full footer said so.
     """
-    records, nobody = lane.trims.records, lane.nobody
+    records, nobody = lane.lows.records, lane.nobody
     made, ids = lane.streams, dict[int, int]()  # one int for all queues with the same id
     for number, (topic, queue_id) in enumerate(found.streams):
         if topic == RECORDS_TOPIC:
@@ -81,19 +80,19 @@ def _adopt_streams(lane: Lane, found: LaneLog, streams: StreamMap) -> Trims:
     for number, low in trimmed.items():
         made[number].low, made[number].hidden = low
     take_numbers(left_out)
-    return Trims(records, trimmed, found.settled)
+    lane.lows, lane.trims = Lows(records, trimmed), Trims(trimmed, found.settled)
 
 
-def _count_names(lane: Lane, sealed: Sequence[SealedSegment]) -> None:
+def _count_names(lane: WrittenLane, sealed: Sequence[SealedSegment]) -> None:
     """Learn from the newest full footer how large the lane's part of the next one is."""
     full = next((one for one in reversed(sealed) if one.record.full), None)
     if full is not None:
         with contextlib.suppress(StoreCorrupt):  # if that is damaged, names are counted one by one
             lane.footer_room.begin(full.record.streams, full.footer.names_bytes)
-    look_at_footer(lane)
+    lane.look_at_footer()
 
 
-def _resume(lane: Lane, opened: OpenSegment, data_end: int, chain: int) -> None:
+def _resume(lane: WrittenLane, opened: OpenSegment, data_end: int, chain: int) -> None:
     """Append again to a segment that was cleanly closed, from the block after its end."""
     segment, lane.table = opened
     segment.writer.write_seal(None)  # from now on the log's end is unknown again

@@ -11,7 +11,8 @@ from ..segment.footer_room import share_of_frame
 from .column_build import share_of
 from .column_group import ColumnGroup
 from .flusher import Flusher
-from .request import cost_bytes
+from .room import make_room
+from .sizer import cost_bytes
 from .together import Change
 
 RING_SHARE = 4  # two writes may be in flight, each of a frame: a quarter of the ring is free whatever goes on
@@ -58,7 +59,7 @@ class AtOnce:
             return of_groups + share_of_frame(1, [RECORDS_TOPIC])
 
         try:
-            self._lane.make_room(frame_bytes(groups) + record_bytes, share)
+            make_room(self._lane, frame_bytes(groups) + record_bytes, share)
         except (StoreError, OSError):
             raise
         except BaseException as error:

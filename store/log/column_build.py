@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..format.column_frame import FrameColumns, message_checksums, narrow
 from ..format.footer import TRIM_BYTES
@@ -12,14 +11,13 @@ from ..segment.footer_room import share_of_frame
 from ..segment.open_table import EntryRows, entry_columns
 from .batch import hand_out, last_ends
 from .column_group import ColumnGroup, ColumnRows, joined, parts_of
-from .request import Request, cost_bytes
-from .room import define, note_records
+from .request import Request
+from .room import define, make_room, note_records
+from .sizer import cost_bytes
 from .streams import NOT_DEFINED
 from .trims import count_trims
-from .write import PendingFrame
-
-if TYPE_CHECKING:
-    from .lane import Lane
+from .writes import PendingFrame
+from .written_lane import WrittenLane
 
 
 def have_columns(requests: Sequence[Request]) -> bool:
@@ -27,11 +25,11 @@ def have_columns(requests: Sequence[Request]) -> bool:
     return ColumnGroup in set(map(type, requests))
 
 
-def build_columns(lane: Lane, requests: Sequence[Request]) -> int:
-    """Do what `Lane.build` does, in arrays."""
+def build_columns(lane: WrittenLane, requests: Sequence[Request]) -> int:
+    """Do what `LaneMachine.build` does, in arrays."""
     parts = parts_of(requests)
-    lane.make_room(
-        sum([part.bytes_bound() for part in parts]), lambda: share_of(parts) + TRIM_BYTES * count_trims(requests)
+    make_room(
+        lane, sum([part.bytes_bound() for part in parts]), lambda: share_of(parts) + TRIM_BYTES * count_trims(requests)
     )
     fresh = any([part.undefined() for part in parts])
     defined = define(lane, [stream for part in parts for stream in part.streams]) if fresh else []

@@ -14,9 +14,11 @@ from collections.abc import Callable, Sequence
 from ..device.background import Background
 from ..errors import StoreError, StoreFull
 from .lane import Lane
+from .lane_machine import LaneMachine
 from .queue import Batch, RequestQueue
-from .request import Request, answer_all, cost_bytes
+from .request import Request, answer_all
 from .reserve import may_use_reserve
+from .sizer import cost_bytes
 from .write import VisibleEntries, Write, WriteOutcome
 
 NAP_S = 0.0002
@@ -34,8 +36,8 @@ class Flusher:
 
     def __init__(
         self,
-        lane: Lane,
-        queue: RequestQueue,
+        lane: LaneMachine,
+        queue: RequestQueue[Request],
         threads: int,
         on_poison: Callable[[StoreError], None],
         on_durable: Callable[[Lane, Sequence[VisibleEntries]], None],
@@ -89,7 +91,7 @@ class Flusher:
         active = queue.sizer.active
         return lane.plan(follows=not late and active > 1, barrier=batch.barrier, active=int(active))
 
-    def _build(self, batch: Batch) -> None:
+    def _build(self, batch: Batch[Request]) -> None:
         untold = batch.requests
         try:
             try:

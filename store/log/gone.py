@@ -23,10 +23,10 @@ from ..format.hidden import hidden_parts, is_hidden
 from .streams import NOT_DEFINED, Stream, StreamMap
 
 if TYPE_CHECKING:
-    from .lane import Lane
+    from .written_lane import WrittenLane
 
 
-def retire_gone(lanes: Sequence[Lane], streams: StreamMap) -> int:
+def retire_gone(lanes: Sequence[WrittenLane], streams: StreamMap) -> int:
     """Take the numbers from the streams that are gone, and return how many there were. Raises OSError.
 
     For an opening, which looks at each trimmed stream anyway; nothing is appended yet. Damage keeps them all.
@@ -58,7 +58,7 @@ def _topics_of(streams: StreamMap, but_for: set[str]) -> set[str]:
     return {parts.names[0] for parts in told if parts is not None and parts.names}
 
 
-def _passed(lane: Lane) -> list[Stream]:
+def _passed(lane: WrittenLane) -> list[Stream]:
     """The deleted streams of a lane that have no message in any segment. Raises OSError."""
     sealed, offsets = lane.view.sealed, lane.offsets
     trimmed = [lane.streams[number] for number in lane.trims.lend().whole()]

@@ -86,7 +86,7 @@ class HiddenStreams:
 
     def trim(self, stream: Stream, before_offset: int) -> None:
         """Trim the messages before an offset. Returns when that is durable; raises as `MessageStore.trim` does."""
-        requests = trim_requests(stream.lane.trims, [(stream, StreamLow(before_offset))], self._limit_bytes)
+        requests = trim_requests(stream.lane.lows, [(stream, StreamLow(before_offset))], self._limit_bytes)
         for request in requests:
             request.stream.lane.queue.put(request)
         for request in requests:

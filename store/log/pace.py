@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..format.hidden import is_hidden
 
 if TYPE_CHECKING:
-    from .lane import Lane
+    from .written_lane import WrittenLane
 
 MOST_OVER = 4  # segments beyond the limit
 PATIENCE_S = 0.5  # for a step of retention
@@ -49,7 +49,7 @@ class Pace:
         self._limit_bytes = limit_bytes
         self._is_stuck = is_stuck
 
-    def hold_back(self, lane: Lane, wake: Callable[[], None]) -> None:
+    def hold_back(self, lane: WrittenLane, wake: Callable[[], None]) -> None:
         """Return when the lane may begin another segment. `wake` has retention look."""
         if not self._is_behind(lane):
             return
@@ -61,7 +61,7 @@ class Pace:
             if self._steps != steps:
                 steps, until_s = self._steps, time.monotonic() + PATIENCE_S
 
-    def _is_behind(self, lane: Lane) -> bool:
+    def _is_behind(self, lane: WrittenLane) -> bool:
         limit_bytes = self._limit_bytes
         if limit_bytes is None or not self.is_running or self._is_stuck or lane.poison is not None:
             return False

@@ -9,22 +9,23 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from ..device.clock import SYSTEM_CLOCK, Clock
 from ..errors import PublishBufferFull, StoreError, copy_of
 from ..format.layout import MAX_FRAME_MESSAGES
 from .listeners import Listeners
-from .request import Request, cost_bytes
-from .sizer import Sizer
+from .sizer import Queued, Sizer, cost_bytes
 
 WRITES_IN_FLIGHT = 2
 
+RequestT = TypeVar("RequestT", bound=Queued)
 
-class Batch(NamedTuple):
+
+class Batch(NamedTuple, Generic[RequestT]):
     """The requests that the builder takes, with their cost."""
 
-    requests: list[Request]
+    requests: list[RequestT]
     cost_bytes: int
     barrier: bool  # a flush, or the end: nothing may be held back
     closing: bool  # the queue is closed, and this batch is its last
@@ -49,7 +50,7 @@ class LineTurn:
             self.bell.release()
 
 
-class RequestQueue:
+class RequestQueue(Generic[RequestT]):
     """Requests on their way to a lane.
 
     Invariants:
@@ -87,8 +88,8 @@ class RequestQueue:
         self._frame_bytes = frame_bytes
         self._timeout_ms = timeout_ms
         self._clock = clock
-        self._items: deque[Request] = deque()
-        self._line: OrderedDict[Request, LineTurn] = OrderedDict()  # at the cap; leaving it costs the same at any place
+        self._items: deque[RequestT] = deque()
+        self._line: OrderedDict[RequestT, LineTurn] = OrderedDict()  # at the cap; all places cost the same to leave
         self._taken_bytes = 0
         self._more = 0  # queued messages beyond one a request: groups have more, barriers none
         self._under_way = 0
@@ -98,14 +99,14 @@ class RequestQueue:
         self._refuses = False
         self._refusal: StoreError | None = None
         self._lock = threading.Lock()
-        self.taken: Sequence[Request] = ()  # what a builder took and the lane may not have yet
-        self._left: dict[Request, None] = {}  # stood in the line when the queue was closed
+        self.taken: Sequence[RequestT] = ()  # what a builder took and the lane may not have yet
+        self._left: dict[RequestT, None] = {}  # stood in the line when the queue was closed
         self._sleepers: list[threading.Lock] = []
         self._looking = builders  # builders that are awake, and not at the device
 
     # -- producers ------------------------------------------------------------------------------------
 
-    def put(self, request: Request, *, wait: bool = True) -> bool:
+    def put(self, request: RequestT, *, wait: bool = True) -> bool:
         """Accept a request: True. At the cap it joins the line; the call waits there, or returns False if not `wait`.
 
         A barrier's call never waits. A request that is left in the line is accepted later, or `close` returns it.
@@ -129,7 +130,7 @@ class RequestQueue:
                 return True
         return self._line_up(request, cost, wait and request.count > 0)
 
-    def _line_up(self, request: Request, cost: int, wait: bool) -> bool:
+    def _line_up(self, request: RequestT, cost: int, wait: bool) -> bool:
         place = LineTurn(None)
         if wait:
             place.bell = threading.Lock()
@@ -159,7 +160,7 @@ class RequestQueue:
     def _has_room(self, cost: int) -> bool:
         return self.used_bytes + cost <= self.cap_bytes or not self.used_bytes
 
-    def _wait_in_line(self, request: Request, place: LineTurn, bell: threading.Lock) -> None:
+    def _wait_in_line(self, request: RequestT, place: LineTurn, bell: threading.Lock) -> None:
         """Sleep until the request is accepted; raises where it is not."""
         deadline_ms = self._clock.monotonic_s() * 1000 + self._timeout_ms
         while True:
@@ -175,7 +176,7 @@ class RequestQueue:
         if place.error is not None:
             raise copy_of(place.error)
 
-    def _accept(self, request: Request, cost: int, lined_up: bool = False) -> None:
+    def _accept(self, request: RequestT, cost: int, lined_up: bool = False) -> None:
         # Wake the builder first; it then waits for our lock. So an interrupt leaves a builder that looks at an empty
         # queue, or everything done. A builder that was woken for nothing sleeps again.
         if self._sleepers and not self._looking:
@@ -213,12 +214,12 @@ class RequestQueue:
         if self._line:
             self._let_in()
 
-    def refuse(self, error: StoreError) -> list[Request]:
+    def refuse(self, error: StoreError) -> list[RequestT]:
         """Accept nothing more and let the builders end. Returns the requests that were not taken yet.
 
         Those whose threads wait in `put` are left out: they raise the error there.
         """
-        left: dict[Request, None] = {}
+        left: dict[RequestT, None] = {}
         with self._lock:
             self._refusal = error
             left.update(dict.fromkeys(self._items))
@@ -230,7 +231,7 @@ class RequestQueue:
             self._close()
         return list(left)
 
-    def _dissolve_line(self, error: StoreError, left: dict[Request, None]) -> None:
+    def _dissolve_line(self, error: StoreError, left: dict[RequestT, None]) -> None:
         """Empty the line: threads that wait in `put` raise the error there, all other requests go into `left`.
 
         After an interrupt it can be called again, and goes on where it was.
@@ -242,13 +243,13 @@ class RequestQueue:
                 left[request] = None
             del self._line[request]
 
-    def after_fork(self, error: StoreError) -> list[Request]:
+    def after_fork(self, error: StoreError) -> list[RequestT]:
         """In a child process: refuse everything. The lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
         self._refusal = error
         return [*list(self._items), *list(self._line), *self.taken]
 
-    def close(self, error: StoreError) -> list[Request]:
+    def close(self, error: StoreError) -> list[RequestT]:
         """Accept nothing more; builders take what is there, and are then told that it was the last.
 
         Returns the requests that waited in line. Those whose threads wait in `put` are left out: they raise the error
@@ -271,16 +272,16 @@ class RequestQueue:
         return self._refusal is not None
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[RequestT]:
         """All requests that are not in the log yet: with the builder, queued, and in line."""
         with self._lock:
             return [*self.taken, *self._items, *self._line]
 
-    def is_in_line(self, request: Request) -> bool:
+    def is_in_line(self, request: RequestT) -> bool:
         """Does it still wait at the cap?"""
         return request in self._line
 
-    def withdraw(self, request: Request) -> PublishBufferFull | None:
+    def withdraw(self, request: RequestT) -> PublishBufferFull | None:
         """Take a request out of the line at the cap: the error for it, or None if it is not there (any more)."""
         error = None
         with self._lock:
@@ -288,7 +289,7 @@ class RequestQueue:
                 error = self._take_out(request)
         return error
 
-    def _take_out(self, request: Request) -> PublishBufferFull:
+    def _take_out(self, request: RequestT) -> PublishBufferFull:
         error = self._full()
         del self._line[request]
         self._let_in()  # it may have been the one that the others waited for
@@ -341,14 +342,14 @@ class RequestQueue:
             return True
         return self.sizer.ready(len(self._items), self.used_bytes - self._taken_bytes, self._in_flight)
 
-    def dequeue(self) -> Batch:
+    def dequeue(self) -> Batch[RequestT]:
         """The queued requests, up to a frame's size, if they are ready to be taken; an empty batch otherwise."""
         with self._lock:
             return self._pop() if self._is_ready() else Batch([], 0, False, False)
 
-    def _pop(self) -> Batch:
+    def _pop(self) -> Batch[RequestT]:
         items = self._items
-        taken: list[Request] = []
+        taken: list[RequestT] = []
         self.taken = taken
         self.sizer.observe(self._under_way + len(items))
         size, count = self.used_bytes - self._taken_bytes, len(items) + self._more

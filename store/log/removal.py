@@ -15,19 +15,23 @@ from ..config import StoreConfig
 from ..device.clock import Clock
 from ..device.disk import Disk
 from ..device.lane_start import write_start
+from ..errors import StoreCorrupt
+from ..format.hidden import is_said_again
 from ..format.layout import RETIRED_PREFIX
 from ..format.store_files import LaneStart
 from .lane import Lane
 from .pace import Pace
 from .retention import held_bytes, size_of
 from .retention_rounds import RetentionRounds
-from .trims import Guard, TrimmedSegments
+from .written_lane import WrittenLane
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
     from ..segment.segment import Segment
 
 MOST_AT_ONCE = 32
+
+Guard = Callable[[Lane, "SealedSegment"], bool]  # may it go? What is needed of it was moved out of it before
 
 
 class Removal:
@@ -48,7 +52,7 @@ class Removal:
 
     def __init__(
         self, disk: Disk, config: StoreConfig, store_id: bytes, clock: Clock,
-        removed: Callable[[Lane, Sequence[SealedSegment]], None],
+        removed: Callable[[WrittenLane, Sequence[SealedSegment]], None],
     ) -> None:  # fmt: skip
         """`removed` is called after each removal, with the segments that are gone."""
         self._disk = disk
@@ -56,8 +60,8 @@ class Removal:
         self._store_id = store_id
         self._clock = clock
         self._removed = removed
-        self._lanes: Sequence[Lane] = ()
-        self._retired: deque[tuple[Lane, Path, int]] = deque()
+        self._lanes: Sequence[WrittenLane] = ()
+        self._retired: deque[tuple[WrittenLane, Path, int]] = deque()
         self._retires = True
         self._trimmed = TrimmedSegments()
         self._laps = RetentionRounds()
@@ -67,7 +71,7 @@ class Removal:
         self.removed_segments = 0
         self.pace = Pace(self.held_bytes, config.segment_bytes)
 
-    def start(self, lanes: Sequence[Lane]) -> None:
+    def start(self, lanes: Sequence[WrittenLane]) -> None:
         """Take on the lanes."""
         self._lanes = lanes
 
@@ -112,7 +116,7 @@ class Removal:
         limit = self._limit_bytes()
         return 0 if limit is None else self.held_bytes() - limit
 
-    def _is_free(self, lane: Lane, at: int = 0) -> bool:
+    def _is_free(self, lane: WrittenLane, at: int = 0) -> bool:
         """Whether retention may ask for a lane's segment: another sealed one follows, and no round rests at it.
 
         `at` counts from the oldest one; those before it are about to go. Rounds: see `retention_rounds`.
@@ -125,7 +129,7 @@ class Removal:
         """The bytes that `retention_bytes` counts."""
         return held_bytes(self._lanes)
 
-    def _remove_oldest(self, lane: Lane, wanted: Callable[[Sequence[SealedSegment], int], bool]) -> bool:
+    def _remove_oldest(self, lane: WrittenLane, wanted: Callable[[Sequence[SealedSegment], int], bool]) -> bool:
         """Remove a lane's oldest segments while they are `wanted`, at most `MOST_AT_ONCE`; False if none went.
 
         The segment of the newest full footer stays: the next footer is then a full one. If a guard raises, those before
@@ -147,7 +151,7 @@ class Removal:
                 self._remove(lane, lane.view.sealed[: count + 1])
         return count > 0
 
-    def _remove(self, lane: Lane, sealed: Sequence[SealedSegment]) -> None:
+    def _remove(self, lane: WrittenLane, sealed: Sequence[SealedSegment]) -> None:
         """Remove a lane's oldest segments, all of these but the last one, in one step. Raises OSError."""
         *going, following = [one.segment for one in sealed]
         start = LaneStart(lane.index, self._store_id, following.sequence, following.header.messages_before)
@@ -167,7 +171,7 @@ class Removal:
             if renamed:
                 self._forget(lane, sealed[:renamed])
 
-    def _forget(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
+    def _forget(self, lane: WrittenLane, gone: Sequence[SealedSegment]) -> None:
         """The files of a lane's oldest segments have lost their names. Raises OSError."""
         lane.forget_oldest(len(gone))
         self.removed_segments += len(gone)
@@ -184,13 +188,13 @@ class Removal:
             weakref.finalize(segment, self._unused, *told).atexit = False
         self._removed(lane, gone)
 
-    def _unused(self, lane: Lane, path: Path, capacity_bytes: int) -> None:
+    def _unused(self, lane: WrittenLane, path: Path, capacity_bytes: int) -> None:
         """Note that nothing reads a removed segment any more. Runs in the thread of its last reader."""
         self._retired.append((lane, path, capacity_bytes))
 
     def clear_away(self) -> None:
         """Keep one file a lane for recycling, remove the other retired ones: those of a lane with one force."""
-        touched: list[Lane] = []
+        touched: list[WrittenLane] = []
         try:
             for _ in range(len(self._retired)):
                 lane, path, capacity_bytes = self._retired[0]
@@ -243,3 +247,32 @@ class _OverLimit:
             return False
         self._left_bytes -= size_of(sealed[at])
         return True
+
+
+class TrimmedSegments:
+    """Finds segments without a readable message. Each is checked again when something has changed."""
+
+    def __init__(self) -> None:
+        self._looked: dict[int, tuple[int, int]] = {}  # by lane: (sequence, `shown`) of the newest look
+
+    def can_go(self, lane: Lane, segments: Sequence[SealedSegment], at: int) -> bool:
+        """Is all trimmed that a lane's segment holds? `at` is its number; those before it are about to go."""
+        sealed = segments[at]
+        shown = lane.lows.shown
+        look = sealed.segment.sequence, shown
+        if not shown or self._looked.get(lane.index) == look:
+            return False
+        try:
+            footer = sealed.footer
+        except StoreCorrupt:
+            footer = None
+        lows = lane.lows.column(lane.streams)
+        if footer is not None and lows is not None:
+            there = footer.counts > 0
+            numbers = footer.numbers[there]
+            held = numbers[footer.next_offsets[there] > lows[numbers]]
+            # These records can be written again at the log's end, and upkeep's guards do so.
+            if {*held.tolist()} <= {stream.number for stream in lane.hidden if is_said_again(stream.topic)}:
+                return True
+        self._looked[lane.index] = look
+        return False

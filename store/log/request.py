@@ -36,7 +36,8 @@ class Request:
     Attributes:
         count: how many messages it has.
         stream, data, size_bytes, extras: of the message. `extras` is None without delivery time, key and properties.
-        offset: -1 until the message is in a frame (`Lane.build`); it counts once there is an answer without an error.
+        offset: -1 until the message is in a frame (`LaneMachine.build`); it counts once there is an answer without an
+            error.
 
     Invariant: `_done` is set before waiters are looked at, and a waiter is listed before `_done` is read again; so no
     wake-up is missed without a lock. A waiter is the lock of a sleeping thread, or a call in a list of one: the thread
@@ -293,11 +294,6 @@ def seconds_of(timeout: float) -> float:
         if not math.isnan(seconds):
             return seconds
     raise InvalidMessage(f"timeout is a number of seconds or None, not {timeout!r}")
-
-
-def cost_bytes(request: Request) -> int:
-    """The bytes of a request that count at the publish buffer's cap."""
-    return request.size_bytes if request.extras is None else request.size_bytes + request.extras.size_bytes
 
 
 def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> None:

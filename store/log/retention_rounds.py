@@ -60,5 +60,5 @@ class RetentionRounds:
 def _has_users(lane: Lane, at: int) -> bool:
     """Whether a segment of the lane has messages that are not the store's own."""
     oldest, following = lane.view.sealed[at : at + 2]
-    own = sum(oldest.first_of(stream.number)[1] for stream in (*lane.hidden, lane.trims.records) if stream.number >= 0)
+    own = sum(oldest.first_of(stream.number)[1] for stream in (*lane.hidden, lane.lows.records) if stream.number >= 0)
     return own < following.segment.header.messages_before - oldest.segment.header.messages_before

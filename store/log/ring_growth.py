@@ -15,7 +15,7 @@ from ..device.background import Background, Bell
 from ..device.ring import Ring
 
 if TYPE_CHECKING:
-    from .lane import Lane
+    from .written_lane import WrittenLane
 
 FREE_PARTS = 4  # so many times what a ring may still take must be available
 MOST_GROWN_BYTES = 448 * MIB  # of the rings of a process, beyond their first sizes
@@ -62,13 +62,13 @@ class RingGrowth:
     def __init__(self, available: Callable[[], int] = available_bytes) -> None:
         """`available()`: bytes of memory that this process can still take."""
         self._available = available
-        self._lanes: Sequence[Lane] = ()
+        self._lanes: Sequence[WrittenLane] = ()
         self._wake, self._stop = Bell(), Bell()
         self._thread: Background | None = None
         self._look_at = 0.0  # whether there is room (`time.monotonic`)
         self._ends: list[int] = []
 
-    def start(self, lanes: Sequence[Lane]) -> None:
+    def start(self, lanes: Sequence[WrittenLane]) -> None:
         """Take on the lanes; nothing is provided yet."""
         self._lanes = [lane for lane in lanes if lane.ring.limit_bytes > lane.ring.size_bytes]
         for lane in self._lanes:
@@ -126,7 +126,7 @@ class RingGrowth:
         return is_room
 
 
-def wants_more(lane: Lane) -> bool:
+def wants_more(lane: WrittenLane) -> bool:
     """Whether enough went through a lane's ring for it to get more pages."""
     ring = lane.ring
     return ring.can_grow and ring.warm <= ring.written(lane.tail)

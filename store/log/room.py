@@ -3,26 +3,40 @@
 Invariants:
     * a segment keeps the room of its footer, up to a quarter of it: sealing takes no space;
     * a frame that may have messages of users is built only while the lane's reserve stands ready;
-    * frames that end before `Lane.fits_until` fit into the open segment. It is 0 once that segment has ended, or the
-      lane has got a stream or a trim.
+    * frames that end before `WrittenLane.fits_until` fit into the open segment. It is 0 once that segment has ended,
+      or the lane has got a stream or a trim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from ..format.frame import Definition
 from ..format.layout import BLOCK_BYTES, DATA_START, align_up
 from ..segment.footer_room import MOST_SHARE, table_bytes
 from .request import Request
 from .streams import NOT_DEFINED, Stream
-
-if TYPE_CHECKING:
-    from .lane import Lane
+from .written_lane import WrittenLane
 
 
-def wanted_segment(lane: Lane, frame_bytes: int, share: Callable[[], int], left_bytes: int | None) -> int:
+def make_room(lane: WrittenLane, frame_bytes: int, share: Callable[[], int], left_bytes: int | None = None) -> None:
+    """Have an open segment with room for a frame of up to that size. Raises StoreFull; then nothing has changed.
+
+    `share`: what the frame adds to the footer. With `left_bytes` a record may take the reserve: see `wanted_segment`.
+    """
+    reserve = lane.for_records
+    if lane.tail + frame_bytes <= lane.fits_until and left_bytes is None and (reserve is None or reserve.is_ready):
+        return  # as with most frames
+    size = wanted_segment(lane, frame_bytes, share, left_bytes)
+    if size:
+        make, left = (lane.next_segment, 0) if left_bytes is None else (lane.reserve_segment, left_bytes)
+        following = make(lane, size + left)
+        if lane.segment is not None:
+            lane.finish(lane.segment)
+        lane.begin(following)
+
+
+def wanted_segment(lane: WrittenLane, frame_bytes: int, share: Callable[[], int], left_bytes: int | None) -> int:
     """0 if a frame fits into the open segment, else the least size of the next one. Raises StoreFull.
 
     Args:
@@ -51,7 +65,7 @@ def wanted_segment(lane: Lane, frame_bytes: int, share: Callable[[], int], left_
     return DATA_START + align_up(frame_bytes) + min(fixed + added, most_footer)
 
 
-def define(lane: Lane, streams: Sequence[Stream]) -> list[Definition]:
+def define(lane: WrittenLane, streams: Sequence[Stream]) -> list[Definition]:
     """Give numbers to the streams that have none."""
     defined = []
     for stream in streams:
@@ -60,19 +74,13 @@ def define(lane: Lane, streams: Sequence[Stream]) -> list[Definition]:
             lane.streams.append(stream)
             defined.append(Definition(stream.number, stream.topic, stream.queue_id))
     lane.offsets.grow(len(lane.streams))
-    look_at_footer(lane)
+    lane.look_at_footer()
     return defined
 
 
-def note_records(lane: Lane, requests: Sequence[Request]) -> int:
+def note_records(lane: WrittenLane, requests: Sequence[Request]) -> int:
     """A frame of these requests was built: how many records it has."""
     count = lane.trims.note(requests)
     if count:
-        look_at_footer(lane)
+        lane.look_at_footer()
     return count
-
-
-def look_at_footer(lane: Lane) -> None:
-    """Count the lane's part of each footer again: it may have become larger."""
-    lane.fits_until = 0
-    lane.footer_room.update(lane.streams, lane.trims.count, lane.commits.size_bytes)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from ..format.frame import Definition, column_bytes_bound, encode_columns
 from ..segment.footer_room import share_of_frame
 from ..segment.open_table import EntryRows, entry_rows
 from .batch import columns_of, extras_of, hand_out, last_ends
 from .request import Request
-from .room import define, note_records
+from .room import define, make_room, note_records
 from .streams import NOT_DEFINED
 from .trims import count_trims
-from .write import PendingFrame
-
-if TYPE_CHECKING:
-    from .lane import Lane
+from .writes import PendingFrame
+from .written_lane import WrittenLane
 
 
-def build_rows(lane: Lane, requests: Sequence[Request], left_bytes: int | None, *, plain: bool) -> None:
-    """Do what `Lane.build` does, for at least one message. `plain`: each request is one."""
+def build_rows(lane: WrittenLane, requests: Sequence[Request], left_bytes: int | None, *, plain: bool) -> None:
+    """Do what `LaneMachine.build` does, for at least one message. `plain`: each request is one."""
     streams, datas, sizes = columns_of(requests, plain)
     given = [request.extras for request in requests if request.extras is not None]
     extras = extras_of(requests) if given else None
@@ -30,7 +27,7 @@ def build_rows(lane: Lane, requests: Sequence[Request], left_bytes: int | None, 
     payload_bytes = sum(sizes)
     topics = [stream.topic for stream in fresh]
     bound = column_bytes_bound(len(streams), given, topics) + payload_bytes
-    lane.make_room(bound, lambda: share_of_frame(len(streams), topics, count_trims(requests)), left_bytes)
+    make_room(lane, bound, lambda: share_of_frame(len(streams), topics, count_trims(requests)), left_bytes)
 
     defined: list[Definition] = []
     if fresh:

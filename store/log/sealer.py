@@ -11,7 +11,7 @@ from ..device.clock import Clock
 from ..device.disk import Disk
 from ..errors import StoreFull
 from ..segment.sealing import FullSegment, NewestFooters, StreamNames, let_go, rows_of, seal
-from .lane import Lane
+from .written_lane import WrittenLane
 
 MOST_WAITING = 8  # full segments of a lane without a footer: their tables are in memory
 REST_S, MOST_REST_S = 0.5, 60.0  # after a sealing that failed
@@ -46,15 +46,15 @@ class Sealer:
         self._clock = clock
         self._failures: dict[int, SealFailure] = {}  # by lane
         self._pressed_s: dict[int, float] = {}  # when a lane's builder last tried
-        self._full: deque[tuple[Lane, FullSegment]] = deque()
+        self._full: deque[tuple[WrittenLane, FullSegment]] = deque()
         self._sealing = threading.Lock()
         self.names: defaultdict[int, StreamNames] = defaultdict(StreamNames)
 
-    def add(self, lane: Lane, full: FullSegment) -> None:
+    def add(self, lane: WrittenLane, full: FullSegment) -> None:
         """Note that a segment can be sealed: all of its frames are forced."""
         self._full.append((lane, full))
 
-    def waiting(self, lane: Lane) -> int:
+    def waiting(self, lane: WrittenLane) -> int:
         """How many full segments of a lane wait for their footers."""
         return sum(one is lane for one, _ in list(self._full))
 
@@ -62,12 +62,12 @@ class Sealer:
         """The most failures in a row of any lane's sealing, up to now."""
         return max((failure.times for failure in list(self._failures.values())), default=0)
 
-    def why(self, lane: Lane) -> str:
+    def why(self, lane: WrittenLane) -> str:
         """Why the newest sealing of a lane has failed; nothing if it has not."""
         failure = self._failures.get(lane.index)
         return "" if failure is None else str(failure.error) or type(failure.error).__name__
 
-    def make_way(self, lane: Lane, most: int = MOST_WAITING) -> None:
+    def make_way(self, lane: WrittenLane, most: int = MOST_WAITING) -> None:
         """Have fewer than `most` segments of a lane wait. Raises StoreFull."""
         if self.waiting(lane) < most:
             return
@@ -123,7 +123,7 @@ class Sealer:
         rest_s, times = (REST_S, 1) if before is None else (min(2 * before.rest_s, MOST_REST_S), before.times + 1)
         self._failures[lane] = SealFailure(error, self._clock.monotonic_s(), rest_s, times)
 
-    def seal_now(self, lane: Lane, full: FullSegment) -> None:
+    def seal_now(self, lane: WrittenLane, full: FullSegment) -> None:
         """Write a segment's footer and let readers use it. Raises OSError; the segment then stays open."""
         if not lane.view.open or lane.view.open[0].segment is not full.segment:  # before its footer is written
             raise RuntimeError(f"{full.segment.path} is sealed before an older segment of its lane")
@@ -136,12 +136,12 @@ class Sealer:
         lane.replace_open(sealed)
 
 
-def newest_footers(lane: Lane) -> NewestFooters | None:
+def newest_footers(lane: WrittenLane) -> NewestFooters | None:
     """The contents of a lane's newest footers, for the next one; None if it has none, or not the full one."""
     sealed, groups = lane.view.sealed, lane.groups
     fulls, present = groups.known_at(sealed)
     if not sealed or not fulls or fulls[-1] < sealed[0].segment.sequence:
         return None
-    records = lane.trims.records.number
+    records = lane.lows.records.number
     named = (records,) if records >= 0 else ()
     return NewestFooters(fulls[-1], present, sealed[-1].record.streams, named, is_due=groups.wants_full)

@@ -1,6 +1,23 @@
-"""When a batch is ready to be taken (R2)."""
+"""What a request costs, and when a batch of them is ready to be taken (R2)."""
 
 from __future__ import annotations
+
+from typing import Protocol
+
+from ..format.extras import Extras
+
+
+class Queued(Protocol):
+    """A request, as far as the queue looks at it: how many messages it has, and what they cost."""
+
+    count: int
+    size_bytes: int
+    extras: Extras | None
+
+
+def cost_bytes(request: Queued) -> int:
+    """The bytes of a request that count at the publish buffer's cap."""
+    return request.size_bytes if request.extras is None else request.size_bytes + request.extras.size_bytes
 
 
 class Sizer:

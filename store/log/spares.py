@@ -13,8 +13,8 @@ from ..errors import StoreFull
 from ..format.layout import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
 from ..segment.segment import Segment
 from ..segment.writer import prewrite
-from .lane import Lane
 from .reserve import Reserve, full
+from .written_lane import WrittenLane
 
 FIRST_SEGMENT_BYTES = 4 * MIB
 SEGMENT_GROWTH = 4
@@ -75,7 +75,7 @@ class Spares:
         self._ready.append((sequence, size_bytes))
         self._last = max(self._last, (sequence, size_bytes))
 
-    def take(self, lane: Lane, at_least_bytes: int, store_id: bytes) -> Segment:
+    def take(self, lane: WrittenLane, at_least_bytes: int, store_id: bytes) -> Segment:
         """The lane's next segment, made on the spot if none is ready. One thread at a time.
 
         Raises StoreFull; FileNotFoundError where the lane's folder or the spare has gone.
@@ -91,7 +91,7 @@ class Spares:
         self._ready.popleft()
         return segment
 
-    def take_reserve(self, lane: Lane, at_least_bytes: int, store_id: bytes) -> Segment:
+    def take_reserve(self, lane: WrittenLane, at_least_bytes: int, store_id: bytes) -> Segment:
         """Make the lane's reserve its next segment, for records. Raises StoreFull, FileNotFoundError.
 
         A spare goes first, since numbers follow each other: it was a reserve before a crash, or too small for `take`.
@@ -108,7 +108,7 @@ class Spares:
             self._ready.popleft()
         return segment
 
-    def _opened(self, lane: Lane, sequence: int, size: int, store_id: bytes) -> Segment:
+    def _opened(self, lane: WrittenLane, sequence: int, size: int, store_id: bytes) -> Segment:
         segment = Segment(self._disk, self._folder, lane.next_header(sequence, size, store_id), direct=self._direct)
         try:
             segment.open_writer()  # now: once there is a frame for it, a refusal would cost more than this append

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 
 from ..errors import StoreFull, copy_of
 from .flusher import Flusher
-from .lane import Lane
 from .sealer import PRESSED_S, Sealer
+from .written_lane import WrittenLane
 
 NAP_S = 0.0002
 PATIENCE_S = 30.0  # until a segment must be sealed
@@ -48,7 +48,7 @@ def end_segment(flusher: Flusher) -> None:
         raise copy_of(lane.poison)
 
 
-def _wait_for_seals(lane: Lane, sealer: Sealer) -> None:
+def _wait_for_seals(lane: WrittenLane, sealer: Sealer) -> None:
     """Seal in this thread: the one that usually does it may wait for this lane, to append what retention must keep."""
     deadline = time.monotonic() + PATIENCE_S
     while lane.view.open:

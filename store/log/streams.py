@@ -1,16 +1,19 @@
-"""Streams: one for each (topic, queue), with the rules for their names."""
+"""Streams: one for each (topic, queue), with the rules for their names, and where readers begin in each."""
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import InvalidTopic, shown
 from ..format.hidden import is_hidden
 from ..format.layout import MAX_QUEUE_ID, MAX_TOPIC_BYTES, checksum64
+from ..format.records import NOTHING_TRIMMED, StreamLow, Trimmed
 
 if TYPE_CHECKING:
     from .lane import Lane
@@ -29,7 +32,7 @@ class Stream:
     Attributes:
         low: the first offset that readers see; messages below it are trimmed for good.
         hidden: the queue is not listed as long as its next offset is at most this: 0, until its topic is deleted.
-            `trims` moves both.
+            `Lows` moves both.
     """
 
     __slots__ = ("hidden", "lane", "low", "number", "queue_id", "topic")  # few: a store may have a million
@@ -62,6 +65,79 @@ class Stream:
 
 # Gives the streams of checked names, and makes those that are new.
 FindOrMake: TypeAlias = Callable[[Sequence[tuple[str, int]]], list[Stream]]
+
+
+Change: TypeAlias = tuple[Stream, StreamLow]
+
+
+class Lows:
+    """Where the readers of a lane's streams begin. `trims` has the lows as the log says them.
+
+    Each stream has its own, `Stream.low` and `Stream.hidden`; here are those of all in columns. They move when the
+    record of a trim is durable.
+
+    Invariants:
+        * they only grow;
+        * they are never ahead of the log's.
+    """
+
+    def __init__(self, records: Stream, trimmed: Trimmed = NOTHING_TRIMMED) -> None:
+        """`records` is the lane's stream of records, `trimmed` what recovery has found."""
+        self.records = records
+        self.shown = len(trimmed)  # how often they have moved
+        self._columns = _Columns(trimmed)
+        self._showing = threading.Lock()
+        self.on_shown: Callable[[Sequence[Change]], None] | None = None  # some have moved
+
+    def show(self, changes: Sequence[Change]) -> None:
+        """Let readers begin at these lows: the records of the changes are durable."""
+        with self._showing:
+            for stream, low in changes:
+                stream.low = max(stream.low, low.low)
+                stream.hidden = max(stream.hidden, low.hidden)
+                self._columns.add(stream.number, low)
+            self.shown += len(changes)
+        if self.on_shown is not None:
+            self.on_shown(changes)
+
+    def column(self, streams: Sequence[Stream]) -> npt.NDArray[np.int64] | None:
+        """(streams,) the first offset of each stream that is kept; no record of trims is. None: there is no record.
+
+        Hidden streams count as others do: retention must not take what they hold.
+        """
+        if self.records.number == NOT_DEFINED:
+            return None
+        lows = self._columns.dense(len(streams))
+        if self.records.number < len(lows):  # else none of them can be seen
+            lows[self.records.number] = np.iinfo(np.int64).max
+        return lows
+
+
+class _Columns:
+    """Lows by stream number; 0 means never trimmed, as no record has low 0.
+
+    In columns, so that a footer or a scan takes them in a few operations, however many streams there are.
+    """
+
+    def __init__(self, trimmed: Trimmed) -> None:
+        self._rows = np.zeros((max(trimmed, default=-1) + 1, 2), np.int64)  # low, hidden
+        for number, low in trimmed.items():
+            self._rows[number] = low
+
+    def add(self, number: int, low: StreamLow) -> None:
+        """Note what a record says. One thread at a time."""
+        rows = self._rows
+        if number >= len(rows):
+            rows = np.zeros((2 * number + 1, 2), np.int64)
+            rows[: len(self._rows)] = self._rows
+        rows[number] = np.maximum(rows[number], low)
+        self._rows = rows
+
+    def dense(self, streams: int) -> npt.NDArray[np.int64]:
+        """(streams,) a copy of the lows."""
+        lows, rows = np.zeros(streams, np.int64), self._rows[:streams]
+        lows[: len(rows)] = rows[:, 0]
+        return lows
 
 
 class StreamMap:

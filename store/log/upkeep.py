@@ -26,12 +26,12 @@ from ..segment.sealed import SealedSegment
 from ..segment.sealing import FullSegment
 from ..segment.segment import Segment
 from .early import EarlySeals
-from .lane import Lane
 from .removal import Removal
 from .reserve import Reserve
 from .ring_growth import RingGrowth
 from .sealer import Sealer
 from .spares import Spares
+from .written_lane import WrittenLane
 
 TICK_S = 0.5
 WARM_AHEAD_BYTES, WARM_UNUSED_BYTES = 16 * MIB, 2 * MIB
@@ -56,8 +56,8 @@ class Upkeep:
 
     def __init__(
         self, disk: Disk, folder: Path, config: StoreConfig, store_id: bytes, clock: Clock,
-        force: Callable[[], None], mark: Callable[[Lane], None],
-        removed: Callable[[Lane, Sequence[SealedSegment]], None],
+        force: Callable[[], None], mark: Callable[[WrittenLane], None],
+        removed: Callable[[WrittenLane, Sequence[SealedSegment]], None],
         is_in_place: Callable[[], bool], goes_on: Callable[[], bool], *, direct: bool,
     ) -> None:  # fmt: skip
         """`is_in_place` says whether the folder's path still leads to it, `goes_on` whether there is still a store."""
@@ -76,7 +76,7 @@ class Upkeep:
         self.removal = Removal(disk, config, store_id, clock, removed)
         self.early = EarlySeals(clock, self.sealer)
         self._dropped: dict[int, tuple[int, int]] = {}  # lane -> (sequence, position) up to which pages are gone
-        self._lanes: Sequence[Lane] = ()
+        self._lanes: Sequence[WrittenLane] = ()
         self._wake = Bell()
         self._wake_ahead, self._wake_lookers = Bell(), Bell()
         self._closing = False
@@ -89,7 +89,7 @@ class Upkeep:
         self._looking = Background(self._run_lookers)
         self._growth = RingGrowth()
 
-    def start(self, lanes: Sequence[Lane]) -> None:
+    def start(self, lanes: Sequence[WrittenLane]) -> None:
         """Take on the lanes; their folders' spares were reported with `found_spare` before. Raises StoreFull."""
         self._lanes = lanes
         self.removal.start(lanes)
@@ -128,7 +128,7 @@ class Upkeep:
 
     # -- segments for the lanes -----------------------------------------------------------------------
 
-    def next_segment(self, lane: Lane, at_least_bytes: int) -> Segment:
+    def next_segment(self, lane: WrittenLane, at_least_bytes: int) -> Segment:
         """The lane's next segment, made on the spot if none is ready.
 
         Raises StoreFull; FileNotFoundError where the store's files are gone: later frames would be lost as well.
@@ -139,7 +139,7 @@ class Upkeep:
         segment = self.spares_of(lane.index).take(lane, at_least_bytes, self._store_id)
         return self._begun(segment)
 
-    def reserve_segment(self, lane: Lane, at_least_bytes: int) -> Segment:
+    def reserve_segment(self, lane: WrittenLane, at_least_bytes: int) -> Segment:
         """The lane's reserve as its next segment. Raises as `next_segment` does."""
         self._check_in_place(lane)
         segment = self.spares_of(lane.index).take_reserve(lane, at_least_bytes, self._store_id)
@@ -150,14 +150,14 @@ class Upkeep:
         self.wake()
         return segment
 
-    def _check_in_place(self, lane: Lane) -> None:
+    def _check_in_place(self, lane: WrittenLane) -> None:
         """Look whether the folder and the lane's newest segment are where they were. Raises FileNotFoundError."""
         if not self._is_in_place():
             raise gone(self._folder)
         if lane.segment is not None and not lane.segment.writer.file.is_in_place():
             raise gone(lane.segment.path)
 
-    def segment_full(self, lane: Lane, full: FullSegment) -> None:
+    def segment_full(self, lane: WrittenLane, full: FullSegment) -> None:
         """Have a segment sealed soon: all of its frames are forced."""
         self.sealer.add(lane, full)
         self._wake.set()
@@ -294,7 +294,7 @@ class Upkeep:
         """Make each lane's reserve, and a spare once its segment is half full. Raises the first error at the end."""
         take_all([partial(self._keep_lane_ahead, lane) for lane in self._lanes])
 
-    def _keep_lane_ahead(self, lane: Lane) -> None:
+    def _keep_lane_ahead(self, lane: WrittenLane) -> None:
         segment, spares = lane.segment, self.spares_of(lane.index)
         if segment is None or segment.base is None:  # nothing was written since the opening
             return

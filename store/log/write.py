@@ -1,22 +1,19 @@
-"""The objects that a lane passes on: segments as readers see them, writes to the device, their outcome; its hooks."""
+"""The objects that a lane passes on: segments as readers see them, writes to the device, and their outcome."""
 
 from __future__ import annotations
 
 import errno
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..segment.open_table import OpenTable
 from ..segment.sealed_segments import SealedSegments
 from ..segment.sealing import FullSegment
 from ..segment.segment import Segment
-from .batch import requests_within
-from .request import Request, cost_bytes
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
-    from .lane import Lane
 
 
 class OpenSegment(NamedTuple):
@@ -68,22 +65,6 @@ def _sums(sealed: Sequence[SealedSegment]) -> tuple[int, int]:
 
 # Entries of one frame that readers see from now on: the table, the first entry, and the end (the last one plus 1).
 VisibleEntries = tuple[OpenTable, int, int]
-
-
-class LaneHooks(NamedTuple):
-    """What a lane calls; `log.upkeep` has them.
-
-    Attributes:
-        next_segment, reserve_segment: the segment that follows, of so many bytes at least; the second takes the reserve
-            for it. Raise StoreFull.
-        on_progress: more bytes were put into frames.
-        on_full: a segment's last write has ended.
-    """
-
-    next_segment: Callable[[Lane, int], Segment]
-    reserve_segment: Callable[[Lane, int], Segment]
-    on_progress: Callable[[], None]
-    on_full: Callable[[Lane, FullSegment], None]
 
 
 class Counters:
@@ -167,42 +148,3 @@ class WriteOutcome(NamedTuple):
     shown: list[VisibleEntries]
     writes: int
     full: list[FullSegment]
-
-
-class PendingFrame(NamedTuple):
-    """A frame that is not wholly durable. Positions are lane positions.
-
-    Attributes:
-        ends: where each message ends; none for a barrier, which has `end` alone.
-        first_entry, table: of the frame's first message.
-        payload: where the first payload begins; None if the requests are not one plain message each.
-    """
-
-    requests: Sequence[Request]
-    ends: Sequence[int]
-    end: int
-    first_entry: int
-    table: OpenTable
-    cost_bytes: int
-    payload: int | None
-
-    def split(self, whole: int) -> tuple[Sequence[Request], int, PendingFrame]:
-        """The requests within the first `whole` messages, what they cost, and the frame without them.
-
-        A group stays whole: its first messages may be visible before it is answered.
-        """
-        if self.payload is not None:
-            requests, messages, cost = self.requests[:whole], whole, self.ends[whole - 1] - self.payload
-        else:
-            requests = self.requests[: requests_within(self.requests, whole)]
-            messages, cost = sum([request.count for request in requests]), sum(map(cost_bytes, requests))
-        rest = PendingFrame(
-            self.requests[len(requests) :],
-            self.ends[messages:],
-            self.end,
-            self.first_entry + messages,
-            self.table,
-            self.cost_bytes - cost,
-            None if self.payload is None else self.ends[whole - 1],
-        )
-        return requests, cost, rest

@@ -12,13 +12,16 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..device.background import report
 from ..errors import StorePoisoned
+from ..segment.open_table import OpenTable
+from .batch import requests_within
 from .request import Request, answer_all
+from .sizer import cost_bytes
 from .together import Change
-from .write import Counters, PendingFrame, VisibleEntries, Write, WriteOutcome
+from .write import Counters, VisibleEntries, Write, WriteOutcome
 
 if TYPE_CHECKING:
     from ..segment.sealing import FullSegment
@@ -26,6 +29,45 @@ if TYPE_CHECKING:
 
 
 NEVER = sys.maxsize
+
+
+class PendingFrame(NamedTuple):
+    """A frame that is not wholly durable. Positions are lane positions.
+
+    Attributes:
+        ends: where each message ends; none for a barrier, which has `end` alone.
+        first_entry, table: of the frame's first message.
+        payload: where the first payload begins; None if the requests are not one plain message each.
+    """
+
+    requests: Sequence[Request]
+    ends: Sequence[int]
+    end: int
+    first_entry: int
+    table: OpenTable
+    cost_bytes: int
+    payload: int | None
+
+    def split(self, whole: int) -> tuple[Sequence[Request], int, PendingFrame]:
+        """The requests within the first `whole` messages, what they cost, and the frame without them.
+
+        A group stays whole: its first messages may be visible before it is answered.
+        """
+        if self.payload is not None:
+            requests, messages, cost = self.requests[:whole], whole, self.ends[whole - 1] - self.payload
+        else:
+            requests = self.requests[: requests_within(self.requests, whole)]
+            messages, cost = sum([request.count for request in requests]), sum(map(cost_bytes, requests))
+        rest = PendingFrame(
+            self.requests[len(requests) :],
+            self.ends[messages:],
+            self.end,
+            self.first_entry + messages,
+            self.table,
+            self.cost_bytes - cost,
+            None if self.payload is None else self.ends[whole - 1],
+        )
+        return requests, cost, rest
 
 
 class WritesInFlight:

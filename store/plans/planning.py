@@ -52,7 +52,7 @@ class LaneLook:
             self.table = known  # streams are only added, and keep their numbers
         else:
             self.table = StreamTable.of([(stream.topic, stream.queue_id) for stream in streams])
-        column = lane.trims.column(streams)  # after the sources, so at least as new
+        column = lane.lows.column(streams)  # after the sources, so at least as new
         numbers = np.zeros(0, np.int64) if column is None else np.flatnonzero(column)
         self._trimmed = None if column is None else Lows(numbers, column[numbers])
         self.begin = self.end = LogPosition(1, 0, 0)

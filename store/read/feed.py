@@ -16,6 +16,7 @@ from ...cache import Batch, first_of_each, grown
 from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.write import OpenSegment
+from ..log.written_lane import WrittenLane
 from ..segment.open_table import CHECKSUM, LENGTH, POSITION, OpenTable
 
 LOW_32 = 0xFFFFFFFF
@@ -88,7 +89,7 @@ class LaneFeed:
         wake_above: for a thread that sleeps until the lane is durable beyond this lane position.
     """
 
-    def __init__(self, lane: Lane, lanes: int) -> None:
+    def __init__(self, lane: WrittenLane, lanes: int) -> None:
         self.lane = lane
         self.wake_above = 0
         self._lanes = lanes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ...cache import MessageCache
 from ..device.background import Background, Bell
-from ..log.lane import Lane
+from ..log.written_lane import WrittenLane
 from .feed import Fed, LaneFeed
 
 TAKE_MESSAGES = 2048
@@ -29,7 +29,7 @@ class Feeder:
     Invariant: what a reader finds in the cache was intact in the ring after it had been copied.
     """
 
-    def __init__(self, cache: MessageCache, lanes: Sequence[Lane], give_up: Callable[[Exception], None]) -> None:
+    def __init__(self, cache: MessageCache, lanes: Sequence[WrittenLane], give_up: Callable[[Exception], None]) -> None:
         """`give_up` is called with the error that ends the feeding."""
         self._cache = cache
         self._give_up = give_up

@@ -157,7 +157,7 @@ class LanePlaces(HeldItem):
             fit = self._fitted(view)
         if fit is None or names is None or queue_id < 0 or not 0 < limit <= MOST_MESSAGES:
             return None
-        if names.shown != lane.trims.shown:  # a stream was trimmed since
+        if names.shown != lane.lows.shown:  # a stream was trimmed since
             self._rename(lane, names)
             return None
         place, end_place = names.topics.get(topic, _NO_PLACES)

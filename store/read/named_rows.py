@@ -82,8 +82,8 @@ class NamedRows(NamedTuple):
     @classmethod
     def of(cls, lane: Lane, layout: Layout, index: Int64s) -> NamedRows:
         """`index` is the table's, by number of the stream."""
-        shown = lane.trims.shown  # first: a trim that comes in between is seen later
-        lows = lane.trims.column(lane.streams)
+        shown = lane.lows.shown  # first: a trim that comes in between is seen later
+        lows = lane.lows.column(lane.streams)
         known = layout.numbers < len(index) // 2 - 1
         numbers, places = layout.numbers[known], layout.places[known]
         begins, ends = index[2 * numbers], index[2 * numbers + 2]

@@ -43,7 +43,7 @@ class _Wanted(NamedTuple):
     @classmethod
     def of(cls, lane: Lane, wanted: ScanFilter) -> _Wanted:
         """Of the streams that a lane has now."""
-        trimmed = lane.trims.column(lane.streams)
+        trimmed = lane.lows.column(lane.streams)
         hidden = [stream.number for stream in lane.hidden if stream.number != NOT_DEFINED]
         if trimmed is None and not hidden and wanted.is_all_queues:
             return cls(None, None, wanted)

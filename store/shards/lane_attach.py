@@ -194,7 +194,7 @@ class LaneAttach:
 
         def record() -> ColumnGroup:
             made.append(entry())
-            return _record_group(lane.trims.records, AppliedRecord(made[0], ()).pack())
+            return _record_group(lane.lows.records, AppliedRecord(made[0], ()).pack())
 
         def built() -> None:
             lane.commits.add(made[0], waiting)
@@ -235,7 +235,7 @@ class LaneAttach:
             check_payloads(self._disk, staged)
 
         def begin() -> LaneBuild:
-            records = [] if begun is not None else [lane.trims.records]
+            records = [] if begun is not None else [lane.lows.records]
             touched = [stream for mine in streams for stream in mine]
             build = LaneBuild(
                 self._disk, lane, self._sealer.names[lane.index], spares.next_sequence, [*records, *touched],

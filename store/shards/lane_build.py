@@ -14,12 +14,12 @@ from ..format.applied import AppliedRecord, AppliedShard
 from ..format.frame import Definition
 from ..format.layout import RETIRED_PREFIX, SealRecord, SegmentHeader, segment_name
 from ..format.records import LentTrims
-from ..log.lane import Lane
 from ..log.room import define
 from ..log.sealed_log import include
 from ..log.sealer import newest_footers
 from ..log.streams import NOT_DEFINED, Stream
 from ..log.together import Change
+from ..log.written_lane import WrittenLane
 from ..segment.present import Numbers
 from ..segment.sealed import SealedSegment
 from ..segment.sealing import FooterNames, StreamNames, with_footer
@@ -40,8 +40,8 @@ class LaneBuild:
     """
 
     def __init__(
-        self, disk: Disk, lane: Lane, names: StreamNames, sequence: int, streams: Sequence[Stream], store_id: bytes,
-        clock_ms: Callable[[], int],
+        self, disk: Disk, lane: WrittenLane, names: StreamNames, sequence: int, streams: Sequence[Stream],
+        store_id: bytes, clock_ms: Callable[[], int],
     ) -> None:  # fmt: skip
         """`names` are the lane's own; `streams` those of all segments to be made."""
         self._disk = disk
@@ -70,7 +70,7 @@ class LaneBuild:
 
     def add_record(self, record: AppliedRecord) -> None:
         """Make the segment with the commit's record and the new streams. Raises OSError."""
-        number = self._number(self._lane.trims.records)
+        number = self._number(self._lane.lows.records)
         defined = [Definition(self._numbers[one], one.topic, one.queue_id) for one in self._fresh]
         path = self._lane.folder / (RETIRED_PREFIX + segment_name(self.end.sequence))
         with suppress(FileNotFoundError):
@@ -105,7 +105,7 @@ class LaneBuild:
         self._made.append((path, place.header, seal, there))
         self._settled = place.trimmed if seal.full else self._settled
         self.end.passed(seal)
-        named = (self._number(self._lane.trims.records),)
+        named = (self._number(self._lane.lows.records),)
         is_full = bool(seal.full)
         self._newest = with_footer(self._newest, seal.sequence, there, len(self._firsts), named, is_full=is_full)
 
@@ -156,14 +156,14 @@ class LaneBuild:
 
 
 def write_columns_ahead(
-    disk: Disk, lane: Lane, shards: Sequence[StagedShard], streams: Sequence[Sequence[Stream]]
+    disk: Disk, lane: WrittenLane, shards: Sequence[StagedShard], streams: Sequence[Sequence[Stream]]
 ) -> None:
     """Write the columns of the shards' frames as they are if no message comes into their streams before them.
 
     The lane goes on meanwhile: its numbers and offsets are taken as a guess, and `LaneBuild` corrects it. `streams` are
     each shard's. Raises StoreCorrupt, OSError.
     """
-    fresh, before = len(lane.streams) + (lane.trims.records.number == NOT_DEFINED), lane.offsets.column()
+    fresh, before = len(lane.streams) + (lane.lows.records.number == NOT_DEFINED), lane.offsets.column()
     numbers: dict[Stream, int] = {}
     nexts: dict[Stream, int] = {}
     for staged, mine in zip(shards, streams, strict=True):

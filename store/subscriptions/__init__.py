@@ -1,14 +1,14 @@
 """Subscriptions: durable cursors over all queues of a topic.
 
-Begin with `subscription`, the object that a user holds, and `state`, which its parts share. `registry` has all
-subscriptions of a store. A `receive` goes through `subscription`, `calling` and `dispatcher`, which asks `redelivery`,
-`ordering`, `delays` and `scanner` in this order, and puts the messages into the table `in_flight`. An `ack` goes
-through `acknowledging`, `group_commit` and `journal`: its record is a message of a hidden stream, and is appended like
-any other message. Once it is durable, `cursor` counts the message.
+Begin with `subscription`, the object that a user holds, and `state`, which its parts share and which knows none of
+them. `registry` has all subscriptions of a store. A `receive` goes through `subscription`, `receiving` and
+`dispatcher`, which asks `redelivery`, `lines`, `delays` and `scanner` in this order, and puts the messages into the
+table `in_flight`. An `ack` goes through `acknowledging`, `group_commit` and `journal`: its record is a message of a
+hidden stream, and is appended like any other message. Once it is durable, `cursor` counts the message.
 
-    giving out          dispatcher, scanner, read_ahead, delivery, in_flight
+    giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight
     whose turn          news, calling
-    which, what order   settings, filters, ordering
+    which, what order   settings, filters, ordering, lines
     again, and later    redelivery, attempts, delays
     acknowledging       acknowledging, group_commit
     what is durable     cursor, journal

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,33 +11,13 @@ from ...index.locks import let_pass
 from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.cursors import pack_acks, pack_ones
-from ..log.streams import Stream
-from ..log.ticket import SubmitRequest, Ticket
-from .group_commit import GroupCommit
-from .in_flight import RowState
+from ..log.ticket import Ticket
+from .group_commit import AckTicket, GroupCommit
+from .in_flight import AckRow, RowState
 from .settings import stale
-
-if TYPE_CHECKING:
-    from .state import State
+from .state import State
 
 CUT_SHORT = StoreError("an interrupt has ended the call")
-
-
-class AckRow(NamedTuple):
-    """A message that is being acknowledged.
-
-    Attributes:
-        life, era: of the subscription, and of the queue, when it was acknowledged.
-    """
-
-    life: int
-    era: int
-    receipt: int
-    queue_id: int
-    offset: int
-
-
-Settle: TypeAlias = Callable[[Sequence[AckRow], "StoreError | None"], None]
 
 
 class AckBatch:
@@ -61,59 +38,14 @@ class AckBatch:
         self.is_stored = False
 
 
-class AckTicket(SubmitRequest):
-    """One acknowledgement: of a thread that sleeps, a coroutine that awaits, or a caller that asks the ticket later.
-
-    The first two share a record with others; the ticket of the third is the request of its own record.
-
-    Attributes:
-        rows: the acknowledged message; empty until it is acknowledged in memory.
-        is_handed_over: it will be written, whatever becomes of its thread.
-        thread_id: of the thread that sleeps on `lock`, and is woken along the `chain` of its record, see
-            `BlockingRequest`; 0 if none does.
-        future: a coroutine awaits it, and `tell_loops` answers it.
-        settle: gets the outcome of the ticket's own record before the caller does.
-    """
-
-    __slots__ = ("abandoned", "chain", "future", "is_handed_over", "lock", "rows", "settle", "thread_id")
-    lock: threading.Lock
-
-    def __init__(self, stream: Stream | None) -> None:
-        assert stream is not None, "its subscription is durable"
-        super().__init__(stream, b"", 0)
-        self.rows: list[AckRow] = []
-        self.is_handed_over = self.abandoned = False
-        self.thread_id = 0
-        self.future: asyncio.Future[None] | None = None
-        self.chain: list[AckTicket] | None = None
-        self.settle: Settle | None = None
-
-    def of_thread(self) -> AckTicket:
-        """Make it this thread's, which sleeps until the answer."""
-        self.lock = threading.Lock()
-        self.lock.acquire()
-        self.thread_id = threading.get_ident()
-        return self
-
-    def of_coroutine(self) -> asyncio.Future[None]:
-        """Make it a coroutine's in this loop. Returns the future to await."""
-        self.future = future = asyncio.get_running_loop().create_future()
-        return future
-
-    def answer(self, error: StoreError | None = None) -> None:
-        if self.settle is not None:
-            self.settle(self.rows, error)
-        super().answer(error)
-
-
 class Acknowledging:
     """Acknowledges the messages of one subscription. Any number of threads may use it.
 
     Invariants:
         * a message whose record is on its way is ACKED in the table, and the cursor does not count it. The record's
           outcome decides: the cursor counts it, or it is OUT again. So a snapshot has no record that may still fail;
-        * rows whose record is durable are in `_stored` until a thread that has the lock takes them in: the thread that
-          writes the log waits for no lock, except to let the next messages of a line out, which no other thread does;
+        * rows whose record is durable are in `state.stored` until a thread that has the lock takes them in: the thread
+          that writes the log waits for no lock, except to let the next messages of a line out, which no other does;
         * ACKED rows that no record and no thread has any more are in `cut_short`.
     """
 
@@ -121,7 +53,6 @@ class Acknowledging:
         self._state = state
         self._journal = state.journal
         self.group_commit = GroupCommit(state.journal, state.parts, self.settle)
-        self._stored: list[AckRow] = []
         self.cut_short: list[list[AckRow] | AckBatch] = []  # of calls that an interrupt has ended
         self._is_compacted = False  # by one of many coroutines that go on at the same time
 
@@ -186,7 +117,7 @@ class Acknowledging:
             if not ticket.is_handed_over:
                 rows, ticket.rows = ticket.rows, []  # its record may be in the log: its answer is about nothing
                 self.cut_short += [rows]
-                self.finish()
+                self._finish()
             raise
         return True
 
@@ -194,8 +125,8 @@ class Acknowledging:
         """Make the row of a message ACKED; False if it was removed."""
         state, table = self._state, self._state.table
         with state.lock:
-            if self._stored:
-                self.take_in()
+            if state.stored:
+                state.take_in()
             row = table.row_of(receipt)
             if row < 0:
                 if receipt in table.removed:
@@ -213,39 +144,16 @@ class Acknowledging:
         """
         state = self._state
         if error is None:
-            self._stored += rows
+            state.stored += rows
             if state.order is None:
                 return
         with state.lock:
             if error is None:
-                is_news = self._take_in()
+                is_news = state.count_stored()
             else:
                 is_news = any([state.table.unacknowledge_one(row.receipt, state.now_ms()) for row in rows])
         if is_news:
             state.notify()
-
-    def take_in(self) -> None:
-        """Have the cursor count what is stored; under the lock. Where lines wait, the thread that settles does it: it
-        has their consumers called, and this caller does not."""
-        if self._state.order is None:
-            self._take_in()
-
-    def _take_in(self) -> bool:
-        """Have the cursor count what is stored; under the lock. True if others of a line may go out.
-
-        Rows of an earlier life or era do not count: a seek or a deletion has met them.
-        """
-        cursor, table, order, is_news = self._state.cursor, self._state.table, self._state.order, False
-        count = len(self._stored)
-        for life, era, receipt, queue_id, offset in self._stored[:count]:
-            acked = cursor.queues.get(queue_id)
-            if acked is not None and era == acked.era and life == cursor.life:
-                acked.add(offset)
-                if order is not None:
-                    is_news |= order.release(queue_id, offset)
-            table.remove_one(receipt)
-        del self._stored[:count]  # last: after an interrupt they are taken in again
-        return is_news
 
     def ack(self, receipts: Int64s) -> None:
         """Acknowledge messages, at least one; durable when it returns."""
@@ -260,7 +168,7 @@ class Acknowledging:
         except BaseException:  # also an interrupt: they are acknowledged, or may be acknowledged again
             if batch.groups:
                 self.cut_short += [batch]
-                self.finish()
+                self._finish()
             raise
         self._state.compact_in_time()
 
@@ -268,8 +176,8 @@ class Acknowledging:
         """Make the rows of messages ACKED."""
         state, table, cursor = self._state, self._state.table, self._state.cursor
         with state.lock:
-            if self._stored:
-                self.take_in()
+            if state.stored:
+                state.take_in()
             rows = state.rows(receipts)
             groups = [(queue_id, cursor.queue(queue_id).era, at) for queue_id, at in table.places(rows).by_queue()]
             batch.receipts, batch.life, batch.groups = table.receipts(rows), cursor.life, groups
@@ -297,7 +205,12 @@ class Acknowledging:
             state.notify()
 
     def finish(self) -> None:
-        """Finish calls that an interrupt has ended: ACKED rows without a durable record are OUT again."""
+        """Finish calls that an interrupt has ended: a change, and acknowledgements."""
+        self._state.unfinished.finish()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Finish acknowledgements that an interrupt has ended: ACKED rows without a durable record are OUT again."""
         while cut_short := self.cut_short[:1]:
             (one,) = cut_short
             if isinstance(one, AckBatch):

@@ -226,6 +226,11 @@ class Cursor:
         self.queues = {}
         self.attempts = {}
 
+    @property
+    def counts_attempts(self) -> bool:
+        """Whether attempts are counted over restarts: only if too many have a consequence."""
+        return self.settings is not None and self.settings.max_attempts is not None
+
     def tried(self, queue_id: int) -> Attempts:
         """The attempts of a queue's messages, in its current era."""
         era, found = self.queue(queue_id).era, self.attempts.get(queue_id)
@@ -241,7 +246,8 @@ class Cursor:
     def forget_tried(self) -> None:
         """Forget the attempts of acknowledged messages."""
         for queue_id in list(self.attempts):
-            self.tried(queue_id).forget(self.queue(queue_id))
+            acked = self.queue(queue_id)
+            self.tried(queue_id).forget(acked.mark, acked.above)
 
     def move(self, marks: Mapping[int, CursorMark]) -> None:
         """Apply marks: one of a later era replaces what its queue had."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,10 @@ from ..errors import StoreError, StoreUnreadable
 from ..format.arrays import Bools, Int64s
 from ..format.layout import NO_TIME
 from ..read.message import Message, MessageBatch
-from .delivery import RETRY_MS, Fetches, Room, fetch_readable, joined, taken
+from .delivery import RETRY_MS, Fetches, Room, fetch_into, fetch_readable, joined, taken
 from .in_flight import NEVER, Places
-from .ordering import Lines
-
-if TYPE_CHECKING:
-    from .scanner import Scanner
-    from .state import State
+from .lines import Lines
+from .state import State
 
 LEAST_PRECISION_MS = 10  # with less, a waiting consumer wakes for each message
 LOOKED_AT_S = max(LAGGING_S, HELD_UP_S)  # a time to wait so short may only mean the next look at an index that lags
@@ -177,6 +174,10 @@ class SubscriptionDelays:
         self._turn = turn if is_all else None
         return due
 
+    def fetch_into(self, room: Room, places: Places) -> Fetches:
+        """Fetch messages as far as they fit, also those that live on as copies, see `delivery.fetch_into`."""
+        return fetch_into(room, self._parts.reads, self._name, places.queues, places.offsets, self.copied)
+
     def copied(self, queue_id: int, offset: int) -> Message | None:
         """The copy of a delayed message whose segment is gone; None if there is none. Raises StoreUnreadable."""
         if self._topic is None:
@@ -272,12 +273,17 @@ class DueSource:
         until_ms: when places that could not be read are looked at again.
     """
 
-    def __init__(self, state: State, scanner: Scanner, lines: Lines) -> None:
+    def __init__(
+        self, state: State, delays: SubscriptionDelays, lines: Lines,
+        has_ahead: Callable[[Int64s, Int64s], Bools], are_wanted: Callable[[MessageBatch], Bools],
+    ) -> None:  # fmt: skip
+        """`has_ahead` says which places the scanner has ahead of it; `are_wanted` which messages pass the filter."""
         self.state = state
         self._missed = False  # the index may have had due messages that it gives no more
-        self._scanner = scanner
+        self._has_ahead = has_ahead
+        self._are_wanted = are_wanted
         self._lines = lines
-        self._delays = state.delays
+        self._delays = delays
         self._due = PlaceList()  # due messages that the scanner has passed
         self._unreadable: set[tuple[int, int]] = set()  # held back together
         self.until_ms = NEVER
@@ -321,7 +327,7 @@ class DueSource:
             self._missed = True  # this call may have found some of them already, which are not in the table yet
             return False
         copies = self._delays.due_copies()
-        passed = self._are_passed(*copies) & ~self._are_unreadable(*copies)
+        passed = ~self._has_ahead(*copies) & ~self._are_unreadable(*copies)
         self._due.add(copies[0][passed], copies[1][passed])
         self._due.add(*self._left_out(due))
         return len(copies[0]) + len(due.offsets) > 0
@@ -333,10 +339,6 @@ class DueSource:
         pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
         return np.array([place in self._unreadable for place in pairs], np.bool_)
 
-    def _are_passed(self, queues: Int64s, offsets: Int64s) -> Bools:
-        """(n,) which messages the scanner will not give out."""
-        return ~self._scanner.has_ahead(queues, offsets)
-
     def _next_due(self, room: Room, failed: list[StoreError]) -> list[MessageBatch]:
         """The next messages of the list that nobody has; they leave the list."""
         queues, offsets = self._due.first(max(room.messages, DUE_PLACES))
@@ -344,8 +346,7 @@ class DueSource:
         ends = np.append(rows, len(offsets) if len(rows) < room.messages else rows[-1] + 1)
         places = Places(queues[rows], offsets[rows], np.zeros(len(rows), np.int64))
         errors: list[StoreError] = []
-        fetch = self.state.fetch_into
-        found, bad = fetch_readable(copy(room), fetch, places, errors)  # not all fetched messages go out
+        found, bad = fetch_readable(copy(room), self._delays.fetch_into, places, errors)  # not all of them go out
         bad = bad[: len(errors)]  # the others were not looked at
         if len(bad) and not self._are_copies(places.take(bad)).all():
             raise errors[0]  # the scanner meets them again in their queues
@@ -365,7 +366,7 @@ class DueSource:
 
     def _left_out(self, due: DueMessages) -> tuple[Int64s, Int64s]:
         """(queue ids, offsets) of due messages that the scanner has passed. Cancelled ones count as acknowledged."""
-        passed = self._are_passed(due.queue_ids, due.offsets)
+        passed = ~self._has_ahead(due.queue_ids, due.offsets)
         over = np.flatnonzero(passed & due.cancelled)
         if len(over):
             self._pass(Places(due.queue_ids, due.offsets, due.offsets).take(over))
@@ -380,7 +381,7 @@ class DueSource:
         """The messages that pass the filter, in the order of the places. Others, and gone ones, become acknowledged."""
         whole = joined(found.batches)
         order = np.argsort(found.rows, kind="stable")
-        wanted = self._scanner.are_wanted(whole)
+        wanted = self._are_wanted(whole)
         passed = places.take(np.concatenate([found.gone, found.rows[~wanted]]))
         self._pass(passed)
         order = order[wanted[order]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,8 @@ from ..format.arrays import Indexes, Int64s
 from ..format.blobs import ExtraColumns, gathered
 from ..format.extras import Extras
 from ..read.message import Message, MessageBatch, packed_properties
+from ..read.picking import Picks
 from .in_flight import Places
-
-if TYPE_CHECKING:
-    from .parts import Reads
 
 Copied = Callable[[int, int], Message | None]
 FETCHED = 4096  # places at once
@@ -156,7 +154,17 @@ class Fetches(NamedTuple):
     looked: int
 
 
-def fetch_into(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetches:
+class PlaceReads(Protocol):
+    """The reads that fetch messages by place."""
+
+    def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
+        """The messages from `offset` on, in columns. Raises OffsetOutOfRange, StoreCorrupt, StoreUnreadable."""
+
+    def read_at(self, topic: str, queue_ids: Int64s, offsets: Int64s, max_bytes: int, *, is_first: bool) -> Picks:
+        """The messages at some places (n,), as far as they exist and fit. Raises as `read_batch` does."""
+
+
+def fetch_into(room: Room, reads: PlaceReads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetches:
     """Fetch the messages at the first of some places (n,), by queue and offset, as far as they fit into `room`.
 
     `room` has that much less afterwards. No message that does not fit is read, except one copy. `copied` gives the copy
@@ -220,7 +228,7 @@ def _together(parts: Sequence[Fetches]) -> Fetches:
     return Fetches([batch for part in parts for batch in part.batches], rows, gone, sum(part.looked for part in parts))
 
 
-def _fetch(room: Room, reads: Reads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetches:
+def _fetch(room: Room, reads: PlaceReads, topic: str, queues: Int64s, offsets: Int64s, copied: Copied) -> Fetches:
     try:
         picks = reads.read_at(topic, queues, offsets, room.size_bytes, is_first=room.is_empty)
     except OffsetOutOfRange:  # retention removed a segment meanwhile, or a queue is gone
@@ -282,7 +290,7 @@ def _copy(copied: Copied, queue_id: int, offset: int) -> MessageBatch | None:
     return None if message is None else batch_of(message)
 
 
-def _alone(reads: Reads, topic: str, copied: Copied, queue_id: int, offset: int) -> MessageBatch | None:
+def _alone(reads: PlaceReads, topic: str, copied: Copied, queue_id: int, offset: int) -> MessageBatch | None:
     """One message of a queue, or its copy."""
     try:
         batch = reads.read_batch(topic, queue_id, offset, 1, 1)

@@ -14,11 +14,11 @@ from ..errors import StoreError, copy_of
 from ..format.arrays import Bools, Int64s
 from ..log.request import Request
 from ..read.message import MessageBatch
-from .delays import DueSource
+from .delays import DueSource, SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, Room, joined, queue_ids_of, taken
 from .in_flight import NO_OWNER, Places
-from .ordering import Lines
-from .redelivery import Redelivery
+from .lines import Lines
+from .redelivery import AttemptCounts, Redelivery
 from .scanner import Scanner
 from .state import State
 
@@ -34,17 +34,20 @@ class Dispatcher:
 
     Attributes:
         attempt_records: the requests of the newest `take`: its caller waits for them, without `receiving`.
+        tries, delays: what it knows of attempts, and of messages with a delivery time.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, acknowledge: Callable[[Int64s], None]) -> None:
+        """`acknowledge` makes acknowledgements of receipts durable."""
         self.state = state
         self.receiving = threading.Lock()
         self.attempt_records: Sequence[Request] = ()
-        self._delays = state.delays
-        self._lines = Lines(state)
-        self._redelivery = Redelivery(state, self._lines)
-        self._scanner = Scanner(state)
-        self._due = DueSource(state, self._scanner, self._lines)
+        self.tries = AttemptCounts(state)
+        self.delays = delays = SubscriptionDelays(state)
+        self._lines = Lines(state, delays.fetch_into)
+        self._redelivery = Redelivery(state, self._lines, delays.fetch_into, acknowledge)
+        self._scanner = Scanner(state, delays)
+        self._due = DueSource(state, delays, self._lines, self._scanner.has_ahead, self._scanner.are_wanted)
         self._has_dead = False  # the newest look has found messages that were given out too often in earlier openings
         self._failed: StoreError | None = None  # of the newest call, which gave out others: the next raises it
         self._owner = NO_OWNER  # the consumer that receives now
@@ -54,7 +57,7 @@ class Dispatcher:
     def close(self) -> None:
         """The subscription has no consumer any more: all unacknowledged messages come again. `receiving` is held."""
         self._has_missed = True  # before the pointer goes: the scanner has to meet again what it left to the pointer
-        self._delays.close()
+        self.delays.close()
         self.restart()
         self.state.parts.ahead.forget(self)
 
@@ -62,7 +65,7 @@ class Dispatcher:
         """Drop messages that were read ahead; they are read again later. False if somebody receives just now."""
         for _ in if_free(self.receiving):
             try:
-                self._has_missed |= self._delays.is_used  # the list may have had due ones of them: all is scanned again
+                self._has_missed |= self.delays.is_used  # the list may have had due ones of them: all is scanned again
                 self._scanner.give_back()
                 return True
             finally:
@@ -78,6 +81,7 @@ class Dispatcher:
         """Read on after the acknowledged messages; no consumer has any. `receiving` is held."""
         self._has_missed = True  # until the end: after an interrupt the next `take` reads all again
         self._failed = None
+        self.tries.expect()  # first: a message that is expected for nothing only takes the longer way
         self.state.forget_consumers()
         self._due.forget()
         self._scanner.restart()
@@ -97,7 +101,7 @@ class Dispatcher:
     def is_unfinished(self) -> bool:
         """Whether the newest `take` has found nothing although there is more to look at."""
         has_missed = self._has_missed and self.state.unfinished.change is None  # else the change itself notifies
-        has_left = has_missed or self._scanner.is_unfinished or self._delays.has_copies
+        has_left = has_missed or self._scanner.is_unfinished or self.delays.has_copies
         return has_left or len(self._due) > 0 or len(self.state.to_redeliver) > 0
 
     @property
@@ -105,7 +109,7 @@ class Dispatcher:
         """Whether a look can find only new messages, and those that others or the time bring. `receiving` is held."""
         order = self.state.order
         has_lines = order is not None and bool(order.freed or order.stirred or order.reopened)
-        return not has_lines and self._failed is None and not self.is_unfinished and self._delays.are_at_rest
+        return not has_lines and self._failed is None and not self.is_unfinished and self.delays.are_at_rest
 
     def has_more(self) -> bool:
         """Whether another look may find a message. `receiving` is held."""
@@ -115,7 +119,7 @@ class Dispatcher:
             or self._failed is not None
             or len(self._due)
             or state.to_redeliver
-            or self._delays.has_due()
+            or self.delays.has_due()
         ):
             return True
         order = state.order
@@ -142,7 +146,7 @@ class Dispatcher:
             check()
             few, noted = self.take_few(count, visibility_ms, owner), self.attempt_records
         if noted and few is not None:
-            self.state.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
+            self.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
         return few
 
     def take_few(self, count: int, visibility_ms: int, owner: int) -> list[Delivery] | None:
@@ -153,9 +157,9 @@ class Dispatcher:
         state, self.attempt_records = self.state, ()
         if state.order is not None or state.to_redeliver or self._has_missed:
             return None
-        if len(self._due) or self._delays.has_due():
+        if len(self._due) or self.delays.has_due():
             return None
-        if self._failed is not None or (state.tries.ends and state.tries.may_be_met(self._scanner.is_past)):
+        if self._failed is not None or (self.tries.ends and self.tries.may_be_met(self._scanner.is_past)):
             return None
         now_ms = state.parts.clock.monotonic_s() * 1000
         if now_ms >= state.table.next_ms:
@@ -167,9 +171,9 @@ class Dispatcher:
                 return None
             messages = found[0].messages(found[1], found[1] + count)
             offsets = [message.offset for message in messages]
-            if state.tries.are_counted:
+            if state.cursor.counts_attempts:
                 columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
-                self.attempt_records = state.tries.note(Places(*columns))
+                self.attempt_records = self.tries.note(Places(*columns))
             with state.lock:
                 if offsets[-1] - offsets[0] == count - 1:
                     first = state.table.add_run(messages[0].queue_id, offsets[0], count, deadline_ms, owner)
@@ -190,7 +194,7 @@ class Dispatcher:
         """`take_few` for a loop: it waits for nothing but the short moments in which a thread has the state's lock.
         None also if others receive just now. `check` raises if the consumer is gone.
         """
-        if self._delays.is_used or self.state.tries.are_counted:
+        if self.delays.is_used or self.state.cursor.counts_attempts:
             return None
         for _ in if_free(self.receiving):
             try:
@@ -212,7 +216,7 @@ class Dispatcher:
                 self._forget_removed()
                 self._removed = removed  # last: after an interrupt the look is repeated
             found = self._take(most, max_bytes, visibility_ms)
-            if found is None and self._failed is None and (self._has_missed or self._delays.has_copies):
+            if found is None and self._failed is None and (self._has_missed or self.delays.has_copies):
                 found = self._take(most, max_bytes, visibility_ms)
             while found is None and self._failed is None and self._has_dead:
                 found = self._take(most, max_bytes, visibility_ms)
@@ -241,7 +245,7 @@ class Dispatcher:
         with state.lock:
             state.rebuild_lines()
             state.table.next_ms = 0  # deadlines are checked again
-        self._delays.recheck_copies = True
+        self.delays.recheck_copies = True
         self._has_missed = is_moving
         state.notify()  # other waiting consumers have not seen it
 
@@ -272,9 +276,9 @@ class Dispatcher:
         """Give messages out. The first ones are redelivered: their attempts and receipts are known."""
         batch = joined(batches)
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
-        if self.state.tries.are_counted:
-            batch, counts, self._has_dead = self.state.tries.without_dead(batch, counts, len(attempts))
-            self.attempt_records = self.state.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
+        if self.state.cursor.counts_attempts:
+            batch, counts, self._has_dead = self.tries.without_dead(batch, counts, len(attempts))
+            self.attempt_records = self.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
         return self._give_out(batch, counts, used, visibility_ms)
 
     def _give_out(
@@ -316,7 +320,7 @@ class Dispatcher:
             first = self.state.parts.reads.queue_bounds(self.state.topic, queue_id)[0]
             rows = np.flatnonzero((places.queues == queue_id) & (places.offsets < first))
             if len(rows):
-                gone[rows] = ~self._delays.are_kept(queue_id, places.offsets[rows])
+                gone[rows] = ~self.delays.are_kept(queue_id, places.offsets[rows])
         return gone
 
     # -- new messages ---------------------------------------------------------------------------------

@@ -8,22 +8,22 @@ meanwhile.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from ..errors import StoreError, copy_of
 from ..format.cursors import pack_ones
 from ..log.request import Request, call_in_loop, pass_on
 from ..log.streams import Stream
+from ..log.ticket import SubmitRequest
+from .in_flight import AckRow
 from .journal import Journal
 from .parts import Parts
-
-if TYPE_CHECKING:
-    from .acknowledging import AckTicket, Settle
 
 GATHER_S = 0.002  # a record waits for more acknowledgements at most so long
 LOOK_S = 0.02
@@ -31,6 +31,53 @@ FEWEST_THREADS = 8
 LONGEST_GAP_S = 0.00025  # from one acknowledgement to the next, on average
 LOST_S = 0.5  # a callback that has not run by then was lost to an interrupt: asyncio will not call it again
 MOST_AWAITED = 16_384  # of a record, which has to fit into the smallest ring of a lane: 384 KiB
+
+Settle: TypeAlias = Callable[[Sequence[AckRow], "StoreError | None"], None]
+
+
+class AckTicket(SubmitRequest):
+    """One acknowledgement: of a thread that sleeps, a coroutine that awaits, or a caller that asks the ticket later.
+
+    The first two share a record with others; the ticket of the third is the request of its own record.
+
+    Attributes:
+        rows: the acknowledged message; empty until it is acknowledged in memory.
+        is_handed_over: it will be written, whatever becomes of its thread.
+        thread_id: of the thread that sleeps on `lock`, and is woken along the `chain` of its record, see
+            `BlockingRequest`; 0 if none does.
+        future: a coroutine awaits it, and `tell_loops` answers it.
+        settle: gets the outcome of the ticket's own record before the caller does.
+    """
+
+    __slots__ = ("abandoned", "chain", "future", "is_handed_over", "lock", "rows", "settle", "thread_id")
+    lock: threading.Lock
+
+    def __init__(self, stream: Stream | None) -> None:
+        assert stream is not None, "its subscription is durable"
+        super().__init__(stream, b"", 0)
+        self.rows: list[AckRow] = []
+        self.is_handed_over = self.abandoned = False
+        self.thread_id = 0
+        self.future: asyncio.Future[None] | None = None
+        self.chain: list[AckTicket] | None = None
+        self.settle: Settle | None = None
+
+    def of_thread(self) -> AckTicket:
+        """Make it this thread's, which sleeps until the answer."""
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.thread_id = threading.get_ident()
+        return self
+
+    def of_coroutine(self) -> asyncio.Future[None]:
+        """Make it a coroutine's in this loop. Returns the future to await."""
+        self.future = future = asyncio.get_running_loop().create_future()
+        return future
+
+    def answer(self, error: StoreError | None = None) -> None:
+        if self.settle is not None:
+            self.settle(self.rows, error)
+        super().answer(error)
 
 
 class AckRate:

@@ -64,6 +64,20 @@ class Places(NamedTuple):
         return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]
 
 
+class AckRow(NamedTuple):
+    """A message that is being acknowledged.
+
+    Attributes:
+        life, era: of the subscription, and of the queue, when it was acknowledged.
+    """
+
+    life: int
+    era: int
+    receipt: int
+    queue_id: int
+    offset: int
+
+
 class InFlight:
     """A table of messages by receipt. One thread at a time.
 
@@ -268,12 +282,19 @@ class InFlight:
             self.removed.add(self.receipts(held), int(self.deadlines(held).max()), now_ms)
         self.remove(rows)
 
-    def undo_receive(self, receipts: Int64s, now_ms: int) -> None:
-        """Messages that their consumer never got are to be given out again; this attempt does not count."""
+    def find_out(self, receipts: Int64s) -> Indexes:
+        """The rows of those receipts that are OUT."""
         rows = self.find(receipts)
-        rows = rows[(rows >= 0) & (self._states[rows] == RowState.OUT)]
+        found: Indexes = rows[(rows >= 0) & (self._states[rows] == RowState.OUT)]
+        return found
+
+    def undo_receive(self, rows: Indexes, now_ms: int) -> None:
+        """OUT rows, whose messages no consumer got, are to be given out again; this attempt does not count."""
+        self.next_ms = min(self.next_ms, now_ms)
+        # No call from here on: an interrupt finds all done, or nothing.
         self._columns[3, rows] -= 1
-        self.hold(rows, now_ms)
+        self._columns[4, rows] = now_ms
+        self._states[rows] = RowState.HELD
 
     def expire(self, now_ms: int, take: Callable[[Int64s], None]) -> None:
         """Make rows whose deadline has come LATE or BACK; `take` gets their receipts (n,), by time and receipt.

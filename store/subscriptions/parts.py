@@ -17,27 +17,17 @@ from ..device.clock import Clock
 from ..log.hidden_streams import HiddenStreams
 from ..log.streams import Stream, StreamMap
 from ..read.async_reads import AsyncReads
-from ..read.message import MessageBatch
-from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.waiting import WaitingReaders
+from .delivery import PlaceReads
 from .news import NewMessages
 from .read_ahead import ReadAhead
 
 
-class Reads(Protocol):
+class Reads(PlaceReads, Protocol):
     """The part of a store that reads."""
 
     reader: Reader
-
-    def read_batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
-        """The messages from `offset` on, in columns. Raises OffsetOutOfRange, StoreCorrupt, StoreUnreadable."""
-
-    def read_at(
-        self, topic: str, queue_ids: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], max_bytes: int,
-        *, is_first: bool,
-    ) -> Picks:  # fmt: skip
-        """The messages at some places (n,), as far as they exist and fit. Raises as `read_batch` does."""
 
     def topics(self) -> list[str]:
         """The topics that have a durable message."""

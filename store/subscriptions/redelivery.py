@@ -1,8 +1,8 @@
-"""Gives out again messages that were given back or timed out, or moves them to the dead letters (R30)."""
+"""Messages that come again: gives them out, counts their attempts, or moves them to the dead letters (R30)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +10,12 @@ import numpy.typing as npt
 from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.blobs import Blobs, ExtraColumns, gathered
+from ..format.cursors import pack_attempts
+from ..log.request import Request
 from ..read.message import MessageBatch
-from .delivery import RETRY_MS, Room, fetch_readable, in_turn, joined
-from .in_flight import NOTHING, Places, RowState
-from .ordering import Lines
+from .delivery import RETRY_MS, Fetches, Room, fetch_readable, in_turn, joined, queue_ids_of, taken
+from .in_flight import NEVER, NOTHING, Places, RowState
+from .lines import Lines
 from .settings import Settings
 from .state import State
 
@@ -24,9 +26,18 @@ MOVED_BYTES = 4 << 20
 class Redelivery:
     """The part of a dispatcher that gives messages out again. One thread at a time."""
 
-    def __init__(self, state: State, lines: Lines) -> None:
+    def __init__(
+        self,
+        state: State,
+        lines: Lines,
+        fetch: Callable[[Room, Places], Fetches],
+        acknowledge: Callable[[Int64s], None],
+    ) -> None:
+        """`fetch` fetches messages as far as they fit; `acknowledge` makes acknowledgements of receipts durable."""
         self.state = state
         self._lines = lines
+        self._fetch = fetch
+        self._acknowledge = acknowledge
 
     def take(self, room: Room, failed: list[StoreError]) -> tuple[list[MessageBatch], Int64s, Int64s]:
         """The messages that were given back or timed out, with their attempts and receipts (n,).
@@ -50,7 +61,7 @@ class Redelivery:
             receipts, places = self._without_dead(receipts, places, failed)
             receipts, places = receipts[: room.messages], places.take(np.arange(min(places.size, room.messages)))
             errors: list[StoreError] = []
-            found, bad = fetch_readable(room, state.fetch_into, places, errors)
+            found, bad = fetch_readable(room, self._fetch, places, errors)
             hold_back(state, receipts[bad[: len(errors)]])  # the others were not looked at: their turn is next
             failed += errors
             self._drop(receipts[found.gone], places.take(found.gone))
@@ -94,11 +105,37 @@ class Redelivery:
         assert settings is not None and settings.dead_letter_topic is not None, "else none is dead"
         left = ~dead
         try:
-            move_to_dead_letters(self.state, settings.dead_letter_topic, receipts[dead])
+            self._move_to_dead_letters(settings.dead_letter_topic, receipts[dead])
         except StoreError as error:
             failed.append(error)
             left &= self.state.order is None or self._lines.are_free(places, np.flatnonzero(dead))
         return receipts[left], places.take(np.flatnonzero(left))
+
+    def _move_to_dead_letters(self, topic: str, receipts: Int64s) -> None:
+        """Append messages to the dead letters' topic and acknowledge them, except those that a late consumer
+        acknowledged.
+
+        First they get new receipts, so that no consumer can acknowledge them meanwhile. Raises StoreError; then
+        messages that were not acknowledged come again: either all readable ones were moved, or none could be.
+        """
+        receipts, places = _claim(self.state, receipts)
+        failed: list[StoreError] = []
+        try:
+            while len(receipts):
+                found, bad = fetch_readable(Room(MOVED_MESSAGES, MOVED_BYTES), self._fetch, places, failed)
+                if found.batches:
+                    _append(self.state, topic, found.batches)
+                over = np.concatenate([found.rows, found.gone])
+                if len(over):
+                    self._acknowledge(receipts[over])
+                hold_back(self.state, receipts[bad])
+                left = np.delete(np.arange(len(receipts)), np.concatenate([over, bad]))
+                receipts, places = receipts[left], places.take(left)
+        except StoreError:
+            hold_back(self.state, receipts)
+            raise
+        if failed:
+            raise failed[0]
 
     def _drop(self, receipts: Int64s, places: Places) -> None:
         """Count messages that are gone as acknowledged."""
@@ -116,32 +153,6 @@ def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]
     if settings is None or settings.max_attempts is None or settings.dead_letter_topic is None:
         return np.zeros(places.size, np.bool_)
     return places.attempts >= settings.max_attempts
-
-
-def move_to_dead_letters(state: State, topic: str, receipts: Int64s) -> None:
-    """Append messages to the dead letters' topic and acknowledge them, except those that a late consumer acknowledged.
-
-    First they get new receipts, so that no consumer can acknowledge them meanwhile. Raises StoreError; then messages
-    that were not acknowledged come again: either all readable ones were moved, or none could be.
-    """
-    receipts, places = _claim(state, receipts)
-    failed: list[StoreError] = []
-    try:
-        while len(receipts):
-            found, bad = fetch_readable(Room(MOVED_MESSAGES, MOVED_BYTES), state.fetch_into, places, failed)
-            if found.batches:
-                _append(state, topic, found.batches)
-            over = np.concatenate([found.rows, found.gone])
-            if len(over):
-                state.acks.ack(receipts[over])
-            hold_back(state, receipts[bad])
-            left = np.delete(np.arange(len(receipts)), np.concatenate([over, bad]))
-            receipts, places = receipts[left], places.take(left)
-    except StoreError:
-        hold_back(state, receipts)
-        raise
-    if failed:
-        raise failed[0]
 
 
 def _append(state: State, topic: str, batches: Sequence[MessageBatch]) -> None:
@@ -178,3 +189,98 @@ def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
         new = state.enter(places, state.now_ms() + RETRY_MS)
         table.remove(table.find(old))  # looked up again: making room for the new rows may have moved these
     return new, places
+
+
+class AttemptCounts:
+    """Counts how often messages of one subscription are given out. Any number of threads may use it.
+
+    Invariant: where attempts are counted, the log has the attempt of a message before a consumer gets the message.
+
+    Attributes:
+        ends: by queue id: messages below this offset may have been given out before.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.ends: dict[int, int] = {}
+        self._state = state
+        self.expect()
+
+    def of(self, queues: Int64s, offsets: Int64s) -> Int64s:
+        """(n,) how often messages were given out, by the log's records. Under the state's lock."""
+        counts, cursor = np.zeros(len(offsets), np.int64), self._state.cursor
+        for queue_id in np.unique(queues).tolist() if cursor.attempts else ():
+            mine = np.flatnonzero(queues == queue_id)
+            mine = mine[offsets[mine].argsort(kind="stable")]
+            counts[mine] = cursor.tried(queue_id).of(offsets[mine])
+        return counts
+
+    def note(self, places: Places) -> Sequence[Request]:
+        """Note the attempts of messages that are given out. Returns the requests that record them in the log.
+
+        Raises as an append does; then nothing was noted.
+        """
+        groups, state = [], self._state
+        try:
+            with state.lock:
+                life = state.cursor.life
+                for queue_id in np.unique(places.queues).tolist():
+                    mine = np.flatnonzero(places.queues == queue_id)
+                    mine = mine[places.offsets[mine].argsort(kind="stable")]
+                    tried = state.cursor.tried(queue_id)
+                    tried.note(places.offsets[mine], places.attempts[mine])
+                    groups.append((queue_id, tried.era, places.offsets[mine], places.attempts[mine]))
+            requests = state.journal.submit(pack_attempts(life, groups, state.limit_bytes))
+        except BaseException:  # passed on; an interrupt, too, leaves no attempt without a record
+            with state.lock:
+                state.undo_attempts(places)
+            raise
+        return requests
+
+    def may_be_met(self, is_past: Callable[[int, int], bool]) -> bool:
+        """Whether messages that are read next may have been given out before; `is_past(queue id, offset)` says whether
+        a queue is read up to the offset.
+        """
+        for queue_id in [queue_id for queue_id, end in self.ends.items() if is_past(queue_id, end)]:
+            del self.ends[queue_id]
+        return bool(self.ends)
+
+    def wait_for(self, noted: Sequence[Request], receipts: Int64s) -> None:
+        """Return when the attempts of messages are durable. Raises StoreError: then the messages come again, and this
+        attempt does not count.
+        """
+        try:
+            for request in noted:
+                request.result()
+        except StoreError:
+            self._state.undo_receive(receipts)
+            raise
+        self._state.compact_in_time()
+
+    def expect(self) -> None:
+        """All messages are read again: some of them were given out before."""
+        cursor = self._state.cursor
+        with self._state.lock:
+            if cursor.counts_attempts:
+                cursor.forget_tried()
+                self.ends = {queue_id: one.end for queue_id, one in cursor.attempts.items() if one.end}
+
+    def without_dead(self, batch: MessageBatch, counts: Int64s, first: int) -> tuple[MessageBatch, Int64s, bool]:
+        """(messages that were not given out too often before, their attempts, whether there were others). The table
+        knows the first `first` messages already.
+        """
+        state = self._state
+        settings = state.cursor.settings
+        assert settings is not None and settings.max_attempts is not None, "attempts are counted"
+        queues = queue_ids_of(batch)
+        with state.lock:
+            counts[first:] += self.of(queues[first:], batch.offsets[first:])
+            is_dead = counts > settings.max_attempts
+            is_dead[:first] = False  # these were checked before, maybe by other settings
+            dead = np.flatnonzero(is_dead)
+            if not len(dead):
+                return batch, counts, False
+            # The next look finds them in the table, and moves them to the dead letters.
+            receipts = state.enter(Places(queues[dead], batch.offsets[dead], counts[dead] - 1), NEVER)
+            state.table.hold(state.table.find(receipts), state.now_ms())
+        kept = np.flatnonzero(~is_dead)
+        return taken(batch, kept), counts[kept], True

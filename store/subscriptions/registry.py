@@ -17,6 +17,7 @@ from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..segment.sealed import SealedSegment
+from .acknowledging import Acknowledging
 from .backlog import Backlog, TopicBounds, backlog_of, queues_of, recorded, snapshot
 from .cursor import Cursor
 from .dispatcher import Dispatcher
@@ -64,7 +65,8 @@ class Shared:
         self.state = State(parts, topic, name)
         self.chains = chains
         self.state.load(pass_damage=pass_damage)
-        self.dispatcher = Dispatcher(self.state)
+        self.acks = Acknowledging(self.state)
+        self.dispatcher = Dispatcher(self.state, self.acks.ack)
         self._open: set[int] = set()  # numbers of the objects that are not closed
         self._owners = NO_OWNER  # the number of the newest object
         self._is_retired = False
@@ -93,7 +95,7 @@ class Shared:
                 known.check_same(settings, given, state.name)
             if not self._open:
                 with self.dispatcher.receiving:
-                    state.delays.open()
+                    self.dispatcher.delays.open()
             self._owners += 1
             self._open.add(self._owners)
             return Subscription(self, self._owners)
@@ -381,8 +383,8 @@ class Subscriptions:
         with self._lock:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state
-        if state is not None:
-            state.finish()
+        if shared is not None:
+            shared.acks.finish()
         cursor = self._cursor_of(topic, name) if state is None else state.cursor
         with nullcontext() if state is None else state.lock:
             settings = cursor.settings

@@ -13,7 +13,7 @@ from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
 from ..read.message import MessageBatch
 from .cursor import AckedOffsets
-from .delays import LaterMessages
+from .delays import LaterMessages, SubscriptionDelays
 from .delivery import taken
 from .filters import PropertyFilter
 from .news import FEW_QUEUES, ReadyQueues
@@ -46,11 +46,12 @@ class Scanner:
         reached: the highest read positions by queue id: messages below may have been given out.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, delays: SubscriptionDelays) -> None:
+        """`delays` says which messages with a delivery time come later."""
         self._state = state
         self._parts = state.parts
         self._topic = state.topic
-        self._delays = state.delays  # says which messages with a delivery time come later
+        self._delays = delays
         self.reached: dict[int, int] = {}
         self.restart()
 
@@ -131,7 +132,7 @@ class Scanner:
         """A value that changes when messages of the topic may have been removed, by a trim or retention."""
         lanes = self._topic_lanes()
         oldest = [lane.view.sealed[0].segment.sequence if lane.view.sealed else 0 for lane in lanes]
-        return oldest, [lane.trims.shown for lane in lanes]
+        return oldest, [lane.lows.shown for lane in lanes]
 
     def _topic_lanes(self) -> list[Lane]:
         """The lanes of the topic's queues; a lane never leaves this list."""

@@ -22,14 +22,10 @@ from ..format.arrays import Indexes, Int64s
 from ..format.cursors import CursorMark, pack_acks, pack_delete, pack_state
 from ..format.cursors import State as CursorState
 from ..read.waiting import ANY_QUEUE
-from .acknowledging import Acknowledging
-from .attempts import AttemptCounts
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
 from .cursor import Cursor
-from .delays import SubscriptionDelays
-from .delivery import Fetches, Room, fetch_into
-from .in_flight import NO_OWNER, InFlight, Places, RowState
+from .in_flight import NO_OWNER, AckRow, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
 from .parts import Parts
@@ -46,7 +42,7 @@ class SkippedOffsets(NamedTuple):
 
 
 class State:
-    """What the parts of a subscription share: one lock guards the cursor, the table and the order.
+    """What the parts of a subscription share: one lock guards the cursor, the table and the order. It knows no part.
 
     Invariants:
         * a thread that holds `lock` waits for neither the log nor the device;
@@ -66,11 +62,9 @@ class State:
         self.to_redeliver: deque[Int64s] = deque()  # receipts of the messages that are to be given out again
         self.order: Order | None = None
         self.journal = Journal(parts, topic, name)
-        self.acks = Acknowledging(self)
+        self.stored: list[AckRow] = []  # acknowledgements whose record is durable; the cursor does not count them yet
         self.left_out: dict[int, SkippedOffsets] = {}  # by queue id; no record has it yet
         self.left_out_count = 0
-        self.tries = AttemptCounts(self)
-        self.delays = SubscriptionDelays(self)
         self.unfinished = UnfinishedChange(self.changing, self.notify)  # a change of which the log may know alone
         self.calling = WaitingConsumers(parts.waiting, topic, self.now_ms, self.notify)
         self.version = 0  # changes with all that only a look can find
@@ -89,11 +83,6 @@ class State:
         """Have waiting consumers look again."""
         self.mark_changed()
         self.parts.waiting.look_at([(self.topic, ANY_QUEUE)])
-
-    def finish(self) -> None:
-        """Finish calls that an interrupt has ended."""
-        self.unfinished.finish()
-        self.acks.finish()
 
     def mark_changed(self) -> None:
         """Note that the next look may find a message; nobody is woken for it."""
@@ -124,13 +113,18 @@ class State:
         self.notify()
 
     def undo_receive(self, receipts: Int64s) -> None:
-        """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated."""
+        """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated: only what is
+        still OUT is given back, and loses its newest attempt."""
         with self.lock:
-            rows = self.table.find(receipts)
-            places = self.table.places(rows[rows >= 0])
-            self.table.undo_receive(receipts, self.now_ms())
-            self.tries.undo(places)
+            rows = self.table.find_out(receipts)
+            self.undo_attempts(self.table.places(rows))  # first: by the table's attempt, so that it can be done again
+            self.table.undo_receive(rows, self.now_ms())
         self.notify()
+
+    def undo_attempts(self, places: Places) -> None:
+        """Undo the newest attempts: no consumer has had the messages. Under the lock."""
+        if self.cursor.counts_attempts:
+            self.cursor.undo_attempts(zip(*[column.tolist() for column in places], strict=True))
 
     def leave(self, owner: int) -> None:
         """A consumer goes: its messages come again at once."""
@@ -162,10 +156,6 @@ class State:
             self.order.given(places.pairs(), receipts.tolist())
         return receipts
 
-    def fetch_into(self, room: Room, places: Places) -> Fetches:
-        """Fetch messages as far as they fit, see `delivery.fetch_into`."""
-        return fetch_into(room, self.parts.reads, self.topic, places.queues, places.offsets, self.delays.copied)
-
     def rebuild_lines(self) -> None:
         """Keep in the lines only what is in the table; all else is admitted anew. Under the lock."""
         if self.order is not None:
@@ -187,6 +177,29 @@ class State:
         with self.lock:
             known = snapshot(self.cursor, self.table, self.now_ms())
         return backlog_of(bounds, known)
+
+    def take_in(self) -> None:
+        """Have the cursor count what is stored; under the lock. Where lines wait, the thread that settles does it: it
+        has their consumers called, and this caller does not."""
+        if self.order is None:
+            self.count_stored()
+
+    def count_stored(self) -> bool:
+        """Have the cursor count what is stored; under the lock. True if others of a line may go out.
+
+        Rows of an earlier life or era do not count: a seek or a deletion has met them.
+        """
+        cursor, table, order, is_news = self.cursor, self.table, self.order, False
+        count = len(self.stored)
+        for life, era, receipt, queue_id, offset in self.stored[:count]:
+            acked = cursor.queues.get(queue_id)
+            if acked is not None and era == acked.era and life == cursor.life:
+                acked.add(offset)
+                if order is not None:
+                    is_news |= order.release(queue_id, offset)
+            table.remove_one(receipt)
+        del self.stored[:count]  # last: after an interrupt they are taken in again
+        return is_news
 
     # -- messages that nobody gets ----------------------------------------------------------------------
 
@@ -245,14 +258,14 @@ class State:
         """Records of the state without acknowledgements on their way; and where the records of these may begin."""
         with self.lock:
             self.left_out, self.left_out_count = {}, 0  # the snapshot has it
-            self.acks.take_in()
+            self.take_in()
             frozen, start = self.cursor.frozen(), self.table.first_start()
         return frozen.records(self.limit_bytes), start
 
     def are_acknowledged(self, queue_id: int, ascending: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which messages of a queue are acknowledged for good: no record on its way for them may fail."""
         with self.lock:
-            self.acks.take_in()
+            self.take_in()
             return self.cursor.queue(queue_id).are_in(ascending)
 
     # -- starting over --------------------------------------------------------------------------------
@@ -264,10 +277,9 @@ class State:
         """
         self.mark_changed()
         with self.lock:
-            self.acks.take_in()
+            self.take_in()
             self.table.clear()
             self.to_redeliver.clear()
-            self.tries.expect()
             self.rebuild_lines()
 
     # -- another life ---------------------------------------------------------------------------------
@@ -280,7 +292,6 @@ class State:
         if self.cursor.cut(partial(self.parts.streams.end_at_opening, self.topic)) and self.parts.may_write:
             with self.changing:
                 self.compact()
-        self.tries.expect()
 
     def _adopt(self, settings: Settings) -> None:
         self.order = Order(by_key=settings.order_by == "key") if settings.mode == "ordered" else None

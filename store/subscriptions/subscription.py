@@ -15,8 +15,8 @@ import numpy.typing as npt
 from ..errors import StoreClosed, SubscriptionClosed
 from ..log.ticket import Ticket
 from .backlog import Backlog
-from .calling import Looking, ReceiveCall
 from .delivery import Delivery, DeliveryBatch
+from .receiving import Looking, ReceiveCall
 from .settings import (
     LONGEST_MS,
     ReceiveArguments,
@@ -54,6 +54,7 @@ class Subscription:
         """Use `MessageStore.subscribe`. `owner` is its number among all objects of the name."""
         self._shared = shared
         self._state = shared.state
+        self._acks = shared.acks
         self._dispatcher = shared.dispatcher
         self._looks = Looking(shared.state, shared.dispatcher)
         self._life = shared.state.cursor.life
@@ -79,8 +80,8 @@ class Subscription:
         """The settings. Raises SubscriptionClosed, StoreClosed."""
         state = self._state
         state.parts.check_open()
-        if state.unfinished.change is not None or state.acks.cut_short:  # no call: each acknowledgement comes here
-            state.finish()
+        if state.unfinished.change is not None or self._acks.cut_short:  # no call: each acknowledgement comes here
+            self._acks.finish()
         settings = state.cursor.settings
         if self.closed or settings is None:
             why = "closed" if self._closed else "deleted"
@@ -179,7 +180,7 @@ class Subscription:
             batch = self._looks.look(call, seen, partial(self._dispatcher.take, *wanted[:3], self._owner))
             noted = self._dispatcher.attempt_records
         if batch is not None and noted:
-            self._state.tries.wait_for(noted, batch.receipts)
+            self._dispatcher.tries.wait_for(noted, batch.receipts)
         return batch
 
     async def _aside(self, work: Callable[[], T]) -> T:
@@ -230,7 +231,7 @@ class Subscription:
         """
         receipt = receipt_of(delivery)
         self._settings()
-        self._state.acks.ack_one(receipt)
+        self._acks.ack_one(receipt)
 
     async def ack_async(self, delivery: Delivery | int) -> None:
         """`ack` for coroutines; those of many share a record and its force.
@@ -239,7 +240,7 @@ class Subscription:
         """
         receipt = receipt_of(delivery)
         self._settings()
-        await self._state.acks.ack_one_async(receipt)
+        await self._acks.ack_one_async(receipt)
 
     def submit_ack(self, delivery: Delivery | int) -> Ticket:
         """Acknowledge a message, and return a ticket at once: the acknowledgement is durable when it is done.
@@ -251,7 +252,7 @@ class Subscription:
         """
         receipt = receipt_of(delivery)
         self._settings()
-        return self._state.acks.submit(receipt)
+        return self._acks.submit(receipt)
 
     def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
         """Acknowledge messages, by their receipts (n,) or deliveries: one record in the log for all of them.
@@ -261,7 +262,7 @@ class Subscription:
         found = receipts_of(receipts)
         self._settings()
         if len(found):
-            self._state.acks.ack(found)
+            self._acks.ack(found)
 
     def nack(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
         """Give a message back: it comes again after `delay_ms`, to the consumer that receives then.
@@ -312,8 +313,7 @@ class Subscription:
             StorePoisoned: a write or force failed; the next opening knows whether it was moved.
             SubscriptionClosed, StoreClosed, StoreUnreadable, InvalidMessage: nothing was moved.
         """
-        start = check_start(position)
-        state = self._state
+        start, state = check_start(position), self._state
         self._settings()
         with state.changing, self._dispatcher.receiving:
             self._settings()

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stratalog.store import Message, MessageStore, ShardWriter, StoreConfig, commit_shards
-from stratalog.store.log.lane import Lane
+from stratalog.store.log.written_lane import WrittenLane
 from stratalog.store.shards import lane_attach
 from stratalog.store.testing import TunedCacheConfig, TunedConfig
 from tests.store.helpers import (
@@ -187,7 +187,7 @@ class Maker:
         """Wait until the background has nothing to do: what it does must not depend on when."""
         until(lambda: has_settled(self.store) and not any(map(self.wants_spare, self.store._lanes)))
 
-    def wants_spare(self, lane: Lane) -> bool:
+    def wants_spare(self, lane: WrittenLane) -> bool:
         """Is the lane's segment half full, and the next one not made yet?"""
         segment = lane.segment
         if segment is None or segment.base is None or self.store._upkeep._spares[lane.index]:

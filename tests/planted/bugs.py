@@ -156,7 +156,7 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_columns.py::test_columns_are_stored_as_messages",),
     ),
     "columns: checksums are made of what the caller has, not of what is stored": Bug(
-        "store/log/lane.py", "stored, payloads = ring.view_of(payload, payload_bytes), ()",
+        "store/log/written_lane.py", "stored, payloads = ring.view_of(payload, payload_bytes), ()",
         "stored, payloads = b''.join(payloads), ()",
         ("tests/store/test_columns.py::test_bytes_that_change_behind_the_copy_are_not_those_that_are_checked",),
     ),
@@ -203,8 +203,8 @@ APPENDING: dict[str, Bug] = {
 
 TRIMMING: dict[str, Bug] = {
     "trims: a footer leaves them out": Bug(
-        "store/log/lane.py", "self.chain, self.trims.lend(), self.commits.packed)",
-        "self.chain, type(self.trims)(self.trims.records).lend(), self.commits.packed)",
+        "store/log/written_lane.py", "self.chain, self.trims.lend(), self.commits.packed)",
+        "self.chain, type(self.trims)().lend(), self.commits.packed)",
         ("tests/store/test_trim.py::test_record_in_a_sealed_segment_is_in_its_footer",),
     ),
     "trims: acknowledged before they are durable": Bug(
@@ -217,7 +217,7 @@ TRIMMING: dict[str, Bug] = {
         ("tests/store/test_trim.py::test_trimmed_messages_are_gone_for_good",),
     ),
     "trims: a segment goes when a part of it is trimmed": Bug(
-        "store/log/trims.py", "> lows[numbers]]", "> lows[numbers]][1:]",
+        "store/log/removal.py", "> lows[numbers]]", "> lows[numbers]][1:]",
         ("tests/store/test_trim.py::test_segment_with_one_message_of_another_queue_stays",),
     ),
     "trims: a deleted topic is deleted again and again": Bug(

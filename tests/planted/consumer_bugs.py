@@ -52,8 +52,8 @@ CONSUMERS: dict[str, Bug] = {
         (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: a line goes on after a close beside an acknowledgement on its way": Bug(
-        "store/subscriptions/state.py", "            self.tries.expect()\n            self.rebuild_lines()\n",
-        "            self.tries.expect()\n            self._adopt(self.cursor.settings or Settings())\n",
+        "store/subscriptions/state.py", "            self.to_redeliver.clear()\n            self.rebuild_lines()\n",
+        "            self.to_redeliver.clear()\n            self._adopt(self.cursor.settings or Settings())\n",
         (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: retention believes an acknowledgement on its way": Bug(
@@ -83,13 +83,26 @@ CONSUMERS: dict[str, Bug] = {
         "store/subscriptions/state.py", "return math.ceil(self.parts.clock.monotonic_s() * 1000) + after_ms",
         "return self.now_ms() + after_ms", (f"{FOLDER}/test_subscription.py",),
     ),
+    "consumers: an undone receive takes attempts of messages that it does not give back": Bug(
+        "store/subscriptions/state.py", "            self.undo_attempts(self.table.places(rows))",
+        "            found = self.table.find(receipts)\n"
+        "            self.undo_attempts(self.table.places(found[found >= 0]))",
+        (f"{FOLDER}/test_attempts.py",),
+    ),
+    "consumers: an undo that was interrupted is made for the table alone": Bug(
+        "store/subscriptions/state.py",
+        "            self.undo_attempts(self.table.places(rows))",
+        "            places = self.table.places(rows)\n            self.table.undo_receive(rows, self.now_ms())\n"
+        "            self.undo_attempts(places)\n            rows = rows[:0]",
+        (f"{FOLDER}/test_attempts.py::test_an_undo_that_is_interrupted_may_be_made_again",),
+    ),
     "consumers: a removed message blocks its line": Bug(
         "store/subscriptions/dispatcher.py", "            if removed != self._removed:\n", "            if False:\n",
         (f"{FOLDER}/test_removed_messages.py",),
     ),
     "consumers: a message that lives on as a copy is taken for removed": Bug(
-        "store/subscriptions/dispatcher.py", "gone[rows] = ~self._delays.are_kept(",
-        "gone[rows] = True | self._delays.are_kept(", (f"{FOLDER}/test_removed_messages.py",),
+        "store/subscriptions/dispatcher.py", "gone[rows] = ~self.delays.are_kept(",
+        "gone[rows] = True | self.delays.are_kept(", (f"{FOLDER}/test_removed_messages.py",),
     ),
     "consumers: what a closed object had waits for its time-out": Bug(
         "store/subscriptions/registry.py", "                self.state.leave(owner)\n", "                pass\n",

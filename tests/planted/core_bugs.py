@@ -83,7 +83,7 @@ CORE: dict[str, Bug] = {
         ("tests/store/test_room.py::test_a_frame_that_fits_by_the_bound_fits_by_the_rule",),
     ),
     "core: a frame fits into a segment that was ended": Bug(
-        "store/log/lane.py", "        self.fits_until = 0\n        data_end", "        data_end",
+        "store/log/written_lane.py", "        self.fits_until = 0\n        data_end", "        data_end",
         ("tests/store/test_room.py::test_nothing_fits_into_a_segment_that_was_ended",),
     ),
 }  # fmt: skip

@@ -10,7 +10,7 @@ SMALL = "tests/store/test_small_footers.py"
 GONE: dict[str, Bug] = {
     "gone: a deleted stream comes back before a full footer is without it": Bug(
         "store/log/lane.py", "        self.gone.append(stream.number)\n",
-        "        lane.trims.settle(lane.trims.lend(), [stream.number])\n",
+        "        self.trims.settle(self.trims.lend(), [stream.number])\n",
         (f"{GONE_TESTS}::test_a_deleted_topic_stays_hidden_until_the_full_footer_without_it",),
     ),
     "gone: a full footer is without one that has messages": Bug(
@@ -63,7 +63,7 @@ GONE: dict[str, Bug] = {
         (f"{GONE_TESTS}::test_a_topic_that_is_used_again_after_its_index_went_has_one_again",),
     ),
     "trims: an opening takes all for said by the full footer": Bug(
-        "store/log/adoption.py", "Trims(records, trimmed, found.settled)", "Trims(records, trimmed, trimmed)",
+        "store/log/adoption.py", "Trims(trimmed, found.settled)", "Trims(trimmed, trimmed)",
         (f"{SMALL}::test_trims_are_in_the_small_footers_since_the_full_one_and_last",),
     ),
     "trims: an opening asks the newest footer alone": Bug(
@@ -76,7 +76,7 @@ GONE: dict[str, Bug] = {
         (f"{SMALL}::test_a_reader_has_the_trims_of_a_full_footer_that_is_not_the_newest",),
     ),
     "trims: each small footer has all of them": Bug(
-        "store/log/lane.py", "        self.trims.settle(lent, gone)\n", "",
+        "store/log/written_lane.py", "        self.trims.settle(lent, gone)\n", "",
         (f"{SMALL}::test_a_reader_has_the_trims_of_a_full_footer_that_is_not_the_newest",),
     ),
     "trims: what came while a full footer was made is in no small one": Bug(

@@ -32,21 +32,21 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         "store/delayed/counting.py", " + TRY_AGAIN_S\n", "\n", ("tests/store/subscriptions/test_backlog.py",),
     ),
     "looks: a wait that ends looks at the queues again": Bug(
-        "store/subscriptions/calling.py", "None if self._has_nothing(seen) else take()", "take()", CALLING,
+        "store/subscriptions/receiving.py", "None if self._has_nothing(seen) else take()", "take()", CALLING,
     ),
     "looks: one that has found the last message looks for more": Bug(
         "store/subscriptions/scanner.py", "        self.is_unfinished &= found\n", "", CALLING,
     ),
     "looks: what has timed out is not looked for": Bug(
-        "store/subscriptions/calling.py", " and self._state.now_ms() < self._dispatcher.next_ms()", "", SPARED,
+        "store/subscriptions/receiving.py", " and self._state.now_ms() < self._dispatcher.next_ms()", "", SPARED,
     ),
     "looks: what became due is not looked for": Bug(
-        "store/subscriptions/dispatcher.py", "not self.is_unfinished and self._delays.are_at_rest\n",
+        "store/subscriptions/dispatcher.py", "not self.is_unfinished and self.delays.are_at_rest\n",
         "not self.is_unfinished\n", SPARED,
     ),
     "looks: what is left over is not looked for": Bug(
-        "store/subscriptions/dispatcher.py", "self._failed is None and not self.is_unfinished and self._delays",
-        "self._failed is None and self._delays",
+        "store/subscriptions/dispatcher.py", "self._failed is None and not self.is_unfinished and self.delays",
+        "self._failed is None and self.delays",
         ("tests/store/subscriptions/test_spared_looks.py::test_what_a_look_has_left_is_looked_for",), hangs=True,
     ),
     "looks: a seek tells nobody": Bug(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .plant import Bug
 
+LINES = "store/subscriptions/lines.py"
 ORDERING = "store/subscriptions/ordering.py"
 TESTS = ("tests/store/subscriptions/test_order.py",)
 AGAIN = ("tests/store/subscriptions/test_order_again.py",)
@@ -24,14 +25,14 @@ ORDER: dict[str, Bug] = {
         TESTS,
     ),
     "order: a part of a batch comes again while a consumer has the rest": Bug(
-        ORDERING, "        if (states == RowState.OUT).any():\n            end = 0\n", "", TESTS,
+        LINES, "        if (states == RowState.OUT).any():\n            end = 0\n", "", TESTS,
     ),
     "order: a part of a batch comes again beside an acknowledgement on its way": Bug(
-        ORDERING, "(states == RowState.LATE) | (states == RowState.BACK)",
+        LINES, "(states == RowState.LATE) | (states == RowState.BACK)",
         "(states == RowState.LATE) | (states == RowState.BACK) | (states == RowState.ACKED)", TESTS, hangs=True,
     ),
     "order: what was given back for a while is passed by what is behind it": Bug(
-        ORDERING, "        end = len(rows) if back.all() else int(back.argmin())", "        end = len(rows)", TESTS,
+        LINES, "        end = len(rows) if back.all() else int(back.argmin())", "        end = len(rows)", TESTS,
         hangs=True,
     ),
     "order: what waits for its line is forgotten": Bug(
@@ -46,7 +47,7 @@ ORDER: dict[str, Bug] = {
         "                    continue\n", "", TESTS,
     ),
     "order: behind a message that cannot be read its line comes again": Bug(
-        ORDERING, "        if not len(bad):\n            return found\n",
+        LINES, "        if not len(bad):\n            return found\n",
         "        if True:\n            return found\n", TESTS,
     ),
     "order: a close forgets the messages whose acknowledgement may fail": Bug(
@@ -62,7 +63,7 @@ ORDER: dict[str, Bug] = {
         "            left &= True or", AGAIN,
     ),
     "order: a line is listed whole at each call": Bug(
-        ORDERING, "        end = min(end, most)  # the others wait for these\n", "", AGAIN,
+        LINES, "        end = min(end, most)  # the others wait for these\n", "", AGAIN,
     ),
     "order: a recovery forgets what consumers have of a line": Bug(
         ORDERING, "                if receipt != NOT_GIVEN:\n", "                if False:\n", TESTS,

@@ -193,12 +193,12 @@ READING: dict[str, Bug] = {
         ("tests/store/test_named_rows.py::test_what_the_ring_loses_behind_other_messages_comes_from_the_device",),
     ),
     "reading: a trim leaves the names of a table of places as they are": Bug(
-        "store/read/lane_places.py", "        if names.shown != lane.trims.shown:", "        if False:",
+        "store/read/lane_places.py", "        if names.shown != lane.lows.shown:", "        if False:",
         ("tests/store/test_named_rows.py::test_a_trimmed_message_is_not_given_and_the_others_get_their_names_again",),
     ),
     "reading: a trim while the names of a table of places are made is not seen": Bug(
         "store/read/named_rows.py", "        return cls(shown, layout.topics,",
-        "        return cls(lane.trims.shown, layout.topics,",
+        "        return cls(lane.lows.shown, layout.topics,",
         ("tests/store/test_named_rows.py::test_a_trim_while_names_are_made_is_seen",),
     ),
     "reading: a queue id below zero is one of the last ones": Bug(

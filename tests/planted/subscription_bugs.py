@@ -57,7 +57,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "        if len(self._bodies) < record.parts // 2:\n", (f"{FOLDER}/test_acked.py",),
     ),
     "subscriptions: a consumer that was called does not call the next one": Bug(
-        "store/subscriptions/calling.py", "            call.has_more = dispatcher.has_more()\n",
+        "store/subscriptions/receiving.py", "            call.has_more = dispatcher.has_more()\n",
         "            call.has_more = False\n",
         (f"{FOLDER}/test_calling.py::test_many_messages_of_one_append_wake_as_many_as_they_need",), hangs=True,
     ),
@@ -83,8 +83,8 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         (f"{FOLDER}/test_calling.py::test_a_deadline_that_comes_just_before_a_consumer_sleeps_is_not_missed",),
     ),
     "subscriptions: another caller lets a line go on and calls nobody": Bug(
-        "store/subscriptions/acknowledging.py", "        if self._state.order is None:\n            self._take_in()",
-        "        if True:\n            self._take_in()",
+        "store/subscriptions/state.py", "        if self.order is None:\n            self.count_stored()",
+        "        if True:\n            self.count_stored()",
         (f"{FOLDER}/test_calling.py::"
          "test_an_acknowledgement_that_others_meet_before_it_settles_wakes_one_of_its_line",), hangs=True,
     ),
@@ -94,7 +94,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         hangs=True,
     ),
     "subscriptions: a consumer that is about to sleep misses what is given out meanwhile": Bug(
-        "store/subscriptions/calling.py", "        calling.keep_watch(self._dispatcher.next_ms())\n", "",
+        "store/subscriptions/receiving.py", "        calling.keep_watch(self._dispatcher.next_ms())\n", "",
         (f"{FOLDER}/test_calling.py::"
          "test_what_is_given_out_just_before_a_consumer_sleeps_wakes_it_when_it_times_out",), hangs=True,
     ),

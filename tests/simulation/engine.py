@@ -34,7 +34,9 @@ from stratalog.store.format.records import StreamLow
 from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.queue import RequestQueue
-from stratalog.store.log.trims import Change, TrimRequest
+from stratalog.store.log.request import Request
+from stratalog.store.log.streams import Change
+from stratalog.store.log.trims import TrimRequest
 from stratalog.store.log.write import Write
 from stratalog.store.read.cached import CachedBytes
 from stratalog.store.read.reader import Reader
@@ -257,7 +259,7 @@ def contents_of(store: MessageStore, queue: tuple[str, int], first: int) -> dict
     return found
 
 
-def lanes_of(store: MessageStore) -> list[tuple[Lane, RequestQueue]]:
+def lanes_of(store: MessageStore) -> list[tuple[Lane, RequestQueue[Request]]]:
     """The lanes with their queues."""
     return list(zip(store._lanes, store._queues, strict=True))
 
@@ -295,7 +297,7 @@ def threads_of(store: MessageStore) -> int:
     return 2 if store.config.durability == "force" else 1
 
 
-def is_ready(queue: RequestQueue) -> bool:
+def is_ready(queue: RequestQueue[Request]) -> bool:
     """May a flusher take a batch now?"""
     return queue._is_ready()
 

@@ -20,12 +20,14 @@ from stratalog.store.format.frame import decode_at
 from stratalog.store.format.layout import FRAME_HEADER_BYTES, LOST_ENTRY, align_up, read_frame_header
 from stratalog.store.format.records import LentTrims, TrimmedColumns
 from stratalog.store.log.lane import Lane
-from stratalog.store.log.removal import Removal
+from stratalog.store.log.removal import Removal, TrimmedSegments
 from stratalog.store.log.request import Request
 from stratalog.store.log.spares import Spares
-from stratalog.store.log.trims import TrimmedSegments, TrimRequest, Trims
+from stratalog.store.log.streams import Lows
+from stratalog.store.log.trims import TrimRequest, Trims
 from stratalog.store.log.write import Write
 from stratalog.store.log.writes import WritesInFlight
+from stratalog.store.log.written_lane import WrittenLane
 from stratalog.store.recovery.lane_streams import LaneStreams
 from stratalog.store.recovery.repair import Repair as RepairNotes
 from stratalog.store.segment.checksums import whole_messages
@@ -165,7 +167,7 @@ def remove_the_wrong_end() -> Iterator[None]:
 def _removing(order: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Iterator[None]:
     real = Removal._remove_oldest
 
-    def remove(removal: Removal, lane: Lane, wanted: Callable[[Any, int], bool]) -> bool:
+    def remove(removal: Removal, lane: WrittenLane, wanted: Callable[[Any, int], bool]) -> bool:
         if len(lane.view.sealed) > 1 and wanted(lane.view.sealed, 0):
             lane.view = lane.view._replace(sealed=SealedSegments().with_newest(order(tuple(lane.view.sealed))))
         return real(removal, lane, wanted)
@@ -291,7 +293,7 @@ def read_no_records() -> Iterator[None]:
 @contextmanager
 def scan_what_is_trimmed() -> Iterator[None]:
     """A scan gives every message that is in the log."""
-    with mock.patch.object(Trims, "column", lambda trims, streams: None):
+    with mock.patch.object(Lows, "column", lambda lows, streams: None):
         yield
 
 
@@ -300,7 +302,7 @@ def remove_what_is_trimmed_in_part() -> Iterator[None]:
     """A segment goes as soon as something is trimmed."""
 
     def can_go(found: TrimmedSegments, lane: Lane, sealed: object, at: int) -> bool:
-        return lane.trims.shown > 0
+        return lane.lows.shown > 0
 
     with mock.patch.object(TrimmedSegments, "can_go", can_go):
         yield

@@ -101,5 +101,5 @@ def batches_of(found: RecoveredLane, segment: Any) -> Iterator[MessageBatch]:
     view = View(open=(opened,)) if opened is not None and segment is opened else View().sealing([segment], ())
     streams = [SimpleNamespace(topic=topic, queue_id=queue_id) for topic, queue_id in found.streams]
     nothing_trimmed = SimpleNamespace(column=lambda streams: None)  # all that lies in the log, records as well
-    lane: Any = SimpleNamespace(view=view, streams=streams, hidden=[], trims=nothing_trimmed)
+    lane: Any = SimpleNamespace(view=view, streams=streams, hidden=[], lows=nothing_trimmed)
     return LaneSnapshot(lane).batches()

@@ -10,7 +10,7 @@ import pytest
 from stratalog.store import MessageStore
 from stratalog.store.config import Alignment
 from stratalog.store.log.alignment import TailChoice, should_pad
-from stratalog.store.log.lane import Lane
+from stratalog.store.log.lane_machine import LaneMachine
 from stratalog.store.log.write import Write
 
 from .helpers import tiny, until
@@ -32,15 +32,15 @@ def test_nothing_is_held_when_nothing_would_push_it_out(
 ) -> None:
     """One producer that waits for each message: a batch is never followed by another one."""
     plans: list[bool] = []
-    plan = Lane.plan
+    plan = LaneMachine.plan
 
-    def watched(lane: Lane, *, follows: bool, **more: Any) -> list[Write]:
+    def watched(lane: LaneMachine, *, follows: bool, **more: Any) -> list[Write]:
         writes = plan(lane, follows=follows, **more)
         if not follows:
             plans.append(lane.issued >= lane.tail)
         return writes
 
-    monkeypatch.setattr(Lane, "plan", watched)
+    monkeypatch.setattr(LaneMachine, "plan", watched)
     with MessageStore.open(tmp_path, tiny(alignment=policy)) as store:
         for number in range(9):
             store.append("t", 0, b"%d" % number * 100)

@@ -76,8 +76,9 @@ def make_cold(store: MessageStore) -> int:
     store.append("t", 0, b"")
     stream = store._streams.get("t", 0)
     assert stream is not None
-    end = stream.lane.tail + 2 * stream.lane.ring.size_bytes
-    while stream.lane.tail < end:
+    lane = store._lanes[stream.lane.index]
+    end = lane.tail + 2 * lane.ring.size_bytes
+    while lane.tail < end:
         store.append_batch([("t", 0, bytes(10_000))] * 20)
     assert where(stream, 0) is Where.ELSEWHERE
     return store.queue_bounds("t", 0)[1]

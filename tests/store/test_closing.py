@@ -13,11 +13,11 @@ import pytest
 
 from stratalog.store import CacheConfig, MessageStore, StoreClosed, StoreConfig, verify_folder
 from stratalog.store.log.flusher import Flusher
-from stratalog.store.log.lane import Lane
 from stratalog.store.log.listeners import Listeners
 from stratalog.store.log.queue import RequestQueue
-from stratalog.store.log.request import answer_all
+from stratalog.store.log.request import Request, answer_all
 from stratalog.store.log.sealer import Sealer
+from stratalog.store.log.written_lane import WrittenLane
 from stratalog.store.segment.sealing import FullSegment
 from stratalog.store.segment.writer import SegmentWriter
 
@@ -76,10 +76,10 @@ def test_close_ends_where_memory_ends_while_a_queue_is_closed(
     """The threads of a queue that is not closed do not end, and whoever waits for them waits for ever."""
     store = MessageStore.open(tmp_path, tiny(lanes=lanes))
     store.append("t", 0, b"x")
-    real, failed = RequestQueue._dissolve_line, list[RequestQueue]()
+    real, failed = RequestQueue._dissolve_line, list[RequestQueue[Request]]()
     real_join, waited_for = Flusher.join, list[bool]()
 
-    def dissolve(queue: RequestQueue, *given: Any) -> None:
+    def dissolve(queue: RequestQueue[Request], *given: Any) -> None:
         if queue not in failed:
             failed.append(queue)
             raise MemoryError("once a queue")
@@ -293,7 +293,7 @@ def test_close_goes_on_behind_an_interrupt_that_came_just_behind_a_seal(
     """The segment is sealed, and still in the line of those that are full."""
     seal_now, messages = Sealer.seal_now, [b"%d" % number * 5000 for number in range(20)]
 
-    def interrupted(sealer: Sealer, lane: Lane, full: FullSegment) -> None:
+    def interrupted(sealer: Sealer, lane: WrittenLane, full: FullSegment) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise OSError("not now")  # it is tried again: what is full is left for the close
         seal_now(sealer, lane, full)

@@ -577,7 +577,7 @@ def test_records_of_trims_in_a_frame_of_columns_count(tmp_path: Path) -> None:
         lane, queue = store._lanes[0], store._queues[0]
         stream = store._streams.topics["t"][0]
         (part,) = store._columns.parts([("t", 1)], [0, 0], [1, 1], b"yz", None, None, None)
-        (trim,) = trim_requests(lane.trims, [(stream, StreamLow(3))], 4096)
+        (trim,) = trim_requests(lane.lows, [(stream, StreamLow(3))], 4096)
         with queue._lock:  # both come into one frame
             for request in (*part.groups, trim):
                 queue._accept(request, request.size_bytes)

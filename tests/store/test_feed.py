@@ -13,9 +13,9 @@ import pytest
 
 from stratalog.cache import MessageCache
 from stratalog.store.device.ring import Ring
-from stratalog.store.log.lane import Lane
 from stratalog.store.log.offsets import NextOffsets
 from stratalog.store.log.write import OpenSegment
+from stratalog.store.log.written_lane import WrittenLane
 from stratalog.store.read.feed import LaneFeed
 from stratalog.store.read.feeder import Feeder
 from stratalog.store.segment.open_table import OpenTable, entry_rows
@@ -38,7 +38,7 @@ class Tables:
             durable=1 << 40,
             on_segment=None,
         )
-        self.feed = LaneFeed(cast(Lane, self.lane), 1)
+        self.feed = LaneFeed(cast(WrittenLane, self.lane), 1)
         self.tail = 0
 
     def segment(self) -> OpenTable:

@@ -18,10 +18,9 @@ from stratalog.store import MessageStore, StoreError, StorePoisoned, commit_shar
 from stratalog.store.device.steps import for_each
 from stratalog.store.format.commit_names import CommitNames
 from stratalog.store.live.publisher import Publisher
-from stratalog.store.log.lane import Lane
+from stratalog.store.log.lane_machine import LaneMachine
 from stratalog.store.log.request import BlockingRequest, Request, answer_all
-from stratalog.store.log.streams import lane_of
-from stratalog.store.log.trims import Trims
+from stratalog.store.log.streams import Lows, lane_of
 from stratalog.store.read.waiting import ThreadRead
 
 from .helpers import PATIENCE_S, start, tiny, until
@@ -37,7 +36,7 @@ def broken(*_: object, **__: object) -> Any:
     raise MemoryError("a hook")
 
 
-def lane_of_store(store: MessageStore) -> Lane:
+def lane_of_store(store: MessageStore) -> LaneMachine:
     return store._lanes[0]
 
 
@@ -148,7 +147,7 @@ def harm_segment(store: MessageStore) -> None:
 
 
 def harm_next_segment(store: MessageStore) -> None:
-    lane_of_store(store)._next_segment = broken
+    lane_of_store(store).next_segment = broken
 
 
 def harm_progress(store: MessageStore) -> None:
@@ -216,7 +215,7 @@ def test_trim_that_cannot_be_shown_keeps_no_other_request_from_its_answer(
 ) -> None:
     store = MessageStore.open(tmp_path, tiny())
     store.append_batch([("t", Q, b"%d" % number) for number in range(4)])
-    monkeypatch.setattr(Trims, "show", broken)
+    monkeypatch.setattr(Lows, "show", broken)
     queue = store._queues[0]
     with store._flushers[0].building:  # so that they share a frame
         trimming = start(store.trim, "t", Q, 2)

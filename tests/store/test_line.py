@@ -211,11 +211,11 @@ def test_leaving_the_line_costs_the_same_at_every_place() -> None:
 # -- interrupts ---------------------------------------------------------------------------------------
 
 
-def bare_queue() -> RequestQueue:
+def bare_queue() -> RequestQueue[Request]:
     return RequestQueue(CAP, 1 << 20, AN_HOUR_MS, Sizer(1 << 20), 1)
 
 
-def check_idle(queue: RequestQueue) -> None:
+def check_idle(queue: RequestQueue[Request]) -> None:
     """Nobody is in it, and nothing is counted that is not there. A mark, which costs nothing, may pass through."""
     until(lambda: not queue._items)
     assert queue._lock.acquire(blocking=False)
@@ -261,7 +261,7 @@ def ticket(size: int) -> Request:
     return Request(NO_STREAM, bytes(size), size)
 
 
-def drain(queue: RequestQueue) -> list[Request]:
+def drain(queue: RequestQueue[Request]) -> list[Request]:
     """What comes out of it, in order."""
     found: list[Request] = []
     while True:

@@ -11,8 +11,7 @@ import pytest
 
 from stratalog.store import InvalidTopic, MessageStore, OffsetOutOfRange, StoreClosed
 from stratalog.store.format.layout import checksum64
-from stratalog.store.log.streams import Stream
-from stratalog.store.log.trims import Trims
+from stratalog.store.log.streams import Lows, Stream
 from stratalog.store.read import lane_places
 from stratalog.store.read.lane_places import RENAME_CALLS, ROW, LanePlaces
 from stratalog.store.read.making_places import make_places
@@ -123,7 +122,7 @@ def test_a_trim_while_names_are_made_is_seen(tmp_path: Path, monkeypatch: pytest
     with MessageStore.open(tmp_path, CONFIG) as store:
         fill(store, random.Random(draw_seed()), 500)
         store.trim("t", 1, before_offset=1)
-        column, mine = Trims.column, threading.get_ident()
+        column, mine = Lows.column, threading.get_ident()
 
         def trimmed_behind(*given: object) -> object:
             lows = column(*given)  # type: ignore[arg-type]
@@ -132,10 +131,10 @@ def test_a_trim_while_names_are_made_is_seen(tmp_path: Path, monkeypatch: pytest
                 store.trim("t", 0, before_offset=2)
             return lows
 
-        monkeypatch.setattr(Trims, "column", trimmed_behind)
+        monkeypatch.setattr(Lows, "column", trimmed_behind)
         made = named(store)
         assert made._names is not None
-        assert made._names.shown != store._lanes[0].trims.shown
+        assert made._names.shown != store._lanes[0].lows.shown
         with pytest.raises(OffsetOutOfRange):
             store.get_range("t", 0, 1, 3)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreClosed, StoreFull, Ticket
+from stratalog.store.log import row_build
 from stratalog.store.log.request import Barrier
 from stratalog.store.log.ticket import SubmitRequest
 
@@ -153,13 +154,13 @@ def test_flush_does_not_fail_with_a_message_that_has_no_space(
         disk.gate.clear()
         earlier = [store.submit("t", 0, b"earlier")]
         until(lambda: store._queues[0]._in_flight > 0)
-    queue, lane = store._queues[0], store._lanes[0]
+    queue = store._queues[0]
     with monkeypatch.context() as patched:
 
         def full(*_given: object) -> None:
             raise StoreFull("no space for another segment")
 
-        patched.setattr(lane, "make_room", full)
+        patched.setattr(row_build, "make_room", full)
         with queue._lock:  # so that no builder takes one without the other
             ticket, barrier = SubmitRequest(store._appender._stream("t", 0), b"lost", 4), Barrier()
             for request in (ticket, barrier):

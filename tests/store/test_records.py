@@ -19,7 +19,7 @@ from stratalog.store.format.records import (
     add_low,
     add_trimmed,
 )
-from stratalog.store.log.streams import Stream, check_name
+from stratalog.store.log.streams import Lows, Stream, check_name
 from stratalog.store.log.trims import TrimRequest, Trims, trim_requests
 from tests.store.test_footer import open_footer
 
@@ -73,28 +73,28 @@ def test_largest_numbers_of_several_records_count() -> None:
 
 
 def test_readers_see_a_low_when_its_record_is_answered_without_error() -> None:
-    trims, mine = Trims(stream(0)), stream(1)
-    one, other = TrimRequest(trims, [(mine, StreamLow(5, 0))]), TrimRequest(trims, [(mine, StreamLow(9, 9))])
+    lows, trims, mine = Lows(stream(0)), Trims(), stream(1)
+    one, other = TrimRequest(lows, [(mine, StreamLow(5, 0))]), TrimRequest(lows, [(mine, StreamLow(9, 9))])
     assert trims.note([one, other]) == 2
-    assert (mine.low, mine.hidden, trims.shown) == (0, 0, 0)
+    assert (mine.low, mine.hidden, lows.shown) == (0, 0, 0)
     one.answer()
-    assert (mine.low, mine.hidden, trims.shown) == (5, 0, 1)
+    assert (mine.low, mine.hidden, lows.shown) == (5, 0, 1)
     other.answer(StoreCorrupt("poisoned", "x", 0))
-    assert (mine.low, mine.hidden, trims.shown) == (5, 0, 1)
+    assert (mine.low, mine.hidden, lows.shown) == (5, 0, 1)
     assert trims.lend().whole() == {1: StreamLow(9, 9)}
 
 
 def test_what_was_lent_to_a_footer_never_changes() -> None:
-    trims, mine = Trims(stream(0), {1: StreamLow(2, 0)}), stream(1)
+    lows, trims, mine = Lows(stream(0)), Trims({1: StreamLow(2, 0)}), stream(1)
     lent = trims.lend().whole()
-    trims.note([TrimRequest(trims, [(mine, StreamLow(5, 0))])])
+    trims.note([TrimRequest(lows, [(mine, StreamLow(5, 0))])])
     assert lent == {1: StreamLow(2, 0)}
     assert trims.lend().whole() == {1: StreamLow(5, 0)}
 
 
 def test_answers_in_another_order_than_the_log_leave_the_largest() -> None:
-    trims, mine = Trims(stream(0)), stream(1)
-    early, late = TrimRequest(trims, [(mine, StreamLow(5, 5))]), TrimRequest(trims, [(mine, StreamLow(9, 0))])
+    lows, mine = Lows(stream(0)), stream(1)
+    early, late = TrimRequest(lows, [(mine, StreamLow(5, 5))]), TrimRequest(lows, [(mine, StreamLow(9, 0))])
     late.answer()
     early.answer()
     assert (mine.low, mine.hidden) == (9, 5)
@@ -102,20 +102,20 @@ def test_answers_in_another_order_than_the_log_leave_the_largest() -> None:
 
 def test_column_leaves_out_records_as_soon_as_there_is_one() -> None:
     records, others = stream(-1, RECORDS_TOPIC), [stream(0), stream(1)]
-    trims = Trims(records)
-    assert trims.column(others) is None
+    lows = Lows(records)
+    assert lows.column(others) is None
     records.number = 2
-    trims.show([(others[1], StreamLow(7, 0))])
-    column = trims.column([*others, records])
+    lows.show([(others[1], StreamLow(7, 0))])
+    column = lows.column([*others, records])
     assert column is not None
     assert column.tolist() == [0, 7, (1 << 63) - 1]
 
 
 @pytest.mark.parametrize(("limit", "sizes"), [(1 << 20, [*[1638] * 6, 172]), (200, [10] * 1000), (1, [1] * 10_000)])
 def test_records_are_cut_to_parts_of_the_reserve_and_to_frames(limit: int, sizes: list[int]) -> None:
-    trims = Trims(stream(0))
+    lows = Lows(stream(0))
     changes = [(stream(number), StreamLow(1, 0)) for number in range(10_000)]
-    requests = trim_requests(trims, changes, limit)
+    requests = trim_requests(lows, changes, limit)
     assert [request.count for request in requests] == sizes
     assert [change for request in requests for change in request.changes] == changes
 
@@ -141,12 +141,12 @@ def test_footer_that_nobody_could_have_written_is_damage(tmp_path: Path, trimmed
 
 
 def test_trims_behind_what_was_lent_stay_when_that_is_settled() -> None:
-    trims, first, second = Trims(stream(0)), stream(1), stream(2)
-    trims.note(trim_requests(trims, [(first, StreamLow(2)), (second, StreamLow(1))], 1 << 20))
+    lows, trims, first, second = Lows(stream(0)), Trims(), stream(1), stream(2)
+    trims.note(trim_requests(lows, [(first, StreamLow(2)), (second, StreamLow(1))], 1 << 20))
     lent = trims.lend()
-    trims.note(trim_requests(trims, [(second, StreamLow(7))], 1 << 20))
+    trims.note(trim_requests(lows, [(second, StreamLow(7))], 1 << 20))
     later = trims.lend()
-    trims.note(trim_requests(trims, [(first, StreamLow(9))], 1 << 20))
+    trims.note(trim_requests(lows, [(first, StreamLow(9))], 1 << 20))
     trims.settle(lent, [])
     newest = trims.lend()
     assert lent.whole() == lent.since == {1: StreamLow(2), 2: StreamLow(1)}

@@ -12,8 +12,8 @@ import pytest
 
 from stratalog import MessageStore, StoreConfig
 from stratalog.store.log import ring_growth
-from stratalog.store.log.lane import Lane
 from stratalog.store.log.ring_growth import GROWING, RingGrowth, grown_bytes, wants_more
+from stratalog.store.log.written_lane import WrittenLane
 from stratalog.store.read import caches
 from stratalog.store.testing import TunedConfig
 from tests.seeds import draw_seed
@@ -32,7 +32,7 @@ def _small_rings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.collect()
 
 
-def lane_of(store: MessageStore) -> Lane:
+def lane_of(store: MessageStore) -> WrittenLane:
     return store._lanes[0]
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore
-from stratalog.store.log.lane import Lane
-from stratalog.store.log.room import wanted_segment
+from stratalog.store.log import row_build
+from stratalog.store.log.room import make_room, wanted_segment
 from stratalog.store.log.stopping import end_segment
+from stratalog.store.log.written_lane import WrittenLane
 
 from ..seeds import draw_seed
 from .helpers import KIB, tiny
@@ -23,9 +24,8 @@ def test_a_frame_that_fits_by_the_bound_fits_by_the_rule(tmp_path: Path, monkeyp
     chance = random.Random(draw_seed())
     by_bound = by_rule = 0
     sizes: tuple[int, ...] = ()
-    real = Lane.make_room
 
-    def make_room(lane: Lane, frame_bytes: int, share: Callable[[], int], left_bytes: int | None = None) -> None:
+    def checked(lane: WrittenLane, frame_bytes: int, share: Callable[[], int], left_bytes: int | None = None) -> None:
         nonlocal by_bound, by_rule
         until, reserve = lane.fits_until, lane.for_records
         if left_bytes is None and lane.tail + frame_bytes <= until and (reserve is None or reserve.is_ready):
@@ -34,9 +34,9 @@ def test_a_frame_that_fits_by_the_bound_fits_by_the_rule(tmp_path: Path, monkeyp
             by_bound += 1
         else:
             by_rule += 1
-        real(lane, frame_bytes, share, left_bytes)
+        make_room(lane, frame_bytes, share, left_bytes)
 
-    monkeypatch.setattr(Lane, "make_room", make_room)
+    monkeypatch.setattr(row_build, "make_room", checked)
     with MessageStore.open(tmp_path / "s", tiny(segment_bytes=256 * KIB)) as store:
         for number in range(1_200):
             if number % 200 == 0:  # tiny messages for a while: their footer is a third of them

@@ -19,9 +19,9 @@ from stratalog.store import MessageStore, verify_folder
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.format.footer import FooterData, by_stream, pack_names
 from stratalog.store.format.layout import SEALED, WIDE_NUMBERS, SealRecord
-from stratalog.store.log.lane import Lane
 from stratalog.store.log.offsets import NextOffsets
 from stratalog.store.log.streams import Stream
+from stratalog.store.log.written_lane import WrittenLane
 from stratalog.store.segment.open_table import OpenTable, entry_rows
 from stratalog.store.segment.sealing import STEP_STREAMS, StreamNames, let_go, make_footer, rows_of
 from stratalog.store.segment.writer import SegmentWriter
@@ -111,13 +111,13 @@ def test_quiet_stream_does_not_keep_the_table_of_a_sealed_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables: list[weakref.ref[OpenTable]] = []
-    begin = Lane.begin
+    begin = WrittenLane.begin
 
-    def noting(lane: Lane, *given: Any) -> None:
+    def noting(lane: WrittenLane, *given: Any) -> None:
         begin(lane, *given)
         tables.append(weakref.ref(lane.table))
 
-    monkeypatch.setattr(Lane, "begin", noting)
+    monkeypatch.setattr(WrittenLane, "begin", noting)
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         store.append("quiet", 0, b"once")
         while len(tables) < 4:

@@ -619,7 +619,7 @@ def test_a_trim_that_the_full_footer_says_already_is_no_damage_where_small_ones_
         late_in: set[int] = set()
         while not any(one.segment.sequence in late_in and not one.record.full for one in sealed_of(store)):
             late_in.add(lane.view.open[-1].segment.sequence)
-            (late,) = trim_requests(lane.trims, [(stream, StreamLow(5))], 4096)  # of a thread that was slow
+            (late,) = trim_requests(lane.lows, [(stream, StreamLow(5))], 4096)  # of a thread that was slow
             lane.queue.put(late)
             late.result()
             fill(store, rows, 1)

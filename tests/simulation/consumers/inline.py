@@ -84,9 +84,9 @@ class Inline:
 
     def __init__(self) -> None:
         self.lags = False
-        self._beside: tuple[Sequence[RequestQueue], Callable[[], None]] | None = None
+        self._beside: tuple[Sequence[RequestQueue[Request]], Callable[[], None]] | None = None
         self.is_driving = False  # what runs is the work of a flusher's thread
-        self._flushers: WeakKeyDictionary[RequestQueue, Flusher] = WeakKeyDictionary()
+        self._flushers: WeakKeyDictionary[RequestQueue[Request], Flusher] = WeakKeyDictionary()
 
     @contextmanager
     def lagging(self) -> Iterator[None]:
@@ -114,7 +114,7 @@ class Inline:
         def start(flusher: Flusher) -> None:
             self._flushers[flusher.queue] = flusher
 
-        def put_and_drive(queue: RequestQueue, request: Request, *, wait: bool = True) -> bool:
+        def put_and_drive(queue: RequestQueue[Request], request: Request, *, wait: bool = True) -> bool:
             found = put(queue, request, wait=wait)
             if not (self.lags and isinstance(request, SubmitRequest)):
                 self.drive(self._flushers[queue])
@@ -237,7 +237,7 @@ def is_held_up(store: MessageStore) -> bool:
 
 def has_untaken(subscription: Subscription) -> bool:
     """Is something due that a subscription has not taken yet? Others may have made it so."""
-    pointer = subscription._state.delays._pointer
+    pointer = subscription._dispatcher.delays._pointer
     return pointer is not None and pointer.at < pointer._topic.due.end
 
 

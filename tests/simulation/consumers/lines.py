@@ -29,7 +29,8 @@ def check_order(
     busy: dict[Line | None, Place] = {}
     for place in ledger.subscriptions[kind.name].open:
         sent, line = ledger.sent[place], line_of(ledger, kind, place)
-        if line is None or (place[1] < firsts.get(place[0], 0) and not sent.outlives):
+        stays = sent.outlives and not sent.may_be_over  # a trim takes delayed ones, too
+        if line is None or (place[1] < firsts.get(place[0], 0) and not stays):
             continue
         if place in in_hand:
             busy[line] = place

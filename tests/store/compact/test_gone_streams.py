@@ -190,7 +190,7 @@ def test_a_second_compaction_leaves_out_what_went_since(path: Path) -> None:
 def test_a_stream_that_is_gone_and_has_messages_is_refused(path: Path) -> None:
     """No store is like that: its messages would be nobody's, and nobody would miss them."""
     with look_into_folder(path) as looked:
-        lane = looked._lanes[0]
+        lane = looked._running.flushers[0].lane
         streams = [stream for stream in lane.streams if (stream.topic, stream.queue_id) in state(looked)]
         lane.streams[streams[-1].number] = lane.nobody
         with pytest.raises(StoreUnusable, match="has messages of a queue that is gone"):

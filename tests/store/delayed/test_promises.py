@@ -360,7 +360,7 @@ def test_precision_wakes_nobody_while_nothing_is_due(store: MessageStore, hand: 
     add(store, 1, 12_345)
     assert sub.receive() == []
     quiet(store)
-    delays = sub._state.delays
+    delays = sub._dispatcher.delays
     assert 12.345 <= delays.due_in_s() < 12.345 + 0.1
     rung = sub._state.version
     topic_of(store).look()

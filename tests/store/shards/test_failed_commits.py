@@ -23,7 +23,7 @@ from .test_together import OLD, ROWS, each_way, waiting
 
 __all__ = ["each_way"]
 WIDE = rows_of("wide", 60, queues=12, size=1000)
-FILES = ("log/lane.py", "log/spares.py")
+FILES = ("log/written_lane.py", "log/room.py", "log/spares.py")
 FULL: list[Row] = [("t0", queue, b"x" * 3000) for queue in range(12)] * 3
 
 

@@ -13,6 +13,7 @@ from stratalog.store.log import stopping
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.sealer import Sealer
 from stratalog.store.log.stopping import stopped
+from stratalog.store.log.written_lane import WrittenLane
 from stratalog.store.segment.sealed import SealedSegment
 
 from ..helpers import tiny
@@ -37,13 +38,13 @@ def test_retention_that_appends_does_not_hold_up_what_stops_appends(
                 appended.set()
             return True
 
-        roll = Lane.roll
+        roll = WrittenLane.roll
 
-        def rolls(of_lane: Lane) -> None:  # called when no frame can be built any more
+        def rolls(of_lane: WrittenLane) -> None:  # called when no frame can be built any more
             holds.set()
             roll(of_lane)
 
-        monkeypatch.setattr(Lane, "roll", rolls)
+        monkeypatch.setattr(WrittenLane, "roll", rolls)
         upkeep.removal.guards.append(copies)
         store.delete_topic("t")
         assert in_guard.wait(60)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from stratalog.store import Delivery, MessageStore, Subscription
 from stratalog.store.log.queue import RequestQueue
-from stratalog.store.subscriptions.acknowledging import AckRow, AckTicket
-from stratalog.store.subscriptions.in_flight import RowState
+from stratalog.store.log.request import Request
+from stratalog.store.subscriptions.group_commit import AckTicket
+from stratalog.store.subscriptions.in_flight import AckRow, RowState
 
 from ...clocks import SteppedClock
 
@@ -39,7 +40,7 @@ def fill(store: MessageStore, *counts: int, topic: str = TOPIC) -> None:
 def ticket_of(sub: Subscription, receipt: int) -> AckTicket:
     """An acknowledgement that was begun, and is in no record yet."""
     ticket = AckTicket(sub._state.journal.stream)
-    assert sub._state.acks._mark_one(receipt, ticket)
+    assert sub._acks._mark_one(receipt, ticket)
     return ticket
 
 
@@ -52,11 +53,11 @@ def begin_ack(sub: Subscription, receipt: int) -> AckRow:
 def on_way(sub: Subscription) -> int:
     """How many messages are being acknowledged; the others are in the cursor."""
     with sub._state.lock:
-        sub._state.acks.take_in()
+        sub._state.take_in()
     return sub._state.table.count(RowState.ACKED)
 
 
-def fill_buffer(sub: Subscription) -> RequestQueue:
+def fill_buffer(sub: Subscription) -> RequestQueue[Request]:
     """As if so much as its cap was on its way in the queue of a subscription's records, which is returned.
 
     `queue.release(queue.cap_bytes, 0)` ends it, and lets in what stands in line: a mark of its lane may, too.

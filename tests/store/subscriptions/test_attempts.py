@@ -11,7 +11,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, StoreFull
+from stratalog.store import MessageStore, StoreFull, Subscription
+from stratalog.store.format.arrays import Int64s
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import journal
 from stratalog.store.subscriptions.attempts import Attempts
@@ -19,9 +20,12 @@ from stratalog.store.subscriptions.cursor import AckedOffsets
 
 from ...clocks import SteppedClock
 from ..helpers import crash_copy, tiny
-from .helpers import TOPIC, fill, places
+from ..interrupts import interrupt_at
+from ..interrupts import places as places_of_interrupts
+from .helpers import TOPIC, begin_ack, fill, places
 
 DEAD = "orders/dead"
+UNDOING = ("state.py", "in_flight.py", "cursor.py", "attempts.py")
 
 
 def crashed(store: MessageStore, clock: SteppedClock) -> MessageStore:
@@ -134,6 +138,60 @@ def test_a_number_whose_write_fails_counts_for_nothing(store: MessageStore) -> N
     assert [(one.message.offset, one.attempt) for one in sub.receive()] == [(0, 1), (1, 1), (2, 1)]
 
 
+def counted(sub: Subscription, receipts: Int64s) -> tuple[list[int], list[int]]:
+    """The attempts of messages of queue 0, by the table and by the cursor."""
+    table = sub._state.table
+    places = table.places(table.find(receipts))
+    return places.attempts.tolist(), sub._state.cursor.tried(0).of(places.offsets).tolist()
+
+
+def received_twice(store: MessageStore, count: int) -> tuple[Subscription, Int64s]:
+    """A subscription whose consumer has some messages for the second time, and their receipts."""
+    fill(store, count)
+    sub = store.subscribe(TOPIC, "a", max_attempts=9, dead_letter_topic=DEAD)
+    sub.nack_batch(sub.receive(count))
+    receipts = sub.receive_batch(count).receipts
+    assert counted(sub, receipts) == ([2] * count, [2] * count)
+    return sub, receipts
+
+
+def test_a_receive_that_is_undone_twice_is_undone_once(store: MessageStore) -> None:
+    """So it is if a coroutine ends while its thread takes messages: each of them may give back the same ones."""
+    sub, receipts = received_twice(store, 2)
+    for _ in range(3):
+        sub._state.undo_receive(receipts)
+        assert counted(sub, receipts) == ([1, 1], [1, 1])
+    sub.close()
+    assert [one.attempt for one in store.subscribe(TOPIC, "a").receive()] == [2, 2]
+
+
+def test_an_undone_receive_leaves_the_attempts_of_messages_that_are_not_given_back(
+    store: MessageStore, clock: SteppedClock
+) -> None:
+    sub, receipts = received_twice(store, 4)
+    out, held, acked, _late = receipts.tolist()
+    sub.extend(out, 60_000)
+    sub.nack(held, 60_000)
+    begin_ack(sub, acked)
+    clock.now += 31
+    with sub._state.lock:
+        sub._state.table.expire(sub._state.now_ms(), sub._state.redeliver)
+    sub._state.undo_receive(receipts)
+    assert counted(sub, receipts) == ([1, 2, 2, 2], [1, 2, 2, 2])
+
+
+def test_an_undo_that_is_interrupted_may_be_made_again(store: MessageStore) -> None:
+    sub, receipts = received_twice(store, 2)
+    for place in places_of_interrupts():
+        interrupted, _ = interrupt_at(place, UNDOING, lambda: sub._state.undo_receive(receipts))  # noqa: B023  # called at once
+        sub._state.undo_receive(receipts)
+        assert counted(sub, receipts) == ([1, 1], [1, 1])
+        if not interrupted:
+            break
+        receipts = sub.receive_batch(2).receipts
+        assert counted(sub, receipts) == ([2, 2], [2, 2])
+
+
 def test_without_max_attempts_nothing_is_written_to_receive(store: MessageStore, clock: SteppedClock) -> None:
     fill(store, 20)
     sub = store.subscribe(TOPIC, "a")
@@ -161,7 +219,7 @@ def test_attempts_of_a_queue_are_those_of_a_dict() -> None:
                 known[offset] -= 1
         elif chance.random() < 0.1:
             acked.add_all(offsets)
-            attempts.forget(acked)
+            attempts.forget(acked.mark, acked.above)
             known = {offset: count for offset, count in known.items() if offset not in acked}
         known = {offset: count for offset, count in known.items() if count}
         rows = attempts.rows()

@@ -24,7 +24,7 @@ from stratalog.store.format.cursors import pack_ones
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import group_commit, journal
-from stratalog.store.subscriptions.acknowledging import AckRow
+from stratalog.store.subscriptions.in_flight import AckRow
 from stratalog.store.testing import TunedConfig
 
 from ..helpers import PATIENCE_S, crash_copy, small, tiny
@@ -168,14 +168,14 @@ def test_one_of_the_coroutines_of_a_record_compacts(store: MessageStore, monkeyp
     monkeypatch.setattr(sub._state.parts.async_reads, "aside", counted)
     asyncio.run(ack_all())
     assert len(runs) == 1
-    assert not sub._state.acks._is_compacted
+    assert not sub._acks._is_compacted
 
 
 def test_a_refused_record_of_many_is_taken_back_at_once(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, 300, 300)
     sub = store.subscribe(TOPIC, "a")
     got, restored = sub.receive(600), list[int]()
-    commit = sub._state.acks.group_commit
+    commit = sub._acks.group_commit
     settle = commit._settle
 
     def counted(rows: Sequence[AckRow], error: StoreError | None) -> None:
@@ -202,7 +202,7 @@ def test_a_refused_record_of_many_is_taken_back_at_once(store: MessageStore, mon
 def test_a_loop_that_was_interrupted_still_acknowledges(store: MessageStore) -> None:
     fill(store, 600)
     sub = store.subscribe(TOPIC, "a")
-    commit, got = sub._state.acks.group_commit, iter(sub.receive(600))
+    commit, got = sub._acks.group_commit, iter(sub.receive(600))
     look, interrupt = commit._look, partial(interrupt_at, files=("group_commit.py",))
 
     async def ack_three(place: int) -> tuple[bool, ...]:
@@ -228,7 +228,7 @@ def test_a_loop_that_was_interrupted_still_acknowledges(store: MessageStore) -> 
 def test_a_look_that_is_interrupted_before_it_begins_is_made_again(store: MessageStore) -> None:
     fill(store, 20)
     sub = store.subscribe(TOPIC, "a")
-    commit, got = sub._state.acks.group_commit, sub.receive(20)
+    commit, got = sub._acks.group_commit, sub.receive(20)
 
     async def ack_all() -> None:
         with pytest.MonkeyPatch.context() as patch:
@@ -266,7 +266,7 @@ class Turn(list[bool]):
 def test_one_that_finds_no_turn_is_sent_by_the_one_that_had_it_for_nothing(store: MessageStore) -> None:
     fill(store, 9)
     sub = store.subscribe(TOPIC, "a")
-    commit = sub._state.acks.group_commit
+    commit = sub._acks.group_commit
 
     async def ack_all() -> None:
         loop = asyncio.get_running_loop()
@@ -290,7 +290,7 @@ def test_a_record_in_line_is_given_up_whatever_became_of_the_one_before_meanwhil
         fill(store, 2)
         sub = store.subscribe(TOPIC, "a")
         first, second = sub.receive(2)
-        commit = sub._state.acks.group_commit
+        commit = sub._acks.group_commit
 
         def put_late(record: Request) -> bool:
             """It stands in line, comes in and is durable, and so the next one stands there before this returns."""
@@ -308,7 +308,7 @@ def test_a_record_in_line_is_given_up_whatever_became_of_the_one_before_meanwhil
             with pytest.raises(PublishBufferFull):
                 await asyncio.wait_for(seconds[0], PATIENCE_S / 2)
 
-        seconds, full = list[asyncio.Future[None]](), list[RequestQueue]()
+        seconds, full = list[asyncio.Future[None]](), list[RequestQueue[Request]]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sub._state.journal, "put", put_late)
             asyncio.run(ack_both())
@@ -347,7 +347,7 @@ def test_what_a_loop_left_behind_goes_with_the_next_acknowledgement(tmp_path: Pa
         sub.ack(second)
         asyncio.run(sub.ack_async(third))
         assert not on_way(sub)
-        assert len(sub._state.acks.group_commit._looking) == 0
+        assert len(sub._acks.group_commit._looking) == 0
         del task
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         assert store.subscribe(TOPIC, "a").receive() == []

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
-from stratalog.store.subscriptions.acknowledging import AckRow
 from stratalog.store.subscriptions.cursor import Cursor
+from stratalog.store.subscriptions.in_flight import AckRow
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny
@@ -20,9 +20,8 @@ from .helpers import TOPIC, begin_ack, fill, on_way, places
 
 def begin_to_ack(sub: Subscription, delivery: Delivery) -> Callable[[bool], None]:
     """An acknowledgement is on its way. The call that is returned answers it: is it stored?"""
-    state = sub._state
     one = begin_ack(sub, delivery.receipt)
-    return lambda is_stored: state.acks.settle([one], None if is_stored else PublishBufferFull("full"))
+    return lambda is_stored: sub._acks.settle([one], None if is_stored else PublishBufferFull("full"))
 
 
 @pytest.mark.parametrize("looks_before", [False, True])
@@ -152,15 +151,15 @@ def test_a_snapshot_beside_a_durable_acknowledgement_keeps_its_record(tmp_path: 
 def test_a_snapshot_beside_a_single_acknowledgement_leaves_its_record(store: MessageStore) -> None:
     fill(store, 3)
     sub = store.subscribe(TOPIC, "a")
-    state = sub._state
-    settle, seen = state.acks.group_commit._settle, list[tuple[list[bytes], int]]()
+    state, commit = sub._state, sub._acks.group_commit
+    settle, seen = commit._settle, list[tuple[list[bytes], int]]()
 
     def slow(acked: Sequence[AckRow], error: StoreError | None) -> None:
         seen.append(state._snapshot())  # durable, and its thread does not know it yet
         settle(acked, error)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state.acks.group_commit, "_settle", slow)
+        patch.setattr(commit, "_settle", slow)
         before = state.journal.next_offset
         sub.ack(sub.receive(1)[0])
     ((records, left_out_from),) = seen

@@ -24,8 +24,7 @@ from stratalog.store import (
 )
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import group_commit
-from stratalog.store.subscriptions.acknowledging import AckTicket
-from stratalog.store.subscriptions.group_commit import FEWEST_THREADS, LOOK_S, AckRate
+from stratalog.store.subscriptions.group_commit import FEWEST_THREADS, LOOK_S, AckRate, AckTicket
 
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
@@ -33,7 +32,7 @@ from ..helpers import PATIENCE_S, small, tiny
 from ..interrupts import Interrupted, interrupt_at, places
 from .helpers import TOPIC, fill, fill_buffer, on_way
 
-GIVING_UP = ("group_commit.py", "acknowledging.py")
+GIVING_UP = ("group_commit.py", "acknowledging.py", "state.py")
 STEP = 3  # each run tries every third place, and the next run others
 
 
@@ -90,7 +89,7 @@ def test_those_that_come_while_a_record_is_on_its_way_share_the_next_one(tmp_pat
             wait_until(lambda: len(held) == 1)
             for thread in threads[1:]:
                 thread.start()
-            wait_until(lambda: len(sub._state.acks.group_commit._waiting) == 10)
+            wait_until(lambda: len(sub._acks.group_commit._waiting) == 10)
             assert len(held) == 1
         before = sub._state.journal.next_offset
         held[0].stream.lane.queue.put(held[0])
@@ -137,7 +136,7 @@ def test_a_record_that_is_refused_leaves_all_its_messages_with_their_consumers(s
         calls = [partial(sub.ack, one) for one in got]
         thread = threading.Thread(target=lambda: errors.extend(in_threads(calls)))
         thread.start()
-        wait_until(lambda: len(held) == 1 and len(sub._state.acks.group_commit._waiting) == 11)
+        wait_until(lambda: len(held) == 1 and len(sub._acks.group_commit._waiting) == 11)
         for at in range(2):  # the answer to the first one brings the next, with all of the others
             wait_until(lambda: len(held) > at)  # noqa: B023  # called at once
             held[at].answer(PublishBufferFull("full"))
@@ -186,14 +185,14 @@ def test_closing_the_store_fails_those_that_are_in_no_record(tmp_path: Path) -> 
 
 
 def test_an_interrupt_of_one_leaves_none_of_the_others_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = ("group_commit.py", "acknowledging.py")
+    files = ("group_commit.py", "acknowledging.py", "state.py")
     monkeypatch.setattr(group_commit, "GATHER_S", 10 * PATIENCE_S)  # the first one does not look by itself
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         fill(store, 2)
         for place in islice(places(), random.Random(draw_seed()).randrange(STEP), None, STEP):
             with store.subscribe(TOPIC, f"s{place}") as sub:
                 first, second = sub.receive()
-                commit = sub._state.acks.group_commit
+                commit = sub._acks.group_commit
                 commit._gathering.wanted = 2
                 other = threading.Thread(target=sub.ack, args=(first,))
                 other.start()
@@ -227,7 +226,7 @@ def start_acking(sub: Subscription, one: Delivery) -> threading.Thread:
 
 def stands_in_line(sub: Subscription) -> bool:
     """Whether the newest record waits at the cap."""
-    newest = sub._state.acks.group_commit._in_time
+    newest = sub._acks.group_commit._in_time
     return newest is not None and newest[0].stream.lane.queue.is_in_line(newest[0])
 
 
@@ -237,7 +236,7 @@ def interrupt_refused(sub: Subscription, place: int) -> tuple[threading.Thread, 
     def refuse(_record: Request) -> bool:
         raise StorePoisoned("the log has failed")
 
-    (first, second), commit = sub.receive(), sub._state.acks.group_commit
+    (first, second), commit = sub.receive(), sub._acks.group_commit
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sub._state.journal, "put", refuse)
         commit._gathering.wanted = 2
@@ -253,7 +252,7 @@ def interrupt_refused(sub: Subscription, place: int) -> tuple[threading.Thread, 
 
 def interrupt_in_line(sub: Subscription, place: int) -> tuple[threading.Thread, bool]:
     """A record stands in line for too long, and the thread that gives it up is interrupted at a place."""
-    (first, _), commit = sub.receive(), sub._state.acks.group_commit
+    (first, _), commit = sub.receive(), sub._acks.group_commit
     queue = fill_buffer(sub)
     other = start_acking(sub, first)
     wait_until(lambda: stands_in_line(sub))
@@ -280,7 +279,7 @@ def test_an_interrupt_of_the_one_that_gives_a_record_up_leaves_none_of_the_other
                 other, interrupted = interrupt(sub, place)
                 assert not other.is_alive()
                 assert not on_way(sub)
-                assert sub._state.acks.group_commit._turn == [True]
+                assert sub._acks.group_commit._turn == [True]
             assert store.delete_subscription(TOPIC, f"s{place}")
             if not interrupted:
                 break
@@ -343,7 +342,7 @@ def test_an_interrupted_acknowledgement_takes_nothing_back_of_another_one_of_its
         thread = start_acking(sub, one)
         wait_until(lambda: len(held) == 1)
         for place in places():
-            interrupted, result = interrupt_at(place, ("state.py",), lambda: sub.ack(one))
+            interrupted, result = interrupt_at(place, ("acknowledging.py", "state.py"), lambda: sub.ack(one))
             assert isinstance(result, Interrupted if interrupted else StaleReceipt)
             if not interrupted:
                 break
@@ -358,7 +357,7 @@ def test_threads_sleep_until_the_answer_also_where_none_waits_at_the_cap(tmp_pat
         sub, looks = store.subscribe(TOPIC, "a"), list[None]()
         with pytest.MonkeyPatch.context() as patch:
             held = hold_records(sub, patch)
-            patch.setattr(sub._state.acks.group_commit, "_look_at_line", lambda: looks.append(None))
+            patch.setattr(sub._acks.group_commit, "_look_at_line", lambda: looks.append(None))
             first, second = (start_acking(sub, one) for one in sub.receive(2))
             wait_until(lambda: len(looks) >= 2)
             began, before = time.monotonic(), len(looks)
@@ -377,8 +376,8 @@ def test_a_record_in_line_is_looked_at_when_its_time_is_over(
 ) -> None:
     """It came into line a moment after its thread began to sleep."""
     fill(store, 1)
-    state, looks = store.subscribe(TOPIC, "a")._state, list[float]()
-    commit = state.acks.group_commit
+    sub, looks = store.subscribe(TOPIC, "a"), list[float]()
+    state, commit = sub._state, sub._acks.group_commit
 
     class Sleep:
         def acquire(self, timeout: float) -> bool:
@@ -416,7 +415,7 @@ def test_many_fast_threads_share_records_and_few_or_slow_ones_do_not_wait() -> N
 def test_what_is_wanted_and_does_not_come_is_not_waited_for(store: MessageStore) -> None:
     fill(store, 3)
     sub = store.subscribe(TOPIC, "a")
-    sub._state.acks.group_commit._gathering.wanted = 1000
+    sub._acks.group_commit._gathering.wanted = 1000
     for one in sub.receive():
         sub.ack(one)
     assert sub.backlog().total == 0

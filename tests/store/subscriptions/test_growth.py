@@ -182,7 +182,7 @@ def test_a_snapshot_is_packed_while_others_go_on(store: MessageStore, monkeypatc
 
     def records(cursor: Cursor, limit_bytes: int) -> list[bytes]:
         if second.receipt in sub._state.table.receipts(sub._state.table.live()):
-            sub._state.acks.ack_one(second.receipt)  # it would wait for the lock
+            sub._acks.ack_one(second.receipt)  # it would wait for the lock
         return real(cursor, limit_bytes)
 
     monkeypatch.setattr(Cursor, "records", records)

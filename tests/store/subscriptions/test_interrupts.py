@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
-from stratalog.store.subscriptions.acknowledging import AckTicket
 from stratalog.store.subscriptions.cursor import Cursor
+from stratalog.store.subscriptions.group_commit import AckTicket
 from stratalog.store.subscriptions.in_flight import Places
 from stratalog.store.subscriptions.journal import Journal
 
@@ -159,7 +159,7 @@ def test_an_acknowledgement_that_fails_can_be_made_again_behind_an_interrupt(
 
 def interrupted_ack(sub: Subscription, receipt: int) -> AckTicket:
     """An acknowledgement whose call was interrupted once the log had taken its record."""
-    acks, ticket = sub._state.acks, AckTicket(sub._state.journal.stream)
+    acks, ticket = sub._acks, AckTicket(sub._state.journal.stream)
 
     def submit(_ticket: AckTicket) -> None:
         ticket.settle = acks.settle
@@ -183,7 +183,7 @@ def test_the_answer_to_an_interrupted_acknowledgement_is_none_to_the_one_that_wa
             second = begin_ack(sub, only.receipt)
             first.answer(error)
             assert on_way(sub) == 1
-            sub._state.acks.settle([second], None)
+            sub._acks.settle([second], None)
             assert not on_way(sub)
             assert said(sub._state.cursor)[0] == {0}
 
@@ -198,7 +198,7 @@ def test_the_answer_to_an_acknowledgement_that_was_taken_back_frees_no_line(tmp_
                 one = begin_ack(sub, first.receipt)
                 sub.seek("earliest")
                 (first,) = sub.receive(1)
-                sub._state.acks.settle([one], None)
+                sub._acks.settle([one], None)
             else:
                 interrupted_ack(sub, first.receipt).answer()
             again = sub.receive(wait_ms=0)  # what was taken back comes again at once
@@ -248,9 +248,9 @@ def test_an_interrupt_leaves_no_attempt_that_no_record_has(tmp_path: Path) -> No
     with MessageStore.open(tmp_path / "store", tiny()) as store:
         fill(store, 1)
         with store.subscribe(TOPIC, "s", max_attempts=1, dead_letter_topic="dead") as sub:
-            tries, message = sub._state.tries, Places(*np.array([[0], [0], [1]], np.int64))
+            tries, message = sub._dispatcher.tries, Places(*np.array([[0], [0], [1]], np.int64))
             for place in places():
-                interrupted, result = interrupt_at(place, ("attempts.py",), lambda: tries.note(message))
+                interrupted, result = interrupt_at(place, ("redelivery.py", "attempts.py"), lambda: tries.note(message))
                 if not interrupted:
                     break
                 assert isinstance(result, Interrupted)

@@ -71,5 +71,5 @@ def test_an_acknowledgement_that_fails_is_in_no_record_of_what_was_left_out(
     store.flush()
     with crashed(store, clock) as again:
         assert again.subscriptions()[0].backlog == (2, 0, 0)
-    sub._state.acks.settle([row], PublishBufferFull("full"))
+    sub._acks.settle([row], PublishBufferFull("full"))
     assert sub.backlog() == (1, 1, 0)

@@ -91,7 +91,7 @@ def test_it_is_so_for_good_also_if_nobody_receives_before_the_offsets_are_given_
     disk = after_a_power_cut(acknowledge_all)
     with MessageStore.open(HOME, config(), disk=disk) as store:
         fill(store, LOST)
-        lane = store._streams.topics[TOPIC][0].lane
+        lane = store._lanes[store._streams.topics[TOPIC][0].lane.index]
         assert lane.segment is not None
         lane.segment.writer.file.force()
         left = disk.crash(random.Random(draw_seed()), "none")

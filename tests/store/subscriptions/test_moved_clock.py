@@ -206,7 +206,7 @@ def test_one_who_is_about_to_sleep_when_the_clock_moves_does_not_sleep_for_anoth
     if is_delayed:
         store.append(TOPIC, 0, b"late", deliver_at_ms=clock.wall_ms() + DAY_MS - 10)
         sub.receive()
-        delays, due_in_s = sub._state.delays, sub._state.delays.due_in_s
+        delays, due_in_s = sub._dispatcher.delays, sub._dispatcher.delays.due_in_s
 
         def due_late() -> float:
             due_s = due_in_s()

@@ -48,7 +48,7 @@ def test_what_is_acknowledged_while_it_is_fetched_holds_up_its_line(
     sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)
     (first, *_), answers = sub.receive(), list[Callable[[bool], None]]()
     clock.now += 31
-    fetch = sub._state.fetch_into
+    again, fetch = sub._dispatcher._redelivery, sub._dispatcher.delays.fetch_into
 
     def acknowledged_meanwhile(room: Room, places: Places) -> Fetches:
         found = fetch(room, places)
@@ -56,7 +56,7 @@ def test_what_is_acknowledged_while_it_is_fetched_holds_up_its_line(
             answers.append(begin_to_ack(sub, first))
         return found
 
-    with patch.object(sub._state, "fetch_into", acknowledged_meanwhile):
+    with patch.object(again, "_fetch", acknowledged_meanwhile):
         assert sub.receive() == []
     answers[0](is_stored)
     clock.now += 1
