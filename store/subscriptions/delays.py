@@ -133,10 +133,8 @@ class SubscriptionDelays:
         if pointer is None:
             return
         now_ms = self._parts.clock.wall_ms()
-        # With a precision: only if it is earlier than the time that waiting consumers know, or they have slept through
-        # that time, as the clock has jumped.
-        is_known = self._coalesces and now_ms < self._wakes_ms <= self._turn_after(now_ms, pointer.due_in_s())
-        if not is_known:
+        # With a precision waiting consumers may know a time that is early enough, if a jump did not leave it behind.
+        if not (self._coalesces and now_ms < self._wakes_ms <= self._turn_after(now_ms, pointer.due_in_s())):
             self._state.notify()
 
     def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> LaterMessages | None:
