@@ -148,6 +148,7 @@ def test_a_jump_of_the_time_of_day_alone_delivers_what_is_due_then(
     sub = store.subscribe(TOPIC, "a", precision_ms=precision_ms)
     store.append(TOPIC, 0, b"late", deliver_at_ms=clock.wall_ms() + DAY_MS)
     worker, found = wait_for_a_day(Subscription.receive, sub)
+    time.sleep(0.1)  # the store's thread has come to rest
     clock.jump_wall(ms=DAY_MS + precision_ms)
     worker.join()
     assert data_of(found) == [b"late"]
