@@ -151,6 +151,7 @@ def export_command(
     JSON lines are those of `cat --json`; Parquet needs pyarrow.
     """
     kind = format_of(format, to)
+    to = None if to is None or str(to) == "-" else to
     if to is None and json is not None:
         raise typer.BadParameter("--json says what was exported; give --to FILE with it")
     wanted = Wanted(topic, queue_id, 0, ms_of(since), ms_of(until))

@@ -16,14 +16,18 @@ from ..perf.commands.options import Json
 from ..perf.report.figures import counted
 from ..perf.report.tables import plain
 from ..store import (
+    Commit,
     InvalidMessage,
     Loss,
     MessageStore,
+    Shard,
     ShardWriter,
     StoreCorrupt,
+    StoreError,
     StoreReader,
     Subscription,
     SubscriptionInfo,
+    abort_shards,
     commit_shards,
 )
 from .appended import ROWS, Appending
@@ -81,7 +85,7 @@ def append_command(
         make_if_none(folder)
         with writing(folder) as store:
             appending = Appending(store)
-            appending.take(cast(io.BufferedReader, sys.stdin.buffer), ROWS[format], defaults)
+            appending.take(standard_input(), ROWS[format], defaults)
         result({"messages": appending.done}, f"{counted(appending.done, 'message')} appended", json)
 
 
@@ -109,7 +113,7 @@ def import_command(
             for file, kind in zip(files, formats, strict=True):
                 take_file(writer, file, kind, defaults)
             name = transaction or f"import-{secrets.token_hex(8)}"
-            done = commit_shards(folder, writer.finish(), name=name, keep=transaction is not None, wait_ms=ATTACH_MS)
+            done = commit(folder, writer.finish(), name, keep=transaction is not None)
         figures = {"messages": done.rows, "is_new": done.is_new, "is_attached": done.is_attached}
         sentence = f"{counted(done.rows, 'message')} imported"
         if not done.is_new:
@@ -119,13 +123,28 @@ def import_command(
         result(figures, sentence, json)
 
 
+def commit(folder: Path, shards: tuple[Shard, ...], name: str, *, keep: bool) -> Commit:
+    """Make shards a part of the store; those that are not become nothing. Raises StoreError."""
+    try:
+        return commit_shards(folder, shards, name=name, keep=keep, wait_ms=ATTACH_MS)
+    except StoreError:
+        with suppress(StoreError):
+            abort_shards(folder, shards)  # what may be durable stays
+        raise
+
+
+def standard_input() -> io.BufferedReader:
+    """The standard input; a closed one is empty."""
+    return io.BufferedReader(io.BytesIO()) if sys.stdin is None else cast(io.BufferedReader, sys.stdin.buffer)
+
+
 def take_file(writer: ShardWriter, file: Path, kind: str, defaults: Defaults) -> None:
     """Write the rows of a file to shards. Raises InvalidMessage, typer.Exit."""
     try:
         if kind == "parquet":
             stage(writer, rows_of_parquet(file, defaults), what=f"{file}: row")
         elif str(file) == "-":
-            stage(writer, rows_of_json_lines(sys.stdin.buffer, defaults), what="line")
+            stage(writer, rows_of_json_lines(standard_input(), defaults), what="line")
         else:
             with file.open("rb") as stream:
                 stage(writer, rows_of_json_lines(stream, defaults), what=f"{file}: line")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,8 @@ import pytest
 from stratalog.console.appended import READ_BYTES
 from stratalog.store import Message, MessageStore, StoreReader
 
-from ..store.helpers import until
-from .command import finish, process, run
+from ..store.helpers import PATIENCE_S, until
+from .command import ROOT, finish, process, run
 
 
 @pytest.fixture
@@ -149,6 +151,15 @@ def test_a_new_folder_becomes_a_store_and_another_one_is_refused(tmp_path: Path)
     (tmp_path / "letters" / "letter.txt").write_text("mine")
     assert "is no store" in run("append", tmp_path / "letters", "--topic", "t", given=b"x\n", code=4).errors
     assert [path.name for path in (tmp_path / "letters").iterdir()] == ["letter.txt"]
+
+
+def test_a_closed_standard_input_is_an_empty_one(folder: Path) -> None:
+    for command in (["append", str(folder), "--topic", "t"], ["import", str(folder), "-"]):
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "stratalog.console", *command],
+            capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "0", "")
 
 
 def test_a_store_that_a_program_has_open_is_5(folder: Path) -> None:

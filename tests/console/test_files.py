@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ import pytest
 from stratalog.store import Message, MessageStore, StoreReader
 
 from ..seeds import draw_seed
-from ..store.helpers import tiny
-from .command import finish, process, run
+from ..store.helpers import PATIENCE_S, tiny
+from .command import ROOT, finish, process, run
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -69,7 +71,7 @@ def test_an_import_of_an_export_has_the_same_messages(full: Path, tmp_path: Path
 def test_json_lines_go_through_pipes_and_are_those_of_cat(full: Path, tmp_path: Path) -> None:
     code, exported, _ = finish(process("export", full))
     assert code == 0
-    assert exported.decode() == run("cat", full, "--json").output
+    assert exported.decode() == run("cat", full, "--json").output == run("export", full, "--to", "-").output
     code, output, errors = finish(process("import", tmp_path / "copy", "-", "--json"), exported)
     assert (code, json.loads(output)) == (0, {"messages": 300, "is_new": True, "is_attached": True}), errors
     assert kept(tmp_path / "copy") == kept(full)
@@ -133,6 +135,32 @@ def test_a_transaction_is_imported_once(full: Path, tmp_path: Path) -> None:
         shown = run("import", tmp_path / "copy", tmp_path / "all.json", "--transaction", "load-1")
     assert "'load-1' was imported before; nothing was changed" in shown.output
     assert kept(tmp_path / "copy") == kept(full)
+
+
+def test_an_import_that_is_refused_at_its_end_leaves_nothing(full: Path, tmp_path: Path) -> None:
+    before = kept(full)
+    run("export", full, "--to", tmp_path / "all.json")
+    run("import", full, tmp_path / "all.json", "--transaction", "x" * 300, code=2)
+    assert kept(full) == before
+    assert [path for path in (full / "incoming").iterdir() if path.is_dir()] == []
+
+
+def test_a_full_disk_is_one_line_and_3(full: Path) -> None:
+    for command in (["export", full], ["export", full, "--to", "/dev/full"], ["cat", full], ["tail", full, "-n", 300]):
+        with open("/dev/full", "wb") as full_file:
+            done = subprocess.run(
+                [sys.executable, "-m", "stratalog.console", *map(str, command)], stdout=full_file,
+                stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=PATIENCE_S, check=False,
+            )  # fmt: skip
+        assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
+
+
+def test_a_reader_of_an_export_that_goes_away_ends_it_quietly(full: Path) -> None:
+    for format in FORMATS:
+        child = process("export", full, "--format", format)
+        assert child.stdout is not None and child.stderr is not None
+        child.stdout.close()
+        assert (child.wait(PATIENCE_S), child.stderr.read()) == (141, b"")
 
 
 def test_rows_without_a_topic_take_that_of_the_command(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from stratalog.index import TimerThread, TimingWheel
 from stratalog.store import Message, MessageStore, PublishBufferFull, StoreReader
+from stratalog.store.format.live_page import LIVE_FILE
 from stratalog.store.testing import SimulatedDisk, VirtualClock
 
 from ..seeds import draw_seed
@@ -263,6 +264,7 @@ def test_a_reader_follows_a_writer_that_was_opened_again_while_its_clock_stands_
 ) -> None:
     with MessageStore.open(tmp_path / "one", tiny(), clock=clock) as writer:
         writer.append("t", 0, b"0")
+    (tmp_path / "one" / LIVE_FILE).unlink()  # the reader finds none, and has to look again
     with MessageStore.open(tmp_path / "one", read_only=True, clock=clock) as reader:
         assert len(reader.read("t", 0)) == 1
         with MessageStore.open(tmp_path / "one", tiny(), clock=clock) as writer:
