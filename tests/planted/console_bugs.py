@@ -20,7 +20,7 @@ CONSOLE: dict[str, Bug] = {
     ),
     "console: rows before one that the store refuses are lost": Bug(
         "stratalog/console/appended.py", "                self._send(rows[:at])", "                pass",
-        (f"{APPEND}::test_a_message_that_is_too_large_is_named_by_its_line",),
+        (f"{APPEND}::test_a_wrong_line_is_named_and_those_before_it_are_appended",),
     ),
     "console: lines before one that is wrong are lost": Bug(
         "stratalog/console/rows.py",
@@ -78,9 +78,8 @@ CONSOLE: dict[str, Bug] = {
         "stratalog/console/times.py", "int(f\"{text[0]}1\") * _length_ms(text[1:])", "_length_ms(text[1:])",
         (f"{OPTIONS}::test_times_are_relative_to_now",),
     ),
-    "console: messages at the end of a time span are printed": Bug(
-        "stratalog/console/messages.py", "if message.offset < end]\n            if not found",
-        "]\n            if not found",
+    "console: messages after the end of a time span are printed": Bug(
+        "stratalog/console/messages.py", "min(end, store.offset_at(*name, self.until_ms))", "end",
         (f"{OPTIONS}::test_cat_ends_before_a_time",),
     ),
     "console: the newest messages are those of the last queue": Bug(
