@@ -1,8 +1,9 @@
-"""The changed delays of a topic, in memory: the cancelled messages, and the messages with a new time."""
+"""The changed delays of a topic, in memory: the messages cancelled or with a new time, and changes on their way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -12,10 +13,52 @@ from ...index.trackers.places import bitmap_of, memory_bytes
 from ..errors import StoreCorrupt
 from ..format.arrays import Bools, Int64s
 from ..format.delays import CANCELLED, WHOLE, Changes
+from ..log.request import Barrier, RowGroup
 from .parts import StoreParts, are_among, places_of
 
 MOVED_BYTES = 120  # of a moved message in a dict
 LONG_AGO_MS = 0  # in place of the time of a message that was moved, and has come
+
+
+@dataclass(slots=True)
+class Decision:
+    """A change on its way to the log.
+
+    Attributes:
+        own_ms: the time of the message before the change.
+        request: of the change's record.
+        barrier: sent if nobody knows whether the log has accepted the record. It is answered after the record.
+        is_refused: the log has no record of the change: the thread that settles gives the message back.
+    """
+
+    queue_id: int
+    offset: int
+    time_ms: int
+    own_ms: int
+    request: RowGroup
+    barrier: Barrier | None = None
+    is_refused: bool = False
+
+
+class ChangeRecords:
+    """How far a topic is in the stream of its change records. Used under the topic's lock.
+
+    Attributes:
+        open: by place, the decisions that are open, see `Decisions`.
+        next_offset: of the stream: all records before it are applied.
+        changed: places of the changes since the last checkpoint, which the tracker's files do not have.
+    """
+
+    def __init__(self, next_offset: int, changed: set[int]) -> None:
+        self.open: dict[int, Decision] = {}
+        self.next_offset = next_offset
+        self.changed = changed
+
+    def are_open(self, places: Int64s) -> Bools:
+        """(n,) which places have an open decision."""
+        if not self.open:
+            return np.zeros(len(places), np.bool_)
+        return np.isin(places, np.array(list(self.open), np.int64))
 
 
 class ChangedDelays:

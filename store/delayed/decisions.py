@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import StoreError
-from ..format.arrays import Bools, Int64s
 from ..format.delays import CANCELLED, CHANGES, Changes, whole
-from ..log.request import Barrier, RowGroup
+from ..log.request import Barrier
 from ..log.streams import Stream
+from .changes import Decision
 from .due_list import DueMessages
 from .messages import fetch, forget_gone, read_up_to
 from .parts import MOST_ENTRY, places_of
-
-if TYPE_CHECKING:
-    from .topic import DelayedTopic
+from .topic_index import TopicIndex
 
 LOOK_S = 0.01  # between two checks of open decisions whose threads were interrupted
 COMPACT_BYTES = 1 << 20
 ROW_BYTES = 20
-
-
-@dataclass(slots=True)
-class Decision:
-    """A change on its way to the log.
-
-    Attributes:
-        own_ms: the time of the message before the change.
-        request: of the change's record.
-        barrier: sent if nobody knows whether the log has accepted the record. It is answered after the record.
-        is_refused: the log has no record of the change: the thread that settles gives the message back.
-    """
-
-    queue_id: int
-    offset: int
-    time_ms: int
-    own_ms: int
-    request: RowGroup
-    barrier: Barrier | None = None
-    is_refused: bool = False
 
 
 class Decisions:
@@ -61,26 +37,17 @@ class Decisions:
           log has the change.
 
     Attributes:
-        open: by place.
+        settled: a decision was settled; with the topic's lock.
         pause: while a thread holds it, no decision begins. Taken before the topic's lock.
-        next_offset: of the stream of changes: all records before it are applied.
-        changed: places of the changes since the last checkpoint, which the tracker's files do not have.
     """
 
-    def __init__(self, topic: DelayedTopic, stream: Stream, next_offset: int, changed: set[int]) -> None:
-        self.changed = changed
-        self.open: dict[int, Decision] = {}
+    def __init__(self, topic: TopicIndex, stream: Stream) -> None:
         self.stream = stream
-        self.next_offset = next_offset
         self._topic = topic
+        self._open = topic.records.open
+        self.settled = threading.Condition(topic.lock)
         self.pause = threading.Lock()
         self._bytes = 0  # of records since the last compaction
-
-    def are_open(self, places: Int64s) -> Bools:
-        """(n,) which places have an open decision."""
-        if not self.open:
-            return np.zeros(len(places), np.bool_)
-        return np.isin(places, np.array(list(self.open), np.int64))
 
     def decide(self, queue_id: int, offset: int, time_ms: int) -> bool:
         """Move a message to this time; CANCELLED cancels it. True if it was pending. It is so also after a crash."""
@@ -125,15 +92,15 @@ class Decisions:
         topic, queue_id, offset = self._topic, decision.queue_id, decision.offset
         with topic.lock:
             self.settle()
-            while place in self.open or self.pause.locked():
-                topic.settled.wait(LOOK_S)
+            while place in self._open or self.pause.locked():
+                self.settled.wait(LOOK_S)
                 self.settle()
             due_ms = self._due_ms(queue_id, offset, place, decision.own_ms)
             if due_ms is None:
                 return False
             decision.own_ms = due_ms
             topic.ask_for_visit()  # before it is open: after an interrupt the thread settles it
-            self.open[place] = decision  # before it leaves the tracker: after an interrupt it is given back
+            self._open[place] = decision  # before it leaves the tracker: after an interrupt it is given back
             topic.ask(lambda tracker: tracker.cancel(queue_id, offset & MOST_ENTRY))
             topic.count(1)
         return True
@@ -178,29 +145,29 @@ class Decisions:
 
     def settle(self) -> None:
         """Apply or undo the decisions that have their answer. Under the lock."""
-        for place, decision in dict(self.open).items():
+        for place, decision in dict(self._open).items():
             request, last = decision.request, decision.barrier or decision.request
             if decision.is_refused or last.done():
                 if not decision.is_refused and request.done() and request.exception() is None:
                     self._apply(place, decision)
                 else:
                     self._give_back(place, decision)
-        if not self.open:
-            self._topic.settled.notify_all()
+        if not self._open:
+            self.settled.notify_all()
 
     def settle_all(self) -> None:
         """Wait until no decision is open. Under the lock, which it releases to wait; `pause` is held."""
         self.settle()
-        while self.open:
-            self._topic.settled.wait(LOOK_S)
+        while self._open:
+            self.settled.wait(LOOK_S)
             self.settle()
 
     def _apply(self, place: int, decision: Decision) -> None:
         topic, entry = self._topic, decision.offset & MOST_ENTRY
-        self.changed.add(place)
+        topic.records.changed.add(place)
         due_ms = CANCELLED if decision.time_ms == CANCELLED else max(decision.time_ms, topic.given.now_ms())
         topic.changes.note(place, due_ms)
-        self.next_offset = max(self.next_offset, int(decision.request.offsets[-1]) + 1)
+        topic.records.next_offset = max(topic.records.next_offset, int(decision.request.offsets[-1]) + 1)
         self._bytes += ROW_BYTES
         topic.ask(lambda tracker: tracker.cancel(decision.queue_id, entry))  # a scan may have added it meanwhile
         if decision.time_ms == CANCELLED:
@@ -210,18 +177,19 @@ class Decisions:
             topic.given.owes(due_ms)
             topic.tracker.put_back(decision.queue_id, entry, decision.time_ms)
         topic.count(1)
-        del self.open[place]
+        del self._open[place]
 
     def _is_trimmed(self, decision: Decision) -> bool:
         return decision.offset < self._topic.parts.low(self._topic.name, decision.queue_id)
 
     def _give_back(self, place: int, decision: Decision) -> None:
         """Undo a change whose record was not written, or may not be: the message is as before. Under the lock."""
+        topic = self._topic
         if not self._is_trimmed(decision):
-            self._topic.given.owes(decision.own_ms)
-            self._topic.tracker.put_back(decision.queue_id, decision.offset & MOST_ENTRY, decision.own_ms)
-        self._topic.count(1)
-        del self.open[place]  # last: after an interrupt it is given back again
+            topic.given.owes(decision.own_ms)
+            topic.tracker.put_back(decision.queue_id, decision.offset & MOST_ENTRY, decision.own_ms)
+        topic.count(1)
+        del self._open[place]  # last: after an interrupt it is given back again
 
     # -- the stream of records ------------------------------------------------------------------------
 
@@ -238,7 +206,7 @@ class Decisions:
                 rows = topic.changes.rows(topic.name, topic.parts)
             offsets = topic.parts.hidden.append(self.stream, whole(*rows))  # all changes: none begins meanwhile
             with topic.lock:
-                self.next_offset = int(offsets[-1]) + 1
+                topic.records.next_offset = int(offsets[-1]) + 1
                 self._bytes = 0
             topic.parts.hidden.trim(self.stream, int(offsets[0]))
 

@@ -79,7 +79,7 @@ class Delays:
         self.worker = Worker(self.work, partial(setattr, self, "last_error"))
         self._checkpointed_s = parts.clock.monotonic_s()
         self._drop_copies_s = 0.0  # when copies are checked next
-        self.visits = Visits()
+        self.visits = Visits[DelayedTopic]()
         self._unsaved: set[DelayedTopic] = set()  # changed since their checkpoints, as the thread has seen
 
     # -- topics ---------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Delays:
             else:
                 if not self._scans:
                     self._scans = [DueScan(lane, end_of(lane)) for lane in self.parts.lanes]
-                found = DelayedTopic(name, self)
+                found = DelayedTopic(name, self.parts, self)
                 found.set_precision(self._precision_ms(name))
                 self.topics[name] = found  # it is fed from here on; earlier messages it reads by scans of its own
                 self._begin(found)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from weakref import WeakSet
 
 import numpy as np
 
-from ...index import TrackerClosed
 from ..device.clock import Clock
 from ..format.arrays import Bools, Int64s
 from .parts import StoreParts, offsets_of
-
-if TYPE_CHECKING:
-    from .topic import DelayedTopic
 
 DUE_ROWS = 1 << 20  # rows that wait for the slowest pointer: 17 MB
 JOINED_ROWS = 1024  # fewer rows join the chunk before them: a chunk takes 500 bytes beside its rows
@@ -68,51 +64,19 @@ def due_of(parts: StoreParts, topic: str, queue_ids: Int64s, entries: Int64s) ->
     return DueMessages(queue_ids, offsets, offsets < lows)
 
 
-class Pointer:
-    """The place of one subscription in the list. Each open subscription has one.
+class ListPointer:
+    """The place of one subscription in the list.
 
     Attributes:
         at: the number of the next row; `missed`: rows before it were dropped; `taken_s`: when it was last used.
             All three are the list's, under the topic's lock.
     """
 
-    def __init__(self, topic: DelayedTopic, at: int, on_due: Callable[[], object] | None) -> None:
+    def __init__(self, at: int, taken_s: float, on_due: Callable[[], object] | None) -> None:
         self.at = at
         self.missed = False
-        self.taken_s = topic.parts.clock.monotonic_s()
-        self._topic = topic
+        self.taken_s = taken_s
         self._on_due = on_due
-
-    def take(self, most: int = TAKEN_ROWS) -> DueMessages:
-        """Take the messages that became due, or were cancelled, since the last call; at most so many rows.
-
-        The caller skips a row if its scanner has not reached the offset, as it meets the message there; and if the
-        message is acknowledged or in flight. All others were left out before, because `waiting` said so, and are
-        delivered now. With `missed`, the queues have to be read again from the mark-delete position on.
-
-        Raises OSError: a file of the index could not be read; nothing is lost.
-        """
-        return self._topic.take(self, most)
-
-    def due_in_s(self) -> float:
-        """In how many seconds `take` finds a message, by the current clock; 0 if it finds one now.
-
-        It compares two numbers, unless the index has changed.
-        """
-        topic = self._topic
-        with topic.lock:
-            if self.missed or self.at < topic.due.end:
-                return 0.0
-            try:
-                next_ms = topic.next_due_ms()
-            except (OSError, TrackerClosed):  # `take` raises it, or builds the index again
-                return 0.0
-            if topic.due.is_held_up:
-                return HELD_UP_S
-            longest_s = LAGGING_S if topic.is_lagging else FOREVER_S
-        if next_ms is None:
-            return longest_s
-        return min(longest_s, max(0.0, (next_ms - topic.parts.clock.wall_ms()) / 1000))
 
     def miss(self, at: int) -> None:
         """Go on at the row `at`, without those between."""
@@ -122,10 +86,6 @@ class Pointer:
         """Tell the subscription that there is a message to take."""
         if self._on_due is not None:
             self._on_due()
-
-    def close(self) -> None:
-        """Hold up no others any more. A second call does no harm."""
-        self._topic.forget(self)
 
 
 class DueList:
@@ -141,7 +101,9 @@ class DueList:
 
     def __init__(self, clock: Clock) -> None:
         self.begin = 0
-        self.pointers: WeakSet[Pointer] = WeakSet()  # weak: a pointer whose opening was interrupted holds nothing up
+        self.pointers: WeakSet[ListPointer] = (
+            WeakSet()
+        )  # weak: a pointer whose opening was interrupted holds nothing up
         self._clock = clock
         self._chunks: deque[tuple[int, DueMessages]] = deque()  # each with its first row's number
 
@@ -180,7 +142,7 @@ class DueList:
             number += 1
         return joined(parts)
 
-    def take(self, pointer: Pointer, most: int) -> DueMessages:
+    def take(self, pointer: ListPointer, most: int) -> DueMessages:
         """The rows that a pointer has not taken yet, up to `most`."""
         is_cut = self.is_held_up  # before rows are dropped, which makes room
         found = self.read(pointer.at, most)

@@ -7,17 +7,27 @@ import time
 from collections.abc import Callable, Generator
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from ..device.background import Background, Bell
 from ..errors import StoreError
 
-if TYPE_CHECKING:
-    from .topic import DelayedTopic
-
 PAUSE_S = 0.02  # after a call: messages that come meanwhile are added together, unless somebody asks before
 RETRY_S = 0.1  # after an error
 SPARE_TIMES = 64  # old entries at most, before the list of times is made again
+
+
+class Visited(Protocol):
+    """A topic, as the list of visits knows it.
+
+    Attributes:
+        is_ready: it is whole, and may be visited.
+    """
+
+    is_ready: bool
+
+
+T = TypeVar("T", bound=Visited)
 
 
 class Worker:
@@ -76,7 +86,7 @@ class Worker:
             thread.join()
 
 
-class Visits:
+class Visits(Generic[T]):
     """Topics in which something has changed, and topics whose next message is due, by the wall clock.
 
     Any number of threads may `ask`, after their change. One thread at a time visits.
@@ -85,23 +95,23 @@ class Visits:
     """
 
     def __init__(self) -> None:
-        self._asked: dict[DelayedTopic, None] = {}  # in order; each access is one step of the interpreter
-        self._listed: dict[DelayedTopic, int] = {}
-        self._times: list[tuple[int, int, DelayedTopic]] = []  # a heap: (ms, number, topic); some are old
+        self._asked: dict[T, None] = {}  # in order; each access is one step of the interpreter
+        self._listed: dict[T, int] = {}
+        self._times: list[tuple[int, int, T]] = []  # a heap: (ms, number, topic); some are old
         self._numbers = count()  # sorts equal times by the moment of listing
         self._lock = threading.Lock()
 
-    def ask(self, topic: DelayedTopic) -> None:
+    def ask(self, topic: T) -> None:
         """Have a topic visited. This does not wake the thread: it comes by twice a second, or when the log grows."""
         if topic.is_ready:
             self._asked[topic] = None
 
-    def begin(self, topic: DelayedTopic) -> None:
+    def begin(self, topic: T) -> None:
         """A new topic is whole: it is visited from here on. A second call, as after an interrupt, does no harm."""
         self._asked[topic] = None  # first: after an interrupt the topic is not ready, and begins again
         topic.is_ready = True
 
-    def take(self, now_ms: int) -> Generator[DelayedTopic, None, None]:
+    def take(self, now_ms: int) -> Generator[T, None, None]:
         """Yield the topics to visit now, each once. One that is asked for meanwhile has its turn the next time.
 
         They are removed one by one: after an error the others are still there.
@@ -116,7 +126,7 @@ class Visits:
             self._asked.pop(topic, None)  # before the visit: later changes ask again
             yield topic
 
-    def list_at(self, topic: DelayedTopic, time_ms: int | None) -> None:
+    def list_at(self, topic: T, time_ms: int | None) -> None:
         """The next message of a visited topic is due at this time; None: it has none."""
         with self._lock:
             if time_ms == self._listed.get(topic):

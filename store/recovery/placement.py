@@ -128,16 +128,22 @@ def place(lows: Uint16s, missing: Int64s, start: Int64s, bounds: OffsetBounds) -
 
 
 def _fit(rows: _Rows, ends: Int64s) -> bool:
-    """Put whole windows where the exact ends say that they are missing. Are all jumps sure then?"""
+    """Put whole windows where the exact ends say that they are missing. Are all jumps sure then?
+
+    No more than have room before the end, where the next segment's messages begin: offsets that an earlier repair left
+    out are free as well, and `behind` does not count them.
+    """
     known = rows.known & (ends != NO_OFFSET)
     rest = np.where(known, ends - rows.first - rows.sums(1 + rows.jumps), 0)  # missing, and not in a jump
     choices = rows.sums(rows.open)
-    hidden = -(-(rest - rows.behind).clip(0) // WINDOW) * WINDOW
+    wanted, room = -(-(rest - rows.behind).clip(0) // WINDOW), rest.clip(0) // WINDOW
+    hidden = np.minimum(wanted, room) * WINDOW
     one = known & (choices == 1)
     for index in np.flatnonzero(one & (hidden > 0)).tolist():
         at = rows.heads[index] + np.flatnonzero(rows.open[rows.heads[index] : rows.tails[index] + 1])[0]
         rows.jumps[at] += hidden[index]
-    settled = (rest >= 0) & ((choices == 0) | (rest < WINDOW) | (one & (rows.behind < WINDOW)))
+    told = one & (rows.behind < WINDOW) & (wanted <= room)
+    settled = (rest >= 0) & ((choices == 0) | (rest < WINDOW) | told)
     return bool((settled & (known | (choices == 0)))[rows.known].all())
 
 

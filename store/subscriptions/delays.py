@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...index import TrackerClosed
-from ..delayed.due_list import FOREVER_S, HELD_UP_S, LAGGING_S, NOTHING_DUE, DueMessages, Pointer
-from ..delayed.messages import due_copies, fetch, first_not_pending, waiting
-from ..delayed.topic import DelayedTopic
+from ..delayed.due_list import FOREVER_S, HELD_UP_S, LAGGING_S, NOTHING_DUE, DueMessages
+from ..delayed.messages import fetch
+from ..delayed.topic import DelayedTopic, Pointer, due_copies, first_not_pending, waiting
 from ..errors import StoreError, StoreUnreadable
 from ..format.arrays import Bools, Int64s
 from ..format.layout import NO_TIME

@@ -14,12 +14,12 @@ TURNS = ("tests/store/subscriptions/test_delayed.py",)
 
 DELAYED: dict[str, Bug] = {
     "delayed: a subscription that asks is not told of what is durable": Bug(
-        "store/delayed/messages.py",
+        "store/delayed/topic.py",
         "    topic.delays.catch_up()\n    with topic.lock:\n        topic.decisions.settle()\n        places",
         "    with topic.lock:\n        topic.decisions.settle()\n        places", DELIVERY,
     ),
     "delayed: what a topic behind has not read is taken for delivered": Bug(
-        "store/delayed/messages.py",
+        "store/delayed/topic.py",
         "            pending |= later\n", "", OPENING,
     ),
     "delayed: what a topic behind has called due is pending again by another clock": Bug(
@@ -32,7 +32,7 @@ DELAYED: dict[str, Bug] = {
         "tracker.add_message(decision.queue_id, decision.offset & MOST_ENTRY, decision.own_ms)", CHANGES,
     ),
     "delayed: a scan goes by a message's own time, not by its new one": Bug(
-        "store/delayed/topic.py",
+        "store/delayed/topic_index.py",
         "        times = self.changes.times_of(places, times_ms)\n        is_later",
         "        times = times_ms\n        is_later", CHANGES,
     ),
@@ -78,12 +78,12 @@ DELAYED: dict[str, Bug] = {
         hangs=True,
     ),
     "delayed: what is being decided about is passed over": Bug(
-        "store/delayed/messages.py",
-        "        pending &= ~topic.decisions.are_open(places_of(queues, offsets))\n",
+        "store/delayed/topic.py",
+        "        pending &= ~topic.records.are_open(places_of(queues, offsets))\n",
         "        pass\n", SKIPPING,
     ),
     "delayed: what comes now is passed over": Bug(
-        "store/delayed/messages.py", "np.minimum(firsts, row_ends) - row_ends + ends", "ends + 0 * firsts", SKIPPING,
+        "store/delayed/topic.py", "np.minimum(firsts, row_ends) - row_ends + ends", "ends + 0 * firsts", SKIPPING,
     ),
     "delayed: a precision takes what is due at once": Bug(
         "store/subscriptions/delays.py",

@@ -41,7 +41,7 @@ DELAYED_FAULTS: dict[str, Bug] = {
         (f"{TRACKERS}::test_memory_that_ends_while_the_inbox_is_sorted_is_known",),
     ),
     "delayed faults: after a step back of the clock all that comes later counts as given out": Bug(
-        "store/delayed/messages.py", "        self.owes(now_ms + 1)\n", "",
+        "store/delayed/absent.py", "        self.owes(now_ms + 1)\n", "",
         ("tests/store/delayed/test_clock_steps.py"
          "::test_message_told_to_come_later_after_a_step_back_is_in_an_index_that_is_made_anew_meanwhile",),
     ),
@@ -79,7 +79,7 @@ DELAYED_FAULTS: dict[str, Bug] = {
         (f"{PROMISES}::test_messages_that_were_moved_and_have_come_do_not_fill_the_index",),
     ),
     "delayed faults: an index whose rebuild failed is closed for good": Bug(
-        "store/delayed/topic.py", "        damaged.close()  #",
+        "store/delayed/topic_index.py", "        damaged.close()  #",
         "        damaged.close()\n        damaged._is_changing = False  #",
         (f"{PROMISES}::test_rebuild_that_fails_is_tried_again_by_the_next_call",),
     ),
@@ -89,7 +89,7 @@ DELAYED_FAULTS: dict[str, Bug] = {
         (f"{PROMISES}::test_close_saves_the_index_of_each_topic_and_raises_nothing_foreign",),
     ),
     "delayed faults: what was trimmed stays in the index": Bug(
-        "store/delayed/topic.py", "list(self.trimmed.discard(self._tracker))", "[]",
+        "store/delayed/topic_index.py", "list(self.trimmed.discard(self._tracker))", "[]",
         (f"{PROMISES}::test_trims_take_entries_out_of_the_index_at_once_and_for_good",),
     ),
     "delayed faults: what an index behind has not read counts as given out": Bug(

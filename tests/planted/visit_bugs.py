@@ -28,7 +28,7 @@ VISITING: dict[str, Bug] = {
         "str(error)\n", VISITS,
     ),
     "delayed visits: an index that was made anew tells of no damage": Bug(
-        "store/delayed/topic.py", "        tracker.on_damage = self.ask_for_visit  # first", "        #", VISITS,
+        "store/delayed/topic_index.py", "        tracker.on_damage = self.ask_for_visit  # first", "        #", VISITS,
     ),
     "delayed visits: times that count no more stay in the list": Bug(
         "store/delayed/worker.py", "if len(self._times) > 2 *", "if False and len(self._times) > 2 *", VISITS,

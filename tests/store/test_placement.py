@@ -91,3 +91,18 @@ def test_queue_of_which_nothing_is_known_begins_with_the_low_bits_of_its_next_me
     )  # fmt: skip
     assert not placed.is_sure
     assert (placed.first.tolist(), placed.counts.tolist()) == ([27, 0], [0, 0])
+
+
+@pytest.mark.parametrize(("end", "begin"), [(20, 0), (WINDOW + 20, WINDOW)])
+def test_no_message_is_placed_at_or_after_the_exact_end_of_its_queue(end: int, begin: int) -> None:
+    """More offsets are free before the end than messages are lost after the last one: an earlier repair left them out.
+
+    Of the whole windows that may be missing before the first message, no more are put there than have room.
+    """
+    placed = place(
+        np.arange(11, dtype=np.uint16), np.zeros(11, np.int64), np.array([0, 11], np.int64),
+        OffsetBounds(np.zeros(1, np.int64), ANY, np.array([end], np.int64), is_exact=True, inside=0),
+    )  # fmt: skip
+    assert (placed.first + placed.places).tolist() == list(range(begin, begin + 11))
+    assert (placed.first + placed.counts).tolist() == [end]
+    assert placed.is_sure == (end < WINDOW)  # else all of that window may have been left out as well

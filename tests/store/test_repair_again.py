@@ -220,6 +220,35 @@ def test_copy_from_before_a_repair_is_fitted_to_the_segments_behind_it(tmp_path:
         assert store.losses == []
 
 
+def test_copy_from_before_a_repair_stays_before_the_next_segment_though_nothing_counts_what_is_lost(
+    tmp_path: Path,
+) -> None:
+    """The repair cut off the last message, and left an offset out in each queue. A lost header counts no messages."""
+    path, queues = tmp_path / "s", [("t", queue) for queue in range(3)]
+    with MessageStore.open(path, TINY) as store:
+        for index in range(9):
+            store.append(*queues[index % 3], b"%d" % index * 100)
+    before = segment_path(path, 1).read_bytes()
+    flip_bit(segment_path(path, 1), full_frames(segment_path(path, 1))[8].header.position + 24)
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert [loss.messages for loss in store.losses] == [1]
+        while not segment_path(path, 3).exists():
+            store.append_batch([(*queue, b"later" * 500) for queue in queues])
+        rows = scanned(store)
+    assert [sorted(rows[queue])[:4] for queue in queues] == [[0, 1, 2, 4], [0, 1, 2, 4], [0, 1, 3, 4]]
+    segment_path(path, 1).write_bytes(before)
+    overwrite(segment_path(path, 3), 0, bytes(BLOCK_BYTES))
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses
+        left = scanned(store)
+    rows["t", 2][2] = b"8" * 100
+    assert left == rows
+    assert verify_folder(path).damages == []
+    with MessageStore.open(path, TINY, repair=True) as store:
+        assert store.losses == []
+        assert scanned(store) == left
+
+
 def test_copy_of_a_closed_segment_does_not_hide_those_behind_it(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with MessageStore.open(path, TINY) as store:

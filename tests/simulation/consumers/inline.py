@@ -44,7 +44,7 @@ LIMITS: dict[str, object] = {  # what a run of some hundred messages would not r
 DRAWN_LIMITS: dict[str, tuple[object, ...]] = {  # by the run's seed; the first is the store's own
     "stratalog.store.subscriptions.news.FEW_QUEUES": (64, 1),
     "stratalog.store.delayed.due_list.DUE_ROWS": (1 << 20, 3, 9),
-    "stratalog.store.delayed.topic.MEASURED_ROWS": (1 << 12, 1, 5),
+    "stratalog.store.delayed.topic_index.MEASURED_ROWS": (1 << 12, 1, 5),
     "stratalog.store.delayed.due_list.STALE_S": (10.0, 0.05),
     "stratalog.store.delayed.delays.MEMORY_LIMIT_BYTES": (256 << 20, 256 << 20, 2_000, 20_000),
     "stratalog.store.delayed.delays.STEPS": (4, 1),

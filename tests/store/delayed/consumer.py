@@ -9,8 +9,7 @@ import numpy as np
 
 from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.delayed.delays import Delays
-from stratalog.store.delayed.messages import waiting
-from stratalog.store.delayed.topic import DelayedTopic
+from stratalog.store.delayed.topic import DelayedTopic, waiting
 from tests.clocks import WallClock
 
 from ..helpers import tiny

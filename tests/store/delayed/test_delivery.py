@@ -9,7 +9,8 @@ import numpy as np
 
 from stratalog.store import MessageStore
 from stratalog.store.delayed.due_list import due_of
-from stratalog.store.delayed.messages import figures_of, waiting
+from stratalog.store.delayed.messages import figures_of
+from stratalog.store.delayed.topic import waiting
 
 from ..helpers import tiny, until
 from .consumer import START_MS, Consumer, Got, Hand, delays_of, quiet, topic_of

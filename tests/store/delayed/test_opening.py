@@ -184,7 +184,7 @@ def test_index_at_its_limit_of_memory_goes_on_from_disk_and_loses_nothing(
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 200_000)
     monkeypatch.setattr("stratalog.index.trackers.pages.KEPT_PAGES", 1)
     monkeypatch.setattr("stratalog.index.trackers.pages.PAGE_ROWS", 256)
-    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
+    monkeypatch.setattr("stratalog.store.delayed.topic_index.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
         consumer, count, many = Consumer(store), 60_000, np.ones(1_000, np.int64)
         for number in range(0, count, 1_000):
@@ -207,7 +207,7 @@ def test_index_that_paused_at_its_limit_goes_on_once_most_of_what_it_has_was_tak
     """What finds entries on disk is too much where each has a segment of its own. Some of all are due in years."""
     limit_bytes, count, part, apart_ms, years_ms = 300_000, 12_000, 200, 300_000, 1 << 40
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", limit_bytes)
-    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
+    monkeypatch.setattr("stratalog.store.delayed.topic_index.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
         consumer, delays, ones = Consumer(store), quiet(store), np.ones(part, np.int64)
         for number in range(0, count, part):

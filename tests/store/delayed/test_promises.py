@@ -16,9 +16,9 @@ from stratalog.store import InvalidMessage, MessageStore, StoreUnreadable, Subsc
 from stratalog.store.delayed import delays as delays_module
 from stratalog.store.delayed import due_list
 from stratalog.store.delayed import topic as topic_module
-from stratalog.store.delayed.messages import figures_of, waiting
+from stratalog.store.delayed.messages import figures_of
 from stratalog.store.delayed.parts import DiskFiles, places_of
-from stratalog.store.delayed.topic import DelayedTopic
+from stratalog.store.delayed.topic import DelayedTopic, waiting
 from stratalog.store.subscriptions.dispatcher import Dispatcher
 from stratalog.store.testing import TunedConfig
 from tests.clocks import SteppedClock
@@ -67,7 +67,7 @@ def test_messages_whose_way_into_the_index_is_cut_short_come_neither_early_nor_n
 
 
 def test_interrupt_at_any_step_of_taking_what_is_due_loses_it_for_nobody(tmp_path: Path, hand: Hand) -> None:
-    files = tuple(f"delayed/{name}.py" for name in ("topic", "due_list", "delays", "due_scan"))
+    files = tuple(f"delayed/{name}.py" for name in ("topic", "topic_index", "due_list", "delays", "due_scan"))
     files += ("trackers/tracker.py", "trackers/bucket_tracker.py", "trackers/time_buckets.py")
     with hand.open(tmp_path / "s") as store:
         topic = topic_of(store)
@@ -198,7 +198,7 @@ def test_messages_that_were_moved_and_have_come_do_not_fill_the_index(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 16_000)
-    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 16)
+    monkeypatch.setattr("stratalog.store.delayed.topic_index.MEASURED_ROWS", 16)
     with hand.open(tmp_path / "s") as store:
         topic = topic_of(store)
         quiet(store)
@@ -222,7 +222,7 @@ def test_index_that_is_full_of_changes_delivers_all_the_same(
     tmp_path: Path, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delays_module, "MEMORY_LIMIT_BYTES", 4_000)
-    monkeypatch.setattr("stratalog.store.delayed.topic.MEASURED_ROWS", 1)
+    monkeypatch.setattr("stratalog.store.delayed.topic_index.MEASURED_ROWS", 1)
     monkeypatch.setattr("stratalog.store.delayed.changes.MOVED_BYTES", 5_000)  # in place of many
     with hand.open(tmp_path / "s") as store:
         topic, delays = topic_of(store), quiet(store)

@@ -133,9 +133,9 @@ def test_a_change_that_nobody_waits_for_any_more_is_settled(
         patch.setattr(Decisions, "settle", lambda decisions: None)  # as where an interrupt comes before it
         assert store.cancel_delayed("t0", 0, 0)
         delays.work()
-        assert topic.decisions.open
+        assert topic.records.open
     delays.work()
-    assert not topic.decisions.open
+    assert not topic.records.open
 
 
 def test_an_index_with_changes_is_saved_in_time_and_a_quiet_one_is_not(
@@ -231,7 +231,7 @@ def test_a_new_topic_is_visited_behind_an_interrupt(
     delays = with_topics(store, 1)
     store.append("new", 0, b"later", deliver_at_ms=START_MS + HOUR_MS)
 
-    def interrupted(visits: Visits, topic: DelayedTopic) -> None:
+    def interrupted(visits: Visits[DelayedTopic], topic: DelayedTopic) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -252,7 +252,7 @@ def topics(count: int) -> list[DelayedTopic]:
 
 
 def test_each_topic_is_taken_once_and_the_others_outlive_an_error() -> None:
-    visits, (one, two, three) = Visits(), topics(3)
+    visits, (one, two, three) = Visits[DelayedTopic](), topics(3)
     for topic in (one, two, one, three, two):
         visits.ask(topic)
     visits.list_at(one, 5)
@@ -265,7 +265,7 @@ def test_each_topic_is_taken_once_and_the_others_outlive_an_error() -> None:
 
 
 def test_the_newest_time_of_a_topic_counts_and_old_ones_take_no_room() -> None:
-    visits, (one, two) = Visits(), topics(2)
+    visits, (one, two) = Visits[DelayedTopic](), topics(2)
     for time_ms in range(10_000, 0, -1):
         visits.list_at(one, time_ms)
         visits.list_at(two, 5)
