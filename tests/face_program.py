@@ -40,7 +40,9 @@ def look(path: str) -> list[bytes]:
 
 async def work() -> int:
     """The offset of the first message of a store in memory."""
-    clock = VirtualClock()
+    clock = VirtualClock(start_ms=1_000)
+    now_ms: int = clock.advance(ms=5) + clock.jump_wall(ms=-5)
+    assert now_ms == 2_005 and clock.wall_ms() == 1_000
     async with MessageStore.open("/simulated", disk=SimulatedDisk(), clock=clock) as store:
         await store.append_async("orders", 3, b"x")
         await store.flush_async()

@@ -215,7 +215,7 @@ class ReceiveArguments(NamedTuple):
     messages: int
     size_bytes: int
     visibility_ms: int
-    wait_s: float
+    wait_ms: int
 
 
 def is_few(max_messages: object, wait_ms: object, visibility_ms: object) -> bool:
@@ -229,12 +229,11 @@ def is_few(max_messages: object, wait_ms: object, visibility_ms: object) -> bool
 
 def wanted_of(max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> ReceiveArguments:
     """The arguments of a receive, checked. Raises InvalidMessage."""
-    wait = min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS)
     return ReceiveArguments(
         min(check_number("max_messages", max_messages, 1, 1 << 62), MOST_MESSAGES),
         check_number("max_bytes", max_bytes, 1, 1 << 62),
         check_number("visibility_timeout_ms", visibility_ms, 1, LONGEST_MS),
-        wait / 1000,
+        min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS),
     )
 
 

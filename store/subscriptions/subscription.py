@@ -169,7 +169,7 @@ class Subscription(Inspecting, Iterating):
     def _call(self, *arguments: object) -> ReceiveCall:
         wanted = wanted_of(*arguments)
         self._settings()
-        return ReceiveCall(self._state, self._looks, wanted.wait_s, partial(self._take, wanted), lambda: self.closed)
+        return ReceiveCall(self._state, self._looks, wanted.wait_ms, partial(self._take, wanted), lambda: self.closed)
 
     def _take(self, wanted: ReceiveArguments, call: ReceiveCall) -> DeliveryBatch | None:
         self._settings()

@@ -47,13 +47,13 @@ def test_subscriptions_are_listed_with_what_they_have_left(tmp_path: Path, besid
 
 def test_a_store_without_any_has_nothing_to_list(tmp_path: Path) -> None:
     MessageStore.open(tmp_path / "store").close()
-    assert lines(tmp_path / "store") == []
+    assert lines(tmp_path / "store") == ["no subscriptions"]
 
 
 def test_topic_that_is_not_there_is_said_with_4(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store") as store:
         store.append("orders", 0, b"x")
-    assert lines(store.path, "orders") == []
+    assert lines(store.path, "orders") == ["no subscriptions"]
     shown = CliRunner().invoke(app, ["subscriptions", str(store.path), "nope"])
     assert (shown.exit_code, "topic 'nope'" in shown.output) == (4, True)
 
