@@ -52,9 +52,9 @@ async def work() -> int:
             async with store.transaction() as tx:
                 tx.append("bills", 0, b"bill", key=b"k")
                 tx.ack(delivery)
-            with store.transaction() as other:
-                other.append_batch([("bills", 0, b"bill")])
-            bills: int = len(tx.offsets) + len(other.offsets)
+            with store.transaction() as second:
+                second.append_batch([("bills", 0, b"bill")])
+            bills: int = len(tx.offsets) + len(second.offsets)
             return delivery.message.offset + bills - 2
     raise AssertionError("the loop ends with the store")
 
