@@ -38,7 +38,7 @@ class Transaction:
             tx.ack(delivery)  # of a subscription: the bill is stored exactly once
 
     One thread or coroutine uses it at a time. After its end each call but `offsets` raises InvalidMessage. It can have
-    4,096 messages, and as many bytes as the largest message and a frame: about 5 MiB by default.
+    4,096 messages, and as many bytes as the largest message and a frame: 6 MiB by default.
     """
 
     def __init__(self, appender: Appender, subscriptions: Subscriptions, fetcher: Fetcher) -> None:
