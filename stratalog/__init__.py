@@ -53,6 +53,7 @@ from .store import (
     SubscriptionSettings,
     Ticket,
     TopicSettings,
+    Transaction,
 )
 
 __version__: str  # of the package
@@ -95,6 +96,7 @@ __all__ = [
     "SubscriptionSettings",
     "Ticket",
     "TopicSettings",
+    "Transaction",
     "__version__",
 ]
 
