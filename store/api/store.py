@@ -159,6 +159,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self._trimming = TrimChanges(self._shared, self._fetcher.configured, self._caches, self._upkeep, self._waiting)
         self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep, self._caches.plan)
         self._upkeep.removal.guards += [self._subscriptions().may_go, self._fetcher.configured.may_go]
+        self._upkeep.removal.counters.append(self._subscriptions().count_removed)
         self._start(repair=repair)
         # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
         if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):

@@ -12,6 +12,6 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
     again, and later    redelivery, attempts, delays
     acknowledging       acknowledging, group_commit
     what is durable     cursor, journal
-    more                backlog
+    more                backlog, removed
     its surroundings    parts
 """

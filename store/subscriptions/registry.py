@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
+from ..device.background import report
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.hidden import CURSOR_KIND
@@ -26,6 +28,7 @@ from .dispatcher import Dispatcher
 from .in_flight import NO_OWNER
 from .journal import Journal, names_of
 from .parts import Parts
+from .removed import RemovedMessages
 from .settings import (
     DeadLetterChains,
     Settings,
@@ -49,12 +52,16 @@ class SubscriptionInfo(NamedTuple):
         topic, name: of the subscription.
         settings: its arguments of `subscribe`.
         backlog: messages that are not acknowledged. In a store that is only read, none is known to be in flight.
+        removed_unacknowledged: messages that retention has removed, since the store was opened, before the subscription
+            had acknowledged them. Trims and deletions do not count, and neither do messages that live on as copies or
+            were cancelled. The process that writes counts them: 0 in a store that is only read.
     """
 
     topic: str
     name: str
     settings: Settings
     backlog: Backlog
+    removed_unacknowledged: int = 0
 
 
 class Shared:
@@ -178,6 +185,7 @@ class Subscriptions:
         self._lock = threading.Lock()
         self._names = HiddenNames(parts.hidden, CURSOR_KIND, may_write=parts.may_write)
         self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
+        self._removed = RemovedMessages(parts, self._states_of)
 
     def _names_of(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted."""
@@ -242,6 +250,7 @@ class Subscriptions:
                 if self._known.get(key) is shared:
                     self._names.drop(key)
                     del self._known[key]
+                    self._removed.forget(*key)
 
     def _loaded(self, topic: str, name: str, for_retention: bool) -> Shared:
         try:
@@ -277,6 +286,7 @@ class Subscriptions:
             "read_ahead_limit_bytes": ahead.limit_bytes,
             "due_bytes": sum(shared.dispatcher.due_bytes for shared in known),
             "in_flight_bytes": sum(shared.state.table.size_bytes for shared in known),
+            "removed_unacknowledged": self._removed.total,
         }
 
     def closing(self) -> None:
@@ -316,6 +326,24 @@ class Subscriptions:
                     return False
         return True
 
+    def count_removed(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
+        """Count what retention has just removed, by subscription. Raises nothing."""
+        try:
+            self._removed.count(lane, gone, self.topics())
+        except Exception as error:  # the segments are gone, and retention goes on
+            report("messages that retention removed could not be counted", error)
+
+    def _states_of(self, topics: set[str]) -> dict[str, list[State]]:
+        """The subscriptions of some topics, loaded if need be, without damaged ones."""
+        found = defaultdict[str, list[State]](list)
+        for topic, name in [names for names in self._names if names[0] in topics]:
+            with suppress(StoreCorrupt):  # its acknowledgements are not known
+                shared = self._shared(topic, name)
+                if shared.state.cursor.settings is not None:
+                    found[topic].append(shared.state)
+                self._forget_deleted(shared)
+        return found
+
     def topics(self) -> set[str]:
         """The topics that have a subscription."""
         return {topic for topic, _ in self._names}
@@ -347,7 +375,8 @@ class Subscriptions:
             if settings is None:
                 return None
             known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
-        return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known))
+            removed = self._removed.of(topic, name, cursor.life)
+        return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known), removed)
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """The cursor of a subscription that nobody uses, read from the log."""
