@@ -39,6 +39,7 @@ from .errors import (
     StoreUnreadable,
     StoreUnusable,
     SubscriptionClosed,
+    TopicFull,
 )
 from .format.blobs import Blobs
 from .format.extras import Extras
@@ -115,6 +116,7 @@ __all__ = [
     "SubscriptionInfo",
     "SubscriptionSettings",
     "Ticket",
+    "TopicFull",
     "TopicSettings",
     "VerifyReport",
     "abort_shards",

@@ -52,6 +52,7 @@ from .store import (
     SubscriptionInfo,
     SubscriptionSettings,
     Ticket,
+    TopicFull,
     TopicSettings,
 )
 
@@ -94,6 +95,7 @@ __all__ = [
     "SubscriptionInfo",
     "SubscriptionSettings",
     "Ticket",
+    "TopicFull",
     "TopicSettings",
     "__version__",
 ]

@@ -72,7 +72,11 @@ class SubscriptionDelays:
     @property
     def has_copies(self) -> bool:
         """Whether messages that live on as copies are to be checked again."""
-        return self.recheck_copies and self._topic is not None
+        return self.recheck_copies and self._found() is not None
+
+    def _found(self) -> DelayedTopic | None:
+        """The topic's index, if it has one by now: retention makes one for the first copy."""
+        return self._topic or (self._parts.delays.find(self._name) if self._parts.delays else None)
 
     @property
     def _precision_ms(self) -> int:
@@ -108,7 +112,7 @@ class SubscriptionDelays:
 
     def open(self) -> None:
         """The subscription has a consumer now. Raises StoreError, OSError."""
-        if self._parts.delays is not None and self._parts.delays.find(self._name) is not None:
+        if self._found() is not None:
             self._begin()
 
     def close(self) -> None:
@@ -174,15 +178,14 @@ class SubscriptionDelays:
         return fetch_into(room, self._parts.reads, self._name, places.queues, places.offsets, self.copied)
 
     def copied(self, queue_id: int, offset: int) -> Message | None:
-        """The copy of a delayed message whose segment is gone; None if there is none. Raises StoreUnreadable."""
-        if self._topic is None:
-            return None
+        """The copy of a message whose segment is gone; None if there is none. Raises StoreUnreadable."""
+        topic = self._found()
         with self._index():
-            return fetch(self._topic, queue_id, offset)
+            return None if topic is None else fetch(topic, queue_id, offset)
 
     def are_kept(self, queue_id: int, offsets: Int64s) -> Bools:
         """(n,) which messages of a queue, whose segments are gone, live on as copies."""
-        topic = self._topic
+        topic = self._found()
         if topic is None:
             return np.zeros(len(offsets), np.bool_)
         stream = self._parts.streams.get(self._name, queue_id)

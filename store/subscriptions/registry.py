@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
 from ..device.background import report
-from ..errors import StoreCorrupt
+from ..errors import StoreCorrupt, StoreError
 from ..format.arrays import Int64s
 from ..format.hidden import CURSOR_KIND
 from ..log.hidden_streams import HiddenNames
@@ -343,6 +343,14 @@ class Subscriptions:
                     found[topic].append(shared.state)
                 self._forget_deleted(shared)
         return found
+
+    def holds_most(self, topic: str) -> tuple[str | None, int]:
+        """The subscription of a topic with the largest backlog, and that backlog; None if none can be counted."""
+        with suppress(StoreError):
+            backlogs = [(one.backlog.total, one.name) for one in self.all(topic)]
+            if backlogs:
+                return max(backlogs)[1], max(backlogs)[0]
+        return None, 0
 
     def topics(self) -> set[str]:
         """The topics that have a subscription."""
