@@ -27,15 +27,10 @@ if TYPE_CHECKING:
     from .delays import Delays
 
 MESSAGE_COST_BYTES = 16  # of a message on disk, beside its data, about
-WITHOUT_SUBSCRIPTION = "until_acknowledged"  # such a topic keeps all while it has no subscription
 
 
 class KeepingSettings(Protocol):
     """The settings of a topic that keeps what is not acknowledged; see `topics.settings`."""
-
-    @property
-    def keep(self) -> str:
-        """Which messages it keeps."""
 
     @property
     def retention_bytes(self) -> int | None:
@@ -106,17 +101,10 @@ def wanted_in(
             for number in np.unique(rows.numbers).tolist():
                 if number not in numbers:
                     yield from _delayed(delays, lane.streams[number], rows.take(rows.numbers == number))
-    alone = topics_alone(delays, kept) if content.kept else set()
     for stream in content.kept:
-        yield from _unacknowledged(delays, stream, sealed, keeps_all=stream.topic in alone)
+        yield from _unacknowledged(delays, stream, sealed)
     for topic in content.copies:
         yield from _copied(delays, topic, sealed)
-
-
-def topics_alone(delays: Delays, kept: Kept) -> set[str]:
-    """The topics that keep all of their messages, as they have no subscription."""
-    subscribed = set() if delays.subscribers is None else delays.subscribers.topics()
-    return {topic for topic, one in kept.items() if one.keep == WITHOUT_SUBSCRIPTION} - subscribed
 
 
 def rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
@@ -153,14 +141,11 @@ def _are_wanted(delays: Delays, topic: DelayedTopic | None, stream: Stream, asce
         return wanted & ~topic.copies.has(stream.queue_id, ascending)
 
 
-def _unacknowledged(
-    delays: Delays, stream: Stream, sealed: SealedSegment, *, keeps_all: bool
-) -> Iterator[WantedMessages]:
+def _unacknowledged(delays: Delays, stream: Stream, sealed: SealedSegment) -> Iterator[WantedMessages]:
     """The wanted ones of all messages that a queue has in a segment."""
     first, count = sealed.first_of(stream.number)
     offsets = np.arange(max(first, stream.low), first + count)
-    if not keeps_all and len(offsets):
-        offsets = offsets[_are_wanted(delays, delays.find(stream.topic), stream, offsets)]
+    offsets = offsets[_are_wanted(delays, delays.find(stream.topic), stream, offsets)]
     if len(offsets):
         lengths = _lengths(sealed, stream.number, first, count)[offsets - first]
         there = lengths >= 0

@@ -39,9 +39,12 @@ def data_of(queue_id: int, offset: int) -> bytes:
 
 
 def fill(store: MessageStore, count: int, topic: str = "t", queue_id: int = 0) -> None:
-    for _ in range(count):
-        at = store.queue_bounds(topic, queue_id)[1] if queue_id in store.queues(topic) else 0
-        assert store.append(topic, queue_id, data_of(queue_id, at), key=b"k%d" % at, properties={"n": str(at)}) == at
+    begin = store.queue_bounds(topic, queue_id)[1] if queue_id in store.queues(topic) else 0
+    tickets = [
+        store.submit(topic, queue_id, data_of(queue_id, at), key=b"k%d" % at, properties={"n": str(at)})
+        for at in range(begin, begin + count)
+    ]
+    assert [ticket.result() for ticket in tickets] == list(range(begin, begin + count))
 
 
 def places(deliveries: list[Delivery]) -> list[tuple[int, int]]:
@@ -107,15 +110,15 @@ def test_what_retention_alone_keeps_goes_beside_it(tmp_path: Path) -> None:
     with store:
         store.configure_topic("t", keep="unacknowledged")
         sub, other = store.subscribe("t", "a"), store.subscribe("u", "a")
-        for _ in range(20):
+        for _ in range(10):
             fill(store, 1)
             fill(store, 20, "u")
         remove()
         lost = store.queue_bounds("u", 0)[0]
-        assert lost > 300
+        assert lost > 100
         assert counts(store) == {("t", "a"): 0, ("u", "a"): lost}
-        assert len(places(all_of(sub))) == 20
-        assert len(places(all_of(other))) == 400 - lost
+        assert len(places(all_of(sub))) == 10
+        assert len(places(all_of(other))) == 200 - lost
 
 
 def test_a_topic_that_keeps_and_has_no_subscription_keeps_nothing(tmp_path: Path) -> None:
@@ -160,20 +163,20 @@ def test_an_ordered_subscription_that_meets_a_gap_gets_the_copies_before_what_fo
     with store:
         store.configure_topic("t", keep="unacknowledged")
         sub = store.subscribe("t", "a", mode="ordered")
-        for _ in range(25):
+        for _ in range(10):
             fill(store, 3)
             fill(store, 20, "waste", 1)
         fill(store, 10)
         assert places(sub.receive(2)) == [(0, 0), (0, 1)]
         remove()
-        assert store.queue_bounds("t", 0)[0] > 50
+        assert store.queue_bounds("t", 0)[0] > 15
         sub.close()
         sub = store.subscribe("t", "a", mode="ordered")
         order: list[int] = []
         while batch := sub.receive(7):
             order += [one.message.offset for one in batch]
             sub.ack_batch(batch)
-        assert order == list(range(85))
+        assert order == list(range(40))
 
 
 class Model:
@@ -270,8 +273,7 @@ def test_a_topic_that_keeps_too_much_takes_no_message_and_names_the_subscription
         slow, quick = store.subscribe("t", "slow"), store.subscribe("t", "quick")
         for call in appends(store).values():
             call()
-        for _ in range(200):
-            store.append("t", 0, data_of(0, 0))
+        store.append_batch([("t", 0, data_of(0, 0))] * 200)
         quick.skip_all()
         remove()
         end = store.queue_bounds("t", 0)[1]
@@ -315,16 +317,16 @@ def test_a_larger_cap_or_none_lets_a_full_topic_go_on(tmp_path: Path, monkeypatc
 def test_a_topic_is_full_of_copies_too(tmp_path: Path) -> None:
     store, remove = opened(tmp_path)
     with store:
-        store.configure_topic("t", keep="unacknowledged", retention_bytes=100_000)
+        store.configure_topic("t", keep="unacknowledged", retention_bytes=20_000)
         sub = store.subscribe("t", "a")
-        for _ in range(40):
+        for _ in range(15):
             fill(store, 1)
-            fill(store, 10, "waste", 1)
+            fill(store, 12, "waste", 1)
         remove()
         with pytest.raises(TopicFull):
             store.append("t", 0, b"x")
         got = sub.receive(100)
-        assert len(places(got)) == 40
+        assert len(places(got)) == 15
         sub.ack_batch(got)
         until(lambda: not store.stats()["delayed"]["t"]["copies"])
         until(lambda: _takes(store))
