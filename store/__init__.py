@@ -55,7 +55,8 @@ from .read.wanted import ScanFilter, StreamTable
 from .recovery.repair import Loss
 from .subscriptions.backlog import Backlog
 from .subscriptions.delivery import Delivery, DeliveryBatch
-from .subscriptions.registry import SubscriptionInfo
+from .subscriptions.info import SubscriptionInfo
+from .subscriptions.positions import InFlightMessage, Position
 from .subscriptions.settings import Settings as SubscriptionSettings
 from .subscriptions.subscription import Subscription
 from .topics.settings import TopicSettings
@@ -71,6 +72,7 @@ __all__ = [
     "Delivery",
     "DeliveryBatch",
     "Extras",
+    "InFlightMessage",
     "InParts",
     "InvalidConfig",
     "InvalidMessage",
@@ -85,6 +87,7 @@ __all__ = [
     "MessageTooLarge",
     "OffsetOutOfRange",
     "Payload",
+    "Position",
     "PublishBufferFull",
     "ReaderStats",
     "Rebuilt",

@@ -161,7 +161,14 @@ class InvalidTopic(_OfOneMessage):
 
 
 class InvalidMessage(_OfOneMessage):
-    """An argument has a wrong type or value. `row` is the number of the message in a batch, from 0."""
+    """An argument has a wrong type or value. `row` is the number of the message in a batch, from 0.
+
+    Of a filter in SQL, `position` is the number of the wrong character, from 1, and `expected` says what may stand
+    there. Both are None in all other cases.
+    """
+
+    position: int | None = None
+    expected: str | None = None
 
 
 class ReplayDiffers(StoreError):

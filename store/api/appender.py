@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
+from ..device.sleepers import Cancels
 from ..errors import InvalidMessage, InvalidTopic, StoreError, copy_of
 from ..format.extras import Extras
 from ..log.queue import RequestQueue
@@ -143,8 +145,8 @@ class Appender:
         loop = asyncio.get_running_loop()
         request = AsyncRequest(stream, data, len(data), extras, loop)
         if not stream.lane.queue.put(request, wait=False):
-            timeout_s = self.config.append_timeout_ms / 1000
-            timer = loop.call_later(timeout_s, _give_up, stream.lane.queue, request)
+            give_up = partial(_give_up, stream.lane.queue, request)
+            timer = self._shared.sleepers.call_later(loop, self.config.append_timeout_ms, give_up)
             request.future.add_done_callback(lambda future: _leave_line(stream.lane.queue, request, timer))
         return request.future
 
@@ -160,7 +162,7 @@ class Appender:
         """Hand many messages over; return a Future of their offsets."""
         loop = asyncio.get_running_loop()
         batch = AsyncBatch(loop, self._cut(messages))
-        batch.put(self.config.append_timeout_ms / 1000)
+        batch.put(partial(self._shared.sleepers.call_later, loop, self.config.append_timeout_ms))
         return batch.future
 
     def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[BatchPart]:
@@ -317,7 +319,7 @@ def _give_up(queue: RequestQueue[Request], request: AsyncRequest) -> None:
         request.future.set_exception(error)
 
 
-def _leave_line(queue: RequestQueue[Request], request: AsyncRequest, timer: asyncio.TimerHandle) -> None:
+def _leave_line(queue: RequestQueue[Request], request: AsyncRequest, timer: Cancels) -> None:
     """Called when the append has its outcome: a cancelled one leaves the line for space."""
     timer.cancel()
     if request.future.cancelled():

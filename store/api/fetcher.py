@@ -19,11 +19,11 @@ from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
 from ..read.times import offset_at
-from ..read.waiting import WaitingReaders, sealed_of
+from ..read.waiting import LONGEST_WAIT_MS, WaitingReaders, sealed_of
 from ..read.wanted import ScanFilter
 from ..topics.settings import TopicSettings
 from ..topics.table import TopicTable
-from .checks import LONGEST_WAIT_MS, check_counts
+from .checks import check_counts
 from .shared import Shared
 
 
@@ -39,7 +39,7 @@ class Fetcher:
     def __init__(self, shared: Shared, waiting: WaitingReaders | None = None, *, may_write: bool = True) -> None:
         self.reader = Reader.of_the_log()
         self.waiting = WaitingReaders(shared.streams, shared.clock) if waiting is None else waiting
-        self.async_reads = AsyncReads(self.waiting, shared.clock)
+        self.async_reads = AsyncReads(self.waiting)
         self.configured = TopicTable(shared.hidden, lambda: self.reader, may_write=may_write)
         self._shared = shared
         self._lanes = shared.lanes
@@ -63,19 +63,18 @@ class Fetcher:
             if type(min_messages) is not int or type(min_bytes) is not int or min(min_messages, min_bytes) < 0:
                 check_counts(min_messages=min_messages, min_bytes=min_bytes)
             return self._there(self._readable(topic, queue_id), topic, queue_id, offset, max_messages, max_bytes)
-        wanted, wait_s = self._wanted(
+        wanted, wait_ms = self._wanted(
             topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
         )
-        clock = self._shared.clock
-        deadline = clock.monotonic_s() + wait_s
+        waiting = self.waiting
+        deadline_ms = waiting.deadline_after(wait_ms)
         while True:
             looked = self.look(wanted)
             missing = wanted.missing(looked) if max_messages else None
-            left_s = deadline - clock.monotonic_s()
-            if missing is None or left_s <= 0:
+            if missing is None or waiting.is_over(deadline_ms):
                 return looked.found
             del looked  # not kept through the sleep
-            self.waiting.wait(wanted.name, missing, left_s)
+            waiting.wait(wanted.name, missing, deadline_ms)
 
     def _wanted(
         self,
@@ -87,8 +86,8 @@ class Fetcher:
         wait_ms: int,
         min_messages: int,
         min_bytes: int,
-    ) -> tuple[Wanted, float]:
-        """The arguments, checked, and how many seconds to wait."""
+    ) -> tuple[Wanted, int]:
+        """The arguments, checked, and how many ms to wait."""
         self._check_open()
         name = check_name(topic, queue_id)
         offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes = check_counts(
@@ -96,7 +95,7 @@ class Fetcher:
             min_messages=min_messages, min_bytes=min_bytes,
         )  # fmt: skip
         wanted = Wanted(*name, offset, max_messages, max_bytes, min_messages, min_bytes)
-        return wanted, min(wait_ms, LONGEST_WAIT_MS) / 1000
+        return wanted, min(wait_ms, LONGEST_WAIT_MS)
 
     def _there(
         self, stream: Stream | None, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
@@ -160,10 +159,10 @@ class Fetcher:
         min_bytes: int = 0,
     ) -> Coroutine[Any, Any, list[Message]]:
         """`read` for coroutines."""
-        wanted, wait_s = self._wanted(
+        wanted, wait_ms = self._wanted(
             topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
         )
-        return self.async_reads.read(self, wanted, wait_s)
+        return self.async_reads.read(self, wanted, wait_ms)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..} from `offset` on."""

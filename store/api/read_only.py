@@ -92,7 +92,7 @@ class FollowedStore(Fetcher):
                 f"`lanes` out"
             )
         lanes = [self._followed(index, header, held) for index in range(header.lanes)]
-        self.follower = Follower(self._disk, path, header, lanes, self.followers, shared.clock)
+        self.follower = Follower(self._disk, path, header, lanes, self.followers)
         return self.follower
 
     def _followed(self, index: int, header: StoreHeader, held: HeldMemory) -> FollowedLane:

@@ -135,6 +135,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             disk, self.path, config, header.store_id, self._clock, running.force_lazily, running.mark,
             self._caches.forget_removed, running.lock.is_in_place, running.goes_on, direct=direct,
         )  # fmt: skip
+        self._shared.sleepers.add(self._upkeep.wake, self._upkeep.call_lookers)
         maker = LaneMaker(self._shared, config, header.lanes, disk, self._caches, self._upkeep, running)
         was_closed = True
         for index in range(header.lanes):

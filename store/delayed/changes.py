@@ -40,6 +40,27 @@ class Decision:
     is_refused: bool = False
 
 
+class ChangeRecords:
+    """How far a topic is in the stream of its change records. Used under the topic's lock.
+
+    Attributes:
+        open: by place, the decisions that are open, see `Decisions`.
+        next_offset: of the stream: all records before it are applied.
+        changed: places of the changes since the last checkpoint, which the tracker's files do not have.
+    """
+
+    def __init__(self, next_offset: int, changed: set[int]) -> None:
+        self.open: dict[int, Decision] = {}
+        self.next_offset = next_offset
+        self.changed = changed
+
+    def are_open(self, places: Int64s) -> Bools:
+        """(n,) which places have an open decision."""
+        if not self.open:
+            return np.zeros(len(places), np.bool_)
+        return np.isin(places, np.array(list(self.open), np.int64))
+
+
 class ChangedDelays:
     """The content of a topic's change records, by place. Not safe for threads.
 

@@ -82,7 +82,7 @@ def sets_by_index(topic: DelayedTopic) -> DelayedSets | None:
         pending = topic.ask(lambda tracker: tracker.pending_places())
         if topic.is_lagging:  # or the question has found a damaged file, and the index was made again
             return None
-        for place in topic.open_decisions:
+        for place in topic.records.open:
             pending.add(place)
         cancelled = topic.changes.cancelled.copy()
         copies = bitmap_of(topic.copies.places)

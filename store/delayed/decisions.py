@@ -37,12 +37,15 @@ class Decisions:
           log has the change.
 
     Attributes:
+        settled: a decision was settled; with the topic's lock.
         pause: while a thread holds it, no decision begins. Taken before the topic's lock.
     """
 
     def __init__(self, topic: TopicIndex, stream: Stream) -> None:
         self.stream = stream
         self._topic = topic
+        self._open = topic.records.open
+        self.settled = threading.Condition(topic.lock)
         self.pause = threading.Lock()
         self._bytes = 0  # of records since the last compaction
 
@@ -89,15 +92,15 @@ class Decisions:
         topic, queue_id, offset = self._topic, decision.queue_id, decision.offset
         with topic.lock:
             self.settle()
-            while place in topic.open_decisions or self.pause.locked():
-                topic.settled.wait(LOOK_S)
+            while place in self._open or self.pause.locked():
+                self.settled.wait(LOOK_S)
                 self.settle()
             due_ms = self._due_ms(queue_id, offset, place, decision.own_ms)
             if due_ms is None:
                 return False
             decision.own_ms = due_ms
             topic.ask_for_visit()  # before it is open: after an interrupt the thread settles it
-            topic.open_decisions[place] = decision  # before it leaves the tracker: after an interrupt it is given back
+            self._open[place] = decision  # before it leaves the tracker: after an interrupt it is given back
             topic.ask(lambda tracker: tracker.cancel(queue_id, offset & MOST_ENTRY))
             topic.count(1)
         return True
@@ -142,31 +145,29 @@ class Decisions:
 
     def settle(self) -> None:
         """Apply or undo the decisions that have their answer. Under the lock."""
-        topic = self._topic
-        for place, decision in dict(topic.open_decisions).items():
+        for place, decision in dict(self._open).items():
             request, last = decision.request, decision.barrier or decision.request
             if decision.is_refused or last.done():
                 if not decision.is_refused and request.done() and request.exception() is None:
                     self._apply(place, decision)
                 else:
                     self._give_back(place, decision)
-        if not topic.open_decisions:
-            topic.settled.notify_all()
+        if not self._open:
+            self.settled.notify_all()
 
     def settle_all(self) -> None:
         """Wait until no decision is open. Under the lock, which it releases to wait; `pause` is held."""
-        topic = self._topic
         self.settle()
-        while topic.open_decisions:
-            topic.settled.wait(LOOK_S)
+        while self._open:
+            self.settled.wait(LOOK_S)
             self.settle()
 
     def _apply(self, place: int, decision: Decision) -> None:
         topic, entry = self._topic, decision.offset & MOST_ENTRY
-        topic.changed.add(place)
+        topic.records.changed.add(place)
         due_ms = CANCELLED if decision.time_ms == CANCELLED else max(decision.time_ms, topic.given.now_ms())
         topic.changes.note(place, due_ms)
-        topic.changes_next = max(topic.changes_next, int(decision.request.offsets[-1]) + 1)
+        topic.records.next_offset = max(topic.records.next_offset, int(decision.request.offsets[-1]) + 1)
         self._bytes += ROW_BYTES
         topic.ask(lambda tracker: tracker.cancel(decision.queue_id, entry))  # a scan may have added it meanwhile
         if decision.time_ms == CANCELLED:
@@ -176,7 +177,7 @@ class Decisions:
             topic.given.owes(due_ms)
             topic.tracker.put_back(decision.queue_id, entry, decision.time_ms)
         topic.count(1)
-        del topic.open_decisions[place]
+        del self._open[place]
 
     def _is_trimmed(self, decision: Decision) -> bool:
         return decision.offset < self._topic.parts.low(self._topic.name, decision.queue_id)
@@ -188,7 +189,7 @@ class Decisions:
             topic.given.owes(decision.own_ms)
             topic.tracker.put_back(decision.queue_id, decision.offset & MOST_ENTRY, decision.own_ms)
         topic.count(1)
-        del topic.open_decisions[place]  # last: after an interrupt it is given back again
+        del self._open[place]  # last: after an interrupt it is given back again
 
     # -- the stream of records ------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class Decisions:
                 rows = topic.changes.rows(topic.name, topic.parts)
             offsets = topic.parts.hidden.append(self.stream, whole(*rows))  # all changes: none begins meanwhile
             with topic.lock:
-                topic.changes_next = int(offsets[-1]) + 1
+                topic.records.next_offset = int(offsets[-1]) + 1
                 self._bytes = 0
             topic.parts.hidden.trim(self.stream, int(offsets[0]))
 

@@ -123,7 +123,7 @@ class Delays:
             else:
                 if not self._scans:
                     self._scans = [DueScan(lane, end_of(lane)) for lane in self.parts.lanes]
-                found = DelayedTopic(name, self.parts, self, self.visits)
+                found = DelayedTopic(name, self.parts, self)
                 found.set_precision(self._precision_ms(name))
                 self.topics[name] = found  # it is fed from here on; earlier messages it reads by scans of its own
                 self._begin(found)

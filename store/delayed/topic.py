@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
@@ -17,7 +18,6 @@ from .messages import are_gone, mended, read_up_to
 from .opening import open_index
 from .parts import MOST_ENTRY, StoreParts, are_among, places_of
 from .topic_index import Feed, TopicIndex
-from .worker import Visits
 
 DRAINED_ROWS = 1 << 16  # at a time
 
@@ -78,10 +78,10 @@ class DelayedTopic(TopicIndex):
     has an open decision; it leaves the tracker only when it is due or cancelled.
     """
 
-    def __init__(self, name: str, parts: StoreParts, delays: Feed, visits: Visits[Self]) -> None:
-        """`delays` feeds it, and visits it when it asks `visits` for that."""
+    def __init__(self, name: str, parts: StoreParts, delays: Feed[Self]) -> None:
+        """`delays` feeds it, and visits it when it asks for that."""
         opened = open_index(name, parts)
-        super().__init__(name, parts, opened, delays, visits)
+        super().__init__(name, parts, opened, delays)
         self.decisions = Decisions(self, opened.stream)
         self._checkpointed = 0  # additions and departures up to the last checkpoint
 
@@ -157,9 +157,9 @@ class DelayedTopic(TopicIndex):
             self.decisions.settle_all()
             tracker = self.tracker  # this may make the topic lag
             at = places if self.scans is None else [scan.place for scan in self.scans]
-            tracker.checkpoint(IndexMark(self.name, self.changes_next, at).pack())
+            tracker.checkpoint(IndexMark(self.name, self.records.next_offset, at).pack())
             self._checkpointed = self._count
-            self.changed.clear()
+            self.records.changed.clear()
 
     @property
     def unsaved(self) -> int:
@@ -172,7 +172,12 @@ class DelayedTopic(TopicIndex):
         The time is None if no message is pending. Raises OSError.
         """
         with self.lock:
-            return self.next_due_ms(), self.is_lagging or bool(self.open_decisions)
+            return self.next_due_ms(), self.is_lagging or bool(self.records.open)
+
+    def after_fork(self) -> None:
+        """In a child process: the copy is not used any more, and none of its locks is waited for."""
+        self.lock = threading.RLock()
+        self.decisions.settled = threading.Condition(self.lock)
 
 
 def waiting(topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s) -> tuple[Bools, Bools]:
@@ -229,7 +234,7 @@ def first_not_pending(topic: DelayedTopic, queue_ids: Int64s, begins: Int64s, en
     with topic.lock:
         topic.decisions.settle()
         pending = topic.ask(lambda tracker: tracker.are_pending(queues, offsets & MOST_ENTRY))
-        pending &= ~topic.are_open(places_of(queues, offsets))
+        pending &= ~topic.records.are_open(places_of(queues, offsets))
     stops = np.append(np.flatnonzero(~pending), len(offsets))
     firsts = stops[stops.searchsorted(row_ends - counts)]
     found: Int64s = np.minimum(firsts, row_ends) - row_ends + ends

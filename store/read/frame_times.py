@@ -50,6 +50,21 @@ def times_of(view: View, places: Iterable[tuple[Segment, int]]) -> list[int] | N
     return found
 
 
+def common_time(view: View, segment: Segment, first: int, last: int) -> int | None:
+    """When all messages of a stream from one position of a segment to another were put into the log.
+
+    Raises StoreCorrupt. None if they are of several frames, and where `times_of` gives None.
+    """
+    source = source_of(view, segment)
+    if source is None:
+        return None
+    positions, times, flags = source.frames
+    frame = bisect_left(positions, first)
+    if not frame or flags[frame - 1] & HAS_EXTRAS or (frame < len(positions) and positions[frame] < last):
+        return None
+    return times[frame - 1]
+
+
 def times_of_many(view: View, segment: Segment, positions: Uint32s) -> Int64s | None:
     """As `times_of`, of messages of one segment; their positions ascend, and there is one. Raises StoreCorrupt."""
     source = source_of(view, segment)

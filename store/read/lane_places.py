@@ -22,6 +22,7 @@ from ..segment.copies import WINDOW_SHIFT as COPY_SHIFT
 from ..segment.held import HeldItem, HeldMemory
 from ..segment.open_table import Uint32s
 from ..segment.segment import Segment
+from .frame_times import common_time, times_of
 from .log_bytes import LOW_32
 from .long_messages import LongMessages
 from .named_rows import QUEUE, QUEUE_BYTES, Layout, NamedRows
@@ -137,9 +138,20 @@ class LanePlaces(HeldItem):
         row = self._copied(lane.ring, row, end, found)
         return row == end and (len(found) == limit or self._ends_at(fit, number, offset + len(found)))
 
-    def places(self, number: int, offset: int, count: int) -> Iterator[tuple[Segment, int]]:
-        """The segment and the position of each of some messages that `copied` has given."""
+    def times(self, view: View, number: int, offset: int, count: int) -> list[int] | None:
+        """When some messages that `copied` has given were put into the log, as `times_of`."""
         row = self._index[2 * number + 1] + offset
+        which, first, _, _ = _ROW(self._rows, ROW_BYTES * row)
+        of_last, last, _, _ = _ROW(self._rows, ROW_BYTES * (row + count - 1))
+        segment = self._whole[which]
+        if self._whole[of_last] is segment:  # mostly one frame has all of them
+            time_ms = common_time(view, segment, first, last)
+            if time_ms is not None:
+                return [time_ms] * count
+        return times_of(view, self._places(row, count))
+
+    def _places(self, row: int, count: int) -> Iterator[tuple[Segment, int]]:
+        """The segment and the position of each of some rows."""
         segments = self._whole
         for which, at, _, _ in _ROWS(self._rows[ROW_BYTES * row : ROW_BYTES * (row + count)]):
             yield segments[which], at

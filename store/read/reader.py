@@ -217,7 +217,7 @@ class Reader:
         if not table.copied(stream, offset, limit, found) or not found:
             return None
         try:
-            times = times_of(view, table.places(stream.number, offset, len(found)))
+            times = table.times(view, stream.number, offset, len(found))
         except (OSError, StoreCorrupt):
             return None
         return None if times is None or sum(map(len, found.values())) > max_bytes else (found, times)

@@ -8,10 +8,11 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
 
     giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight
     whose turn          news, calling
-    which, what order   settings, filters, ordering, lines
-    again, and later    redelivery, attempts, delays
+    which, what order   settings, changing, ordering, lines
+    again, and later    redelivery, attempts, delays, place_list
     acknowledging       acknowledging, group_commit
     what is durable     cursor, journal
-    more                backlog, removed
+    how far it is       info, backlog, positions, removed, inspecting
+    as an iterator      iterating
     its surroundings    parts
 """

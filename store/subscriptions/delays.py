@@ -8,7 +8,6 @@ from copy import copy
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...index import TrackerClosed
 from ..delayed.due_list import FOREVER_S, HELD_UP_S, LAGGING_S, NOTHING_DUE, DueMessages
@@ -21,6 +20,7 @@ from ..read.message import Message, MessageBatch
 from .delivery import RETRY_MS, Fetches, Room, fetch_into, fetch_readable, joined, taken
 from .in_flight import NEVER, Places
 from .lines import Lines
+from .place_list import PlaceList, first_of_each
 from .state import State
 
 LEAST_PRECISION_MS = 10  # with less, a waiting consumer wakes for each message
@@ -92,11 +92,12 @@ class SubscriptionDelays:
         pointer = self._pointer
         if pointer is None:
             return FOREVER_S
+        now_ms = self._parts.clock.wall_ms()  # first: if the clock is moved meanwhile, the turn is too early
         due_s = pointer.due_in_s()
         if not self._coalesces or due_s >= FOREVER_S:
             self._wakes_ms = 0
             return max(LEAST_S, due_s)
-        now_ms, self._wakes_ms = self._parts.clock.wall_ms(), self._turn_after(due_s)
+        self._wakes_ms = self._turn_after(now_ms, due_s)
         return max(LEAST_S, (self._wakes_ms - now_ms) / 1000)
 
     @property
@@ -105,9 +106,9 @@ class SubscriptionDelays:
         topic = self._topic
         return max(1, self._precision_ms - (1 if topic is None else topic.tick_ms) + 1)
 
-    def _turn_after(self, due_s: float) -> int:
+    def _turn_after(self, now_ms: int, due_s: float) -> int:
         """With a precision: the turn at which a message is taken that is due in `due_s`."""
-        turn_ms, now_ms = self._turn_ms, self._parts.clock.wall_ms()
+        turn_ms = self._turn_ms
         return -(-max(now_ms + 1, now_ms + int(due_s * 1000)) // turn_ms) * turn_ms
 
     def open(self) -> None:
@@ -135,8 +136,10 @@ class SubscriptionDelays:
         pointer = self._pointer
         if pointer is None:
             return
-        if not self._coalesces or self._turn_after(pointer.due_in_s()) < self._wakes_ms or not self._wakes_ms:
-            self._state.notify()  # with a precision: only if it is earlier than the time that waiting consumers know
+        now_ms = self._parts.clock.wall_ms()
+        # With a precision waiting consumers may know a time that is early enough, if a jump did not leave it behind.
+        if not (self._coalesces and now_ms < self._wakes_ms <= self._turn_after(now_ms, pointer.due_in_s())):
+            self._state.notify()
 
     def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> LaterMessages | None:
         """The messages of a queue that are not to be given out now; None if there are none.
@@ -211,57 +214,6 @@ class SubscriptionDelays:
             raise StoreUnreadable(
                 f"the index of delayed messages could not be used: {error}. Nothing is lost; try again."
             ) from error
-
-
-class PlaceList:
-    """Places in the order in which they are to be given out, each once. One thread at a time."""
-
-    def __init__(self) -> None:
-        self._queues = self._offsets = np.empty(0, np.int64)
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    @property
-    def size_bytes(self) -> int:
-        """The memory that the list takes."""
-        return self._queues.nbytes + self._offsets.nbytes
-
-    def add(self, queues: Int64s, offsets: Int64s) -> None:
-        """Append places, none of them twice. A place that is listed already stays where it is."""
-        if len(self):
-            new = np.ones(len(offsets), np.bool_)
-            for queue_id in np.unique(queues).tolist():
-                mine = queues == queue_id
-                new[mine] = ~np.isin(offsets[mine], self._offsets[self._queues == queue_id])
-            queues, offsets = queues[new], offsets[new]
-        self._queues = np.concatenate([self._queues, queues])
-        self._offsets = np.concatenate([self._offsets, offsets])
-
-    def first(self, count: int) -> tuple[Int64s, Int64s]:
-        """(queue ids, offsets) of the first places; they stay listed."""
-        return self._queues[:count], self._offsets[:count]
-
-    def remove_first(self, count: int) -> None:
-        """Drop the first `count` places."""
-        self._queues, self._offsets = self._queues[count:], self._offsets[count:]
-
-    def drop(self, queue_ids: Sequence[int] | None = None) -> None:
-        """Forget the places of some queues, or all; they will be found again."""
-        kept = np.zeros(len(self), np.bool_) if queue_ids is None else ~np.isin(self._queues, queue_ids)
-        self._queues, self._offsets = self._queues[kept], self._offsets[kept]
-
-
-def first_of_each(queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
-    """(n,) true for the first of each place that occurs several times, and for each place that occurs once."""
-    kept = np.ones(len(offsets), np.bool_)
-    if len(set((offsets ^ queues << 40).tolist())) == len(offsets):  # true nearly always, and quicker to check
-        return kept
-    pairs = list(zip(queues.tolist(), offsets.tolist(), strict=True))
-    if len(set(pairs)) < len(pairs):
-        kept[:] = False
-        kept[list({pair: at for at, pair in reversed(list(enumerate(pairs)))}.values())] = True
-    return kept
 
 
 class DueSource:

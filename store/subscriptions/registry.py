@@ -6,7 +6,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +21,14 @@ from ..log.lane import Lane
 from ..log.streams import check_name
 from ..segment.sealed import SealedSegment
 from .acknowledging import Acknowledging
-from .backlog import Backlog, TopicBounds, backlog_of, queues_of, recorded, snapshot
+from .backlog import TopicBounds, backlog_of, queues_of, recorded, snapshot
 from .cursor import Cursor
 from .dispatcher import Dispatcher
 from .in_flight import NO_OWNER
+from .info import SubscriptionInfo
 from .journal import Journal, names_of
 from .parts import Parts
+from .positions import Rates, oldest_of, positions_of
 from .removed import RemovedMessages
 from .settings import (
     DeadLetterChains,
@@ -43,25 +44,6 @@ from .state import State
 from .subscription import Subscription
 
 Name = tuple[str, str]  # (topic, name)
-
-
-class SubscriptionInfo(NamedTuple):
-    """One row of `MessageStore.subscriptions`.
-
-    Attributes:
-        topic, name: of the subscription.
-        settings: its arguments of `subscribe`.
-        backlog: messages that are not acknowledged. In a store that is only read, none is known to be in flight.
-        removed_unacknowledged: messages that retention has removed, since the store was opened, before the subscription
-            had acknowledged them. Trims and deletions do not count, and neither do messages that live on as copies or
-            were cancelled. The process that writes counts them: 0 in a store that is only read.
-    """
-
-    topic: str
-    name: str
-    settings: Settings
-    backlog: Backlog
-    removed_unacknowledged: int = 0
 
 
 class Shared:
@@ -184,6 +166,7 @@ class Subscriptions:
         self._lives: dict[tuple[str, str], int] = {}  # of the deleted subscriptions
         self._lock = threading.Lock()
         self._names = HiddenNames(parts.hidden, CURSOR_KIND, may_write=parts.may_write)
+        self._rates = Rates()
         self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
         self._removed = RemovedMessages(parts, self._states_of)
 
@@ -245,6 +228,7 @@ class Subscriptions:
         state = shared.state
         key = state.topic, state.name
         if shared.retire():
+            self._rates.forget(key)
             with self._lock:
                 self._lives[key] = state.cursor.life
                 if self._known.get(key) is shared:
@@ -382,9 +366,15 @@ class Subscriptions:
             settings = cursor.settings
             if settings is None:
                 return None
+            if state is not None:
+                state.take_in()
             known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
             removed = self._removed.of(topic, name, cursor.life)
-        return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known), removed)
+        positions = positions_of(bounds.queues, known)
+        rates = self._rates.of((topic, name), positions, self._parts.clock.monotonic_s())
+        oldest_ms = oldest_of(self._parts, topic, bounds.queues, known)
+        backlog = backlog_of(bounds, known)
+        return SubscriptionInfo(topic, name, settings, backlog, positions, oldest_ms, *rates, removed)
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """The cursor of a subscription that nobody uses, read from the log."""

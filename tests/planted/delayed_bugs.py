@@ -79,7 +79,7 @@ DELAYED: dict[str, Bug] = {
     ),
     "delayed: what is being decided about is passed over": Bug(
         "store/delayed/topic.py",
-        "        pending &= ~topic.are_open(places_of(queues, offsets))\n",
+        "        pending &= ~topic.records.are_open(places_of(queues, offsets))\n",
         "        pass\n", SKIPPING,
     ),
     "delayed: what comes now is passed over": Bug(

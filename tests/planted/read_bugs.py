@@ -7,6 +7,14 @@ from .plant import Bug
 SEGMENTS = ("tests/store/test_sealed_segments.py",)
 
 READING: dict[str, Bug] = {
+    "times: messages of several frames get the time of the first one": Bug(
+        "store/read/frame_times.py", " or (frame < len(positions) and positions[frame] < last)", "",
+        ("tests/store/test_few.py", "tests/store/test_lane_places.py"),
+    ),
+    "times: optional columns are overlooked where one frame has all": Bug(
+        "store/read/frame_times.py", "if not frame or flags[frame - 1] & HAS_EXTRAS or (frame",
+        "if not frame or (frame", ("tests/store/test_few.py", "tests/store/test_lane_places.py"),
+    ),
     "sealed segments: a removed one is kept by a part": Bug(
         "store/segment/sealed_segments.py", "(*(None,) * gone, *first[gone:])", "first", SEGMENTS,
     ),

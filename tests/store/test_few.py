@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 
 from stratalog.store import MessageBatch, MessageStore, StoreCorrupt
+from stratalog.store.format.layout import HAS_KEYS
 from stratalog.store.log.write import OpenSegment
 from stratalog.store.read import reader
 from stratalog.store.read.bulk import LEAST_MESSAGES
-from stratalog.store.read.frame_times import times_of
+from stratalog.store.read.frame_times import common_time, times_of
 from stratalog.store.segment.sealed_segments import SealedSegments
 from stratalog.store.testing import TunedConfig
 from tests.store.helpers import KIB, flip_bit, segment_path, small, until
@@ -94,6 +95,19 @@ def test_message_without_bytes_at_the_end_of_a_frame_has_that_frames_time() -> N
     table = SimpleNamespace(frame_position=[0, 100, 200], frame_time=[1, 2, 3], frame_flags=[0, 0, 0])
     view: Any = SimpleNamespace(open=[OpenSegment(segment, cast(Any, table))], sealed=SealedSegments())
     assert times_of(view, [(segment, at) for at in (40, 100, 140, 240)]) == [1, 1, 2, 3]
+    assert [common_time(view, segment, 40, last) for last in (40, 100, 101, 140)] == [1, 1, None, None]
+    assert [common_time(view, segment, first, 240) for first in (100, 140, 200, 201)] == [None, None, None, 3]
+
+
+def test_one_time_for_all_is_said_only_where_one_frame_without_optional_columns_has_all() -> None:
+    segment: Any = SimpleNamespace(sequence=1)
+    flags = [0, HAS_KEYS, 0]
+    table = SimpleNamespace(frame_position=[0, 100, 200], frame_time=[1, 2, 3], frame_flags=flags)
+    view: Any = SimpleNamespace(open=[OpenSegment(segment, cast(Any, table))], sealed=SealedSegments())
+    assert common_time(view, segment, 40, 60) == 1
+    assert common_time(view, segment, 140, 160) is None
+    assert common_time(view, segment, 240, 10**6) == 3
+    assert common_time(view, cast(Any, SimpleNamespace(sequence=2)), 40, 60) is None
 
 
 def test_times_are_the_right_segments_also_where_segments_were_given_up_between_them() -> None:

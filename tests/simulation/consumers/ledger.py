@@ -13,7 +13,17 @@ from ..check import BrokenPromise
 
 Place = tuple[int, int]  # (queue id, offset)
 CONFIGURED: Final = ("x", "y")  # topics that get settings
-PLAIN: Final = (("max_attempts", None), ("precision_ms", 0))  # settings that may be changed, as they are without
+PLAIN: Final = (  # settings that may be changed, as they are without
+    ("max_attempts", None),
+    ("precision_ms", 0),
+    ("filter", None),
+)
+TAGGED: Final = ("a", "b")
+FILTERS_OF_TAGGED: Final = (
+    {"tag": TAGGED},
+    "tag IN ('b', 'a')",
+    "NOT (tag <> 'a' AND tag <> 'b')",
+)  # they mean the same
 
 
 @dataclass(slots=True)
@@ -45,12 +55,11 @@ class Kind:
 
     def takes(self, sent: Sent) -> bool:
         """Does its filter let a message pass?"""
-        given: Mapping[str, set[str]] | None = self.settings.get("filter")
-        return given is None or sent.tag in given["tag"]
+        return "filter" not in self.settings or sent.tag in TAGGED
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """The settings that stay as they were made."""
+        """The settings that each `subscribe` has to give."""
         return {name: value for name, value in self.settings.items() if name in ("mode", "order_by", "filter")}
 
     @property

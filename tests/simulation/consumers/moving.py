@@ -7,7 +7,7 @@ from typing import Any
 
 from .consuming import Consuming
 from .inline import compact_cursor
-from .ledger import CONFIGURED, Kind
+from .ledger import CONFIGURED, FILTERS_OF_TAGGED, Kind
 from .shape import TOPIC
 
 
@@ -58,6 +58,8 @@ class Moving(Consuming):
         given: dict[str, Any] = {"precision_ms": self._chance.choice((0, 5, 20))}
         if kind.dead_letters is not None:
             given["max_attempts"] = self._chance.choice((1, 2, 3))
+        if "filter" in kind.settings:
+            given["filter"] = self._chance.choice(FILTERS_OF_TAGGED)
         with self._ledger.changing(kind, given):
             subscription.change(**given)
         self._reached["settings changed"] += 1

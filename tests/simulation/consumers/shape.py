@@ -10,7 +10,7 @@ from stratalog.store import StoreConfig
 from stratalog.store.testing import TunedConfig
 
 from ..shape import KIB
-from .ledger import Kind
+from .ledger import FILTERS_OF_TAGGED, Kind
 
 TOPIC: Final = "t"
 DEAD: Final = "dead"
@@ -19,7 +19,7 @@ KINDS: Final = (
     Kind("again", {"max_attempts": 2, "dead_letter_topic": DEAD}),
     Kind("lines", {"mode": "ordered"}),
     Kind("keys", {"mode": "ordered", "order_by": "key"}),
-    Kind("tagged", {"filter": {"tag": {"a", "b"}}}),
+    Kind("tagged", {"filter": FILTERS_OF_TAGGED[0]}),
     Kind("other", {"precision_ms": 20}),
 )
 CALLS: Final[dict[str, int]] = {  # how often, against each other

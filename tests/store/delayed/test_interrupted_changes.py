@@ -28,7 +28,7 @@ def are_settled(topic: DelayedTopic) -> bool:
     """Whether all changes have their answer."""
     with topic.lock:
         topic.decisions.settle()
-        return not topic.open_decisions
+        return not topic.records.open
 
 
 @pytest.mark.parametrize("how", ["cancel", "move"])

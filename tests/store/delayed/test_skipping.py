@@ -53,9 +53,9 @@ def test_message_that_is_being_decided_about_is_not_passed_over(store: MessageSt
     bounds = np.array([0]), np.array([0]), np.array([3])
     assert first_not_pending(topic, *bounds).tolist() == [3]
     place, [request] = int(places_of(0, 1)), topic.parts.hidden.requests(topic.decisions.stream, [b"x"])
-    topic.open_decisions[place] = Decision(0, 1, START_MS + 50, START_MS + 10, request)
+    topic.records.open[place] = Decision(0, 1, START_MS + 50, START_MS + 10, request)
     found = first_not_pending(topic, *bounds).tolist()
-    del topic.open_decisions[place]  # a store does not close while one is open
+    del topic.records.open[place]  # a store does not close while one is open
     assert found == [1]
     assert store.cancel_delayed("t", 0, 2)
     assert first_not_pending(topic, *bounds).tolist() == [2]

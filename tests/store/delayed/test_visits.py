@@ -133,9 +133,9 @@ def test_a_change_that_nobody_waits_for_any_more_is_settled(
         patch.setattr(Decisions, "settle", lambda decisions: None)  # as where an interrupt comes before it
         assert store.cancel_delayed("t0", 0, 0)
         delays.work()
-        assert topic.open_decisions
+        assert topic.records.open
     delays.work()
-    assert not topic.open_decisions
+    assert not topic.records.open
 
 
 def test_an_index_with_changes_is_saved_in_time_and_a_quiet_one_is_not(
