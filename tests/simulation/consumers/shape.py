@@ -43,6 +43,7 @@ class Shape:
         durability: with "os" a power cut takes of each lane what was not forced: only what comes later is certain then.
         trims: how often trims are made.
         configures: topics get settings, and lose them.
+        keeps: the topic keeps what is not acknowledged, whatever retention wants.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -56,6 +57,7 @@ class Shape:
     frame_kib: int = 4
     trims: int = 1
     configures: bool = False
+    keeps: bool = False
     steps: int = 60
     lives: int = 2
 
@@ -95,4 +97,5 @@ def draw_shape(chance: random.Random) -> Shape:
         steps=chance.choice((40, 80, 120)),
         lives=chance.choice((1, 2, 3)),
         configures=chance.random() < 0.4,
+        keeps=chance.random() < 0.4 and not is_lossy,
     )
