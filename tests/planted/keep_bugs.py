@@ -43,7 +43,7 @@ KEEPING_TOPICS: dict[str, Bug] = {
     ),
     "keep: copies go with their segments": Bug(WANTED, "        yield from _copied(delays, topic, sealed)\n",
         "        yield from ()\n", KEEP),
-    "keep: a topic with a copy of one message is never kept": Bug(
+    "keep: cancelled messages are kept": Bug(
         WANTED, "    if topic is None:\n        subscribers", "    if True:\n        subscribers", KEEP,
     ),
     "keep: a consumer finds only copies of before it came": Bug(

@@ -121,6 +121,25 @@ def test_what_retention_alone_keeps_goes_beside_it(tmp_path: Path) -> None:
         assert len(places(all_of(other))) == 200 - lost
 
 
+def test_cancelled_and_trimmed_messages_are_not_kept(tmp_path: Path) -> None:
+    store, remove = opened(tmp_path)
+    with store:
+        store.configure_topic("t", keep="unacknowledged")
+        sub = store.subscribe("t", "a")
+        for at in range(120):
+            store.append("t", 0, data_of(0, at), deliver_at_ms=1 << 50)
+        assert sub.receive() == []
+        for at in range(120):
+            if at % 10:
+                assert store.cancel_delayed("t", 0, at)
+        store.trim("t", 0, 30)
+        remove()
+        gone = store.queue_bounds("t", 0)[0]
+        assert gone > 60
+        assert store.stats()["delayed"]["t"]["copies"] == len(range(30, gone, 10))
+        assert sub.backlog().total == len(range(30, 120, 10))
+
+
 def test_a_topic_that_keeps_and_has_no_subscription_keeps_nothing(tmp_path: Path) -> None:
     store, remove = opened(tmp_path)
     with store:
