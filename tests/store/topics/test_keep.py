@@ -198,6 +198,28 @@ def test_an_ordered_subscription_that_meets_a_gap_gets_the_copies_before_what_fo
         assert order == list(range(40))
 
 
+def test_an_ordered_subscription_in_use_gets_new_copies_before_what_follows_them(tmp_path: Path) -> None:
+    """It has taken some copies already when its next messages, which it has not read, become copies, too."""
+    store, remove = opened(tmp_path)
+    with store:
+        store.configure_topic("t", keep="unacknowledged")
+        sub = store.subscribe("t", "a", mode="ordered")
+        order: list[int] = []
+        for _ in range(3):
+            for _ in range(4):
+                fill(store, 12)
+                fill(store, 30, "waste", 1)
+            remove()
+            assert store.queue_bounds("t", 0)[0] > len(order) + 20
+            got = sub.receive(10)
+            order += [one.message.offset for one in got]
+            sub.ack_batch(got)
+        while got := sub.receive(50):
+            order += [one.message.offset for one in got]
+            sub.ack_batch(got)
+        assert order == list(range(144))
+
+
 class Model:
     """What was appended, and what each subscription has acknowledged."""
 
