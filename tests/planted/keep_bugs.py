@@ -5,7 +5,14 @@ from __future__ import annotations
 from .plant import Bug
 
 COUNTS = ("tests/store/subscriptions/test_removed_counts.py",)
-KEEP = ("tests/store/topics/test_keep.py",)
+FILE = "tests/store/topics/test_keep.py"
+OUTLIVES = (f"{FILE}::test_what_one_subscription_has_not_acknowledged_outlives_size",)
+MODEL = (f"{FILE}::test_nothing_is_lost_or_comes_again_by_a_model",)
+IN_USE = (f"{FILE}::test_an_ordered_subscription_in_use_gets_new_copies_before_what_follows_them",)
+CANCELLED = (f"{FILE}::test_cancelled_and_trimmed_messages_are_not_kept",)
+FULL = (f"{FILE}::test_a_topic_that_keeps_too_much_takes_no_message_and_names_the_subscription",)
+COPIES = (f"{FILE}::test_a_topic_is_full_of_copies_too",)
+LARGER = (f"{FILE}::test_a_larger_cap_or_none_lets_a_full_topic_go_on",)
 REMOVED = "store/subscriptions/removed.py"
 WANTED = "store/delayed/wanted.py"
 KEEPING = "store/delayed/keeping.py"
@@ -39,51 +46,51 @@ KEEPING_TOPICS: dict[str, Bug] = {
         "[names for names in self._known if names[0] in topics]", COUNTS,
     ),
     "keep: retention does not know of it": Bug(
-        WANTED, "if stream.topic in kept and not is_hidden(stream.topic)]", "if False]", KEEP,
+        WANTED, "if stream.topic in kept and not is_hidden(stream.topic)]", "if False]", OUTLIVES,
     ),
     "keep: copies go with their segments": Bug(WANTED, "        yield from _copied(delays, topic, sealed)\n",
-        "        yield from ()\n", KEEP),
+        "        yield from ()\n", MODEL),
     "keep: cancelled messages are kept": Bug(
-        WANTED, "    if topic is None:\n        subscribers", "    if True:\n        subscribers", KEEP,
+        WANTED, "    if topic is None:\n        subscribers", "    if True:\n        subscribers", CANCELLED,
     ),
     "keep: a consumer finds only copies of before it came": Bug(
         "store/subscriptions/delays.py", "self._parts.delays.find(self._name) if self._parts.delays else None", "None",
-        KEEP,
+        OUTLIVES,
     ),
     "keep: new messages of a line come before copies of older ones": Bug(
-        "store/subscriptions/scanner.py", "            self._is_held_back = True\n", "            pass\n", KEEP,
+        "store/subscriptions/scanner.py", "            self._is_held_back = True\n", "            pass\n", IN_USE,
     ),
     "keep: messages that follow one another are read one after the next": Bug(
         "store/delayed/messages.py", "            at += found[-1].offset + 1 - offset\n            yield from found\n",
-        "            at += found[-1].offset + 1 - offset\n            yield found[0]\n", KEEP,
+        "            at += found[-1].offset + 1 - offset\n            yield found[0]\n", OUTLIVES,
     ),
     "keep: a change of the setting is noticed at the next opening": Bug(
         "store/topics/table.py", "            self._keeping = None\n            self._names.add",
-        "            self._names.add", KEEP,
+        "            self._names.add", LARGER,
     ),
     "keep: copies do not fill a topic": Bug(
-        KEEPING, "            kept[topic] += 0 if index is None else index.copies.size_bytes\n", "", KEEP,
+        KEEPING, "            kept[topic] += 0 if index is None else index.copies.size_bytes\n", "", COPIES,
     ),
     "keep: kept segments do not fill a topic": Bug(
         KEEPING, "look.topics[topic] for look in list(self._looks.values()) if look.is_kept",
-        "look.topics[topic] for look in list(self._looks.values()) if False", KEEP,
+        "look.topics[topic] for look in list(self._looks.values()) if False", FULL,
     ),
     "keep: a full topic takes the messages of queues that it has": Bug(
-        "store/topics/full.py", "        self._looks_closely(bool(errors))\n", "", KEEP,
+        "store/topics/full.py", "        self._looks_closely(bool(errors))\n", "", FULL,
     ),
     "keep: a full topic takes columns": Bug(
         "store/api/columns.py", "            self._full.check([topic for topic, _ in names])\n", "            pass\n",
-        KEEP,
+        FULL,
     ),
     "keep: a full topic takes batches": Bug(
-        "store/api/appender.py", "        self._configured.full.check([topic for topic, _ in names])\n", "", KEEP,
+        "store/api/appender.py", "        self._configured.full.check([topic for topic, _ in names])\n", "", FULL,
     ),
     "keep: a full topic stays full": Bug(
         "store/topics/full.py", "        self._errors = errors\n", "        self._errors = self._errors or errors\n",
-        KEEP,
+        FULL,
     ),
     "keep: the subscription with the smallest backlog is named": Bug(
         "store/subscriptions/registry.py", "return max(backlogs)[1], max(backlogs)[0]",
-        "return min(backlogs)[1], max(backlogs)[0]", KEEP,
+        "return min(backlogs)[1], max(backlogs)[0]", FULL,
     ),
 }  # fmt: skip
