@@ -62,7 +62,7 @@ KEEPING_TOPICS: dict[str, Bug] = {
     ),
     "keep: messages that follow one another are read one after the next": Bug(
         "store/delayed/messages.py", "            at += found[-1].offset + 1 - offset\n            yield from found\n",
-        "            at += found[-1].offset + 1 - offset\n            yield found[0]\n", OUTLIVES,
+        "            at += found[-1].offset + 1 - offset\n            yield found[0]\n", MODEL,
     ),
     "keep: a change of the setting is noticed at the next opening": Bug(
         "store/topics/table.py", "            self._keeping = None\n            self._names.add",
