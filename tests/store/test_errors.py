@@ -20,6 +20,7 @@ from stratalog.store import (
     StoreCorrupt,
     StoreError,
     StorePoisoned,
+    TopicFull,
 )
 from stratalog.store.errors import copy_of
 from stratalog.store.testing import TunedCacheConfig
@@ -29,6 +30,7 @@ from .helpers import tiny
 PARTS: dict[type[StoreError], tuple[Any, ...]] = {
     StoreCorrupt: ("a frame is damaged", Path("/data/lane-00/1.seg"), 4096, "Look at it."),
     OffsetOutOfRange: ("orders", 3, 17, 5, 9),
+    TopicFull: ("orders", "billing", 17, 3000, 2000),
 }
 ERRORS: list[StoreError] = [
     value(*PARTS.get(value, ("a sentence that says what to do",)))
@@ -57,7 +59,7 @@ def test_package_offers_its_errors_as_one_family() -> None:
     """Whatever it exports as an error, by whatever package that was made."""
     errors = [getattr(package, name) for name in package.__all__]
     errors = [value for value in errors if isinstance(value, type) and issubclass(value, BaseException)]
-    assert len(errors) == len(ERRORS) == 19
+    assert len(errors) == len(ERRORS) == 20
     assert all(issubclass(error, StoreError) and error.__doc__ for error in errors)
 
 

@@ -43,11 +43,13 @@ QUEUES = [("t", queue) for queue in range(4)]
 
 READS = {
     "open", "close", "closed", "stats", "read", "read_async", "read_batch", "get_range", "scan", "queue_bounds",
-    "offset_at", "topics", "queues", "subscriptions", "aclose", "read_batch_async",
+    "offset_at", "topics", "topic_settings", "queues", "subscriptions", "aclose", "read_batch_async",
 }  # fmt: skip
 APPENDS: dict[str, Callable[[Any], object]] = {
     "append": lambda store: store.append("t", 0, b"x"),
     "flush_async": lambda store: store.flush_async(),
+    "configure_topic": lambda store: store.configure_topic("t", queues=1),
+    "configure_topic_async": lambda store: store.configure_topic_async("t", queues=1),
     "trim_async": lambda store: store.trim_async("t", 0, 1),
     "delete_topic_async": lambda store: store.delete_topic_async("t"),
     "cancel_delayed_async": lambda store: store.cancel_delayed_async("t", 0, 0),
