@@ -74,7 +74,8 @@ def test_error_is_the_same_after_a_copy(error: StoreError, way: str) -> None:
 
 
 def test_attributes_are_among_what_a_copy_has() -> None:
-    corrupt, outside = (pickle.loads(pickle.dumps(kind(*parts))) for kind, parts in PARTS.items())
+    corrupt, outside, full = (pickle.loads(pickle.dumps(kind(*parts))) for kind, parts in PARTS.items())
+    assert (full.topic, full.subscription) == PARTS[TopicFull][:2]
     assert (corrupt.what, corrupt.file, corrupt.position) == ("a frame is damaged", "/data/lane-00/1.seg", 4096)
     assert (outside.first, outside.next_offset) == (5, 9)
     assert (outside.topic, outside.queue_id, outside.offset) == ("orders", 3, 17)
