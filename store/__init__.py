@@ -18,6 +18,7 @@ from .api.scan_plans import ScanPlanner, plan_scan, read_part
 from .api.shard_writer import ShardWriter
 from .api.store import MessageStore
 from .api.store_reader import StoreReader
+from .api.transaction import Transaction
 from .config import CacheConfig, StoreConfig
 from .errors import (
     InvalidConfig,
@@ -121,6 +122,7 @@ __all__ = [
     "Ticket",
     "TopicFull",
     "TopicSettings",
+    "Transaction",
     "VerifyReport",
     "abort_shards",
     "arrow_column",

@@ -54,6 +54,7 @@ from .store import (
     Ticket,
     TopicFull,
     TopicSettings,
+    Transaction,
 )
 
 __version__: str  # of the package
@@ -97,6 +98,7 @@ __all__ = [
     "Ticket",
     "TopicFull",
     "TopicSettings",
+    "Transaction",
     "__version__",
 ]
 

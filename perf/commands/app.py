@@ -33,6 +33,7 @@ from ..experiments.spark_writes import SparkWrites
 from ..experiments.subscriptions import Subscriptions
 from ..experiments.tail_catchup import TailCatchup
 from ..experiments.timers import TimerRates
+from ..experiments.transactions import Transactions
 from ..experiments.turns import Turns
 from ..experiments.waits import Waits
 from ..machine.folders import run_folder
@@ -47,7 +48,7 @@ from .options import asked, made, parameters
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
     Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
-    Subscriptions, Growth, Turns,
+    Subscriptions, Transactions, Growth, Turns,
 )  # fmt: skip
 
 app = typer.Typer(

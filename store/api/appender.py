@@ -44,7 +44,7 @@ class Appender:
         self._queues = shared.queues
         self._streams = shared.streams
         self._topics = shared.streams.topics
-        self._check_open = shared.check_open
+        self.check_open = shared.check_open
         self._local = threading.local()
         self._max_message_bytes = shared.config.max_message_bytes
         self._configured = configured
@@ -160,13 +160,26 @@ class Appender:
 
     def append_batch_async(self, messages: Iterable[tuple[str, int, Payload]]) -> asyncio.Future[npt.NDArray[np.int64]]:
         """Hand many messages over; return a Future of their offsets."""
+        asyncio.get_running_loop()  # it raises before anything is handed over
+        return self.put_async(self._cut(messages))
+
+    def put_async(self, parts: list[BatchPart]) -> asyncio.Future[npt.NDArray[np.int64]]:
+        """Hand groups over for a coroutine; return a Future of their offsets."""
         loop = asyncio.get_running_loop()
-        batch = AsyncBatch(loop, self._cut(messages))
+        batch = AsyncBatch(loop, parts)
         batch.put(partial(self._shared.sleepers.call_later, loop, self.config.append_timeout_ms))
         return batch.future
 
     def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[BatchPart]:
         """Check a batch and cut it into groups; nothing is handed over yet."""
+        rows = self._rows(messages)
+        if not rows:
+            self.check_open()
+            return []
+        return cut_by_lane(self._lanes, *self._accept_batch(rows), self._frame_bytes)
+
+    def _rows(self, messages: Iterable[tuple[str, int, Payload]]) -> list[tuple[str, int, Payload]]:
+        """The rows of a batch, as they were given. Raises InvalidMessage."""
         try:
             if isinstance(messages, str | bytes | bytearray | memoryview):
                 raise TypeError
@@ -175,11 +188,7 @@ class Appender:
             raise InvalidMessage(
                 f"append_batch takes (topic, queue id, data) tuples, not {type(messages).__name__}"
             ) from None
-        rows = list(each)  # a copy: another thread may change the caller's list
-        if not rows:
-            self._check_open()
-            return []
-        return cut_by_lane(self._lanes, *self._accept_batch(rows), self._frame_bytes)
+        return list(each)  # a copy: another thread may change the caller's list
 
     def _accept(
         self,
@@ -192,13 +201,25 @@ class Appender:
         queues: Queues | None,
     ) -> tuple[Stream, bytes, Extras | None]:
         """Check one message: (stream, data, extras)."""
+        topic, queue_id, data, extras = self.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        return self._topics.get(topic, _NO_QUEUES).get(queue_id) or self._stream(topic, queue_id), data, extras
+
+    def check(
+        self,
+        topic: str,
+        queue_id: int | None,
+        data: Payload | None,
+        deliver_at_ms: int | None,
+        key: bytes | None,
+        properties: Mapping[str, str] | None,
+        queues: Queues | None,
+    ) -> tuple[str, int, bytes, Extras | None]:
+        """Check one message: (topic, queue id, data, extras). No stream is made."""
         if type(queue_id) is not int or type(topic) is not str or queues is not None:
             topic, queue_id = self._named(topic, queue_id, key, queues)
-        stream: Stream | None
-        try:
-            stream = self._topics[topic][queue_id]
-        except KeyError:
-            stream = None  # to be made, once nothing can be wrong with the message
+        elif queue_id not in self._topics.get(topic, _NO_QUEUES):
+            check_name(topic, queue_id)
+            self._configured.check_queue(topic, queue_id)
         if type(data) is not bytes:
             data = as_bytes(data, self._max_message_bytes)
         extras = None
@@ -206,7 +227,28 @@ class Appender:
             extras = check_extras(deliver_at_ms, key, properties)
         if len(data) > self._max_message_bytes or extras is not None:
             self._check_size(len(data), extras)
-        return stream or self._stream(topic, queue_id), data, extras
+        return topic, queue_id, data, extras
+
+    def check_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> list[tuple[str, int, bytes]]:
+        """Check a batch: (topic, queue id, data) of each row. No stream is made."""
+        checked = check_rows(self._rows(messages), self._max_message_bytes)
+        for row, (topic, queue_id, _) in enumerate(checked):
+            if queue_id not in self._topics.get(topic, _NO_QUEUES):
+                try:
+                    self._configured.check_queue(topic, queue_id)
+                except InvalidTopic as error:
+                    raise error.in_row(row) from None
+        return checked
+
+    @property
+    def has_several_lanes(self) -> bool:
+        """Whether streams may be in different lanes."""
+        return len(self._lanes) > 1
+
+    @property
+    def most_atomic_bytes(self) -> int:
+        """The payloads that one frame can have, with keys and properties: the ring has room for four such frames."""
+        return self._frame_bytes + self._max_message_bytes
 
     def _named(self, topic: object, queue_id: object, key: object, queues: Queues | None) -> tuple[str, int]:
         """The name of a stream, of plain types and checked: a dict takes True and 1.0 for 1, and a hash may raise."""
@@ -278,7 +320,7 @@ class Appender:
     def make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
         """The streams of names, also of queues that their topics do not have; for what is committed."""
         with self._shared.naming:
-            self._check_open()
+            self.check_open()
             return [self._streams.get(*name) or self._make(*name) for name in names]
 
     def _stream(self, topic: object, queue_id: object) -> Stream:
@@ -302,7 +344,7 @@ class Appender:
 
     def flush(self) -> None:
         """Wait for all that was handed over before the call."""
-        self._check_open()
+        self.check_open()
         barriers = []
         for queue in self._queues:
             barrier = Barrier()

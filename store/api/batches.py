@@ -125,4 +125,6 @@ class AsyncBatch:
             self._timer.cancel()
         if self.future.cancelled():
             for group in reversed(self._lined):
-                group.stream.lane.queue.withdraw(group)
+                error = group.stream.lane.queue.withdraw(group)
+                if error is not None:
+                    group.answer(error)

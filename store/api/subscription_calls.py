@@ -8,6 +8,7 @@ from ..subscriptions.subscription import Subscription
 from .appender import Appender
 from .columns import ColumnAppender
 from .subscription_list import SubscriptionList, WritingParts
+from .transaction import Transaction
 from .trimming import TrimChanges
 
 
@@ -67,6 +68,14 @@ class SubscriptionCalls(SubscriptionList):
             topic, name, start, mode, order_by, filter, max_attempts, dead_letter_topic, precision_ms
         )
 
+    def transaction(self) -> Transaction:
+        """Begin a transaction: what is appended and acknowledged in it is durable and visible at once, or not at all.
+
+        Use it in a `with` block, or `async with`: see `Transaction`. Raises StoreClosed.
+        """
+        self._shared.check_open()
+        return Transaction(self._appender, self._subscriptions(), self._fetcher)
+
     def delete_subscription(self, topic: str, name: str) -> bool:
         """Remove a subscription, durably; False if there is none. This closes its open objects.
 
@@ -83,4 +92,5 @@ class SubscriptionCalls(SubscriptionList):
             self._appender.flush()  # also with durability "os": the next power cut may leave other messages there
 
     def _writes(self) -> WritingParts:
-        return WritingParts(self._columns.append_again, self._trimming.trim_stream, self._trimming.check_writes)
+        trimming = self._trimming
+        return WritingParts(self._appender, self._columns.append_again, trimming.trim_stream, trimming.check_writes)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..log.streams import Stream
 from ..read.caches import Caches
 from ..subscriptions.info import SubscriptionInfo
-from ..subscriptions.parts import Parts, ReceiptNumbers
+from ..subscriptions.parts import Appending, Parts, ReceiptNumbers
 from ..subscriptions.read_ahead import READ_AHEAD_BYTES, ReadAhead
 from ..subscriptions.registry import Subscriptions
 from .delayed_calls import DelayChanges
@@ -21,6 +21,7 @@ from .shared import Shared
 class WritingParts(NamedTuple):
     """The parts of a writing store that subscriptions need; see `Parts`."""
 
+    appending: Appending | None
     append_again: Callable[..., Any]
     trim_stream: Callable[[Stream, int], None]
     check_writes: Callable[[], None]
@@ -66,8 +67,8 @@ class SubscriptionList:
         shared, fetcher, plan, writes = self._shared, self._fetcher, self._caches.plan, self._writes()
         limit = READ_AHEAD_BYTES if plan is None else plan.working_bytes // 2
         return Parts(
-            shared.streams, shared.hidden, shared.clock, fetcher, writes.append_again, fetcher.waiting,
-            fetcher.async_reads, writes.trim_stream, shared.check_open, writes.check_writes,
+            shared.streams, shared.hidden, shared.clock, fetcher, writes.appending, writes.append_again,
+            fetcher.waiting, fetcher.async_reads, writes.trim_stream, shared.check_open, writes.check_writes,
             shared.frame_bytes, shared.config.append_timeout_ms / 1000, ReceiptNumbers(),
             self._running.delays, self._delaying.sets, ReadAhead(limit, shared.clock.monotonic_s),
         )  # fmt: skip
@@ -78,4 +79,4 @@ class SubscriptionList:
         def refuse(*given: object) -> None:
             raise refusal(path)
 
-        return WritingParts(refuse, refuse, refuse)
+        return WritingParts(None, refuse, refuse, refuse)

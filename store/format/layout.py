@@ -82,6 +82,8 @@ Frame (one batch)
     `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one
     call checks a whole frame where one a message would cost more than the bytes themselves.
     A frame with count 0 is a mark: it carries nothing but `durable_*`.
+    Of a frame that is torn at the log's end, the messages before the first torn one count. One that is ATOMIC, for it
+    has a transaction, counts as a whole or not at all, and no mark points into it.
 
 Footer (block-aligned)
     The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a
@@ -129,7 +131,8 @@ HAS_KEYS: Final = 8
 HAS_PROPERTIES: Final = 16
 HAS_STREAMS: Final = 32
 HAS_PAYLOAD_CHECKSUM: Final = 64
-KNOWN_FLAGS: Final = 127
+ATOMIC: Final = 128
+KNOWN_FLAGS: Final = 255
 HAS_EXTRAS: Final = HAS_DUE | HAS_KEYS | HAS_PROPERTIES
 
 NO_TIME: Final = -(1 << 63)

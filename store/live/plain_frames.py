@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..format.layout import HAS_PAYLOAD_CHECKSUM, LEAST_MESSAGE_BYTES, FrameHead
+from ..format.layout import ATOMIC, HAS_PAYLOAD_CHECKSUM, LEAST_MESSAGE_BYTES, FrameHead
 from ..segment.open_table import CHECKSUM, LENGTH, POSITION, EntryRows, entry_rows
 
 FEW_MESSAGES = 128  # of a frame, in the mean
@@ -46,7 +46,7 @@ class PlainFrames(NamedTuple):
 def is_plain(head: FrameHead) -> bool:
     """True for a frame with messages, narrow columns and no optional ones."""
     header = head.header
-    plain = not header.flags & ~HAS_PAYLOAD_CHECKSUM and header.count > 0
+    plain = not header.flags & ~(HAS_PAYLOAD_CHECKSUM | ATOMIC) and header.count > 0
     return plain and len(head.columns) == LEAST_MESSAGE_BYTES * header.count
 
 

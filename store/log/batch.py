@@ -11,6 +11,7 @@ import numpy as np
 
 from ..format.arrays import Int64s
 from ..format.extras import Extras
+from .atomic_group import AtomicGroup, are_atomic
 from .request import AsyncRequest, BlockingRequest, Group, Request, RowGroup
 from .streams import Stream
 from .ticket import SubmitRequest
@@ -48,8 +49,16 @@ def extras_of(requests: Sequence[Request]) -> list[Extras | None]:
     """The optional columns, one element a message."""
     extras: list[Extras | None] = []
     for request in requests:
-        extras.extend([request.extras] * request.count)
+        mine = request.row_extras if isinstance(request, AtomicGroup) else ()
+        extras.extend(mine or [request.extras] * request.count)
     return extras
+
+
+def given_extras(requests: Sequence[Request], plain: bool) -> list[Extras]:
+    """The optional columns of the messages that have some; `plain` if each request is one message."""
+    if plain or not are_atomic(requests):
+        return [request.extras for request in requests if request.extras is not None]
+    return [extra for extra in extras_of(requests) if extra is not None]
 
 
 def hand_out(requests: Sequence[Request], offsets: array[int] | Int64s, plain: bool) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from ..format.column_frame import FrameColumns, message_checksums, narrow
 from ..format.footer import TRIM_BYTES
+from ..format.layout import ATOMIC
 from ..segment.footer_room import share_of_frame
 from ..segment.open_table import EntryRows, entry_columns
+from .atomic_group import are_atomic
 from .batch import hand_out, last_ends
 from .column_group import ColumnGroup, ColumnRows, joined, parts_of
 from .request import Request
@@ -44,11 +46,14 @@ def build_columns(lane: WrittenLane, requests: Sequence[Request]) -> int:
         checksums = message_checksums(stored, rows.lengths)
         return columns.packed(checksums), entry_columns(ends - rows.lengths + position, rows.lengths, checksums)
 
+    is_atomic = are_atomic(requests)
+    flags = columns.flags | ATOMIC if is_atomic else columns.flags
     payload = lane.put_frame(
-        columns.flags, columns.size_bytes, len(ends), rows.payloads, rows.payload_bytes, pack, is_own=False
+        flags, columns.size_bytes, len(ends), rows.payloads, rows.payload_bytes, pack, is_own=False
     )  # fmt: skip
     hand_out(requests, offsets, plain=False)
-    placed = array("q", (ends + payload).tobytes())
+    # An atomic frame is shown and answered as a whole.
+    placed = array("q", [lane.tail] * len(ends) if is_atomic else (ends + payload).tobytes())
     lane.unissued.add(last_ends(requests, placed))
     cost = sum(map(cost_bytes, requests))
     lane.under_way.add_frame(PendingFrame(requests, placed, lane.tail, first_entry, lane.table, cost, None))

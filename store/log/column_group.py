@@ -16,7 +16,7 @@ from ..format.arrays import Indexes, Int64s
 from ..format.blobs import Blobs, Buffer, ExtraColumns
 from ..format.layout import FRAME_HEADER_BYTES, NO_TIME
 from ..format.rows import Rows
-from .batch import columns_of, extras_of
+from .batch import columns_of, extras_of, given_extras
 from .request import Group, Request
 from .streams import NOT_DEFINED, Stream
 
@@ -119,7 +119,7 @@ def parts_of(requests: Sequence[Request]) -> list[ColumnRows]:
 def _of_plain(requests: Sequence[Request]) -> ColumnRows:
     streams, datas, sizes = columns_of(requests, plain=False)
     rows = ColumnRows(streams, np.arange(len(sizes)), None, np.array(sizes, np.int64), datas, sum(sizes))
-    if all(request.extras is None for request in requests):
+    if not given_extras(requests, plain=False):
         return rows
     extras = ExtraColumns.of(extras_of(requests))
     return rows._replace(times_ms=extras.times_ms, keys=extras.keys, properties=extras.properties)

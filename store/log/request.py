@@ -35,6 +35,7 @@ class Request:
 
     Attributes:
         count: how many messages it has.
+        is_chained: a thread sleeps on its lock, and is woken along a chain: see `BlockingRequest`.
         stream, data, size_bytes, extras: of the message. `extras` is None without delivery time, key and properties.
         offset: -1 until the message is in a frame (`LaneMachine.build`); it counts once there is an answer without an
             error.
@@ -51,6 +52,7 @@ class Request:
 
     __slots__ = ("_done", "_error", "_waiters", "data", "extras", "offset", "size_bytes", "stream")
     count = 1
+    is_chained = False
 
     def __init__(self, stream: Stream, data: bytes, size_bytes: int, extras: Extras | None = None) -> None:
         self.stream = stream
@@ -160,13 +162,14 @@ class BlockingRequest(Request):
     """
 
     __slots__ = ("abandoned", "chain", "failure", "lock")
+    is_chained = True
 
     def __init__(self) -> None:
         """Of one thread, for all its messages: the thread sets stream, data, size_bytes and extras."""
         self.stream = NO_STREAM  # as long as it is not in use
         self.lock = threading.Lock()
         self.lock.acquire()
-        self.chain: list[BlockingRequest] | None = None
+        self.chain: list[Sleeper] | None = None
         self.abandoned = False
         self.failure: StoreError | None = None
 
@@ -182,6 +185,12 @@ class Sleeper(Protocol):
 
     lock: threading.Lock
     abandoned: bool
+
+
+class ChainedRequest(Sleeper, Protocol):
+    """A request of a thread that sleeps; its answer gives it the `chain` of its batch."""
+
+    chain: list[Sleeper] | None
 
 
 def pass_on(chain: list[SleeperT]) -> None:
@@ -303,19 +312,19 @@ def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> 
     """
     kinds = set(map(type, requests))
     if kinds == {BlockingRequest}:
-        _answer_blocked(cast("Sequence[BlockingRequest]", requests), error)
+        _answer_blocked(cast("Sequence[ChainedRequest]", requests), error)
         return
-    blocked = [request for request in requests if type(request) is BlockingRequest]
+    chained = [request for request in requests if request.is_chained]
     try:
-        waiting = [request for request in requests if type(request) is AsyncRequest]
         if AsyncRequest in kinds:
+            waiting = [request for request in requests if type(request) is AsyncRequest]
             for loop in {request.loop for request in waiting}:
                 _answer_loop(loop, [request for request in waiting if request.loop is loop], error)
-        if len(blocked) + len(waiting) < len(requests):
+        if kinds - {AsyncRequest, BlockingRequest}:
             _answer_each(requests, error)
     finally:
-        if blocked:
-            _answer_blocked(blocked, error)
+        if chained:
+            _answer_blocked(cast("Sequence[ChainedRequest]", chained), error)
 
 
 def _answer_each(requests: Sequence[Request], error: StoreError | None) -> None:
@@ -336,11 +345,11 @@ def _answer_each(requests: Sequence[Request], error: StoreError | None) -> None:
         raise failed
 
 
-def _answer_blocked(requests: Sequence[BlockingRequest], error: StoreError | None) -> None:
-    chain = list(reversed(requests))
+def _answer_blocked(requests: Sequence[ChainedRequest], error: StoreError | None) -> None:
+    chain: list[Sleeper] = list(reversed(requests))
     for request in requests:
         request.chain = chain
-        if error is not None:
+        if error is not None and type(request) is BlockingRequest:
             request.failure = error
     pass_on(chain)
 

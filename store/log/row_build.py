@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ..format.frame import Definition, column_bytes_bound, encode_columns
+from ..format.layout import ATOMIC
 from ..segment.footer_room import share_of_frame
 from ..segment.open_table import EntryRows, entry_rows
-from .batch import columns_of, extras_of, hand_out, last_ends
+from .atomic_group import are_atomic
+from .batch import columns_of, extras_of, given_extras, hand_out, last_ends
 from .request import Request
 from .room import define, make_room, note_records
 from .streams import NOT_DEFINED
@@ -20,7 +22,7 @@ from .written_lane import WrittenLane
 def build_rows(lane: WrittenLane, requests: Sequence[Request], left_bytes: int | None, *, plain: bool) -> None:
     """Do what `LaneMachine.build` does, for at least one message. `plain`: each request is one."""
     streams, datas, sizes = columns_of(requests, plain)
-    given = [request.extras for request in requests if request.extras is not None]
+    given = given_extras(requests, plain)
     extras = extras_of(requests) if given else None
     numbers = [stream.number for stream in streams]
     fresh = {stream for stream in streams if stream.number == NOT_DEFINED} if NOT_DEFINED in numbers else set()
@@ -41,8 +43,11 @@ def build_rows(lane: WrittenLane, requests: Sequence[Request], left_bytes: int |
         starts = accumulate(sizes[:-1], initial=position)
         return columns.packed, entry_rows(starts, columns.lengths, columns.checksums)
 
-    payload = lane.put_frame(columns.flags, len(columns.packed), len(datas), datas, payload_bytes, pack, is_own=True)
-    ends = [*accumulate(sizes, initial=payload)][1:]
+    is_atomic = not plain and are_atomic(requests)
+    flags = columns.flags | ATOMIC if is_atomic else columns.flags
+    payload = lane.put_frame(flags, len(columns.packed), len(datas), datas, payload_bytes, pack, is_own=True)
+    # An atomic frame is shown and answered as a whole.
+    ends = [lane.tail] * len(sizes) if is_atomic else [*accumulate(sizes, initial=payload)][1:]
     hand_out(requests, offsets, plain)
     lane.unissued.add(ends if plain else last_ends(requests, ends))
     cost = payload_bytes + sum([extra.size_bytes for extra in given])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..format.cursors import pack_acks, pack_ones
 from ..log.ticket import Ticket
 from .group_commit import AckTicket, GroupCommit
 from .in_flight import AckRow, RowState
+from .joint_acks import JointAcks
 from .settings import stale
 from .state import State
 
@@ -53,7 +54,7 @@ class Acknowledging:
         self._state = state
         self._journal = state.journal
         self.group_commit = GroupCommit(state.journal, state.parts, self.settle)
-        self.cut_short: list[list[AckRow] | AckBatch] = []  # of calls that an interrupt has ended
+        self.cut_short: list[list[AckRow] | AckBatch | JointAcks] = []  # of calls that an interrupt has ended
         self._is_compacted = False  # by one of many coroutines that go on at the same time
 
     def ack_one(self, receipt: int) -> None:
@@ -204,6 +205,20 @@ class Acknowledging:
         if is_news:
             state.notify()
 
+    def joint(self, receipts: Collection[int]) -> JointAcks:
+        """Acknowledgements that a transaction is to make durable: of one message at least."""
+        return JointAcks(self._state, receipts, self.settle)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether `finish` has something to do."""
+        return self._state.unfinished.change is not None or bool(self.cut_short)
+
+    def cut_joint_short(self, joint: JointAcks) -> None:
+        """An interrupt has ended the transaction's call."""
+        self.cut_short += [joint]
+        self._finish()
+
     def finish(self) -> None:
         """Finish calls that an interrupt has ended: a change, and acknowledgements."""
         self._state.unfinished.finish()
@@ -215,6 +230,8 @@ class Acknowledging:
             (one,) = cut_short
             if isinstance(one, AckBatch):
                 self._settle_batch(one)
+            elif isinstance(one, JointAcks):
+                one.finish(CUT_SHORT)
             else:
                 self.settle(one, CUT_SHORT)
             self._state.notify()  # an interrupt may have come before

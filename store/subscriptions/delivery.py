@@ -33,37 +33,41 @@ class Delivery(NamedTuple):
         attempt: how often it was given out, this time included: with `max_attempts` in all, else since the store was
             opened.
         receipt: the number that acknowledges it. A receipt is good for this delivery alone.
+        subscription: the name of the subscription that gave it out.
     """
 
     message: Message
     attempt: int
     receipt: int
+    subscription: str = ""
 
 
 class DeliveryBatch(MessageBatch):
-    """n messages that were given out, as columns: those of `MessageBatch`, and two more.
+    """n messages that were given out, as columns: those of `MessageBatch`, and three more.
 
     Attributes:
         receipts: int64 (n), the number that acknowledges each, see `Subscription.ack_batch`.
         attempts: int64 (n), how often each was given out, see `Delivery`.
+        subscription: the name of the subscription.
     """
 
-    __slots__ = ("attempts", "receipts")
+    __slots__ = ("attempts", "receipts", "subscription")
 
-    def __init__(self, batch: MessageBatch, receipts: Int64s, attempts: Int64s) -> None:
+    def __init__(self, batch: MessageBatch, receipts: Int64s, attempts: Int64s, subscription: str) -> None:
         super().__init__(
             batch.buffer, batch.positions, batch.lengths, batch.offsets, batch.times_ms, batch.stream_index,
             batch.stream_names, batch.extras,
         )  # fmt: skip
         self.receipts = receipts
         self.attempts = attempts
+        self.subscription = subscription
 
     @classmethod
     def empty(cls) -> DeliveryBatch:
         """A batch without a message."""
         nothing = np.empty(0, np.int64)
         batch = MessageBatch(memoryview(b""), nothing, nothing, nothing, nothing, np.empty(0, np.uint32), [])
-        return cls(batch, nothing, nothing)
+        return cls(batch, nothing, nothing, "")
 
     def __repr__(self) -> str:
         return f"<DeliveryBatch of {len(self)} messages, {int(self.lengths.sum())} bytes>"
@@ -71,7 +75,8 @@ class DeliveryBatch(MessageBatch):
     def deliveries(self) -> list[Delivery]:
         """All messages as objects, each with its own copy of the data. Slower than the columns."""
         pairs = zip(self.attempts.tolist(), self.receipts.tolist(), strict=True)
-        return [Delivery(self.message(at), attempt, receipt) for at, (attempt, receipt) in enumerate(pairs)]
+        name = self.subscription
+        return [Delivery(self.message(at), attempt, receipt, name) for at, (attempt, receipt) in enumerate(pairs)]
 
 
 def taken(batch: MessageBatch, rows: npt.NDArray[np.intp]) -> MessageBatch:

@@ -18,7 +18,7 @@ from .delays import DueSource, SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, Room, joined, queue_ids_of, taken
 from .in_flight import NO_OWNER, Places
 from .lines import Lines
-from .redelivery import AttemptCounts, Redelivery
+from .redelivery import AttemptCounts, Move, Redelivery
 from .scanner import Scanner
 from .settings import Settings
 from .state import State
@@ -38,15 +38,15 @@ class Dispatcher:
         tries, delays: what it knows of attempts, and of messages with a delivery time.
     """
 
-    def __init__(self, state: State, acknowledge: Callable[[Int64s], None]) -> None:
-        """`acknowledge` makes acknowledgements of receipts durable."""
+    def __init__(self, state: State, move: Move) -> None:
+        """`move` appends messages to a topic, and acknowledges receipts."""
         self.state = state
         self.receiving = threading.Lock()
         self.attempt_records: Sequence[Request] = ()
         self.tries = AttemptCounts(state)
         self.delays = delays = SubscriptionDelays(state)
         self._lines = Lines(state, delays.fetch_into)
-        self._redelivery = Redelivery(state, self._lines, delays.fetch_into, acknowledge)
+        self._redelivery = Redelivery(state, self._lines, delays.fetch_into, move)
         self._scanner = Scanner(state, delays)
         self._due = DueSource(state, delays, self._lines, self._scanner.has_ahead, self._scanner.are_wanted)
         self._has_dead = False  # the newest look has found messages that were given out too often in earlier openings
@@ -192,7 +192,7 @@ class Dispatcher:
                     first = int(state.table.add(Places(*columns), deadline_ms, owner)[0])
             if deadline_ms < state.calling.wakes_ms:
                 state.calling.gives_out(deadline_ms)
-            return [Delivery(message, 1, receipt) for receipt, message in enumerate(messages, first)]
+            return [Delivery(message, 1, receipt, state.name) for receipt, message in enumerate(messages, first)]
         except BaseException:  # passed on; the messages come again, also after an interrupt
             self._has_missed = True
             state.notify()
@@ -307,7 +307,7 @@ class Dispatcher:
                     batch, attempts = taken(batch, kept), attempts[kept]
             places = Places(queue_ids_of(batch), batch.offsets, attempts)
             receipts = state.enter(places, state.deadline_ms(visibility_ms), self._owner)
-        return DeliveryBatch(batch, receipts, attempts) if len(batch) else None
+        return DeliveryBatch(batch, receipts, attempts, state.name) if len(batch) else None
 
     # -- removed messages -----------------------------------------------------------------------------
 

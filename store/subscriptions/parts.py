@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -42,6 +42,24 @@ class Reads(PlaceReads, Protocol):
         """The first offset whose timestamp is `timestamp_ms` or later."""
 
 
+class Appending(Protocol):
+    """The part of a store that appends, as far as a commit needs it."""
+
+    @property
+    def has_several_lanes(self) -> bool:
+        """Whether streams may be in different lanes."""
+
+    @property
+    def most_atomic_bytes(self) -> int:
+        """The payloads that one frame can have, with keys and properties."""
+
+    def check_open(self) -> None:
+        """Raises StoreClosed."""
+
+    def find_or_make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+        """The streams of names that were checked, made at first use."""
+
+
 class AppendColumns(Protocol):
     """The call that appends n messages that the store had already, as columns, see `MessageStore.append_columns`."""
 
@@ -55,6 +73,7 @@ class Parts:
 
     Attributes:
         reads, waiting, async_reads: the calls of readers, and of those that wait.
+        appending: makes streams for transactions; None in a store that is only read.
         append_columns: appends messages that the store has taken once, whatever its size limit is now.
         hidden: the streams that have the records of subscriptions.
         trim: removes the messages of a stream below an offset, durably.
@@ -73,6 +92,7 @@ class Parts:
     hidden: HiddenStreams
     clock: Clock
     reads: Reads
+    appending: Appending | None
     append_columns: AppendColumns
     waiting: WaitingReaders
     async_reads: AsyncReads

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
 from ..format.arrays import Int64s
-from ..format.blobs import Blobs, ExtraColumns, gathered
 from ..format.cursors import pack_attempts
 from ..log.request import Request
 from ..read.message import MessageBatch
-from .delivery import RETRY_MS, Fetches, Room, fetch_readable, in_turn, joined, queue_ids_of, taken
+from .delivery import RETRY_MS, Fetches, Room, fetch_readable, in_turn, queue_ids_of, taken
 from .in_flight import NEVER, NOTHING, Places, RowState
 from .lines import Lines
 from .settings import Settings
 from .state import State
 
-MOVED_MESSAGES = 4096  # at most so many are moved by one append
+MOVED_MESSAGES = 4095  # at most so many are moved at once; with their acknowledgements they are a frame
 MOVED_BYTES = 4 << 20
+
+Move: TypeAlias = "Callable[[str, Sequence[MessageBatch], Int64s], None]"
 
 
 class Redelivery:
@@ -31,13 +33,13 @@ class Redelivery:
         state: State,
         lines: Lines,
         fetch: Callable[[Room, Places], Fetches],
-        acknowledge: Callable[[Int64s], None],
+        move: Move,
     ) -> None:
-        """`fetch` fetches messages as far as they fit; `acknowledge` makes acknowledgements of receipts durable."""
+        """`fetch` fetches messages as far as they fit; `move` appends some to a topic, and acknowledges receipts."""
         self.state = state
         self._lines = lines
         self._fetch = fetch
-        self._acknowledge = acknowledge
+        self._move = move
 
     def take(self, room: Room, failed: list[StoreError]) -> tuple[list[MessageBatch], Int64s, Int64s]:
         """The messages that were given back or timed out, with their attempts and receipts (n,).
@@ -112,8 +114,7 @@ class Redelivery:
         return receipts[left], places.take(np.flatnonzero(left))
 
     def _move_to_dead_letters(self, topic: str, receipts: Int64s) -> None:
-        """Append messages to the dead letters' topic and acknowledge them, except those that a late consumer
-        acknowledged.
+        """Move messages to the dead letters' topic, except those that a late consumer acknowledged.
 
         First they get new receipts, so that no consumer can acknowledge them meanwhile. Raises StoreError; then
         messages that were not acknowledged come again: either all readable ones were moved, or none could be.
@@ -122,12 +123,10 @@ class Redelivery:
         failed: list[StoreError] = []
         try:
             while len(receipts):
-                found, bad = fetch_readable(Room(MOVED_MESSAGES, MOVED_BYTES), self._fetch, places, failed)
-                if found.batches:
-                    _append(self.state, topic, found.batches)
+                found, bad = fetch_readable(Room(MOVED_MESSAGES, self._room_bytes), self._fetch, places, failed)
                 over = np.concatenate([found.rows, found.gone])
                 if len(over):
-                    self._acknowledge(receipts[over])
+                    self._move(topic, found.batches, receipts[over])
                 hold_back(self.state, receipts[bad])
                 left = np.delete(np.arange(len(receipts)), np.concatenate([over, bad]))
                 receipts, places = receipts[left], places.take(left)
@@ -136,6 +135,12 @@ class Redelivery:
             raise
         if failed:
             raise failed[0]
+
+    @property
+    def _room_bytes(self) -> int:
+        """Payloads that one frame has room for, with some keys and properties."""
+        appending = self.state.parts.appending
+        return MOVED_BYTES if appending is None else min(MOVED_BYTES, appending.most_atomic_bytes // 2)
 
     def _drop(self, receipts: Int64s, places: Places) -> None:
         """Count messages that are gone as acknowledged."""
@@ -153,21 +158,6 @@ def are_dead(settings: Settings | None, places: Places) -> npt.NDArray[np.bool_]
     if settings is None or settings.max_attempts is None or settings.dead_letter_topic is None:
         return np.zeros(places.size, np.bool_)
     return places.attempts >= settings.max_attempts
-
-
-def _append(state: State, topic: str, batches: Sequence[MessageBatch]) -> None:
-    """Append messages to a topic by one call, in queues of their ids, with their keys and properties."""
-    batch = joined(batches)
-    extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
-    payload = gathered(batch.buffer, batch.positions, batch.lengths, np.arange(len(batch)))
-    state.parts.append_columns(
-        [(topic, queue_id) for _, queue_id in batch.stream_names], batch.stream_index, batch.lengths, payload,
-        *_columns(extras), None,
-    )  # fmt: skip
-
-
-def _columns(extras: ExtraColumns | None) -> tuple[Blobs | None, Blobs | None]:
-    return (None, None) if extras is None else (extras.keys, extras.properties)
 
 
 def hold_back(state: State, receipts: Int64s) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
 from ..device.background import report
-from ..errors import StoreCorrupt, StoreError
+from ..errors import StoreCorrupt, StoreError, SubscriptionClosed
 from ..format.arrays import Int64s
 from ..format.hidden import CURSOR_KIND
 from ..log.hidden_streams import HiddenNames
@@ -27,6 +27,7 @@ from .dispatcher import Dispatcher
 from .in_flight import NO_OWNER
 from .info import SubscriptionInfo
 from .journal import Journal, names_of
+from .moving import Moving
 from .parts import Parts
 from .positions import Rates, oldest_of, positions_of
 from .removed import RemovedMessages
@@ -57,7 +58,7 @@ class Shared:
         self.chains = chains
         self.state.load(pass_damage=pass_damage)
         self.acks = Acknowledging(self.state)
-        self.dispatcher = Dispatcher(self.state, self.acks.ack)
+        self.dispatcher = Dispatcher(self.state, Moving(self.state, self.acks).move)
         self._open: set[int] = set()  # numbers of the objects that are not closed
         self._owners = NO_OWNER  # the number of the newest object
         self._is_retired = False
@@ -201,6 +202,20 @@ class Subscriptions:
                 shared.tell_precision()
                 return opened
             self._forget_deleted(shared)  # the thread that retired it may have been interrupted
+
+    def acknowledging(self, topic: object, name: object) -> Acknowledging:
+        """The part of a subscription that acknowledges what it has given out.
+
+        Raises SubscriptionClosed, InvalidTopic, InvalidMessage.
+        """
+        if type(topic) is str and type(name) is str:
+            key = topic, name
+        else:
+            key = check_name(topic, 0)[0], check_subscription(name)
+        shared = self._known.get(key)  # one step, without the lock: each acknowledgement comes here
+        if shared is None or shared.state.cursor.settings is None:
+            raise SubscriptionClosed(f"there is no open subscription {key[1]!r} of {key[0]!r}; subscribe again")
+        return shared.acks
 
     def forget_lost(self) -> bool:
         """After a possible loss of messages: write durably that lost ones are not acknowledged, before others get their

@@ -10,6 +10,7 @@ from ..format.dues import NO_DUES
 from ..format.footer import Footer, names_in
 from ..format.frame import Frame
 from ..format.layout import (
+    ATOMIC,
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
     REBUILT_MS,
@@ -136,10 +137,11 @@ class FrameWalk:
         bad = np.flatnonzero(~good & self._is_listed(header.first_entry, kept))
         goes_on = True
         if len(bad):
-            position = int(frame.starts()[bad[0]])
-            if record is None and not self.lane.vouched(self.index, position):
-                self._note_torn(position, header.end)
-                self.scanner.position, kept, goes_on = position, int(bad[0]), False
+            whole = 0 if header.flags & ATOMIC else int(bad[0])
+            position, end = frame.starts()[[bad[0], whole]].tolist()
+            if record is None and not self.lane.vouched(self.index, end):
+                self._note_torn(end, header.end)
+                self.scanner.position, kept, goes_on = end, whole, False
             else:
                 one = "a message's bytes do not match their checksum"
                 many = f"{len(bad)} messages do not match their checksums, the first"

@@ -29,6 +29,7 @@ from .sim_bugs import LOSSES
 from .spark_bugs import SPARK
 from .subscription_bugs import SUBSCRIPTIONS
 from .topic_bugs import SETTINGS_OF_TOPICS
+from .transaction_bugs import TRANSACTIONS
 from .visit_bugs import VISITING
 
 CACHE: dict[str, Bug] = {
@@ -445,5 +446,5 @@ BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
-    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE,
+    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
 }  # fmt: skip

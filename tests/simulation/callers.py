@@ -10,12 +10,13 @@ from typing import Any
 from stratalog.store import MessageStore, OffsetOutOfRange, StorePoisoned, StoreUnreadable
 from stratalog.store.format.records import RECORDS_TOPIC
 from stratalog.store.log.request import Barrier, cut
+from stratalog.store.log.streams import lane_of
 from stratalog.store.log.ticket import SubmitRequest
 from stratalog.store.testing import SimulatedDisk, TunedConfig
 
 from ..store.helpers import scanned
 from .check import BrokenPromise
-from .engine import changes_of_topic, changes_of_trim, contents_of, lanes_of, lowest_segment, requests_of
+from .engine import bounds_of, changes_of_topic, changes_of_trim, contents_of, lanes_of, lowest_segment, requests_of
 from .ledger import Bounds, Ledger, Queue
 from .shape import KIB, Settings, Shape
 
@@ -77,6 +78,8 @@ class Callers:
                 self._trim(store)
             elif draw < 0.2:
                 self._produce_batch(store, settings)
+            elif draw < 0.28 and "transactions" in self._shape.parts:
+                self._transact(store, settings)
             elif draw < 0.3:
                 self._produce_columns(store, settings)
             else:
@@ -105,6 +108,28 @@ class Callers:
                 mine = [rows[i] for i in picked[at : at + group.count]]
                 at += group.count
                 self._ledger.hand(lane.index, group, [queue for queue, _ in mine], [data for _, data in mine])
+
+    def _transact(self, store: MessageStore, settings: Settings) -> None:
+        """A transaction of a few messages, in the queues of one lane."""
+        rows = [self._message(settings) for _ in range(self._chance.randrange(1, 9))]
+        lane = lane_of(*rows[0][0], self._shape.lanes)
+        rows = [row for row in rows if lane_of(*row[0], self._shape.lanes) == lane]
+        with_key = self._chance.random() < 0.3
+        tx = store.transaction()
+        for at, (queue, data) in enumerate(rows):
+            tx.append(*queue, data, key=b"k" if with_key and at % 2 else None)
+        request = tx._end().hand_over(lambda request: request.stream.lane.queue.put(request))
+        assert request is not None
+        self._ledger.hand(lane, request, [queue for queue, _ in rows], [data for _, data in rows])
+        self._reached["transactions"] += 1
+
+    def _check_transactions(self, store: MessageStore) -> None:
+        """Whoever looks sees all of a transaction or nothing."""
+        queues = {queue for rows in self._ledger.atomic for queue, _ in rows}
+        ends, again = [{queue: bounds_of(store, queue)[1] for queue in queues} for _ in range(2)]
+        part = self._ledger.in_part(ends) if ends == again else []  # else others took steps meanwhile
+        if part:
+            raise BrokenPromise(f"a transaction is seen in part: of {part}, queues end at {ends}")
 
     def _trim(self, store: MessageStore) -> None:
         """Remove messages of a queue, or all of the topic; without waiting for the answer."""
@@ -153,6 +178,7 @@ class Callers:
         chance = self._chance
         self._held = chance.choice(lanes_of(store))[0].view if chance.random() < 0.3 else None
         queue = "t", chance.randrange(self._shape.queues)
+        self._check_transactions(store)
         try:
             low = self._ledger.answered_low(queue)
             first, end = store.queue_bounds(*queue)

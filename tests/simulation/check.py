@@ -68,7 +68,14 @@ class Checker:
             self._check_order(index, lane.bounds)
             bounds.update(lane.bounds)
         self.check_promises(bounds, self.ledger.promised(power_cut=power_cut))
+        self.check_transactions({queue: end for queue, (_, end) in bounds.items()})
         return bounds
+
+    def check_transactions(self, ends: Mapping[Queue, int]) -> None:
+        """Each transaction is there as a whole, or not at all."""
+        part = self.ledger.in_part(ends)
+        if part:
+            raise BrokenPromise(f"a transaction is there in part: of {part}, queues end at {dict(ends)}")
 
     def _recover(self, index: int, recovery: LaneRecovery, disk: SimulatedDisk) -> Recovered:
         """Recover a lane and compare all of its messages, or know it."""

@@ -56,6 +56,9 @@ class Following:
                 self._ledger.note_seen(queue, end - 1)
                 self._reached["messages seen by a reader beside"] += end - self._at.get(queue, 0)
             self._at[queue] = end
+        part = self._ledger.in_part(self._at)
+        if part:
+            raise BrokenPromise(f"a reader beside the run sees a transaction in part: of {part}, it is at {self._at}")
 
     def let_go(self) -> None:
         """The reader's process ends."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stratalog.store import StoreFull
 from stratalog.store.format.records import NOT_TRIMMED, RECORDS_TOPIC, Record, StreamLow, add_low
+from stratalog.store.log.atomic_group import AtomicGroup
 from stratalog.store.log.request import Group, Request
 from stratalog.store.log.trims import TrimRequest
 from stratalog.store.testing import History
@@ -64,6 +65,7 @@ class Ledger:
         placed: for each message of `rows`, where it was built.
         cut: each queue's messages behind those of `rows`, which the last crash took. Until an opening is through, they
             may lie on the disk behind a gap, and nothing tells a repair that the gap is older than the damage.
+        atomic: the messages of each transaction that was built since the last opening, by queue and offset.
         answered: how many of them were acknowledged, or read by a consumer.
         forced: how many of them were promised to survive a power cut.
         lazy: the answers of this life do not wait for forces.
@@ -75,6 +77,7 @@ class Ledger:
         self.rows: defaultdict[Queue, list[bytes]] = defaultdict(list)
         self.placed: defaultdict[Queue, list[Placed]] = defaultdict(list)
         self.cut: defaultdict[Queue, list[bytes]] = defaultdict(list)
+        self.atomic: list[list[tuple[Queue, int]]] = []
         self.answered: defaultdict[Queue, int] = defaultdict(int)
         self.forced: defaultdict[Queue, int] = defaultdict(int)
         self.lane_of: dict[Queue, int] = {}
@@ -183,6 +186,8 @@ class Ledger:
                 rows.append(data)
                 self.placed[queue].append(Placed(lane.length, sequence, end, time_ms))
                 lane.length += 1
+            if isinstance(head.request, AtomicGroup):
+                self.atomic.append(list(zip(head.queues, offsets, strict=True)))
             lane.built.append(lane.handed.popleft())
 
     def note_answers(self, index: int) -> None:
@@ -201,6 +206,13 @@ class Ledger:
                 for queue, lane_index in self.lane_of.items():
                     if lane_index == index:
                         self.forced[queue] = self.answered[queue]
+
+    def in_part(self, ends: Mapping[Queue, int]) -> list[tuple[Queue, int]]:
+        """The messages of a transaction of which some lie below these ends of queues, and some do not; empty: none."""
+        for rows in self.atomic:
+            if len({offset < ends.get(queue, 0) for queue, offset in rows}) > 1:
+                return rows
+        return []
 
     def unanswered(self) -> int:
         """How many of the requests that were handed over wait for their answers."""
@@ -224,6 +236,7 @@ class Ledger:
     def opened(self) -> None:
         """The store was opened with all that was recovered: none of it may vanish any more."""
         self.cut.clear()
+        self.atomic.clear()
         for queue, rows in self.rows.items():
             self.answered[queue] = self.forced[queue] = len(rows)
 
@@ -232,6 +245,7 @@ class Ledger:
         it is promised before the store was opened.
         """
         self.life += 1
+        self.atomic.clear()
         for lane in self.lanes:
             for head in (*lane.handed, *lane.built):
                 for send in head.sends:

@@ -40,6 +40,7 @@ from stratalog.store.segment.writer import SegmentWriter
 from stratalog.store.testing import Fault, SimulatedDisk
 
 from .explore import Effort
+from .planted_transactions import keep_a_part_of_a_torn_transaction, show_a_transaction_message_by_message
 from .shape import KIB, Part, Settings, Shape
 from .world import World
 
@@ -344,6 +345,18 @@ PLANTED: dict[str, Planted] = {
     "acknowledge before the force": Planted(acknowledge_before_the_force, _lives()),
     "tell readers before the force": Planted(tell_readers_before_the_force, _lives("readers", durability="os")),
     "skip a checksum": Planted(skip_a_checksum, _lives()),
+    "keep a part of a torn transaction": Planted(
+        keep_a_part_of_a_torn_transaction,
+        replace(_lives("transactions"), typical_bytes=2_000),
+        effort=FIRST,
+        seed=4,
+    ),
+    "show a transaction message by message": Planted(
+        show_a_transaction_message_by_message,
+        replace(_lives("transactions", "readers", alignment="trim"), typical_bytes=2_000),
+        effort=FEW,
+        seed=2,
+    ),
     "accept a recycled segment's old frames": Planted(accept_old_frames, _retiring(), effort=FIRST),
     "forget the directory force": Planted(forget_to_force_the_folder, _lives()),
     "retry after a failed force": Planted(

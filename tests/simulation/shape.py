@@ -15,7 +15,17 @@ KIB = 1 << 10
 SMALL_CACHE = TunedCacheConfig(heap_bytes=32 * KIB, off_heap_bytes=64 * KIB, block_bytes=4 * KIB, edge_bytes=16 * KIB)
 
 Part = Literal[
-    "retention", "repair", "lanes", "settings", "relative", "interrupts", "kills", "trims", "readers", "reads"
+    "retention",
+    "repair",
+    "lanes",
+    "settings",
+    "relative",
+    "interrupts",
+    "kills",
+    "trims",
+    "readers",
+    "reads",
+    "transactions",
 ]
 PARTS: frozenset[Part] = frozenset(get_args(Part))
 

@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from stratalog.store.format.applied import NO_BATCH, AppliedCommit, AppliedRecord, AppliedShard, pack_applied
+from stratalog.store.format.cursors import pack_ones
 from stratalog.store.format.dues import DueRange
 from stratalog.store.format.extras import Extras
 from stratalog.store.format.footer import FooterData, Presence
 from stratalog.store.format.frame import Definition, encode_columns
 from stratalog.store.format.layout import (
+    ATOMIC,
     CLOSED,
     FRAME_HEADER_BYTES,
     HAS_DUE,
@@ -58,12 +60,13 @@ def make_frame(
     offsets: list[int],
     extras: list[Extras | None] | None = None,
     defined: list[Definition] | None = None,
+    flags: int = HAS_PAYLOAD_CHECKSUM,
 ) -> bytes:
     """A frame at the beginning of segment 7, as its bytes."""
     columns = encode_columns(numbers, datas, [len(data) for data in datas], array("q", offsets), extras, defined or [])
     payload = b"".join(datas)
     header = FrameHeader(
-        columns.flags | HAS_PAYLOAD_CHECKSUM, 3, FRAME_HEADER_BYTES + len(columns.packed), len(datas),
+        columns.flags | flags, 3, FRAME_HEADER_BYTES + len(columns.packed), len(datas),
         len(payload), 5, 7, BASE, TIME_MS, 6, 4096, SEGMENT.chain, checksum64(payload),
     )  # fmt: skip
     return header.seal(columns.packed)[0] + payload
@@ -83,6 +86,12 @@ def full_frame() -> bytes:
 def plain_frame() -> bytes:
     """No optional column, narrow numbers, wide lengths."""
     return make_frame([0, 1], [b"x" * 70_000, b"y"], [1, 2])
+
+
+def atomic_frame() -> bytes:
+    """A transaction: two messages and a record of a subscription."""
+    record = pack_ones(3, [(1, 2, 5_000_000_000)])
+    return make_frame([0, 1, 9], [b"one", b"two", record], [1, 2, 70_000], flags=HAS_PAYLOAD_CHECKSUM | ATOMIC)
 
 
 def footer_data() -> FooterData:
@@ -121,6 +130,7 @@ def all_parts() -> Parts:
         "sealed": SEALED_RECORD.pack().rstrip(b"\0"),
         "frame-full": full_frame(),
         "frame-plain": plain_frame()[:200],
+        "frame-atomic": atomic_frame(),
         "footer": footer_data().pack(7),
         "record-trim": Record(TRIM, 70_000, 5_000_000_000).pack(),
         "record-delete": Record(DELETE, 1, 17).pack(),

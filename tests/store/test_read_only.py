@@ -43,13 +43,12 @@ QUEUES = [("t", queue) for queue in range(4)]
 
 READS = {
     "open", "close", "closed", "stats", "read", "read_async", "read_batch", "get_range", "scan", "queue_bounds",
-    "offset_at", "topics", "topic_settings", "queues", "subscriptions", "aclose", "read_batch_async",
+    "offset_at", "topics", "queues", "subscriptions", "aclose", "read_batch_async",
+    "topic_settings",
 }  # fmt: skip
 APPENDS: dict[str, Callable[[Any], object]] = {
     "append": lambda store: store.append("t", 0, b"x"),
     "flush_async": lambda store: store.flush_async(),
-    "configure_topic": lambda store: store.configure_topic("t", queues=1),
-    "configure_topic_async": lambda store: store.configure_topic_async("t", queues=1),
     "trim_async": lambda store: store.trim_async("t", 0, 1),
     "delete_topic_async": lambda store: store.delete_topic_async("t"),
     "cancel_delayed_async": lambda store: store.cancel_delayed_async("t", 0, 0),
@@ -67,6 +66,9 @@ APPENDS: dict[str, Callable[[Any], object]] = {
     ),
     "trim": lambda store: store.trim("t", 0, before_offset=1),
     "delete_topic": lambda store: store.delete_topic("t"),
+    "configure_topic": lambda store: store.configure_topic("new", queues=1),
+    "configure_topic_async": lambda store: store.configure_topic_async("new", queues=1),
+    "transaction": lambda store: store.transaction(),
     "subscribe": lambda store: store.subscribe("t", "s"),
     "delete_subscription": lambda store: store.delete_subscription("t", "s"),
     "cancel_delayed": lambda store: store.cancel_delayed("t", 0, 0),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from stratalog.store import MessageStore, StoreError, Subscription
 from stratalog.store.testing import SimulatedDisk
 
 from ..check import BrokenPromise
+from .bills import count_bills
 from .inline import RunClock, end, has_untaken, is_behind, is_held_up, is_paused, open_on, work
 from .ledger import Kind, Ledger, Place, Sent
 from .shape import DEAD, TOPIC, Shape
@@ -33,6 +34,8 @@ class Look:
         self.clock = RunClock(now_ms)
         self._came: dict[str, set[Place]] = {}
         self._subscriptions: dict[str, Subscription] = {}
+        self._billed: dict[str, set[Place]] = {}  # these may not come
+        self._unbilled: dict[str, set[Place]] = {}  # these must come
         self._firsts: dict[int, int] = {}
         self._acks = chance.random() < IN_ORDER
 
@@ -48,6 +51,7 @@ class Look:
             else:
                 self._ledger.check_settings(store)
             self._subscribe(store)
+            self._look_at_bills(store)
             if self._chance.random() < DRAINED_NOW:
                 self._take_all(store)
             else:
@@ -80,6 +84,14 @@ class Look:
                 self._subscriptions[name] = store.subscribe(TOPIC, name, start="latest", **kind.fixed)
                 self._came[name] = set()
         self._firsts = {queue_id: store.queue_bounds(TOPIC, queue_id)[0] for queue_id in store.queues(TOPIC)}
+
+    def _look_at_bills(self, store: MessageStore) -> None:
+        """A transaction that was being made is there with its acknowledgements, or neither is."""
+        bills = self._ledger.bills
+        is_there = bills.is_there(count_bills(store))
+        if bills.trying is not None:
+            self._billed[bills.trying.name] = set(bills.trying.places) if is_there else set()
+            self._unbilled[bills.trying.name] = set() if is_there else set(bills.trying.tried)
 
     def _begin_anew(self, store: MessageStore) -> None:
         """Of what was there nothing is certain: whatever is left, new messages come."""
@@ -136,6 +148,8 @@ class Look:
         check_given(ledger, kind, place, data, self.clock.now_ms)
         if place in came:
             raise BrokenPromise(f"{kind.name} gets {place} twice")
+        if place in self._billed.get(kind.name, ()):
+            raise BrokenPromise(f"{kind.name} gets {place}, and its bill was stored")
         came.add(place)
 
     def _check_missing(self, kind: Kind) -> None:
@@ -143,21 +157,28 @@ class Look:
         if kind.is_ordered and not self._acks:
             return
         if kind.dead_letters is None:
-            check_missing(self._ledger, kind, self._came[kind.name], self._firsts, self.clock.now_ms)
+            must = self._unbilled.get(kind.name, ())
+            check_missing(self._ledger, kind, self._came[kind.name], self._firsts, self.clock.now_ms, must)
 
     def _check_dead_letters(self, store: MessageStore) -> None:
         """What such a subscription does not get has gone to the dead letters."""
         for kind in [self._ledger.kinds[name] for name in self._subscriptions]:
             if kind.dead_letters is not None:
                 came = self._came[kind.name] | self._ledger.places_of(dead_letters(store))
-                check_missing(self._ledger, kind, came, self._firsts, self.clock.now_ms)
+                must = self._unbilled.get(kind.name, ())
+                check_missing(self._ledger, kind, came, self._firsts, self.clock.now_ms, must)
 
 
-def check_missing(ledger: Ledger, kind: Kind, came: set[Place], firsts: Mapping[int, int], now_ms: int) -> None:
-    """Raise BrokenPromise if a subscription lacks what must have come by now. `firsts`: where each queue begins."""
+def check_missing(
+    ledger: Ledger, kind: Kind, came: set[Place], firsts: Mapping[int, int], now_ms: int, must: Iterable[Place] = ()
+) -> None:  # fmt: skip
+    """Raise BrokenPromise if a subscription lacks what must have come by now, and what else `must`.
+
+    `firsts`: where each queue begins.
+    """
     missing = []
     due_ms = now_ms - ledger.precision_ms(kind.name)  # what has its time behind that may come later
-    for place in ledger.subscriptions[kind.name].open - came:
+    for place in ledger.subscriptions[kind.name].open.union(must) - came:
         sent = ledger.sent[place]
         is_there = sent.outlives or place[1] >= firsts.get(place[0], 0)
         if is_there and not sent.may_be_over and ledger.is_due(sent, due_ms) and kind.takes(sent):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from stratalog.store import Delivery, MessageStore, PublishBufferFull, StaleReceipt, StoreError, StoreFull, Subscription
+from stratalog.store.log.streams import lane_of
 
 from ..check import BrokenPromise
+from .bills import BILLS, Trying
 from .check import check_given, dead_letters
-from .inline import cut_snapshots, kept_error
+from .inline import cut_snapshots, kept_error, lane_of_cursor
 from .ledger import Kind, Place
 from .lines import check_order
 from .producing import Producing
@@ -162,7 +165,34 @@ class Consuming(Producing):
         if places:
             self._ack(name, places, subscription.ack_batch)
 
-    def _ack(self, name: str, places: list[Place], call: Any) -> None:
+    def transact(self) -> None:
+        """Acknowledge some in a transaction, with a bill for them."""
+        name, subscription, places = self._some_held()
+        if not places:
+            return
+        bills, lanes = self._ledger.bills, self._shape.lanes
+        lane = lane_of_cursor(subscription)
+        queue_id = next(at for at in count() if lane_of(BILLS, at, lanes) == lane)
+        gone = {place for place in places if self._are_there([place])}
+        bills.trying = Trying(name, gone, self._ledger.subscriptions[name].open & set(places))
+
+        def commit(given: list[Delivery]) -> None:
+            with self.store.transaction() as tx:
+                tx.append(BILLS, queue_id, b"%d" % len(given))
+                for one in given:
+                    tx.ack(one)
+
+        try:
+            if self._ack(name, places, commit) and bills.stored is not None:
+                bills.stored += 1
+        except (StoreFull, PublishBufferFull):
+            bills.trying = None
+            raise
+        bills.trying = None
+        self._reached["transactions"] += 1
+
+    def _ack(self, name: str, places: list[Place], call: Any) -> bool:
+        """Whether they are acknowledged now: False with stale receipts."""
         ledger, held = self._ledger, self._held[name]
         given = [held.pop(place).delivery for place in places]
         tried, are_there = ledger.try_to_ack(name, places), self._are_there(places)
@@ -171,12 +201,13 @@ class Consuming(Producing):
         except StaleReceipt:
             ledger.refused(name, tried)
             self._reached["stale receipts"] += 1
-            return
+            return False
         except (StoreFull, PublishBufferFull):
             ledger.refused(name, tried)
             raise
         ledger.acked(name, places, are_there=are_there)
         self._reached["acknowledged"] += len(places)
+        return True
 
     def _are_there(self, places: list[Place]) -> bool:
         """Whether one of them was not removed, or may live on as a copy: else nothing says that it is acknowledged."""

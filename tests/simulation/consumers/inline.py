@@ -191,6 +191,13 @@ def cut_snapshots(subscription: Subscription) -> None:
     subscription._state.limit_bytes = subscription._state.parts.hidden._limit_bytes = STATE_BYTES
 
 
+def lane_of_cursor(subscription: Subscription) -> int:
+    """The lane of a subscription's records."""
+    stream = subscription._state.journal.stream
+    assert stream is not None
+    return stream.lane.index
+
+
 def kept_error(subscription: Subscription) -> StoreError | None:
     """What an earlier receive met beside what it gave out: the next one raises it, and takes nothing."""
     return subscription._dispatcher._failed

@@ -10,6 +10,7 @@ from typing import Any, Final
 from stratalog.store import MessageStore, PublishBufferFull, StoreError, StoreFull, Ticket
 
 from ..check import BrokenPromise
+from .bills import Bills
 
 Place = tuple[int, int]  # (queue id, offset)
 CONFIGURED: Final = ("x", "y")  # topics that get settings
@@ -129,6 +130,7 @@ class Ledger:
         self.maybe: dict[str, Kind] = {}
         self.settings: dict[str, set[int | None]] = {topic: {None} for topic in CONFIGURED}
         self.is_poisoned = False
+        self.bills = Bills()
         self._awaited: list[_Awaited] = []
 
     # -- messages -------------------------------------------------------------------------------------
@@ -330,6 +332,7 @@ class Ledger:
         left = Ledger(self.kinds.values())
         left.sent = {place: replace(sent, may_be_over=True) for place, sent in self.sent.items()}
         left.highest_ms, left.version = self.highest_ms, self.version
+        left.bills.stored = None
         left.subscriptions = {name: Known(exists=None) for name in self.subscriptions}
         return left
 
@@ -337,6 +340,7 @@ class Ledger:
         """Such a power cut: only what comes from now on is certain."""
         left = self.after_loss()
         self.sent, self.subscriptions, self.over = left.sent, left.subscriptions, set()
+        self.bills = left.bills
         self._awaited.clear()
         self.version += 1
 

@@ -41,7 +41,7 @@ class Shape:
     Attributes:
         delayed: the share of messages that are delayed; with 0 no call is about delays.
         durability: with "os" a power cut takes of each lane what was not forced: only what comes later is certain then.
-        trims: how often trims are made.
+        trims: how often trims are made; transactions: how often some.
         configures: topics get settings, and lose them.
         keeps: the topic keeps what is not acknowledged, whatever retention wants.
         lives: how often the store is opened; all but the last end by a crash.
@@ -57,6 +57,7 @@ class Shape:
     frame_kib: int = 4
     trims: int = 1
     configures: bool = False
+    transactions: int = 0
     keeps: bool = False
     steps: int = 60
     lives: int = 2
@@ -78,7 +79,9 @@ class Shape:
         """How often each call is made."""
         unwanted = (OF_DELAYS if not self.delayed else set()) | (NOT_LOSSY if self.is_lossy else {"force_one"})
         unwanted |= set() if self.configures else {"configure"}
-        return {call: count for call, count in CALLS.items() if call not in unwanted} | {"trim": self.trims}
+        weights = {call: count for call, count in CALLS.items() if call not in unwanted}
+        changed = {"trim": self.trims} | ({"transact": self.transactions} if self.transactions else {})
+        return weights | changed
 
 
 def draw_shape(chance: random.Random) -> Shape:
@@ -97,5 +100,6 @@ def draw_shape(chance: random.Random) -> Shape:
         steps=chance.choice((40, 80, 120)),
         lives=chance.choice((1, 2, 3)),
         configures=chance.random() < 0.4,
+        transactions=chance.choice((0, 4, 12)),
         keeps=chance.random() < 0.4 and not is_lossy,
     )

@@ -13,6 +13,7 @@ from stratalog.store.testing import Fault, Operation, SimulatedDisk
 from ..check import BrokenPromise
 from ..engine import apart
 from ..flusher import LifeEnds
+from .bills import count_bills
 from .calls import BACKGROUND, Callers
 from .inline import Inline, RunClock, delays_of, end, is_poisoned, open_on
 from .ledger import Ledger
@@ -152,6 +153,7 @@ class World:
         self.ledger.settings = {topic: {queues} for topic, queues in self.ledger.check_settings(store).items()}
         ends = {queue_id: store.queue_bounds(TOPIC, queue_id)[1] for queue_id in store.queues(TOPIC)}
         self.ledger.crashed(ends, {info.name: info.settings for info in store.subscriptions(TOPIC)})
+        self.ledger.bills.opened(count_bills(store))
 
     def _reopen(self) -> None:
         self._note_figures()

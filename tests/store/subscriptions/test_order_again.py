@@ -11,6 +11,7 @@ import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreFull
 from stratalog.store.subscriptions import redelivery, state
+from stratalog.store.subscriptions.committing import PendingMessages
 from stratalog.store.subscriptions.delivery import Fetches, Room
 from stratalog.store.subscriptions.in_flight import Places
 
@@ -31,7 +32,7 @@ def test_behind_a_dead_letter_that_cannot_be_moved_nothing_of_its_line_comes_aga
     sub.nack_batch(got)
     (again_0,) = sub.receive(1)
     sub.nack(again_0)
-    with patch.object(redelivery, "_append", side_effect=StoreFull("full")), pytest.raises(StoreFull):
+    with patch.object(PendingMessages, "add", side_effect=StoreFull("full")), pytest.raises(StoreFull):
         sub.receive()
     assert sub.receive() == [], "the first one waits for its next try"
     clock.now += 2

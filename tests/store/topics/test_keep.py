@@ -298,9 +298,15 @@ def appends(store: MessageStore) -> dict[str, Callable[[], object]]:
         "append_batch": lambda: store.append_batch([("u", 0, data), ("t", 0, data)]),
         "append_columns": lambda: store.append_columns(*columns),
         "submit_columns": lambda: store.submit_columns(*columns).result(),
+        "transaction": lambda: _transaction(store, data),
         "append_async": lambda: asyncio.run(_awaited(lambda: store.append_async("t", 0, data))),
         "append_batch_async": lambda: asyncio.run(_awaited(lambda: store.append_batch_async([("t", 0, data)]))),
     }
+
+
+def _transaction(store: MessageStore, data: bytes) -> None:
+    with store.transaction() as tx:
+        tx.append("t", 0, data)
 
 
 async def _awaited(call: Callable[[], Awaitable[object]]) -> object:

@@ -1,0 +1,204 @@
+"""A transaction: messages and acknowledgements that are durable and visible all at once, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import InvalidMessage, StoreError, shown
+from ..log.atomic_group import AtomicGroup
+from ..subscriptions.acknowledging import Acknowledging
+from ..subscriptions.committing import Committing, PendingMessages
+from ..subscriptions.delivery import Delivery
+from ..subscriptions.registry import Subscriptions
+from ..subscriptions.settings import receipt_of
+from ..subscriptions.subscription import Subscription
+from .appender import Appender
+from .batches import BatchPart
+from .checks import Payload
+from .fetcher import Fetcher
+from .partitioner import Queues
+
+
+class Transaction:
+    """Messages to append and to acknowledge, over topics, queues and subscriptions: see `MessageStore.transaction`.
+
+    Its calls check their arguments at once and only remember them. The end of its `with` block, or `commit`, makes all
+    of them durable, and readers see all of them from one moment on; or nothing is stored. An exception in the block,
+    or `rollback`, drops them all. In coroutines use `async with`.
+
+        with store.transaction() as tx:
+            tx.append("bills", 0, b"..")
+            tx.ack(delivery)  # of a subscription: the bill is stored exactly once
+
+    One thread or coroutine uses it at a time. After its end each call but `offsets` raises InvalidMessage. It can have
+    4,096 messages, and as many bytes as the largest message and a frame: 6 MiB by default.
+    """
+
+    def __init__(self, appender: Appender, subscriptions: Subscriptions, fetcher: Fetcher) -> None:
+        """Use `MessageStore.transaction`."""
+        self._appender = appender
+        self._subscriptions = subscriptions
+        self._fetcher = fetcher
+        self._messages = PendingMessages()
+        self._receipts: dict[Acknowledging, dict[int, None]] = {}
+        self._turn = [True]  # empty once a call has ended it
+        self._outcome = "is not committed yet"
+        self._offsets: npt.NDArray[np.int64] | None = None
+
+    # -- what it is to do -------------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int | None = None,
+        data: Payload | None = None,
+        *,
+        deliver_at_ms: int | None = None,
+        key: bytes | None = None,
+        properties: Mapping[str, str] | None = None,
+        queues: Queues | None = None,
+    ) -> None:
+        """Append a message at the commit. Args: as for `MessageStore.append`; the queue is chosen now.
+
+        Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
+        """
+        self._check_open()
+        self._messages.add(*self._appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues))
+
+    def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> None:
+        """Append many messages at the commit. Args: as for `MessageStore.append_batch`.
+
+        Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
+        """
+        self._check_open()
+        for row in self._appender.check_batch(messages):
+            self._messages.add(*row, None)
+
+    def ack(self, delivery: Delivery | int, subscription: Subscription | None = None) -> None:
+        """Acknowledge a message at the commit.
+
+        Args:
+            delivery: the delivery; or its receipt, then with `subscription`, the object that has received it.
+
+        Raises: SubscriptionClosed, InvalidMessage, StoreClosed: the transaction is as before.
+        """
+        self._check_open()
+        receipt = receipt_of(delivery)
+        if subscription is not None:
+            if not isinstance(subscription, Subscription):
+                raise InvalidMessage(f"subscription is a Subscription, not {shown(subscription)}")
+            topic, name = subscription.topic, subscription.name
+        elif isinstance(delivery, Delivery):
+            topic, name = str(getattr(delivery.message, "topic", "")), delivery.subscription
+        else:
+            raise InvalidMessage("a receipt alone does not say whose it is: give its subscription, or the delivery")
+        acks = self._subscriptions.acknowledging(topic, name)
+        self._receipts.setdefault(acks, {})[receipt] = None
+
+    # -- its end ----------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Store all of it; durable and visible when it returns. A transaction without anything writes nothing.
+
+        Raises:
+            StaleReceipt: a message to acknowledge is not the caller's any more, see `Subscription.ack`.
+            MessageTooLarge: it has more than a transaction can have.
+            PublishBufferFull, StoreFull, SubscriptionClosed, StoreClosed: nothing is stored.
+            StorePoisoned: a write or force failed; all of it is durable, or nothing. The next opening knows.
+            InvalidMessage: it has ended already, or its queues are in several lanes; nothing is stored by this call.
+
+        With the first three nothing is stored either. After an interrupt all of it is stored, or nothing: it is not
+        known which.
+        """
+        committing = self._end()
+        committing.let_pass()
+        request = committing.hand_over(AtomicGroup.put_and_sleep)
+        self._note_committed(committing, request)
+        if committing.wants_compaction:
+            committing.compact_in_time()
+
+    async def _commit_async(self) -> None:
+        """`commit` for coroutines. If its task is cancelled, all of it becomes durable all the same, or nothing."""
+        committing, answered = self._end(), list[asyncio.Future[npt.NDArray[np.int64]]]()
+        put_async = self._appender.put_async
+        request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
+        for future in answered:
+            await future
+        self._note_committed(committing, request)
+        if committing.wants_compaction:
+            with suppress(StoreError):  # it is durable, even if the store was closed since
+                await self._fetcher.async_reads.aside(committing.compact_in_time, self._appender.check_open)
+
+    def rollback(self) -> None:
+        """Drop all of it. The messages that were to be acknowledged stay the caller's. Raises InvalidMessage."""
+        self._end()
+        self._outcome = "was rolled back"
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """int64 (n), the offset of each message, in the order of the appends. InvalidMessage before the commit."""
+        if self._offsets is None:
+            raise InvalidMessage(f"the transaction {self._outcome}, so its messages have no offsets")
+        return self._offsets
+
+    def _end(self) -> Committing:
+        """Take what it is to do. Raises InvalidMessage, StoreClosed."""
+        try:
+            self._turn.pop()
+        except IndexError:
+            self._raise_ended()
+        self._outcome = "failed, or was interrupted"
+        messages, receipts = self._messages, self._receipts
+        self._messages, self._receipts = PendingMessages(), {}
+        return Committing(self._appender, messages, receipts)
+
+    def _note_committed(self, committing: Committing, request: AtomicGroup | None) -> None:
+        self._offsets = np.empty(0, np.int64) if request is None else request.offsets[: committing.count]
+        self._outcome = "was committed"
+
+    def _check_open(self) -> None:
+        if not self._turn:
+            self._raise_ended()
+        self._appender.check_open()
+
+    def _raise_ended(self) -> NoReturn:
+        raise InvalidMessage(f"the transaction {self._outcome}; begin another one")
+
+    def __enter__(self) -> Transaction:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._turn:
+            return  # the block has ended it by itself
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    async def __aenter__(self) -> Transaction:
+        self._check_open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._turn:
+            return
+        if kind is None:
+            await self._commit_async()
+        else:
+            self.rollback()
+
+    def __repr__(self) -> str:
+        acks = sum(map(len, self._receipts.values()))
+        return f"<Transaction of {len(self._messages.datas)} messages and {acks} acknowledgements, {self._outcome}>"

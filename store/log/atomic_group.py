@@ -1,0 +1,84 @@
+"""Messages that are durable all at once or not at all: the request of a transaction within one lane."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ..errors import StoreError, copy_of
+from ..format.extras import Extras
+from .request import Request, RowGroup, Sleeper, pass_on
+from .streams import Stream
+
+
+class AtomicGroup(RowGroup):
+    """Messages of any streams of one lane, users' and hidden ones. One frame has all of them, and is ATOMIC.
+
+    Other requests may share the frame: none of it is answered before all of it is durable.
+
+    Attributes:
+        row_extras: the optional columns of each message; empty if none has any.
+        settle: gets the outcome before the caller does. It may be called again.
+        lock, chain, abandoned: of a thread that sleeps until the answer, see `BlockingRequest`.
+    """
+
+    __slots__ = ("abandoned", "chain", "is_chained", "lock", "row_extras", "settle")
+    lock: threading.Lock
+
+    def __init__(
+        self,
+        streams: list[Stream],
+        datas: list[bytes],
+        row_extras: Sequence[Extras | None],
+        settle: Callable[[StoreError | None], None],
+    ) -> None:
+        """At least one message. The first one decides whether they may take the reserve: see `Flusher`."""
+        sizes = list(map(len, datas))
+        size_bytes = sum(sizes)
+        if row_extras:
+            size_bytes += sum([extras.size_bytes for extras in row_extras if extras is not None])
+        super().__init__(streams, datas, sizes, size_bytes)
+        self.row_extras = row_extras
+        self.settle = settle
+        self.is_chained = self.abandoned = False
+        self.chain: list[Sleeper] | None = None
+
+    def put_and_sleep(self) -> None:
+        """Hand it over, and return when it is durable. Raises as an append does."""
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.is_chained = True
+        try:
+            self.stream.lane.queue.put(self)
+            self.lock.acquire()  # until the answer
+            if self.chain:
+                pass_on(self.chain)
+        except BaseException:  # passed on; an interrupted thread leaves the chain
+            self.abandoned = True
+            if self.chain is not None:
+                pass_on(self.chain)
+            raise
+        if self._error is not None:
+            raise copy_of(self._error)
+
+    def answer(self, error: StoreError | None = None) -> None:
+        self.settle(error)
+        super().answer(error)
+        self.row_extras, self.settle = (), _is_settled  # what settles it may have it: no cycle is left
+
+    @property
+    def is_accepted(self) -> bool:
+        """After a `put` that was interrupted: whether the queue has taken it. Then it has its answer, or gets it.
+
+        It goes from the queue to a builder, gets its offsets, and then its answer: they are asked in this order.
+        """
+        return self in self.stream.lane.queue.requests or len(self.offsets) > 0 or self.done()
+
+
+def _is_settled(error: StoreError | None) -> None:
+    """Of a request that was answered."""
+
+
+def are_atomic(requests: Sequence[Request]) -> bool:
+    """Whether the frame of some requests must be ATOMIC."""
+    return AtomicGroup in set(map(type, requests))

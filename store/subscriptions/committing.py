@@ -1,0 +1,164 @@
+"""The commit of a transaction: its messages and acknowledgements become one request, which one frame has as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from ..errors import InvalidMessage, MessageTooLarge, StoreError
+from ..format.extras import Extras
+from ..format.layout import MAX_FRAME_MESSAGES
+from ..log.atomic_group import AtomicGroup
+from ..log.streams import Stream
+from .acknowledging import Acknowledging
+from .parts import Appending
+
+ACK_BYTES = 40  # of a record, at the most: for one message, and for its head
+
+
+class PendingMessages:
+    """Checked messages that are not appended yet, in columns.
+
+    Attributes:
+        names: (topic, queue id) of each.
+        size_bytes: of all, with keys and properties.
+        has_extras: some message has a delivery time, a key or properties.
+    """
+
+    __slots__ = ("datas", "extras", "has_extras", "names", "size_bytes")
+
+    def __init__(self) -> None:
+        self.names: list[tuple[str, int]] = []
+        self.datas: list[bytes] = []
+        self.extras: list[Extras | None] = []
+        self.size_bytes = 0
+        self.has_extras = False
+
+    def add(self, topic: str, queue_id: int, data: bytes, extras: Extras | None) -> None:
+        """Add one."""
+        self.names.append((topic, queue_id))
+        self.datas.append(data)
+        self.extras.append(extras)
+        self.size_bytes += len(data)
+        if extras is not None:
+            self.has_extras = True
+            self.size_bytes += extras.size_bytes
+
+
+class Committing:
+    """One commit. Its steps: `hand_over`; the request's answer settles the acknowledgements; `compact_in_time`.
+
+    Invariant: once a message is ACKED by it, the outcome of its request, or the lack of one, settles it.
+    """
+
+    __slots__ = ("_appender", "_joints", "_messages")
+
+    def __init__(
+        self, appender: Appending, messages: PendingMessages, receipts: Mapping[Acknowledging, Collection[int]]
+    ) -> None:
+        """`receipts`: the messages to acknowledge, by subscription."""
+        self._appender = appender
+        self._messages = messages
+        self._joints = [(acks, acks.joint(each)) for acks, each in receipts.items()]
+
+    def let_pass(self) -> None:
+        """Let other threads pass that acknowledge messages of the same subscriptions. For threads alone."""
+        for _, joint in self._joints:
+            joint.let_pass()
+
+    def hand_over(self, put: Callable[[AtomicGroup], object]) -> AtomicGroup | None:
+        """Acknowledge the messages in memory and `put` the request; None if there is nothing to write.
+
+        Raises as `Transaction.commit` does: then nothing is stored, unless it is an interrupt.
+        """
+        appender, joints = self._appender, self._joints
+        appender.check_open()
+        self._check_size()
+        streams = appender.find_or_make(self._messages.names)
+        if not self._is_in_one_lane(streams):
+            raise InvalidMessage(
+                "the queues and subscriptions of the transaction are in several lanes, and a transaction can have "
+                "those of one alone. Nothing was stored. A store with lanes=1, the default, has all in one"
+            )
+        for acks, joint in joints:
+            if acks.is_unfinished:
+                acks.finish()
+            if len(joints) > 1:
+                joint.check()  # all of them before the first is marked
+        try:
+            for _, joint in joints:
+                joint.mark()
+            request = self._request(streams)
+            if request is not None:
+                put(request)
+        except StoreError as error:
+            self._settle(error)
+            raise
+        except BaseException:  # an interrupt: the request may be on its way
+            for acks, joint in joints:
+                acks.cut_joint_short(joint)
+            raise
+        return request
+
+    def _request(self, streams: list[Stream]) -> AtomicGroup | None:
+        """The request; None if all messages to acknowledge were removed, and there are no others."""
+        datas, extras = self._messages.datas, self._messages.extras if self._messages.has_extras else []
+        marked = [joint for _, joint in self._joints if joint.rows]
+        for joint in marked:  # after the messages: see `AtomicGroup`
+            streams.append(joint.stream)
+            datas.append(joint.record())
+            if extras:
+                extras.append(None)
+        if not datas:
+            return None
+        request = AtomicGroup(streams, datas, extras, self._settle)
+        for joint in marked:
+            joint.request = request
+        return request
+
+    @property
+    def fits(self) -> bool:
+        """Whether one frame can have all of it."""
+        count, size = self._size()
+        is_small = count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
+        return is_small and self._is_in_one_lane(self._appender.find_or_make(self._messages.names))
+
+    def _size(self) -> tuple[int, int]:
+        """The messages, with one for the acknowledgements of each subscription, and bytes at the most."""
+        count, size = len(self._messages.datas) + len(self._joints), self._messages.size_bytes
+        for _, joint in self._joints:
+            size += ACK_BYTES * (1 + len(joint.receipts))
+        return count, size
+
+    def _check_size(self) -> None:
+        count, size = self._size()
+        limit_bytes = self._appender.most_atomic_bytes
+        if count > MAX_FRAME_MESSAGES or size > limit_bytes:
+            raise MessageTooLarge(
+                f"the transaction has {count} messages, with one for the acknowledgements of each subscription, and "
+                f"{size} bytes; it can have {MAX_FRAME_MESSAGES} and {limit_bytes}. Nothing was stored. Cut it, raise "
+                f"max_message_bytes, or use a bulk commit (stratalog.bulk)"
+            )
+
+    def _is_in_one_lane(self, streams: Collection[Stream]) -> bool:
+        if not self._appender.has_several_lanes:
+            return True
+        return len({stream.lane for stream in streams} | {joint.stream.lane for _, joint in self._joints}) <= 1
+
+    def _settle(self, error: StoreError | None) -> None:
+        for _, joint in self._joints:
+            joint.settle(error)
+
+    @property
+    def count(self) -> int:
+        """How many messages it appends."""
+        return len(self._messages.names)
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether `compact_in_time` has something to do."""
+        return any([joint.wants_compaction for _, joint in self._joints])
+
+    def compact_in_time(self) -> None:
+        """Compact the subscriptions' records if they have grown."""
+        for _, joint in self._joints:
+            joint.compact_in_time()

@@ -1,0 +1,109 @@
+"""Acknowledgements of one subscription that a transaction makes durable together with messages, in one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ...index.locks import let_pass
+from ..errors import StoreError, SubscriptionClosed
+from ..format.cursors import pack_ones
+from ..log.atomic_group import AtomicGroup
+from ..log.streams import Stream
+from .group_commit import Settle
+from .in_flight import AckRow
+from .settings import stale
+from .state import State
+
+
+class JointAcks:
+    """Messages of one subscription that one transaction acknowledges. They go the way of `submit_ack`.
+
+    Attributes:
+        receipts: of the messages.
+        rows: the messages that are ACKED; those that were removed are left out, as acknowledged.
+        request: has their record; None until there is one. Its answer settles the rows.
+    """
+
+    __slots__ = ("_record", "_settle", "_state", "receipts", "request", "rows")
+
+    def __init__(self, state: State, receipts: Collection[int], settle: Settle) -> None:
+        """Use `Acknowledging.joint`."""
+        self.receipts = receipts
+        self.rows: list[AckRow] = []
+        self.request: AtomicGroup | None = None
+        self._record = b""
+        self._state, self._settle = state, settle
+
+    @property
+    def stream(self) -> Stream:
+        """The hidden stream of the subscription's records."""
+        stream = self._state.journal.stream
+        assert stream is not None, "it has given messages out, so it is durable"
+        return stream
+
+    def let_pass(self) -> None:
+        """Let other threads pass that want the subscription's lock. Not for coroutines: see `ack_one_async`."""
+        if self._state.lock.locked():
+            let_pass(self._state.lock)
+
+    def check(self) -> None:
+        """Raises StaleReceipt, SubscriptionClosed if the messages cannot be acknowledged."""
+        with self._state.lock:
+            self._found()
+
+    def mark(self) -> None:
+        """Make the messages ACKED: nobody gets them again, and nobody else can acknowledge them.
+
+        Raises StaleReceipt, SubscriptionClosed: then none is ACKED.
+        """
+        state, table, marked = self._state, self._state.table, self.rows
+        with state.lock:
+            rows = self._found()
+            start, cursor = state.journal.next_offset, state.cursor
+            for receipt, row in zip(self.receipts, rows, strict=True):
+                if row >= 0:
+                    queue_id, offset, _ = table.place_of(row)
+                    marked.append(AckRow(cursor.life, cursor.queue(queue_id).era, receipt, queue_id, offset))
+                    table.acknowledge_one(row, start)
+
+    def _found(self) -> list[int]:
+        """The row of each message, -1 if it was removed. Under the lock."""
+        state = self._state
+        if state.cursor.settings is None:
+            raise SubscriptionClosed(f"the subscription {state.name!r} of {state.topic!r} was deleted; subscribe again")
+        if state.stored:
+            state.take_in()
+        rows = list(map(state.table.row_of, self.receipts))
+        if min(rows) < 0:
+            pairs, removed = zip(self.receipts, rows, strict=True), state.table.removed
+            missing = [receipt for receipt, row in pairs if row < 0 and receipt not in removed]
+            if missing:
+                raise stale(state.name, missing)
+        return rows
+
+    def record(self) -> bytes:
+        """The record of the messages, which are at least one."""
+        self._record = pack_ones(self.rows[0].life, [(row.queue_id, row.era, row.offset) for row in self.rows])
+        return self._record
+
+    def settle(self, error: StoreError | None) -> None:
+        """The messages have their outcome: see `Acknowledging.settle`. It may be called again."""
+        if not self.rows:
+            return
+        self._settle(self.rows, error)
+        if error is None:
+            self._state.journal.count([self._record])  # here: one thread, where all that commit would wait for a lock
+
+    def finish(self, error: StoreError) -> None:
+        """Settle the messages with an error, unless the request is on its way: then its answer does it."""
+        if self.request is None or not self.request.is_accepted:
+            self.settle(error)
+
+    def compact_in_time(self) -> None:
+        """Compact the subscription's records if they have grown."""
+        self._state.compact_in_time()
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether `compact_in_time` has something to do."""
+        return self._state.journal.wants_compaction

@@ -1,0 +1,40 @@
+"""Bugs of transactions that are planted on purpose: see `planted`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest import mock
+
+from stratalog.store.format.frame import Frame
+from stratalog.store.format.layout import ATOMIC
+from stratalog.store.log.writes import PendingFrame, WritesInFlight
+from stratalog.store.segment.checksums import whole_messages
+
+
+@contextmanager
+def keep_a_part_of_a_torn_transaction() -> Iterator[None]:
+    """Recovery keeps the whole messages of every torn frame."""
+
+    def whole(frame: Frame, payload: memoryview) -> int:
+        header = frame.header._replace(flags=frame.header.flags & ~ATOMIC)
+        return whole_messages(replace(frame, head=frame.head._replace(header=header)), payload)
+
+    with mock.patch("stratalog.store.segment.scanner.whole_messages", whole):
+        yield
+
+
+@contextmanager
+def show_a_transaction_message_by_message() -> Iterator[None]:
+    """What is durable of a transaction is shown, and vouched for by marks, before all of it is."""
+    real = WritesInFlight.add_frame
+
+    def add_frame(under_way: WritesInFlight, frame: PendingFrame) -> None:
+        ends = list(frame.ends)
+        if len(set(ends)) == 1 < len(ends):
+            ends = [*range(ends[0] - 700 * (len(ends) - 1), ends[0], 700), ends[0]]  # about where each one ends
+        real(under_way, frame._replace(ends=ends))
+
+    with mock.patch.object(WritesInFlight, "add_frame", add_frame):
+        yield
