@@ -9,10 +9,10 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
     giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight
     whose turn          news, calling
     which, what order   settings, changing, ordering, lines
-    again, and later    redelivery, moving, attempts, delays
+    again, and later    redelivery, moving, attempts, delays, place_list
     acknowledging       acknowledging, group_commit, joint_acks, committing
     what is durable     cursor, journal
-    how far it is       backlog, positions, inspecting
+    how far it is       info, backlog, positions, removed, inspecting
     as an iterator      iterating
     its surroundings    parts
 """
