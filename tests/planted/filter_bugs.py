@@ -93,6 +93,12 @@ FILTERS: dict[str, Bug] = {
         "",
         (TEXTS,),
     ),
+    "filters: the shortest texts are taken for none where no row is without": Bug(
+        "store/filters/texts.py",
+        "        for count in np.flatnonzero(np.bincount(counts)).tolist():\n",
+        "        for count in np.flatnonzero(np.bincount(counts))[1:].tolist():\n",
+        (TEXTS,),
+    ),
     "filters: texts are never forgotten": Bug(
         "store/filters/texts.py",
         "return len(self.texts) > MOST_TEXTS or",
