@@ -108,7 +108,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     def _make_parts(self, shared: Shared) -> Fetcher:
         fetcher = Fetcher(shared)
         self._appender = Appender(shared, fetcher.configured)
-        self._columns = ColumnAppender(shared, self._appender.find_or_make)
+        self._columns = ColumnAppender(shared, self._appender.find_or_make, self._appender.make)
         self._topics = TopicChanges(shared, fetcher)
         return fetcher
 

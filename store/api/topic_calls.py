@@ -23,8 +23,8 @@ class TopicCalls:
         Args:
             topic: its name, as for `append`.
             queues: the topic has the queues 0 .. queues - 1. A message that names no queue goes to one of them, and one
-                that names another queue is refused: `append` and its like raise InvalidTopic. A bulk commit is not
-                held back by it. None: a queue comes with its first message.
+                that names another queue is refused: `append` and its like raise InvalidTopic. Bulk commits
+                and dead letters are not held back by it. None: a queue comes with its first message.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has messages.

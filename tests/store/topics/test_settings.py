@@ -107,6 +107,20 @@ def test_a_queue_that_the_topic_does_not_have_is_refused_in_every_call(store: Me
     assert store.append("orders", 1, b"x") == 0
 
 
+def test_dead_letters_keep_their_queues(store: MessageStore) -> None:
+    """Else each of them would be tried again for ever, and those of the other queues with them."""
+    store.configure_topic("dead", queues=2)
+    sub = store.subscribe("orders", "billing", max_attempts=1, dead_letter_topic="dead")
+    store.append_batch([("orders", 1, b"x"), ("orders", 3, b"y")])
+    for delivery in sub.receive():
+        sub.nack(delivery)
+    assert sub.receive() == []
+    assert [store.queue_bounds("dead", queue) for queue in (1, 3)] == [(0, 1)] * 2
+    assert sub.backlog().total == 0
+    with pytest.raises(InvalidTopic, match="no queue 4"):
+        store.append_columns([("dead", 4)], np.zeros(1, np.int64), np.ones(1, np.int64), b"z")
+
+
 def test_queues_that_have_messages_stay(store: MessageStore) -> None:
     store.append("orders", 5, b"x")
     with pytest.raises(InvalidMessage, match="has messages in queue 5: queues is at least 6"):
