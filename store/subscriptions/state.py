@@ -25,7 +25,7 @@ from ..read.waiting import ANY_QUEUE
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
 from .cursor import Cursor
-from .in_flight import NO_OWNER, AckRow, InFlight, Places, RowState
+from .in_flight import NO_OWNER, NOTHING, AckRow, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
 from .parts import Parts
@@ -107,13 +107,16 @@ class State:
         return rows
 
     def receipts_up_to(self, receipt: int, owner: int) -> Int64s:
-        """The receipts of a consumer's messages of one queue, up to that of a receipt. Raises StaleReceipt."""
-        with self.lock:
-            row = self.table.row_of(receipt)
-            if row < 0:
-                raise stale(self.name, [receipt])
-            queue_id, offset, _ = self.table.place_of(row)
-            return np.union1d(self.table.held_up_to(queue_id, offset, owner), [receipt])
+        """The receipts of a consumer's messages of one queue, up to that of a receipt. Under the lock. Raises
+        StaleReceipt; of a message that was removed there are none.
+        """
+        row = self.table.row_of(receipt)
+        if row < 0:
+            if receipt in self.table.removed:
+                return NOTHING
+            raise stale(self.name, [receipt])
+        queue_id, offset, _ = self.table.place_of(row)
+        return np.union1d(self.table.held_up_to(queue_id, offset, owner), [receipt])
 
     def nack(self, receipts: Int64s, delay_ms: int) -> None:
         """Give messages back: they come again after `delay_ms`."""
