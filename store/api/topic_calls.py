@@ -51,9 +51,12 @@ class TopicChanges:
         return settings
 
     def _check_used(self, topic: str, settings: TopicSettings) -> None:
-        """Raise InvalidMessage if a queue has messages that the topic would not have any more."""
-        last = max(self._fetcher.used_queues(topic), default=0)
+        """Raise InvalidMessage if there is a queue that the topic would not have any more.
+
+        Also one of a deleted topic: its stream stays, and an append that finds it asks for no settings.
+        """
+        last = max(list(self._shared.streams.topics.get(topic, {})), default=0)
         if settings.queues is not None and last >= settings.queues:
             raise InvalidMessage(
-                f"the topic {topic!r} has messages in queue {last}: queues is at least {last + 1}, or delete the topic"
+                f"the topic {topic!r} has or had messages in queue {last}: queues is at least {last + 1}"
             )

@@ -123,7 +123,7 @@ def test_dead_letters_keep_their_queues(store: MessageStore) -> None:
 
 def test_queues_that_have_messages_stay(store: MessageStore) -> None:
     store.append("orders", 5, b"x")
-    with pytest.raises(InvalidMessage, match="has messages in queue 5: queues is at least 6"):
+    with pytest.raises(InvalidMessage, match="has or had messages in queue 5: queues is at least 6"):
         store.configure_topic("orders", queues=5)
     assert store.topic_settings("orders") == TopicSettings()
     store.configure_topic("orders", queues=6)
@@ -155,6 +155,22 @@ def test_numpys_integers_are_taken_and_the_most_queues_too(store: MessageStore) 
     assert type(settings.queues) is int
     assert store.configure_topic("wide", queues=2**31).queues == 2**31
     assert store.append("wide", 2**31 - 1, b"x") == 0
+
+
+def test_a_queue_of_a_deleted_topic_counts_as_used(tmp_path: Path) -> None:
+    """Its next message finds the queue there, and would be taken although the topic does not have it."""
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        store.append("orders", 7, b"x")
+        store.delete_topic("orders")
+        with pytest.raises(InvalidMessage, match="had messages in queue 7: queues is at least 8"):
+            store.configure_topic("orders", queues=4)
+        assert store.topics() == []
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        with pytest.raises(InvalidMessage, match="had messages in queue 7: queues is at least 8"):
+            store.configure_topic("orders", queues=4)
+        store.configure_topic("orders", queues=8)
+        with pytest.raises(InvalidTopic, match="no queue 8"):
+            store.append("orders", 8, b"x")
 
 
 def test_a_deleted_topic_loses_its_settings(tmp_path: Path) -> None:
