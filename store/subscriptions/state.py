@@ -329,10 +329,7 @@ class State:
     def _change(self, settings: Settings) -> None:
         known = self.cursor.settings
         if known is not None and known.filter != settings.filter:
-            with self.lock:
-                left_out = self._left_out_records()
-            if left_out:  # durable first: the new filter does not bring these messages back, also not after a crash
-                self.journal.append(left_out)
+            self.compact()  # first: the new filter does not bring back what was left out, also not after a crash
         self.journal.append(pack_state(self.cursor.life, CursorState(settings.pack(), {}), self.limit_bytes))
         self.cursor.settings = settings
 
