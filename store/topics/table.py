@@ -18,6 +18,8 @@ from ..read.reader import Reader
 from ..segment.sealed import SealedSegment
 from .settings import NOT_CONFIGURED, TopicSettings
 
+MOST_KNOWN = 100_000  # topics whose settings are remembered, also of those that have none
+
 
 class TopicTable:
     """The settings of the topics of one store. Any number of threads may use it.
@@ -47,6 +49,8 @@ class TopicTable:
             with self._lock:
                 known = self._read(topic)
                 if self._may_write:
+                    if len(self._known) >= MOST_KNOWN:
+                        self._known.clear()  # each is read again when it is asked for
                     self._known[topic] = known
         return known
 

@@ -243,3 +243,13 @@ def test_a_closed_subscription_tells_nothing(store: MessageStore) -> None:
     for call in (sub.positions, sub.in_flight, lambda: sub.message_of(given), lambda: sub.ack_up_to(given)):
         with pytest.raises(SubscriptionClosed):
             call()
+
+
+def test_a_reader_forgets_the_rates_of_subscriptions_that_their_writer_has_deleted(store: MessageStore) -> None:
+    with StoreReader.open(store.path) as reader:
+        for number in range(5):
+            store.subscribe(TOPIC, f"a{number}").close()
+            assert len(reader.subscriptions()) == 1
+            store.delete_subscription(TOPIC, f"a{number}")
+        assert reader.subscriptions() == []
+        assert not reader._subscriptions()._rates._looks

@@ -26,6 +26,7 @@ from stratalog import (
 )
 from stratalog.store.format.hidden import TOPIC_KIND, hidden_topic
 from stratalog.store.format.topic_settings import pack_settings, unpack_settings
+from stratalog.store.topics import table
 from stratalog.tools import compact_store, verify_folder
 
 from ...seeds import draw_seed
@@ -214,6 +215,17 @@ def test_settings_outlive_retention_and_take_no_space_for_it(tmp_path: Path) -> 
     with MessageStore.open(tmp_path / "s", config) as store:
         assert [store.topic_settings(f"topic-{number}").queues for number in range(40)] == [*range(1, 41)]
     assert verify_folder(tmp_path / "s").ok
+
+
+def test_topics_that_were_only_asked_for_are_not_remembered_for_ever(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "MOST_KNOWN", 10)
+    store.configure_topic("orders", queues=3)
+    for number in range(100):
+        assert store.topic_settings(f"topic-{number}") == TopicSettings()
+        assert store.topic_settings("orders").queues == 3
+    assert len(store._fetcher.configured._known) <= 10
 
 
 def test_each_change_leaves_one_record(store: MessageStore) -> None:
