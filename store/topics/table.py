@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -30,7 +30,9 @@ class TopicTable:
         * the newest record of a topic's hidden stream has all of its settings; older ones are trimmed once it is
           durable. Where all are trimmed, the topic is not configured;
         * `_known` has what the newest records say: a change takes its topic out before it appends, and `_lock` is held
-          by whoever changes or reads a record. A store that another process writes knows nothing.
+          by whoever changes or reads a record. A store that another process writes knows nothing;
+        * a topic whose change was interrupted is in `_unsure`: its record may still be on its way to the log. Until the
+          next change, its settings are read each time.
     """
 
     def __init__(self, hidden: HiddenStreams, reader: Callable[[], Reader], *, may_write: bool) -> None:
@@ -40,6 +42,7 @@ class TopicTable:
         self._may_write = may_write
         self._names = HiddenNames(hidden, TOPIC_KIND, may_write=may_write)
         self._known: dict[str, TopicSettings] = {}
+        self._unsure: set[str] = set()
         self._lock = threading.RLock()  # a finalizer may append while its thread changes a topic
 
     def settings(self, topic: str) -> TopicSettings:
@@ -48,7 +51,7 @@ class TopicTable:
         if known is None:
             with self._lock:
                 known = self._read(topic)
-                if self._may_write:
+                if self._may_write and topic not in self._unsure:
                     if len(self._known) >= MOST_KNOWN:
                         self._known.clear()  # each is read again when it is asked for
                     self._known[topic] = known
@@ -74,19 +77,30 @@ class TopicTable:
 
     def change(self, topic: str, settings: TopicSettings) -> None:
         """Give a topic other settings; durable when it returns. Raises as an append does."""
-        with self._lock:
-            self._known.pop(topic, None)  # after an interrupt, the record says what holds
+        with self._changing(topic):
             self._names.add((topic,))
             self._write(self._hidden.find_or_make(hidden_topic(TOPIC_KIND, topic)), settings.pack())
             self._known[topic] = settings
 
+    @contextmanager
+    def _changing(self, topic: str) -> Iterator[None]:
+        """The record of a topic changes. After an interrupt, the record says what holds."""
+        with self._lock:
+            self._unsure.add(topic)
+            self._known.pop(topic, None)
+            try:
+                yield
+            except StoreError:  # it was refused, or the store is poisoned
+                self._unsure.discard(topic)
+                raise
+            self._unsure.discard(topic)
+
     def forget(self, topic: str) -> bool:
         """Remove the settings of a topic, durably; False if it has none. Raises as a trim does."""
-        with self._lock:
+        with self._changing(topic):
             stream = self._stream(topic)
             if stream is None or self._is_empty(stream):
                 return False
-            self._known.pop(topic, None)
             self._hidden.trim(stream, stream.next_offset)
             self._names.drop((topic,))
         return True

@@ -26,6 +26,7 @@ from stratalog import (
 )
 from stratalog.store.format.hidden import TOPIC_KIND, hidden_topic
 from stratalog.store.format.topic_settings import pack_settings, unpack_settings
+from stratalog.store.log.streams import Stream
 from stratalog.store.topics import table
 from stratalog.tools import compact_store, verify_folder
 
@@ -226,6 +227,27 @@ def test_topics_that_were_only_asked_for_are_not_remembered_for_ever(
         assert store.topic_settings(f"topic-{number}") == TopicSettings()
         assert store.topic_settings("orders").queues == 3
     assert len(store._fetcher.configured._known) <= 10
+
+
+def test_a_change_that_was_interrupted_is_read_from_the_log(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record may become durable after a call that finds the settings of before."""
+    hidden = store._shared.hidden
+
+    def interrupted(stream: Stream, datas: list[bytes]) -> None:
+        assert store.topic_settings("orders").queues == 3
+        hidden.submit(stream, datas)
+        raise KeyboardInterrupt
+
+    store.configure_topic("orders", queues=3)
+    with monkeypatch.context() as patched:
+        patched.setattr(hidden, "append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.configure_topic("orders", queues=5)
+    store.flush()
+    assert store.topic_settings("orders").queues == 5
+    assert store.append("orders", 4, b"x") == 0
 
 
 def test_each_change_leaves_one_record(store: MessageStore) -> None:
