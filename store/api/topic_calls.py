@@ -22,12 +22,12 @@ class TopicCalls:
 
         Args:
             topic: its name, as for `append`.
-            queues: the topic has the queues 0 .. queues - 1. A message that names no queue goes to one of them, and one
-                that names another queue is refused: `append` and its like raise InvalidTopic. Bulk commits
-                and dead letters are not held back by it. None: a queue comes with its first message.
+            queues: the topic has the queues 0 .. queues - 1, at most 65,536. A message that names no queue goes to one
+                of them, and one that names another queue is refused: `append` and its like raise InvalidTopic. Bulk
+                commits and dead letters are not held back by it. None: a queue comes with its first message.
 
         Raises:
-            InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has messages.
+            InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has or had messages.
             PublishBufferFull, StoreFull, StoreClosed, StoreUnreadable: the topic is as it was.
             StorePoisoned: a write or force failed; the settings may or may not be there at the next opening.
         """

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..errors import InvalidMessage, StoreError, shown
-from ..format.layout import MAX_QUEUE_ID
 from ..format.topic_settings import pack_settings, unpack_settings
 
-MOST_QUEUES = MAX_QUEUE_ID + 1
+MOST_QUEUES = 1 << 16  # all of them are listed, used or not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
