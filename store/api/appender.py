@@ -317,6 +317,11 @@ class Appender:
                     raise
         return self.make(names)
 
+    def find_again(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+        """As `find_or_make`, for messages that the store had already: also of queues that their topics do not have."""
+        self._configured.full.check([topic for topic, _ in names])
+        return self.make(names)
+
     def make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
         """The streams of names, also of queues that their topics do not have; for what is committed."""
         with self._shared.naming:

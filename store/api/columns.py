@@ -26,10 +26,12 @@ from .stream_table import StreamTable, table_of
 class ColumnAppender:
     """The part of a store that appends columns: `ColumnCalls` passes its calls on to it."""
 
-    def __init__(self, shared: Shared, find_or_make: FindOrMake, full: FullTopics) -> None:
+    def __init__(self, shared: Shared, find_or_make: FindOrMake, make: FindOrMake, full: FullTopics) -> None:
+        """`make` also gives the streams of queues that their topics do not have."""
         self._shared = shared
         self._full = full
         self._find_or_make = find_or_make
+        self._make = make
         self._stream_table = StreamTable(())  # of the newest call
 
     def append(self, *columns: object) -> Int64s:
@@ -39,8 +41,9 @@ class ColumnAppender:
         return offsets_of(parts)
 
     def append_again(self, *columns: object) -> Int64s:
-        """`append` of messages that the store has taken before: a limit that is lower by now does not hold for them."""
-        parts = self.parts(*columns, limit_bytes=MOST_MESSAGE_BYTES)
+        """`append` of messages that the store has taken before: neither a size limit that is lower by now nor the
+        topic's number of queues holds for them."""
+        parts = self.parts(*columns, limit_bytes=MOST_MESSAGE_BYTES, find_or_make=self._make)
         _put(parts)
         return offsets_of(parts)
 
@@ -60,6 +63,7 @@ class ColumnAppender:
     def parts(
         self, streams: object, stream_index: object, lengths: object, payload: object, keys: object,
         properties: object, deliver_at_ms: object, *, limit_bytes: int | None = None,
+        find_or_make: FindOrMake | None = None,
     ) -> list[BatchPart]:  # fmt: skip
         """Check columns and cut them into groups, to be handed over. `limit_bytes`: of a message; None: the setting."""
         limit = self._shared.config.max_message_bytes if limit_bytes is None else limit_bytes
@@ -70,7 +74,7 @@ class ColumnAppender:
         self._shared.check_open()
         if not len(found.lengths):
             return []
-        resolved = table.resolve(found.numbers, self._find_or_make)
+        resolved = table.resolve(found.numbers, find_or_make or self._find_or_make)
         if self._full:
             names: list[Any] = [table.given[at] for at in np.unique(found.numbers).tolist()]
             self._full.check([topic for topic, _ in names])

@@ -108,7 +108,9 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     def _make_parts(self, shared: Shared) -> Fetcher:
         fetcher = Fetcher(shared)
         self._appender = Appender(shared, fetcher.configured)
-        self._columns = ColumnAppender(shared, self._appender.find_or_make, fetcher.configured.full)
+        self._columns = ColumnAppender(
+            shared, self._appender.find_or_make, self._appender.make, fetcher.configured.full
+        )
         self._topics = TopicChanges(shared, fetcher)
         return fetcher
 

@@ -24,9 +24,9 @@ class TopicCalls:
 
         Args:
             topic: its name, as for `append`.
-            queues: the topic has the queues 0 .. queues - 1. A message that names no queue goes to one of them, and one
-                that names another queue is refused: `append` and its like raise InvalidTopic. A bulk commit is not
-                held back by it. None: a queue comes with its first message.
+            queues: the topic has the queues 0 .. queues - 1, at most 65,536. A message that names no queue goes to one
+                of them, and one that names another queue is refused: `append` and its like raise InvalidTopic. Bulk
+                commits and dead letters are not held back by it. None: a queue comes with its first message.
             keep: what keeps a message of the topic. "retention": the age and size that StoreConfig gives, whoever still
                 wants it; `SubscriptionInfo.removed_unacknowledged` says what that took. "unacknowledged": each
                 subscription of the topic that has not acknowledged it, too. A message then lives on under its own name
@@ -37,7 +37,7 @@ class TopicCalls:
                 back by it. None: no limit.
 
         Raises:
-            InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has messages.
+            InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has or had messages.
             PublishBufferFull, StoreFull, StoreClosed, StoreUnreadable: the topic is as it was.
             StorePoisoned: a write or force failed; the settings may or may not be there at the next opening.
         """
@@ -61,9 +61,12 @@ class TopicChanges:
         return settings
 
     def _check_used(self, topic: str, settings: TopicSettings) -> None:
-        """Raise InvalidMessage if a queue has messages that the topic would not have any more."""
-        last = max(self._fetcher.used_queues(topic), default=0)
+        """Raise InvalidMessage if there is a queue that the topic would not have any more.
+
+        Also one of a deleted topic: its stream stays, and an append that finds it asks for no settings.
+        """
+        last = max(list(self._shared.streams.topics.get(topic, {})), default=0)
         if settings.queues is not None and last >= settings.queues:
             raise InvalidMessage(
-                f"the topic {topic!r} has messages in queue {last}: queues is at least {last + 1}, or delete the topic"
+                f"the topic {topic!r} has or had messages in queue {last}: queues is at least {last + 1}"
             )

@@ -87,8 +87,8 @@ class TextNumbers:
         if 0 < first <= _LONGEST_WORDS and (counts == first).all():
             found[:] = self._of_words(first, lengths, begins, plain)
             return np.empty(0, np.intp)
-        for count in np.flatnonzero(np.bincount(counts))[1:].tolist():
-            if count <= _LONGEST_WORDS:
+        for count in np.flatnonzero(np.bincount(counts)).tolist():
+            if 0 < count <= _LONGEST_WORDS:
                 rows = np.flatnonzero(counts == count)
                 found[rows] = self._of_words(count, lengths[rows], begins[rows], plain)
         return np.flatnonzero((lengths == 0) | (counts > _LONGEST_WORDS))

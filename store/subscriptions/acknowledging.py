@@ -158,11 +158,17 @@ class Acknowledging:
 
     def ack(self, receipts: Int64s) -> None:
         """Acknowledge messages, at least one; durable when it returns."""
+        self.ack_chosen(lambda: receipts)
+
+    def ack_chosen(self, receipts: Callable[[], Int64s]) -> int:
+        """`ack` of messages that are chosen under the lock, where `receipts` is called. Returns how many were
+        acknowledged: removed ones are not.
+        """
         batch = AckBatch()
         try:
             self._mark(receipts, batch)
             if not batch.groups:  # all of them were removed
-                return
+                return 0
             self._journal.append(pack_acks(batch.life, batch.groups, self._state.limit_bytes))
             batch.is_stored = True
             self._settle_batch(batch)
@@ -172,14 +178,15 @@ class Acknowledging:
                 self._finish()
             raise
         self._state.compact_in_time()
+        return len(batch.receipts)
 
-    def _mark(self, receipts: Int64s, batch: AckBatch) -> None:
+    def _mark(self, receipts: Callable[[], Int64s], batch: AckBatch) -> None:
         """Make the rows of messages ACKED."""
         state, table, cursor = self._state, self._state.table, self._state.cursor
         with state.lock:
             if state.stored:
                 state.take_in()
-            rows = state.rows(receipts)
+            rows = state.rows(receipts())
             groups = [(queue_id, cursor.queue(queue_id).era, at) for queue_id, at in table.places(rows).by_queue()]
             batch.receipts, batch.life, batch.groups = table.receipts(rows), cursor.life, groups
             table.acknowledge(rows, self._journal.next_offset)

@@ -50,13 +50,15 @@ class Committing:
     Invariant: once a message is ACKED by it, the outcome of its request, or the lack of one, settles it.
     """
 
-    __slots__ = ("_appender", "_joints", "_messages")
+    __slots__ = ("_appender", "_find", "_joints", "_messages")
 
     def __init__(
-        self, appender: Appending, messages: PendingMessages, receipts: Mapping[Acknowledging, Collection[int]]
-    ) -> None:
-        """`receipts`: the messages to acknowledge, by subscription."""
+        self, appender: Appending, messages: PendingMessages, receipts: Mapping[Acknowledging, Collection[int]],
+        *, are_again: bool = False,
+    ) -> None:  # fmt: skip
+        """`receipts`: the messages to acknowledge, by subscription. `are_again`: the store has had these messages."""
         self._appender = appender
+        self._find = appender.find_again if are_again else appender.find_or_make
         self._messages = messages
         self._joints = [(acks, acks.joint(each)) for acks, each in receipts.items()]
 
@@ -73,7 +75,7 @@ class Committing:
         appender, joints = self._appender, self._joints
         appender.check_open()
         self._check_size()
-        streams = appender.find_or_make(self._messages.names)
+        streams = self._find(self._messages.names)
         if not self._is_in_one_lane(streams):
             raise InvalidMessage(
                 "the queues and subscriptions of the transaction are in several lanes, and a transaction can have "
@@ -120,7 +122,7 @@ class Committing:
         """Whether one frame can have all of it."""
         count, size = self._size()
         is_small = count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
-        return is_small and self._is_in_one_lane(self._appender.find_or_make(self._messages.names))
+        return is_small and self._is_in_one_lane(self._find(self._messages.names))
 
     def _size(self) -> tuple[int, int]:
         """The messages, with one for the acknowledgements of each subscription, and bytes at the most."""

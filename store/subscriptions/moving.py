@@ -38,7 +38,7 @@ class Moving:
         names = [(topic, queue_id) for _, queue_id in batch.stream_names]
         appending = self._state.parts.appending
         assert appending is not None, "nothing is given out by a store that is only read"
-        committing = Committing(appending, _pending(batch, names), {self._acks: receipts.tolist()})
+        committing = Committing(appending, _pending(batch, names), {self._acks: receipts.tolist()}, are_again=True)
         if committing.fits:
             committing.let_pass()
             committing.hand_over(AtomicGroup.put_and_sleep)

@@ -59,6 +59,9 @@ class Appending(Protocol):
     def find_or_make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
         """The streams of names that were checked, made at first use."""
 
+    def find_again(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+        """As `find_or_make`, for messages that the store had already: also of queues that their topics do not have."""
+
 
 class AppendColumns(Protocol):
     """The call that appends n messages that the store had already, as columns, see `MessageStore.append_columns`."""

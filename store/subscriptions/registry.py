@@ -380,6 +380,7 @@ class Subscriptions:
         with nullcontext() if state is None else state.lock:
             settings = cursor.settings
             if settings is None:
+                self._rates.forget((topic, name))  # deleted, maybe by another process
                 return None
             if state is not None:
                 state.take_in()

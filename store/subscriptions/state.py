@@ -25,7 +25,7 @@ from ..read.waiting import ANY_QUEUE
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
 from .cursor import AckedOffsets, Cursor
-from .in_flight import NO_OWNER, AckRow, InFlight, Places, RowState
+from .in_flight import NO_OWNER, NOTHING, AckRow, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
 from .parts import Parts
@@ -107,13 +107,16 @@ class State:
         return rows
 
     def receipts_up_to(self, receipt: int, owner: int) -> Int64s:
-        """The receipts of a consumer's messages of one queue, up to that of a receipt. Raises StaleReceipt."""
-        with self.lock:
-            row = self.table.row_of(receipt)
-            if row < 0:
-                raise stale(self.name, [receipt])
-            queue_id, offset, _ = self.table.place_of(row)
-            return np.union1d(self.table.held_up_to(queue_id, offset, owner), [receipt])
+        """The receipts of a consumer's messages of one queue, up to that of a receipt. Under the lock. Raises
+        StaleReceipt; of a message that was removed there are none.
+        """
+        row = self.table.row_of(receipt)
+        if row < 0:
+            if receipt in self.table.removed:
+                return NOTHING
+            raise stale(self.name, [receipt])
+        queue_id, offset, _ = self.table.place_of(row)
+        return np.union1d(self.table.held_up_to(queue_id, offset, owner), [receipt])
 
     def nack(self, receipts: Int64s, delay_ms: int) -> None:
         """Give messages back: they come again after `delay_ms`."""
@@ -345,10 +348,7 @@ class State:
     def _change(self, settings: Settings) -> None:
         known = self.cursor.settings
         if known is not None and known.filter != settings.filter:
-            with self.lock:
-                left_out = self._left_out_records()
-            if left_out:  # durable first: the new filter does not bring these messages back, also not after a crash
-                self.journal.append(left_out)
+            self.compact()  # first: the new filter does not bring back what was left out, also not after a crash
         self.journal.append(pack_state(self.cursor.life, CursorState(settings.pack(), {}), self.limit_bytes))
         self.cursor.settings = settings
 

@@ -248,9 +248,7 @@ class Subscription(Inspecting, Iterating):
         """
         receipt = receipt_of(delivery)
         self._settings()
-        found = self._state.receipts_up_to(receipt, self._owner)
-        self._acks.ack(found)
-        return len(found)
+        return self._acks.ack_chosen(partial(self._state.receipts_up_to, receipt, self._owner))
 
     async def ack_up_to_async(self, delivery: Delivery | int) -> int:
         """`ack_up_to` for coroutines. Result and errors: as for `ack_up_to`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
+from ...index.locks import tell_after_fork
 from ..device.background import report
 from ..device.clock import Sleeper
 
@@ -35,8 +36,13 @@ class VirtualClock:
         """`start_ms`: the time of day, in ms since the epoch. Raises ValueError, TypeError."""
         self._wall_ms = _wall(start_ms, "start_ms")
         self._moved_ms = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may move it while its thread does
         self._sleepers: dict[int, weakref.ref[Sleeper]] = {}  # by id; each access is one step of the interpreter
+        tell_after_fork(self)
+
+    def after_fork(self) -> None:
+        """In a child process: a thread that is not here may hold the lock."""
+        self._lock = threading.RLock()
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -70,10 +76,11 @@ class VirtualClock:
 
     def _move(self, wall_ms: int, passed_ms: int) -> int:
         with self._lock:
-            now_ms = _wall(self._wall_ms + wall_ms, "the time of day")
+            _wall(self._wall_ms + wall_ms, "the time of day")
             if self._moved_ms + passed_ms > MOST_MS:
                 raise ValueError(f"a clock moves by at most {MOST_MS} ms in all, and by {self._moved_ms} ms until now")
-            self._wall_ms = now_ms
+            # No call from here on: a signal's handler moves it before or after.
+            self._wall_ms = now_ms = self._wall_ms + wall_ms
             self._moved_ms += passed_ms
         for known in list(self._sleepers.values()):
             sleeper = known()

@@ -8,10 +8,9 @@ from typing import Final, Literal, cast, get_args
 import numpy as np
 
 from ..errors import InvalidMessage, StoreError, shown
-from ..format.layout import MAX_QUEUE_ID
 from ..format.topic_settings import pack_settings, unpack_settings
 
-MOST_QUEUES = MAX_QUEUE_ID + 1
+MOST_QUEUES = 1 << 16  # all of them are listed, used or not
 MOST_BYTES = (1 << 63) - 1
 
 Keep = Literal["retention", "unacknowledged"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from ..segment.sealed import SealedSegment
 from .full import FullTopics
 from .settings import NOT_CONFIGURED, TopicSettings
 
+MOST_KNOWN = 100_000  # topics whose settings are remembered, also of those that have none
+
 
 class TopicTable:
     """The settings of the topics of one store. Any number of threads may use it.
@@ -29,7 +31,9 @@ class TopicTable:
         * the newest record of a topic's hidden stream has all of its settings; older ones are trimmed once it is
           durable. Where all are trimmed, the topic is not configured;
         * `_known` has what the newest records say: a change takes its topic out before it appends, and `_lock` is held
-          by whoever changes or reads a record. A store that another process writes knows nothing.
+          by whoever changes or reads a record. A store that another process writes knows nothing;
+        * a topic whose change was interrupted is in `_unsure`: its record may still be on its way to the log. Until the
+          next change, its settings are read each time.
 
     Attributes:
         full: the topics that take no message for now.
@@ -44,6 +48,7 @@ class TopicTable:
         self._known: dict[str, TopicSettings] = {}
         self._keeping: dict[str, TopicSettings] | None = None  # see `keeping`; replaced as a whole
         self.full = FullTopics()
+        self._unsure: set[str] = set()
         self._lock = threading.RLock()  # a finalizer may append while its thread changes a topic
 
     def settings(self, topic: str) -> TopicSettings:
@@ -52,7 +57,9 @@ class TopicTable:
         if known is None:
             with self._lock:
                 known = self._read(topic)
-                if self._may_write:
+                if self._may_write and topic not in self._unsure:
+                    if len(self._known) >= MOST_KNOWN:
+                        self._known.clear()  # each is read again when it is asked for
                     self._known[topic] = known
         return known
 
@@ -84,7 +91,8 @@ class TopicTable:
             with self._lock:
                 found = {topic: self._or_keeping(topic) for topic in self}
                 known = {topic: one for topic, one in found.items() if one.keep != NOT_CONFIGURED.keep}
-                self._keeping = known
+                if not self._unsure:
+                    self._keeping = known
         return known
 
     def _or_keeping(self, topic: str) -> TopicSettings:
@@ -95,21 +103,31 @@ class TopicTable:
 
     def change(self, topic: str, settings: TopicSettings) -> None:
         """Give a topic other settings; durable when it returns. Raises as an append does."""
-        with self._lock:
-            self._known.pop(topic, None)  # after an interrupt, the record says what holds
-            self._keeping = None
+        with self._changing(topic):
             self._names.add((topic,))
             self._write(self._hidden.find_or_make(hidden_topic(TOPIC_KIND, topic)), settings.pack())
             self._known[topic] = settings
 
+    @contextmanager
+    def _changing(self, topic: str) -> Iterator[None]:
+        """The record of a topic changes. After an interrupt, the record says what holds."""
+        with self._lock:
+            self._unsure.add(topic)
+            self._known.pop(topic, None)
+            self._keeping = None
+            try:
+                yield
+            except StoreError:  # it was refused, or the store is poisoned
+                self._unsure.discard(topic)
+                raise
+            self._unsure.discard(topic)
+
     def forget(self, topic: str) -> bool:
         """Remove the settings of a topic, durably; False if it has none. Raises as a trim does."""
-        with self._lock:
+        with self._changing(topic):
             stream = self._stream(topic)
             if stream is None or self._is_empty(stream):
                 return False
-            self._known.pop(topic, None)
-            self._keeping = None
             self._hidden.trim(stream, stream.next_offset)
             self._names.drop((topic,))
         return True

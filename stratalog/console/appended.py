@@ -65,6 +65,9 @@ class Appending:
         except InvalidMessage as error:
             self.settle()
             raise InvalidMessage(f"{error}{before(self.done)}") from None
+        except StoreError:
+            complain(f"{counted(self.done, 'message')} appended; of those after them some may be")
+            raise
         except KeyboardInterrupt:
             self.settle()
             complain(f"{counted(self.done, 'message')} appended")

@@ -90,9 +90,11 @@ def bytes_of_field(name: str, found: dict[str, Any]) -> bytes | None:
     try:
         if isinstance(text, bytes):
             return text
+        if not isinstance(text, str | None) or not isinstance(coded, str | None):
+            raise TypeError(f"it is {shortened(text if coded is None else coded)}")
         if text is not None:
-            return str.encode(text)
-        return None if coded is None else base64.b64decode(str.encode(coded), validate=True)
+            return text.encode()
+        return None if coded is None else base64.b64decode(coded.encode(), validate=True)
     except (TypeError, UnicodeEncodeError, binascii.Error) as error:
         raise InvalidMessage(f"{name} is a string (UTF-8, or base64 as {name}_base64): {error}") from None
 

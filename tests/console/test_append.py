@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stratalog.console.appended import READ_BYTES
-from stratalog.store import Message, MessageStore, StoreReader
+from stratalog.console.rows import GROUP_ROWS
+from stratalog.store import Message, MessageStore, StoreFull, StoreReader
 
 from ..store.helpers import PATIENCE_S, until
 from .command import ROOT, finish, process, run
@@ -151,6 +153,26 @@ def test_a_new_folder_becomes_a_store_and_another_one_is_refused(tmp_path: Path)
     (tmp_path / "letters" / "letter.txt").write_text("mine")
     assert "is no store" in run("append", tmp_path / "letters", "--topic", "t", given=b"x\n", code=4).errors
     assert [path.name for path in (tmp_path / "letters").iterdir()] == ["letter.txt"]
+
+
+def test_a_store_without_space_says_how_far_it_came(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoSpace:
+        def result(self) -> None:
+            raise StoreFull("there is no space left")
+
+    plain, tickets = MessageStore.submit_columns, list[Any]()
+
+    def submit(store: MessageStore, *columns: Any) -> Any:
+        tickets.append(NoSpace() if tickets else plain(store, *columns))
+        return tickets[-1]
+
+    monkeypatch.setattr(MessageStore, "submit_columns", submit)
+    shown = run("append", folder, "--topic", "t", given=b"x\n" * (GROUP_ROWS + 5), code=None)
+    assert shown.exit_code
+    assert shown.errors.splitlines() == [
+        "16,384 messages appended; of those after them some may be", "there is no space left"
+    ]  # fmt: skip
+    assert len(messages(folder)) == GROUP_ROWS
 
 
 def test_a_closed_standard_input_is_an_empty_one(folder: Path) -> None:

@@ -36,6 +36,10 @@ POSITIONS: dict[str, Bug] = {
     "positions: later messages are acknowledged up to a message": Bug(
         TABLE, " & (offsets <= offset)]", "]", TESTS,
     ),
+    "positions: a removed message is stale for those who acknowledge up to it": Bug(
+        "store/subscriptions/state.py",
+        "            if receipt in self.table.removed:\n                return NOTHING\n", "", TESTS,
+    ),
     "positions: the oldest message is an acknowledged one": Bug(
         POSITIONS_FILE, "known.acked(queue_id).first_missing(first)", "max(first, known.marks.get(queue_id, 0))", TESTS,
     ),

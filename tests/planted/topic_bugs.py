@@ -28,13 +28,14 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
         "store/api/trimming.py", "self._configured.forget(name) or bool(changes)", "bool(changes)", TOPICS,
     ),
     "topic settings: a deleted topic's settings are remembered": Bug(
-        TABLE,
-        "            self._known.pop(topic, None)\n            self._keeping = None\n            self._hidden.trim",
-        "            self._keeping = None\n            self._hidden.trim", TOPICS,
+        TABLE, "            self._known.pop(topic, None)\n            self._keeping = None\n",
+        "            self._keeping = None\n", TOPICS,
     ),
     "topic settings: a reader remembers what it has read once": Bug(
-        TABLE, "                if self._may_write:\n                    self._known", "                if True:\n"
-        "                    self._known", TOPICS,
+        TABLE, "if self._may_write and topic not in self._unsure:", "if topic not in self._unsure:", TOPICS,
+    ),
+    "topic settings: what is read after an interrupted change is remembered": Bug(
+        TABLE, "if self._may_write and topic not in self._unsure:", "if self._may_write:", TOPICS,
     ),
     "topic settings: a queue is made that the topic does not have": Bug(
         TABLE, "queue_id >= queues:", "queue_id > queues:", TOPICS,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import random
+import signal
 import threading
 import time
 import weakref
@@ -411,3 +413,41 @@ def test_lazy_forces_go_by_the_clock(tmp_path: Path, clock: VirtualClock) -> Non
         assert lane.tail > lane.under_way.forced
         clock.advance(ms=1_001)
         until(lambda: lane.tail == lane.under_way.forced)
+
+
+def test_a_signals_handler_moves_a_clock_that_its_thread_moves() -> None:
+    clock, moves = VirtualClock(0), [0]
+
+    def handler(*given: object) -> None:
+        moves[0] += 1
+        clock.advance(ms=1)
+
+    def work() -> None:
+        clock.advance(ms=1)
+
+    before = signal.signal(signal.SIGVTALRM, handler)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.001, 0.001)  # of this process's own time: handlers do not pile up
+    try:
+        for _ in range(100_000):
+            work()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert moves[0]
+    assert clock.wall_ms() == 100_000 + moves[0]
+
+
+def test_a_clock_that_was_moved_during_a_fork_can_be_moved_in_the_child() -> None:
+    clock = VirtualClock()
+    with clock._lock:  # as if another thread moved it
+        worker = start(_fork_and_move, clock)
+        worker.join()
+
+
+def _fork_and_move(clock: VirtualClock) -> None:
+    child = os.fork()
+    if not child:
+        signal.alarm(5)
+        clock.advance(ms=1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0

@@ -48,6 +48,16 @@ def test_equal_texts_have_one_number_and_others_another() -> None:
     assert len(set(table.texts)) == len(table.texts), "no text has two numbers"
 
 
+@pytest.mark.parametrize("lengths", [(15, 30), (8, 9), (1, 600), (9, 16, 17), (600, 700)])
+def test_texts_of_several_lengths_and_no_empty_one(lengths: tuple[int, ...]) -> None:
+    """Each row has a text, as where each message has properties: the shortest ones are found as the others are."""
+    rows = [b"%d" % (at % 7) * length for at in range(50) for length in lengths]
+    for order in (rows, rows[::-1]):
+        table = TextNumbers()
+        check(table, order)
+        check(table, order)
+
+
 def test_texts_of_one_length_are_told_apart_by_each_of_their_bytes() -> None:
     for length in (1, 8, 13, 64, 512):
         rows = [bytes(length)] * 40

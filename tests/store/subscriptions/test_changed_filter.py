@@ -9,13 +9,20 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import InvalidMessage, MessageStore, PublishBufferFull, SubscriptionClosed, verify_folder
+from stratalog.store import (
+    InvalidMessage,
+    MessageStore,
+    PublishBufferFull,
+    StoreFull,
+    SubscriptionClosed,
+    verify_folder,
+)
 from stratalog.store.subscriptions import scanner
 from stratalog.store.subscriptions.settings import Settings
 from stratalog.tools import compact_store, rebuild_store
 
 from ...clocks import SteppedClock
-from ..helpers import small, tiny, until
+from ..helpers import crash_copy, small, tiny, until
 from .helpers import TOPIC, BothClocks, fill_buffer, places
 from .test_attempts import crashed
 
@@ -138,6 +145,26 @@ def test_an_opening_gives_the_new_filter_and_the_old_one_is_refused(store: Messa
         again.subscribe(TOPIC, "a", filter=SQL)
         with pytest.raises(InvalidMessage, match="filter="):
             again.subscribe(TOPIC, "a", filter={"tag": {"a"}})
+
+
+def test_what_was_left_out_stays_so_after_its_record_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise StoreFull("no space")
+
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        fill_with(store, "abab")
+        sub = store.subscribe(TOPIC, "a", filter={"tag": {"a"}})
+        sub.ack_batch(sub.receive())
+        with monkeypatch.context() as patched:
+            patched.setattr(sub._state.journal, "submit", full)
+            sub._state.note_left_out()
+        sub.change(filter=None)
+        assert sub.receive() == []
+        crash_copy(tmp_path / "s", tmp_path / "killed")
+    with MessageStore.open(tmp_path / "killed", tiny()) as store:
+        assert store.subscribe(TOPIC, "a").receive() == []
 
 
 def test_what_was_left_out_before_a_change_is_durable_with_it(store: MessageStore, clock: SteppedClock) -> None:

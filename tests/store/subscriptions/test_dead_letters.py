@@ -47,6 +47,10 @@ class Hooked:
         self._hook()
         return self._real.find_or_make(names)
 
+    def find_again(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+        self._hook()
+        return self._real.find_again(names)
+
 
 def acks_in_the_first_append(sub: Subscription, late: Delivery) -> list[bool]:
     """Have a consumer acknowledge while the first dead letter is appended; what came of it, once that was."""

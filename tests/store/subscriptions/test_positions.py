@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 
 from stratalog import InvalidMessage, MessageStore, StaleReceipt, StoreReader, SubscriptionClosed
 from stratalog.store import InFlightMessage, Position
+from stratalog.store.format.arrays import Int64s
 
 from ...seeds import draw_seed
-from ..helpers import tiny
+from ..helpers import Worker, start, tiny
 from .helpers import TOPIC, BothClocks, fill, places
 
 
@@ -130,6 +132,41 @@ def _left(store: MessageStore) -> set[tuple[int, int]]:
     return {(queue, at) for queue in store.queues(TOPIC) for at in range(8) if at not in cursor.queue(queue)}
 
 
+def test_ack_up_to_does_not_fail_for_a_message_that_others_acknowledge_meanwhile(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It chooses its messages and marks them by one step."""
+    store.append_batch([(TOPIC, 0, b"x")] * 3)
+    sub = store.subscribe(TOPIC, "a")
+    given, workers = sub.receive(), list[Worker]()
+    plain = sub._state.receipts_up_to
+
+    def other() -> None:
+        with pytest.raises(StaleReceipt):
+            sub.ack(given[0])
+
+    def chosen(receipt: int, owner: int) -> Int64s:
+        found = plain(receipt, owner)
+        workers.append(start(other))
+        time.sleep(0.05)  # it comes as far as it can
+        return found
+
+    monkeypatch.setattr(sub._state, "receipts_up_to", chosen)
+    assert sub.ack_up_to(given[2]) == 3
+    workers[0].join()
+
+
+def test_a_message_that_was_removed_may_be_acknowledged_by_ack_up_to_as_by_ack(store: MessageStore) -> None:
+    store.append_batch([(TOPIC, 0, b"x")] * 4)
+    sub = store.subscribe(TOPIC, "a")
+    given = sub.receive()
+    store.trim(TOPIC, 0, 2)
+    assert sub.receive() == []
+    sub.ack(given[1])
+    assert sub.ack_up_to(given[1]) == 0
+    assert sub.ack_up_to(given[3]) == 2
+
+
 def test_ack_up_to_by_a_receipt_from_a_coroutine_and_of_what_others_gave(store: MessageStore) -> None:
     fill(store, 10)
     sub = store.subscribe(TOPIC, "a")
@@ -206,3 +243,13 @@ def test_a_closed_subscription_tells_nothing(store: MessageStore) -> None:
     for call in (sub.positions, sub.in_flight, lambda: sub.message_of(given), lambda: sub.ack_up_to(given)):
         with pytest.raises(SubscriptionClosed):
             call()
+
+
+def test_a_reader_forgets_the_rates_of_subscriptions_that_their_writer_has_deleted(store: MessageStore) -> None:
+    with StoreReader.open(store.path) as reader:
+        for number in range(5):
+            store.subscribe(TOPIC, f"a{number}").close()
+            assert len(reader.subscriptions()) == 1
+            store.delete_subscription(TOPIC, f"a{number}")
+        assert reader.subscriptions() == []
+        assert not reader._subscriptions()._rates._looks

@@ -26,6 +26,8 @@ from stratalog import (
 )
 from stratalog.store.format.hidden import TOPIC_KIND, hidden_topic
 from stratalog.store.format.topic_settings import pack_settings, unpack_settings
+from stratalog.store.log.streams import Stream
+from stratalog.store.topics import table
 from stratalog.tools import compact_store, verify_folder
 
 from ...seeds import draw_seed
@@ -107,9 +109,23 @@ def test_a_queue_that_the_topic_does_not_have_is_refused_in_every_call(store: Me
     assert store.append("orders", 1, b"x") == 0
 
 
+def test_dead_letters_keep_their_queues(store: MessageStore) -> None:
+    """Else each of them would be tried again for ever, and those of the other queues with them."""
+    store.configure_topic("dead", queues=2)
+    sub = store.subscribe("orders", "billing", max_attempts=1, dead_letter_topic="dead")
+    store.append_batch([("orders", 1, b"x"), ("orders", 3, b"y")])
+    for delivery in sub.receive():
+        sub.nack(delivery)
+    assert sub.receive() == []
+    assert [store.queue_bounds("dead", queue) for queue in (1, 3)] == [(0, 1)] * 2
+    assert sub.backlog().total == 0
+    with pytest.raises(InvalidTopic, match="no queue 4"):
+        store.append_columns([("dead", 4)], np.zeros(1, np.int64), np.ones(1, np.int64), b"z")
+
+
 def test_queues_that_have_messages_stay(store: MessageStore) -> None:
     store.append("orders", 5, b"x")
-    with pytest.raises(InvalidMessage, match="has messages in queue 5: queues is at least 6"):
+    with pytest.raises(InvalidMessage, match="has or had messages in queue 5: queues is at least 6"):
         store.configure_topic("orders", queues=5)
     assert store.topic_settings("orders") == TopicSettings()
     store.configure_topic("orders", queues=6)
@@ -121,9 +137,9 @@ def test_queues_that_have_messages_stay(store: MessageStore) -> None:
     assert store.queues("orders") == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("queues", [0, -1, 2**31 + 1, True, 2.0, "4", [4], float("nan"), 10**400])
+@pytest.mark.parametrize("queues", [0, -1, 2**16 + 1, 2**31, True, 2.0, "4", [4], float("nan"), 10**400])
 def test_a_wrong_number_of_queues_is_an_error_and_changes_nothing(store: MessageStore, queues: Any) -> None:
-    with pytest.raises(InvalidMessage, match="queues is an int from 1 to 2147483648, or None, not "):
+    with pytest.raises(InvalidMessage, match="queues is an int from 1 to 65536, or None, not "):
         store.configure_topic("orders", queues=queues)
     assert store.topics() == []
 
@@ -139,8 +155,25 @@ def test_a_wrong_name_is_an_error(store: MessageStore, topic: Any) -> None:
 def test_numpys_integers_are_taken_and_the_most_queues_too(store: MessageStore) -> None:
     settings = store.configure_topic("orders", queues=np.int32(3))  # type: ignore[arg-type]  # as users pass them
     assert type(settings.queues) is int
-    assert store.configure_topic("wide", queues=2**31).queues == 2**31
-    assert store.append("wide", 2**31 - 1, b"x") == 0
+    assert store.configure_topic("wide", queues=2**16).queues == 2**16
+    assert store.append("wide", 2**16 - 1, b"x") == 0
+    assert store.queues("wide") == [*range(2**16)]
+
+
+def test_a_queue_of_a_deleted_topic_counts_as_used(tmp_path: Path) -> None:
+    """Its next message finds the queue there, and would be taken although the topic does not have it."""
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        store.append("orders", 7, b"x")
+        store.delete_topic("orders")
+        with pytest.raises(InvalidMessage, match="had messages in queue 7: queues is at least 8"):
+            store.configure_topic("orders", queues=4)
+        assert store.topics() == []
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        with pytest.raises(InvalidMessage, match="had messages in queue 7: queues is at least 8"):
+            store.configure_topic("orders", queues=4)
+        store.configure_topic("orders", queues=8)
+        with pytest.raises(InvalidTopic, match="no queue 8"):
+            store.append("orders", 8, b"x")
 
 
 def test_a_deleted_topic_loses_its_settings(tmp_path: Path) -> None:
@@ -184,6 +217,38 @@ def test_settings_outlive_retention_and_take_no_space_for_it(tmp_path: Path) -> 
     with MessageStore.open(tmp_path / "s", config) as store:
         assert [store.topic_settings(f"topic-{number}").queues for number in range(40)] == [*range(1, 41)]
     assert verify_folder(tmp_path / "s").ok
+
+
+def test_topics_that_were_only_asked_for_are_not_remembered_for_ever(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "MOST_KNOWN", 10)
+    store.configure_topic("orders", queues=3)
+    for number in range(100):
+        assert store.topic_settings(f"topic-{number}") == TopicSettings()
+        assert store.topic_settings("orders").queues == 3
+    assert len(store._fetcher.configured._known) <= 10
+
+
+def test_a_change_that_was_interrupted_is_read_from_the_log(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record may become durable after a call that finds the settings of before."""
+    hidden = store._shared.hidden
+
+    def interrupted(stream: Stream, datas: list[bytes]) -> None:
+        assert store.topic_settings("orders").queues == 3
+        hidden.submit(stream, datas)
+        raise KeyboardInterrupt
+
+    store.configure_topic("orders", queues=3)
+    with monkeypatch.context() as patched:
+        patched.setattr(hidden, "append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.configure_topic("orders", queues=5)
+    store.flush()
+    assert store.topic_settings("orders").queues == 5
+    assert store.append("orders", 4, b"x") == 0
 
 
 def test_each_change_leaves_one_record(store: MessageStore) -> None:
