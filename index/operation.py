@@ -29,6 +29,8 @@ class DelayedOperation(TimerEntry):
     """Work to be done when a condition holds, or after `timeout_ms`. Override the three methods.
 
     Attributes:
+        until_ms: a time of its timers' clock, at which it ends if that is earlier than its time-out; None: no such
+            time. A caller that has read the clock before uses it: the clock may have been moved since.
         group: one condition check answers for all operations of a group; None for an operation that is alone.
 
     Invariants:
@@ -39,12 +41,13 @@ class DelayedOperation(TimerEntry):
         * its state changes under its purgatory's lock, or under `_unwatched` while it has none. It is its own timer.
     """
 
-    __slots__ = ("again", "is_completed", "is_counted", "purgatory", "timeout_ms", "trying")
+    __slots__ = ("again", "is_completed", "is_counted", "purgatory", "timeout_ms", "trying", "until_ms")
 
     group: object = None
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
+        self.until_ms: int | None = None
         self.is_completed = False  # from the moment at which a thread begins to complete it
         self.is_counted = False  # among the purgatory's pending ones
         self.bucket = None

@@ -140,6 +140,8 @@ class Purgatory:
     def _settle(self, operation: DelayedOperation) -> bool:
         """End the first checks and set the time-out; True if another check was asked for meanwhile."""
         deadline_ms, is_first, lock = self._deadline_after(operation.timeout_ms), False, self._lock
+        if operation.until_ms is not None:
+            deadline_ms = min(deadline_ms, operation.until_ms)
         if lock.locked():
             let_pass(lock)
         with lock:

@@ -65,6 +65,7 @@ class _Engine:
         self.why_closed = ""
         self.bell = threading.Lock()  # locked while there is no news
         self.bell.acquire()
+        self.is_told = hasattr(clock, "watch")  # of each move of the clock: only that lets its time pass
         self.thread = threading.Thread(target=self.run, name="stratalog-timers", daemon=True)
 
     def run(self) -> None:
@@ -83,7 +84,7 @@ class _Engine:
             self.wheel.advance(whole_ms(self.clock))
         )  # no variable holds them: the last ones are not kept alive through the sleep
         deadline_ms = self.wheel.next_deadline_ms
-        if deadline_ms is None:
+        if deadline_ms is None or self.is_told:
             return LONGEST_SLEEP_S
         return min(deadline_ms / 1000 - self.clock.monotonic_s(), LONGEST_SLEEP_S)
 
@@ -115,7 +116,8 @@ class TimerThread:
     ends with the last reference to it, or with the program.
 
     With the machine's own clock the thread sleeps until the next timer. Another clock has to run at the same
-    speed, or its owner calls `wake` when it has jumped.
+    speed, or its owner calls `wake` when it has jumped. A clock that has the methods `watch` and `forget`, as
+    `stratalog.testing.VirtualClock` has, does that itself.
     """
 
     def __init__(self, wheel: TimingWheel, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -129,6 +131,8 @@ class TimerThread:
         wheel.on_earlier = engine.ring
         self._finalizer = weakref.finalize(self, engine.close, "the timers were closed", AT_EXIT_S)
         tell_after_fork(engine)
+        if engine.is_told:
+            clock.watch(self)  # type: ignore[attr-defined]
         try:
             engine.thread.start()
         except BaseException:  # no more threads can be started
@@ -163,6 +167,8 @@ class TimerThread:
     def close(self) -> None:
         """End the thread and wait for it, unless this is the thread itself. Timers that are pending never fire."""
         self._finalizer.detach()
+        if self._engine.is_told:
+            self.clock.forget(self)  # type: ignore[attr-defined]
         self._engine.close("the timers were closed")
 
     def __enter__(self) -> Self:

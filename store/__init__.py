@@ -55,9 +55,11 @@ from .read.wanted import ScanFilter, StreamTable
 from .recovery.repair import Loss
 from .subscriptions.backlog import Backlog
 from .subscriptions.delivery import Delivery, DeliveryBatch
+from .subscriptions.positions import InFlightMessage, Position
 from .subscriptions.registry import SubscriptionInfo
 from .subscriptions.settings import Settings as SubscriptionSettings
 from .subscriptions.subscription import Subscription
+from .topics.settings import TopicSettings
 from .verify.report import VerifyReport
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "Delivery",
     "DeliveryBatch",
     "Extras",
+    "InFlightMessage",
     "InParts",
     "InvalidConfig",
     "InvalidMessage",
@@ -84,6 +87,7 @@ __all__ = [
     "MessageTooLarge",
     "OffsetOutOfRange",
     "Payload",
+    "Position",
     "PublishBufferFull",
     "ReaderStats",
     "Rebuilt",
@@ -115,6 +119,7 @@ __all__ = [
     "SubscriptionInfo",
     "SubscriptionSettings",
     "Ticket",
+    "TopicSettings",
     "Transaction",
     "VerifyReport",
     "abort_shards",

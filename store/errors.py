@@ -7,7 +7,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 REPAIR_ADVICE = (
     "Restore the file from a copy, or open the store with repair=True to set the damaged range aside and go on "
@@ -48,6 +48,12 @@ class _OfOneMessage(StoreError):
     """`row`: in a batch, the number of the wrong row, counted from 0; None in all other cases."""
 
     row: int | None = None
+
+    def in_row(self, row: int) -> Self:
+        """This error, with the number of the row."""
+        told = type(self)(f"row {row}: {self}")
+        told.row = row
+        return told
 
 
 class StoreLocked(StoreError):
@@ -134,7 +140,14 @@ class InvalidTopic(_OfOneMessage):
 
 
 class InvalidMessage(_OfOneMessage):
-    """An argument has a wrong type or value. `row` is the number of the message in a batch, from 0."""
+    """An argument has a wrong type or value. `row` is the number of the message in a batch, from 0.
+
+    Of a filter in SQL, `position` is the number of the wrong character, from 1, and `expected` says what may stand
+    there. Both are None in all other cases.
+    """
+
+    position: int | None = None
+    expected: str | None = None
 
 
 class ReplayDiffers(StoreError):

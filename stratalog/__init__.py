@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from .store import (
     Backlog,
     BatchTicket,
-    Blobs,
     CacheConfig,
     Delivery,
     DeliveryBatch,
@@ -26,7 +25,6 @@ from .store import (
     InvalidConfig,
     InvalidMessage,
     InvalidTopic,
-    LogOvertaken,
     Loss,
     Message,
     MessageBatch,
@@ -36,7 +34,6 @@ from .store import (
     OffsetOutOfRange,
     Payload,
     PublishBufferFull,
-    ReplayDiffers,
     StaleReceipt,
     Stats,
     StoreClosed,
@@ -55,6 +52,7 @@ from .store import (
     SubscriptionInfo,
     SubscriptionSettings,
     Ticket,
+    TopicSettings,
     Transaction,
 )
 
@@ -63,7 +61,6 @@ __version__: str  # of the package
 __all__ = [
     "Backlog",
     "BatchTicket",
-    "Blobs",
     "CacheConfig",
     "Delivery",
     "DeliveryBatch",
@@ -71,7 +68,6 @@ __all__ = [
     "InvalidConfig",
     "InvalidMessage",
     "InvalidTopic",
-    "LogOvertaken",
     "Loss",
     "Message",
     "MessageBatch",
@@ -81,7 +77,6 @@ __all__ = [
     "OffsetOutOfRange",
     "Payload",
     "PublishBufferFull",
-    "ReplayDiffers",
     "StaleReceipt",
     "Stats",
     "StoreClosed",
@@ -100,6 +95,7 @@ __all__ = [
     "SubscriptionInfo",
     "SubscriptionSettings",
     "Ticket",
+    "TopicSettings",
     "Transaction",
     "__version__",
 ]

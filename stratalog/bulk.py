@@ -1,7 +1,9 @@
 """Bulk commits: any process writes shards, and one commit attaches them to a store."""
 
 from .store import (
+    Blobs,
     Commit,
+    ReplayDiffers,
     Shard,
     ShardWriter,
     abort_shards,
@@ -11,7 +13,9 @@ from .store import (
 )
 
 __all__ = [
+    "Blobs",
     "Commit",
+    "ReplayDiffers",
     "Shard",
     "ShardWriter",
     "abort_shards",

@@ -1,6 +1,7 @@
 """Reads of a whole store in parts: one process makes a plan, and any process reads a part."""
 
 from .store import (
+    LogOvertaken,
     LogPosition,
     ScanBatch,
     ScanFilter,
@@ -14,6 +15,7 @@ from .store import (
 )
 
 __all__ = [
+    "LogOvertaken",
     "LogPosition",
     "ScanBatch",
     "ScanFilter",

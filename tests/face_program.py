@@ -18,6 +18,9 @@ def write(path: str) -> int:
         delivery = next(iter(sub))
         message: Message = delivery.message
         sub.ack(delivery)
+        sub.change(filter="tag = 'paid'")
+        sub.change(filter={"tag": {"paid"}}, precision_ms=5)
+        sub.change(filter=None)
         figures: Stats = store.stats()
         written: int = figures["log"]["written_bytes"]
         return offset + ticket.result() + written + len(message.data)
@@ -28,6 +31,7 @@ def look(path: str) -> list[bytes]:
     with MessageStore.open(path, read_only=True) as reader, StoreReader.open(path) as other:
         both: tuple[StoreReader, StoreReader] = reader, other
         batch: MessageBatch = both[0].read_batch("orders", 3, wait_ms=10)
+        assert all(len(found) for found in other.scan(ScanFilter(topics=("orders",)), filter="price > 5"))
         is_current: bool = other.stats()["live"]["current"]
         report: VerifyReport = verify_folder(path)
         assert is_current or report.ok
@@ -36,11 +40,15 @@ def look(path: str) -> list[bytes]:
 
 async def work() -> int:
     """The offset of the first message of a store in memory."""
-    clock = VirtualClock()
+    clock = VirtualClock(start_ms=1_000)
+    now_ms: int = clock.advance(ms=5) + clock.jump_wall(ms=-5)
+    assert now_ms == 2_005 and clock.wall_ms() == 1_000
     async with MessageStore.open("/simulated", disk=SimulatedDisk(), clock=clock) as store:
         await store.append_async("orders", 3, b"x")
         await store.flush_async()
-        async for delivery in store.subscribe("orders", "other"):
+        other = store.subscribe("orders", "other", filter="key IS NULL")
+        await other.change_async(filter="key = 'k' OR TRUE")
+        async for delivery in other:
             return delivery.message.offset
     raise AssertionError("the loop ends with the store")
 

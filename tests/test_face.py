@@ -205,13 +205,13 @@ def test_a_time_that_a_test_moves(tmp_path: Path) -> None:
         assert store.read("t", 0)[0].timestamp_ms == now
         with store.subscribe("t", "s") as sub:
             assert sub.receive() == []
-            assert clock.advance(60_000) == now + 60_000
+            assert clock.advance(ms=60_000) == now + 60_000
             deadline = time.monotonic() + PATIENCE_S
             while not (found := sub.receive()):
                 assert time.monotonic() < deadline
             assert [delivery.message.data for delivery in found] == [b"late"]
     with pytest.raises(ValueError, match="does not go back"):
-        clock.advance(-1)
+        clock.advance(ms=-1)
 
 
 def test_a_program_over_the_face_runs(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from ..references.device import write_call
 from ..report.figures import console, messages_console, write_json
 from ..report.progress import Run
 from .end import WRONG
+from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
@@ -51,6 +52,8 @@ EXPERIMENTS: tuple[type[Experiment], ...] = (
 )  # fmt: skip
 
 app = typer.Typer(
+    cls=JsonGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Measurements. Each makes a fresh folder in --dir and removes it at the end.",
     no_args_is_help=True,
     add_completion=False,

@@ -34,7 +34,13 @@ Where = Annotated[
     Path | None, typer.Option("--dir", help="make the run's folder here (default: the current directory)")
 ]
 Json = Annotated[
-    Path | None, typer.Option("--json", callback=writable, help='write the figures to this file ("-": standard output)')
+    Path | None,
+    typer.Option(
+        "--json",
+        callback=writable,
+        metavar="[=FILE]",
+        help="print JSON and nothing else; =FILE writes it to a file",
+    ),
 ]
 Short = Annotated[bool, typer.Option("--short", help="a tiny run that shows that everything works")]
 COMMON: dict[str, tuple[Any, Any]] = {"where": (Where, None), "json": (Json, None), "short": (Short, False)}

@@ -10,11 +10,13 @@ from functools import partial
 from typing import TypeVar
 
 from ..read.message import MessageBatch
+from ..topics.settings import TopicSettings
 from .append_calls import AppendCalls
 from .checks import check_counts
 from .delayed_calls import DelayedCalls
 from .fetcher import Fetcher
 from .shared import Shared
+from .topic_calls import TopicCalls
 from .trim_calls import TrimCalls
 
 T = TypeVar("T")
@@ -47,7 +49,7 @@ class ReadingForCoroutines:
         return await self._fetcher.async_reads.aside(work, self._shared.check_open)
 
 
-class WritingForCoroutines(AppendCalls, DelayedCalls, TrimCalls, ReadingForCoroutines):
+class WritingForCoroutines(AppendCalls, DelayedCalls, TopicCalls, TrimCalls, ReadingForCoroutines):
     """Passes each call on to a thread of the store. It has no state of its own."""
 
     async def flush_async(self) -> None:
@@ -61,6 +63,10 @@ class WritingForCoroutines(AppendCalls, DelayedCalls, TrimCalls, ReadingForCorou
     async def delete_topic_async(self, topic: str) -> bool:
         """`delete_topic` for coroutines. Result and errors: as for `delete_topic`."""
         return await self._aside(partial(self.delete_topic, topic))
+
+    async def configure_topic_async(self, topic: str, *, queues: int | None = None) -> TopicSettings:
+        """`configure_topic` for coroutines. Args, result and errors: as for `configure_topic`."""
+        return await self._aside(partial(self.configure_topic, topic, queues=queues))
 
     async def cancel_delayed_async(self, topic: str, queue_id: int, offset: int) -> bool:
         """`cancel_delayed` for coroutines. Result and errors: as for `cancel_delayed`."""

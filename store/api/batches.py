@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ..device.sleepers import Cancels
 from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.request import Group, call_in_loop, cut
@@ -69,18 +71,21 @@ class AsyncBatch:
         self._loop = loop
         self._parts = parts
         self._lined: list[Group] = []  # at the cap, as far as is known
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Cancels | None = None
         self._left = sum(len(part.groups) for part in parts)
 
-    def put(self, timeout_s: float) -> None:
-        """Hand the groups over. Raises StorePoisoned or StoreClosed; some may then be on their way."""
+    def put(self, call_later: Callable[[Callable[[], object]], Cancels]) -> None:
+        """Hand the groups over. Raises StorePoisoned or StoreClosed; some may then be on their way.
+
+        `call_later` calls something when the time in line is over.
+        """
         for part in self._parts:
             for group in part.groups:
                 if not group.stream.lane.queue.put(group, wait=False):
                     self._lined.append(group)
                 group.then(self._tell)
         if self._lined:
-            self._timer = self._loop.call_later(timeout_s, self._look_at_line, timeout_s)
+            self._timer = call_later(partial(self._look_at_line, call_later))
             self.future.add_done_callback(lambda future: self._leave_line())
         if not self._left:
             self.future.set_result(np.empty(0, np.int64))
@@ -98,12 +103,12 @@ class AsyncBatch:
         else:
             self.future.set_result(offsets_of(self._parts))
 
-    def _look_at_line(self, timeout_s: float) -> None:
+    def _look_at_line(self, call_later: Callable[[Callable[[], object]], Cancels]) -> None:
         """Wait again if some groups came in since the last look: a large batch may take longer than the time-out."""
         waiting = [group for group in self._lined if group.stream.lane.queue.is_in_line(group)]
         if len(waiting) < len(self._lined):
             self._lined = waiting
-            self._timer = self._loop.call_later(timeout_s, self._look_at_line, timeout_s)
+            self._timer = call_later(partial(self._look_at_line, call_later))
         else:
             self._give_up()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from ..format.extras import Extras
 from ..log.streams import check_name
 
 Payload = bytes | bytearray | memoryview
-LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500  # half of what a lock can wait for, which is centuries
 
 
 def too_large(size_bytes: int, limit_bytes: int) -> MessageTooLarge:
@@ -52,9 +50,7 @@ def check_rows(rows: Sequence[object], limit_bytes: int) -> list[tuple[str, int,
             if len(plain) > limit_bytes:
                 raise too_large(len(plain), limit_bytes)
         except (InvalidTopic, InvalidMessage, MessageTooLarge) as error:
-            told = type(error)(f"row {index}: {error}")
-            told.row = index
-            raise told from error.__cause__
+            raise error.in_row(index) from error.__cause__
         checked.append((*name, plain))
     return checked
 

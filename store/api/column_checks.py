@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidMessage, MessageTooLarge, shown
+from ..errors import InvalidMessage, shown
 from ..format.arrays import Int64s
 from ..format.blobs import NONE, Blobs
 from ..format.layout import NO_TIME
@@ -19,8 +19,6 @@ from .checks import too_large
 
 LATEST_MS = 1 << 62
 BYTE_FORMATS = ("B", "b", "c", "<B", "<b", "<c")  # the last ones of ctypes
-
-RowError = TypeVar("RowError", InvalidMessage, MessageTooLarge)
 
 
 def check_columns(
@@ -83,20 +81,14 @@ def _all_below(values: Int64s, limit: int) -> bool:
 
 def _refuse_large(sizes: Int64s, limit_bytes: int) -> None:
     row = int(np.argmax(sizes > limit_bytes))
-    raise _of_row(row, too_large(int(sizes[row]), limit_bytes))
+    raise too_large(int(sizes[row]), limit_bytes).in_row(row)
 
 
 def _refuse_rows(what: str, values: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]) -> None:
     """Raises InvalidMessage for the first row that is wrong; `what` has a place for its value."""
     if wrong.any():
         row = int(wrong.argmax())
-        raise _of_row(row, InvalidMessage(what.format(int(values[row]))))
-
-
-def _of_row(row: int, error: RowError) -> RowError:
-    told = type(error)(f"row {row}: {error}")
-    told.row = row
-    return told
+        raise InvalidMessage(what.format(int(values[row]))).in_row(row)
 
 
 def _bytes_view(name: str, given: object) -> memoryview:
@@ -135,7 +127,7 @@ def _check_properties(column: Blobs) -> None:
     if bad:
         at = next(at for at, text in enumerate(given) if text in bad)
         what = f"properties are JSON of an object whose values are strings, not {shown(given[at])}"
-        raise _of_row(int(rows[at]), InvalidMessage(what))
+        raise InvalidMessage(what).in_row(int(rows[at]))
 
 
 def _is_mapping(text: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class ColumnAppender:
         """Hand over; return the Future."""
         loop = asyncio.get_running_loop()
         batch = AsyncBatch(loop, self.parts(*columns))
-        batch.put(self._shared.config.append_timeout_ms / 1000)
+        batch.put(partial(self._shared.sleepers.call_later, loop, self._shared.config.append_timeout_ms))
         return batch.future
 
     def parts(

@@ -163,6 +163,7 @@ def make_delaying(
     parts = _parts_of(shared, disk)
     memory_bytes = memory_of(plan)
     running.delays = delays = Delays(parts, lambda: running.poison is not None, memory_bytes)
+    shared.sleepers.add(delays.worker.ring)
     keeping = Keeping(delays, shared.config, shared.lanes)
     upkeep.removal.guards.append(keeping.may_go)
     upkeep.removal.allowance = lambda: keeping.extra_bytes

@@ -19,9 +19,11 @@ from ..read.picking import Picks
 from ..read.reader import Reader
 from ..read.scan import LaneSnapshot
 from ..read.times import offset_at
-from ..read.waiting import WaitingReaders, sealed_of
+from ..read.waiting import LONGEST_WAIT_MS, WaitingReaders, sealed_of
 from ..read.wanted import ScanFilter
-from .checks import LONGEST_WAIT_MS, check_counts
+from ..topics.settings import TopicSettings
+from ..topics.table import TopicTable
+from .checks import check_counts
 from .shared import Shared
 
 
@@ -31,12 +33,14 @@ class Fetcher:
     Attributes:
         reader: `cached.cached_reader` takes its place when the store has caches.
         waiting, async_reads: of the readers that wait, and of coroutines.
+        configured: the settings of topics.
     """
 
-    def __init__(self, shared: Shared, waiting: WaitingReaders | None = None) -> None:
+    def __init__(self, shared: Shared, waiting: WaitingReaders | None = None, *, may_write: bool = True) -> None:
         self.reader = Reader.of_the_log()
         self.waiting = WaitingReaders(shared.streams, shared.clock) if waiting is None else waiting
-        self.async_reads = AsyncReads(self.waiting, shared.clock)
+        self.async_reads = AsyncReads(self.waiting)
+        self.configured = TopicTable(shared.hidden, lambda: self.reader, may_write=may_write)
         self._shared = shared
         self._lanes = shared.lanes
         self._streams = shared.streams
@@ -59,19 +63,18 @@ class Fetcher:
             if type(min_messages) is not int or type(min_bytes) is not int or min(min_messages, min_bytes) < 0:
                 check_counts(min_messages=min_messages, min_bytes=min_bytes)
             return self._there(self._readable(topic, queue_id), topic, queue_id, offset, max_messages, max_bytes)
-        wanted, wait_s = self._wanted(
+        wanted, wait_ms = self._wanted(
             topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
         )
-        clock = self._shared.clock
-        deadline = clock.monotonic_s() + wait_s
+        waiting = self.waiting
+        deadline_ms = waiting.deadline_after(wait_ms)
         while True:
             looked = self.look(wanted)
             missing = wanted.missing(looked) if max_messages else None
-            left_s = deadline - clock.monotonic_s()
-            if missing is None or left_s <= 0:
+            if missing is None or waiting.is_over(deadline_ms):
                 return looked.found
             del looked  # not kept through the sleep
-            self.waiting.wait(wanted.name, missing, left_s)
+            waiting.wait(wanted.name, missing, deadline_ms)
 
     def _wanted(
         self,
@@ -83,8 +86,8 @@ class Fetcher:
         wait_ms: int,
         min_messages: int,
         min_bytes: int,
-    ) -> tuple[Wanted, float]:
-        """The arguments, checked, and how many seconds to wait."""
+    ) -> tuple[Wanted, int]:
+        """The arguments, checked, and how many ms to wait."""
         self._check_open()
         name = check_name(topic, queue_id)
         offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes = check_counts(
@@ -92,7 +95,7 @@ class Fetcher:
             min_messages=min_messages, min_bytes=min_bytes,
         )  # fmt: skip
         wanted = Wanted(*name, offset, max_messages, max_bytes, min_messages, min_bytes)
-        return wanted, min(wait_ms, LONGEST_WAIT_MS) / 1000
+        return wanted, min(wait_ms, LONGEST_WAIT_MS)
 
     def _there(
         self, stream: Stream | None, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int
@@ -156,10 +159,10 @@ class Fetcher:
         min_bytes: int = 0,
     ) -> Coroutine[Any, Any, list[Message]]:
         """`read` for coroutines."""
-        wanted, wait_s = self._wanted(
+        wanted, wait_ms = self._wanted(
             topic, queue_id, offset, max_messages, max_bytes, wait_ms, min_messages, min_bytes
         )
-        return self.async_reads.read(self, wanted, wait_s)
+        return self.async_reads.read(self, wanted, wait_ms)
 
     def get_range(self, topic: str, queue_id: int, offset: int, fetch_num: int) -> dict[int, bytes]:
         """{0: data, 1: data, ..} from `offset` on."""
@@ -293,17 +296,26 @@ class Fetcher:
             raise self._unreadable(error) from error
 
     def topics(self) -> list[str]:
-        """The topics that ever had a durable message, sorted."""
+        """The topics that ever had a durable message, and those that are configured, sorted."""
         self._check_open()
         topics = [(topic, list(queues.values())) for topic, queues in dict(self._topics).items()]
-        return sorted(topic for topic, streams in topics if any(map(self._was_used, streams)))
+        return sorted({topic for topic, streams in topics if any(map(self._was_used, streams))} | {*self.configured})
 
     def queues(self, topic: str) -> list[int]:
-        """The queue ids of a topic that ever had a durable message, sorted."""
+        """The queue ids of a topic that ever had a durable message, and those that it is configured with, sorted."""
         self._check_open()
         name, _ = check_name(topic, 0)
-        streams = list(self._topics.get(name, {}).values())
-        return sorted(stream.queue_id for stream in streams if self._was_used(stream))
+        return sorted({*range(self.configured.settings(name).queues or 0), *self.used_queues(name)})
+
+    def used_queues(self, topic: str) -> list[int]:
+        """The queue ids of a topic that ever had a durable message."""
+        streams = list(self._topics.get(topic, {}).values())
+        return [stream.queue_id for stream in streams if self._was_used(stream)]
+
+    def topic_settings(self, topic: str) -> TopicSettings:
+        """The settings of a topic."""
+        self._check_open()
+        return self.configured.settings(check_name(topic, 0)[0])
 
     def _was_used(self, stream: Stream) -> bool:
         """False for a queue without a durable message yet: its first message is on its way, or failed."""

@@ -55,6 +55,7 @@ class LaneMaker:
             cap, shared.frame_bytes, config.append_timeout_ms, sizer, threads, shared.clock
         )
         queue.listeners = running.listeners
+        shared.sleepers.add(queue.wake)
         hooks = LaneHooks(upkeep.next_segment, upkeep.reserve_segment, upkeep.wake, upkeep.segment_full)
         reserve = upkeep.spares_of(index).reserve
         lane = LaneMachine(

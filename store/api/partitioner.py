@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InvalidMessage, shown
 from ..format.layout import MAX_QUEUE_ID, checksum64
 from ..log.streams import StreamMap, check_name
+from ..topics.table import TopicTable
 
 Queues = int | Sequence[int]
 
@@ -21,13 +22,15 @@ class Partitioner:
     `queues[xxh3_64(key) % len(queues)]`: the same in every process, run and version.
     """
 
-    def __init__(self, streams: StreamMap) -> None:
+    def __init__(self, streams: StreamMap, configured: TopicTable) -> None:
+        self._configured = configured
         self._streams = streams
         self._turns: dict[str, count[int]] = {}  # by topic; `next` of a count is one step for the interpreter
         self._known: dict[str, tuple[int, ...]] = {}
 
     def choose(self, topic: object, key: object, queues: Queues | None) -> int:
-        """Return a queue id of a topic. `queues` n: one of 0 .. n - 1; None: one of those that the topic has.
+        """Return a queue id of a topic. `queues` n: one of 0 .. n - 1; None: one of those that the topic is configured
+        with, or else has.
 
         Raises InvalidTopic, InvalidMessage.
         """
@@ -43,7 +46,10 @@ class Partitioner:
         return check_name(name, chosen)[1]
 
     def _known_queues(self, topic: str) -> Sequence[int]:
-        """The queues that the topic has, sorted; queue 0 if it has none."""
+        """The queues that the topic is configured with, or has, sorted; queue 0 if it has none."""
+        queues = self._configured.settings(topic).queues
+        if queues is not None:
+            return range(queues)
         there = self._streams.topics.get(topic)
         if not there:
             return (0,)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..filters.given import Filter, check_filter
+from ..filters.message_filter import MessageFilter
 from ..read.message import Message, MessageBatch
 from ..read.wanted import ALL, ScanFilter
+from ..subscriptions.delivery import filtered
+from ..topics.settings import TopicSettings
 from .fetcher import Fetcher
 
 
@@ -113,7 +117,7 @@ class ReadCalls:
         """
         return self._fetcher.read_batch(topic, queue_id, offset, max_messages, max_bytes, wait_ms)
 
-    def scan(self, wanted: ScanFilter = ALL) -> Iterator[MessageBatch]:
+    def scan(self, wanted: ScanFilter = ALL, *, filter: Filter | None = None) -> Iterator[MessageBatch]:
         """Iterate over all messages that are durable at the call: lane by lane, in log order, one batch per frame.
 
         The result is a prefix of each lane's log, without what was trimmed or is not wanted. Appends, sealing and
@@ -124,15 +128,18 @@ class ReadCalls:
         Args:
             wanted: which messages, a `stratalog.plans.ScanFilter`. Segments without any of them are not read, as their
                 footers tell.
+            filter: which of these, by properties and key, as `MessageStore.subscribe` takes it. All frames are read.
 
         Raises:
-            InvalidMessage: `wanted` is no ScanFilter.
+            InvalidMessage: `wanted` is no ScanFilter, or `filter` is not valid.
 
         Raises, when the scan gets there:
             StoreCorrupt: a frame or a message is damaged on the device.
             StoreUnreadable: the system refused a read, or, in a reader's process, retention has overtaken the scan.
         """
-        return self._held(self._fetcher.scan(wanted))
+        plain = check_filter(filter)
+        batches = self._fetcher.scan(wanted)
+        return self._held(batches if plain is None else filtered(batches, MessageFilter(plain)))
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return (first, next): the queue holds the offsets first .. next - 1. (0, 0) if it was never used.
@@ -166,8 +173,10 @@ class ReadCalls:
         return self._fetcher.offset_at(topic, queue_id, timestamp_ms)
 
     def topics(self) -> list[str]:
-        """Return the topics that ever had a durable message, sorted. Retention does not remove a topic from the list;
-        `delete_topic` does, until the topic has a new durable message.
+        """Return the topics that ever had a durable message, and those that are configured, sorted.
+
+        Retention does not remove a topic from the list; `delete_topic` does, until the topic has a new durable message
+        or is configured again.
 
         Raises:
             StoreUnreadable: the system refused a read.
@@ -175,7 +184,7 @@ class ReadCalls:
         return self._fetcher.topics()
 
     def queues(self, topic: str) -> list[int]:
-        """Return the queue ids of a topic that ever had a durable message, sorted; empty if the topic was never used.
+        """Return the queue ids of a topic that ever had a durable message, and those of its setting `queues`, sorted.
 
         After `delete_topic`, a queue is left out until it has a new durable message.
 
@@ -184,6 +193,16 @@ class ReadCalls:
             StoreUnreadable: the system refused a read.
         """
         return self._fetcher.queues(topic)
+
+    def topic_settings(self, topic: str) -> TopicSettings:
+        """Return the settings of a topic: of one that is not configured, the defaults. See `configure_topic`.
+
+        Raises:
+            InvalidTopic: the topic is not valid.
+            StoreCorrupt, StoreUnreadable: the settings are damaged; the system refused a read.
+            StoreUnusable: a later version of the package wrote them.
+        """
+        return self._fetcher.topic_settings(topic)
 
     def _held(self, batches: Iterator[MessageBatch]) -> Iterator[MessageBatch]:
         """Give the batches, and keep the store alive meanwhile."""

@@ -34,6 +34,7 @@ from ..read.message import Message, MessageBatch
 from ..read.scan import LaneSnapshot
 from ..read.wanted import ScanFilter
 from ..segment.held import HeldMemory
+from ..topics.settings import TopicSettings
 from .fetcher import Fetcher
 from .figures import ReaderStats, ReadStats
 from .shared import Shared
@@ -72,7 +73,7 @@ class FollowedStore(Fetcher):
 
     def __init__(self, shared: Shared, disk: Disk) -> None:
         self.followers = FollowingReaders(shared.streams, shared.clock)
-        super().__init__(shared, self.followers)
+        super().__init__(shared, self.followers, may_write=False)
         self._disk = disk
         self._check_open = self._check_sound
         self.follower: Follower  # from `open` on, as
@@ -91,7 +92,7 @@ class FollowedStore(Fetcher):
                 f"`lanes` out"
             )
         lanes = [self._followed(index, header, held) for index in range(header.lanes)]
-        self.follower = Follower(self._disk, path, header, lanes, self.followers, shared.clock)
+        self.follower = Follower(self._disk, path, header, lanes, self.followers)
         return self.follower
 
     def _followed(self, index: int, header: StoreHeader, held: HeldMemory) -> FollowedLane:
@@ -230,6 +231,9 @@ class FollowedStore(Fetcher):
 
     def queues(self, topic: str) -> list[int]:
         return self._fresh(partial(super().queues, topic))
+
+    def topic_settings(self, topic: str) -> TopicSettings:
+        return self._fresh(partial(super().topic_settings, topic))
 
     def stats(self, held: HeldMemory) -> ReaderStats:
         """Return the reader's figures since it was opened, as a plain nested dict, ready for JSON.

@@ -70,7 +70,7 @@ def begin_attaching(
     upkeep = running.upkeep
     assert upkeep is not None
     attacher = running.attacher = Attacher(
-        disk, shared.path, store_id, running.flushers, upkeep, shared.clock, appender.find_or_make,
+        disk, shared.path, store_id, running.flushers, upkeep, shared.clock, appender.make,
         running.attached, shared.counts_shown, running.telling,
     )  # fmt: skip
     given_up: list[AbandonedCommit] = []

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ..config import StoreConfig, TunedConfig
 from ..device.clock import Clock
+from ..device.sleepers import Sleepers
 from ..errors import StoreClosed
 from ..log.hidden_streams import HiddenStreams
 from ..log.lane import Lane
@@ -32,6 +33,7 @@ class Shared:
         self.config = config
         self.frame_bytes = TunedConfig.of(config).frame_bytes
         self.clock = clock
+        self.sleepers = Sleepers(clock)
         self.streams = StreamMap()
         self.naming = threading.Lock()  # held while a stream is made
         self.shown = 0  # how often several lanes have changed at once: it changes with them
@@ -62,9 +64,11 @@ class Shared:
         """Take no more calls. A stream that is being made is made before."""
         with self.naming:
             self.closed = True
+        self.sleepers.close()
 
     def after_fork(self, why_closed: str) -> None:
         """In a forked child: take no more calls, and say why."""
         self.closed = True
         self.why_closed = why_closed
+        self.sleepers.after_fork()
         self.naming = self.hidden.naming = threading.Lock()  # a lost thread may hold it

@@ -42,6 +42,7 @@ from .shared import Shared
 from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, recovery_figures
 from .store_reader import StoreReader, check_arguments
 from .subscription_calls import SubscriptionCalls
+from .topic_calls import TopicChanges
 from .trimming import TrimChanges
 
 
@@ -105,9 +106,11 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         return cls(fixed_path(path), *given, repair=repair, clock=clock or SYSTEM_CLOCK)
 
     def _make_parts(self, shared: Shared) -> Fetcher:
-        self._appender = Appender(shared)
+        fetcher = Fetcher(shared)
+        self._appender = Appender(shared, fetcher.configured)
         self._columns = ColumnAppender(shared, self._appender.find_or_make)
-        return Fetcher(shared)
+        self._topics = TopicChanges(shared, fetcher)
+        return fetcher
 
     # -- opening and closing --------------------------------------------------------------------------
 
@@ -132,6 +135,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             disk, self.path, config, header.store_id, self._clock, running.force_lazily, running.mark,
             self._caches.forget_removed, running.lock.is_in_place, running.goes_on, direct=direct,
         )  # fmt: skip
+        self._shared.sleepers.add(self._upkeep.wake, self._upkeep.call_lookers)
         maker = LaneMaker(self._shared, config, header.lanes, disk, self._caches, self._upkeep, running)
         was_closed = True
         for index in range(header.lanes):
@@ -153,9 +157,9 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self._lanes = [flusher.lane for flusher in running.flushers]
         if not repair:  # it may have lost what tells
             retire_gone(self._lanes, self._streams)
-        self._trimming = TrimChanges(self._shared, self._caches, self._upkeep, self._waiting)
+        self._trimming = TrimChanges(self._shared, self._fetcher.configured, self._caches, self._upkeep, self._waiting)
         self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep, self._caches.plan)
-        self._upkeep.removal.guards.append(self._subscriptions().may_go)
+        self._upkeep.removal.guards += [self._subscriptions().may_go, self._fetcher.configured.may_go]
         self._start(repair=repair)
         # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
         if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):

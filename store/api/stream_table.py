@@ -75,7 +75,11 @@ class StreamTable:
         wanted = used[self._numbers[used] < 0].tolist()
         unknown = [at for at in wanted if self._streams[at] is None]
         names = [name_at(self.given, at, index) for at in unknown]
-        for at, stream in zip(unknown, find_or_make(names), strict=True):
+        try:
+            streams = find_or_make(names)
+        except InvalidTopic as error:  # a topic does not have that queue
+            raise _in_row(str(error), unknown[error.row or 0], index) from None
+        for at, stream in zip(unknown, streams, strict=True):
             self._streams[at] = stream
         found = self._taken(wanted)
         self._lanes[wanted] = [stream.lane.index for stream in found]
@@ -92,10 +96,12 @@ def name_at(table: Sequence[object], at: int, index: Int64s) -> tuple[str, int]:
             raise InvalidTopic(f"a stream is a (topic, queue id) pair, not {shown(given)}") from error
         return check_name(topic, queue_id)
     except StoreError as error:
-        row = int(np.argmax(index == at))
-        told = InvalidTopic(f"row {row}: {error}")
-        told.row = row
-        raise told from error.__cause__
+        raise _in_row(str(error), at, index) from error.__cause__
+
+
+def _in_row(what: str, at: int, index: Int64s) -> InvalidTopic:
+    """The error of the first row that has a place of a table; `index` (n,)."""
+    return InvalidTopic(what).in_row(int(np.argmax(index == at)))
 
 
 def table_of(streams: object) -> StreamTable:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..subscriptions.settings import Filter, Mode, OrderBy, Start
+from ..filters.given import Filter
+from ..subscriptions.settings import Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
 from .appender import Appender
 from .columns import ColumnAppender
@@ -46,8 +47,8 @@ class SubscriptionCalls(SubscriptionList):
                 wake-ups. It never comes early. 0 for a new one.
             order_by: the lines of "ordered": each "queue", or each "key" in a queue; then messages without a key are
                 in no line.
-            filter: for each property named the values that are wanted, as {"tag": {"a", "b"}}. Other messages count as
-                acknowledged.
+            filter: which messages are wanted: for each property named the values, as {"tag": {"a", "b"}}; or a
+                condition in SQL, as "tag = 'a' AND price BETWEEN 1 AND 9". Others count as acknowledged.
             max_attempts, dead_letter_topic: a message that was given out `max_attempts` times, and is neither
                 acknowledged nor in flight, is appended to this topic, in a queue of the same id, and acknowledged. It
                 is another topic than `topic`, and its own dead letters do not lead back. Give both, or none.
@@ -57,7 +58,8 @@ class SubscriptionCalls(SubscriptionList):
         `Subscription.change`.
 
         Raises:
-            InvalidTopic, InvalidMessage: an argument is not valid, or the subscription has another setting.
+            InvalidTopic, InvalidMessage: an argument is not valid, or the subscription has another setting. For SQL
+                `position` says which character is wrong.
             OffsetOutOfRange: an offset of `start` is after its queue's next one.
             StoreCorrupt: a record of the subscription is damaged.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreUnreadable: it was not made.

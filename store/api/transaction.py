@@ -131,7 +131,7 @@ class Transaction:
 
         def put(request: AtomicGroup) -> None:
             batch.append(AsyncBatch(loop, [BatchPart(None, [request])]))
-            batch[0].put(self._appender.config.append_timeout_ms / 1000)
+            batch[0].put(self._appender.call_later(loop))
 
         request = committing.hand_over(put)
         if batch:

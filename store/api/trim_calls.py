@@ -34,14 +34,14 @@ class TrimCalls:
         return self._trimming.trim(topic, queue_id, before_offset)
 
     def delete_topic(self, topic: str) -> bool:
-        """Remove all messages of a topic; return False if there is no such topic, and so nothing to do.
+        """Remove all messages of a topic, and its settings; return False if there is no such topic.
 
         Each queue of the topic is trimmed to its next offset, see `trim`. `topics()` and `queues()` leave the topic out
-        until one of its queues has a new message, whose offset is the next one. Once retention has removed all messages
-        of the topic, and nothing else is known of it, the next opening forgets it, and its queues begin with offset 0.
-        Messages that become durable during the call may stay. If the process dies during the call, the messages of
-        some queues may be gone, and those of others not. An append without a queue id still chooses among the queues
-        that the topic had.
+        until one of its queues has a new message, whose offset is the next one, or it is configured again. Once
+        retention has removed all messages of the topic, and nothing else is known of it, the next opening forgets it,
+        and its queues begin with offset 0. Messages that become durable during the call may stay. If the process dies
+        during the call, the messages of some queues may be gone, and those of others not. An append without a queue id
+        still chooses among the queues that the topic had.
 
         Raises:
             InvalidTopic: the topic is not valid.

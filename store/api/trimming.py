@@ -13,6 +13,7 @@ from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..read.finder import Finder
 from ..read.waiting import ANY_QUEUE, WaitingReaders
+from ..topics.table import TopicTable
 from .checks import check_counts
 from .shared import Shared
 
@@ -20,7 +21,10 @@ from .shared import Shared
 class TrimChanges:
     """The part that `TrimCalls` passes its calls on to. Each change is a record in the log, see `format.records`."""
 
-    def __init__(self, shared: Shared, caches: Caches, upkeep: Upkeep, waiting: WaitingReaders) -> None:
+    def __init__(
+        self, shared: Shared, configured: TopicTable, caches: Caches, upkeep: Upkeep, waiting: WaitingReaders
+    ) -> None:
+        self._configured = configured
         self._shared = shared
         self._streams = shared.streams
         self._caches = caches
@@ -51,12 +55,12 @@ class TrimChanges:
             self._write([(stream, StreamLow(before_offset))])
 
     def delete_topic(self, topic: str) -> bool:
-        """Remove all messages of a topic; False if there is none."""
+        """Remove all messages and the settings of a topic; False if it has none of both."""
         self._shared.check_open()
         name, _ = check_name(topic, 0)
         changes = self.changes_of(name)
         self._write(changes)
-        return bool(changes)
+        return self._configured.forget(name) or bool(changes)
 
     def changes_of(self, topic: str) -> list[Change]:
         """The changes that delete a topic: one for each of its listed queues."""

@@ -7,5 +7,5 @@ Begin with `disk` and `log_file`: the file system as the store sees it, which te
     ways to write       write_behind
     memory              ring, buffers, mapped, shared_memory
     a store's folder    folder, lane_start, exchange
-    process             background, clock, forks, steps, system
+    process             background, clock, forks, sleepers, steps, system
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 
 class Clock(Protocol):
@@ -14,6 +14,24 @@ class Clock(Protocol):
 
     def monotonic_s(self) -> float:
         """Seconds since a fixed moment, never falling. Deadlines use it."""
+
+
+class Sleeper(Protocol):
+    """A part of a store, or a store's list of such parts, that sleeps by a clock."""
+
+    def wake(self) -> object:
+        """Look at the clock now. Called in any thread: it is short, and waits for nothing."""
+
+
+@runtime_checkable
+class MovedClock(Clock, Protocol):
+    """A clock whose time passes only when it is moved. It tells its sleepers, and holds them weakly."""
+
+    def watch(self, sleeper: Sleeper) -> None:
+        """Call `sleeper.wake()` after each move. It must be told of a move that begins after this returns."""
+
+    def forget(self, sleeper: Sleeper) -> None:
+        """Call it no more. Again is fine."""
 
 
 class SystemClock:

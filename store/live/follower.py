@@ -43,8 +43,8 @@ class FollowingReaders(WaitingReaders):
         super().__init__(streams, clock)
         self.on_waiting: Callable[[], object] | None = None
 
-    def _watch(self, read: WaitingRead, patience_s: float) -> float:
-        sleep_s = super()._watch(read, patience_s)
+    def _watch(self, read: WaitingRead) -> float:
+        sleep_s = super()._watch(read)
         if sleep_s and self.on_waiting is not None:
             try:
                 self.on_waiting()
@@ -54,7 +54,8 @@ class FollowingReaders(WaitingReaders):
 
 
 class Follower:
-    """Follows the lanes of a store.
+    """Follows the lanes of a store. It looks by the machine's time, whatever the store's clock: the writer is another
+    process.
 
     Invariants:
         * when `follow` returns, its readers see at least what was published before the call;
@@ -72,14 +73,13 @@ class Follower:
 
     def __init__(
         self, disk: Disk, folder: Path, header: StoreHeader, lanes: Sequence[FollowedLane],
-        waiting: FollowingReaders, clock: Clock,
+        waiting: FollowingReaders,
     ) -> None:  # fmt: skip
         self._disk = disk
         self._folder = folder
         self._header = header
         self._lanes = lanes
         self._waiting = waiting
-        self._clock = clock
         self._page: LivePage | None = None
         self._seen = NO_MOVES  # of the page
         self._look_at = float("-inf")  # monotonic time of the next look for another page, or at the files
@@ -105,7 +105,7 @@ class Follower:
     def is_fresh(self) -> bool:
         """True if there is nothing new, as far as the page tells."""
         page = self._page
-        return page is not None and page.moves == self._seen and self._clock.monotonic_s() < self._look_at
+        return page is not None and page.moves == self._seen and time.monotonic() < self._look_at
 
     def follow(self) -> None:
         """Bring the lanes up to what is durable. Raises StoreCorrupt, StoreUnusable, OSError."""
@@ -122,7 +122,7 @@ class Follower:
                 raise
 
     def _follow(self) -> None:
-        now = self._clock.monotonic_s()
+        now = time.monotonic()
         due = now >= self._look_at
         if due:
             self._look_at = now + LOOK_S
@@ -165,7 +165,7 @@ class Follower:
 
     def _check_store(self) -> None:
         """Raises StoreUnusable if another store has taken the folder."""
-        now = self._clock.monotonic_s()
+        now = time.monotonic()
         if now < self._check_at:
             return
         try:

@@ -1,9 +1,9 @@
-"""Hidden streams of a store: finding, making and appending. What they are: see `format.hidden`."""
+"""Hidden streams of a store: finding, making, appending, and their names. What they are: see `format.hidden`."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from .streams import Stream, StreamMap, lane_of
 from .trims import trim_requests
 
 QUEUE_ID = 0  # each hidden topic has one stream
+
+Names = tuple[str, ...]
 
 
 class HiddenStreams:
@@ -91,3 +93,49 @@ class HiddenStreams:
             request.stream.lane.queue.put(request)
         for request in requests:
             request.result()
+
+
+class HiddenNames:
+    """The names of hidden streams of one kind: what a store has of it. Any number of threads may use it.
+
+    A stream that says nothing any more is passed over when it is found, and so no call costs by the number of those. In
+    a store that another process writes all stay, as their writer may use them again.
+    """
+
+    def __init__(self, hidden: HiddenStreams, kind: str, *, may_write: bool) -> None:
+        self._hidden = hidden
+        self._kind = kind
+        self._may_write = may_write
+        self._lock = threading.Lock()
+        self._names: dict[Names, None] = {}
+        self._looked: dict[int, tuple[Lane, int]] = {}  # by lane: this many hidden streams of it were looked at
+
+    def __contains__(self, names: Names) -> bool:
+        self._catch_up()
+        return names in self._names
+
+    def __iter__(self) -> Iterator[Names]:
+        """All names, sorted."""
+        self._catch_up()
+        return iter(sorted(self._names))
+
+    def add(self, names: Names) -> None:
+        """Add names whose stream is about to be made, or to be used again."""
+        self._names[names] = None
+
+    def drop(self, names: Names) -> None:
+        """Drop names whose stream says nothing any more."""
+        if self._may_write:
+            self._names.pop(names, None)
+
+    def _catch_up(self) -> None:
+        with self._lock:
+            for lane in self._hidden.lanes:
+                known_of, looked = self._looked.get(lane.index, (lane, 0))
+                looked = looked if known_of is lane else 0  # a reader's lane may have been replaced: see `live.lane`
+                fresh = lane.hidden[looked:]
+                for stream in fresh:
+                    parts = hidden_parts(stream.topic)
+                    if parts is not None and parts.kind == self._kind and not (self._may_write and stream.is_empty):
+                        self._names[parts.names] = None
+                self._looked[lane.index] = lane, looked + len(fresh)  # last: after an interrupt it is done again

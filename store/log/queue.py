@@ -151,21 +151,27 @@ class RequestQueue(Generic[RequestT]):
             raise
         return True
 
+    def wake(self) -> None:
+        """Have the threads in line look at the clock."""
+        with self._lock:
+            for place in self._line.values():
+                place.ring()
+
     def _has_room(self, cost: int) -> bool:
         return self.used_bytes + cost <= self.cap_bytes or not self.used_bytes
 
     def _wait_in_line(self, request: RequestT, place: LineTurn, bell: threading.Lock) -> None:
         """Sleep until the request is accepted; raises where it is not."""
-        deadline = self._clock.monotonic_s() + self._timeout_ms / 1000
+        deadline_ms = self._clock.monotonic_s() * 1000 + self._timeout_ms
         while True:
-            bell.acquire(timeout=max(deadline - self._clock.monotonic_s(), 0.0))
+            bell.acquire(timeout=max(deadline_ms / 1000 - self._clock.monotonic_s(), 0.0))
             with self._lock:
                 if request not in self._line:
                     break
                 if self._refusal is not None:  # a close was interrupted
                     del self._line[request]
                     raise copy_of(self._refusal)
-                if self._clock.monotonic_s() >= deadline:
+                if self._clock.monotonic_s() * 1000 >= deadline_ms:
                     raise self._take_out(request)
         if place.error is not None:
             raise copy_of(place.error)

@@ -190,19 +190,19 @@ class Upkeep:
             self.removal.pace.is_running = False
 
     def _look_after(self) -> None:
-        forced = self._clock.monotonic_s()
-        interval_s = self._config.flush_interval_ms / 1000
+        forced_ms = self._now_ms()
+        interval_ms = self._config.flush_interval_ms
         lazy = self._config.durability == "os"
         while not self._closing:
-            self._wake.wait(min(TICK_S, interval_s) if lazy else TICK_S)
+            self._wake.wait(min(TICK_S, interval_ms / 1000) if lazy else TICK_S)
             self._wake.clear()
             goes_on = self._try(self._goes_on)
             if goes_on is False:  # what stands at our paths now is not ours to seal or remove
                 return
             if goes_on is None:  # it cannot be told
                 continue
-            if lazy and self._clock.monotonic_s() - forced >= interval_s:
-                forced = self._clock.monotonic_s()
+            if lazy and self._now_ms() - forced_ms >= interval_ms:
+                forced_ms = self._now_ms()
                 self._try(self._force)
             # Each for itself: on a full disk no spare can be made, and retention is what helps.
             for task in (
@@ -210,6 +210,9 @@ class Upkeep:
                 self._mark_idle, self._give_way,
             ):  # fmt: skip
                 self._try(task)
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic_s() * 1000
 
     def _run_ahead(self) -> None:
         while not self._closing:

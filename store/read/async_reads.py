@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..device.background import NoThread
-from ..device.clock import Clock
 from ..errors import of_system
 from ..log.streams import Stream
 from .message import Message
@@ -131,23 +130,21 @@ class AsyncReads:
         * a coroutine that waits for a message has no thread, and is watched only as long as it waits.
     """
 
-    def __init__(self, waiting: WaitingReaders, clock: Clock) -> None:
+    def __init__(self, waiting: WaitingReaders) -> None:
         self._waiting = waiting
-        self._clock = clock
         self._pool: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
 
-    async def read(self, source: Source, wanted: Wanted, wait_s: float) -> list[Message]:
-        """The messages, as soon as there are enough; those that there are after `wait_s`."""
-        deadline = self._clock.monotonic_s() + wait_s
+    async def read(self, source: Source, wanted: Wanted, wait_ms: int) -> list[Message]:
+        """The messages, as soon as there are enough; those that there are after `wait_ms`."""
+        deadline_ms = self._waiting.deadline_after(wait_ms)
         while True:
             looked = await self._look(source, wanted)
-            missing = wanted.missing(looked) if wait_s and wanted.max_messages else None
-            left_s = deadline - self._clock.monotonic_s()
-            if missing is None or left_s <= 0:
+            missing = wanted.missing(looked) if wait_ms and wanted.max_messages else None
+            if missing is None or self._waiting.is_over(deadline_ms):
                 return looked.found
             del looked  # not kept through the sleep
-            waits = self._waiting.begin(wanted.name, missing, left_s)
+            waits = self._waiting.begin(wanted.name, missing, deadline_ms)
             try:
                 await waits.rung
             finally:

@@ -21,11 +21,13 @@ from ..log.lane import Lane
 from ..log.streams import Stream, StreamMap
 from ..log.write import VisibleEntries
 from .finder import open_end
+from .loop_bells import LoopBells, set_all
 
 Name: TypeAlias = "tuple[str, int]"  # (topic, queue)
 Sealed: TypeAlias = "tuple[int, int, int] | None"  # `SealedSegments.span`: a wait holds no segment
 _MANY = 1 << 30
 ANY_QUEUE = -1  # as the queue of a name: a message of any queue of the topic
+LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500  # half of what a lock can wait for, which is centuries
 END_S = 10.0
 GRACE_S = 1.0  # a thread's own time-out is later than the timers' by so much; it should never be needed
 NAP_S = 0.02  # between two looks where there are no timers
@@ -67,9 +69,10 @@ class WaitingRead(DelayedOperation):
     __slots__ = ("_condition", "_readers", "group", "name")
 
     def __init__(
-        self, readers: WaitingReaders, name: Name, condition: Condition, timeout_ms: int, group: object = None
+        self, readers: WaitingReaders, name: Name, condition: Condition, deadline_ms: int, group: object = None
     ) -> None:
-        super().__init__(timeout_ms)
+        super().__init__(LONGEST_WAIT_MS)
+        self.until_ms = deadline_ms
         self.name = name
         self.group = group
         self._readers = readers
@@ -124,43 +127,6 @@ class CoroutineRead(WaitingRead):
             self._readers.forget(self)
 
 
-class LoopBells:
-    """Rings the futures of coroutines in their loops: those that come before a loop has turned, by one call."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._due: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-
-    def ring(self, future: asyncio.Future[None]) -> bool:
-        """Have its loop set a future. From any thread. False if the loop was closed, or is broken."""
-        loop = future.get_loop()
-        with self._lock:
-            due = self._due.setdefault(loop, [])
-            due.append(future)
-            is_first = len(due) == 1
-        if is_first:
-            try:
-                loop.call_soon_threadsafe(self._ring_all, loop)
-            except Exception:  # whatever a loop that is not asyncio's raises: nobody waits there any more
-                self._take(loop)
-                return False
-        return True
-
-    def _take(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[None]]:
-        with self._lock:
-            return self._due.pop(loop, [])
-
-    def _ring_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        set_all(self._take(loop))
-
-
-def set_all(futures: Sequence[asyncio.Future[None]]) -> None:
-    """Wake the coroutines that await these futures; within their loop."""
-    for future in futures:
-        if not future.done():  # nor was its task cancelled
-            future.set_result(None)
-
-
 class WaitingReaders:
     """The reads of one store that wait, for queues that need not exist yet.
 
@@ -186,38 +152,46 @@ class WaitingReaders:
 
     # -- reads ----------------------------------------------------------------------------------------
 
-    def wait(self, name: Name, condition: Condition, patience_s: float, group: object = None) -> None:
-        """Sleep until it has come, no longer than `patience_s`, or until something else is to be found out."""
-        read = ThreadRead(self, name, condition, math.ceil(patience_s * 1000), group)
+    def deadline_after(self, wait_ms: int) -> int:
+        """The time of deadlines, in ms, at which a wait of so long that begins now is over; one of 0 ms always is."""
+        return math.ceil(self._clock.monotonic_s() * 1000) + wait_ms if wait_ms else 0
+
+    def is_over(self, deadline_ms: int) -> bool:
+        """Whether this time has come."""
+        return self._clock.monotonic_s() * 1000 >= deadline_ms
+
+    def wait(self, name: Name, condition: Condition, deadline_ms: int, group: object = None) -> None:
+        """Sleep until it has come, no longer than to `deadline_ms`, or until something else is to be found out."""
+        read = ThreadRead(self, name, condition, deadline_ms, group)
         read.bell = threading.Lock()
         read.bell.acquire()
         try:
-            sleep_s = self._watch(read, patience_s)
+            sleep_s = self._watch(read)
             if sleep_s > 0:
                 read.bell.acquire(timeout=sleep_s)
         finally:
             read.force_complete()
 
-    def begin(self, name: Name, condition: Condition, patience_s: float, group: object = None) -> CoroutineRead:
+    def begin(self, name: Name, condition: Condition, deadline_ms: int, group: object = None) -> CoroutineRead:
         """Begin to wait in a coroutine, which awaits `rung` and calls `end` whatever comes. Within its loop.
 
         Not a coroutine itself: ten thousand of them wait, and each is an object more.
         """
-        read = CoroutineRead(self, name, condition, math.ceil(patience_s * 1000), group)
+        read = CoroutineRead(self, name, condition, deadline_ms, group)
         read.rung, read.is_left = asyncio.get_running_loop().create_future(), False
         self._coroutines.add(read)
         try:
-            sleep_s = self._watch(read, patience_s)
-            if sleep_s < patience_s:
+            sleep_s = self._watch(read)
+            if sleep_s <= NAP_S:  # no time-out wakes it
                 asyncio.get_running_loop().call_later(sleep_s, set_all, (read.rung,))
         except BaseException:  # passed on; also an interrupt leaves no operation that nobody waits for
             self.end(read)
             raise
         return read
 
-    async def wait_async(self, name: Name, condition: Condition, patience_s: float, group: object = None) -> None:
+    async def wait_async(self, name: Name, condition: Condition, deadline_ms: int, group: object = None) -> None:
         """As `wait`, for a coroutine."""
-        read = self.begin(name, condition, patience_s, group)
+        read = self.begin(name, condition, deadline_ms, group)
         try:
             await read.rung
         finally:
@@ -233,15 +207,20 @@ class WaitingReaders:
         """Nobody is left whom a fork would have to wake."""
         self._coroutines.discard(read)
 
-    def _watch(self, read: WaitingRead, patience_s: float) -> float:
-        """How long it may sleep: 0 if it need not wait, more than `patience_s` if its time-out will wake it."""
+    def _watch(self, read: WaitingRead) -> float:
+        """How long it may sleep: 0 if it need not wait, at least `GRACE_S` if its deadline will wake it, else less."""
         try:
+            patience_s = self._left_s(read)
             purgatory = self._purgatory or self._start()
             is_over = purgatory.try_complete_else_watch(read, (read.name,))
             return 0.0 if is_over else patience_s + GRACE_S
         except RuntimeError:
             # The store was closed, as the read will find. Or there are no timers, as the program ends: look again soon.
-            return 0.0 if self._closed else min(NAP_S, patience_s / 2)
+            return 0.0 if self._closed else min(NAP_S, self._left_s(read) / 2)
+
+    def _left_s(self, read: WaitingRead) -> float:
+        assert read.until_ms is not None, "each has one"
+        return max(0.0, read.until_ms / 1000 - self._clock.monotonic_s())
 
     def _start(self) -> Purgatory:
         """Raises RuntimeError if there can be no thread."""
@@ -267,10 +246,10 @@ class WaitingReaders:
         purgatory = self._purgatory
         return purgatory is not None and name in purgatory
 
-    def after(self, delay_ms: int, work: Callable[[], object]) -> None:
-        """Call `work` after a time, in a thread of the store. Raises RuntimeError where there are no timers."""
+    def at(self, deadline_ms: int, work: Callable[[], object]) -> None:
+        """Call `work` at this time, in a thread of the store. Raises RuntimeError where there are no timers."""
         if (self._purgatory or self._start()) and self._timers is not None:
-            self._timers.add_after(delay_ms, work)
+            self._timers.add(deadline_ms, work)
 
     # -- what the store tells -------------------------------------------------------------------------
 

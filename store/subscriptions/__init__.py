@@ -8,10 +8,11 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
 
     giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight
     whose turn          news, calling
-    which, what order   settings, filters, ordering, lines
+    which, what order   settings, changing, ordering, lines
     again, and later    redelivery, moving, attempts, delays
     acknowledging       acknowledging, group_commit, joint_acks, committing
     what is durable     cursor, journal
-    more                backlog
+    how far it is       backlog, positions, inspecting
+    as an iterator      iterating
     its surroundings    parts
 """

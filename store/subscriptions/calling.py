@@ -72,7 +72,7 @@ class WaitingConsumers:
             sleeper.called_ms = self._now_ms()
             self._looker = sleeper
             if sleeper.in_loop:
-                self._after(PATIENCE_MS, partial(self._look_after, sleeper))
+                self._at(sleeper.called_ms + PATIENCE_MS, partial(self._look_after, sleeper))
             if not sleeper.is_awake:
                 return True
         self._asked = True  # it looks already, maybe at an older state: it calls the next one
@@ -116,7 +116,7 @@ class WaitingConsumers:
         if time_ms >= NEVER:
             return
         try:
-            self._after(max(0, time_ms - now_ms), partial(self._time_has_come, time_ms))
+            self._at(time_ms, partial(self._time_has_come, time_ms))
         except BaseException:  # an interrupt: there may be no timer, and others may have relied on it
             self.wakes_ms = NEVER
             self._notify()
@@ -144,6 +144,6 @@ class WaitingConsumers:
         if self._looker is sleeper and not sleeper.is_over:
             self._notify()
 
-    def _after(self, delay_ms: int, work: Callable[[], object]) -> None:
+    def _at(self, time_ms: int, work: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # there are no timers: then waiting consumers look now and then
-            self._readers.after(delay_ms, work)
+            self._readers.at(time_ms, work)

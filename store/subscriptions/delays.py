@@ -88,11 +88,12 @@ class SubscriptionDelays:
         pointer = self._pointer
         if pointer is None:
             return FOREVER_S
+        now_ms = self._parts.clock.wall_ms()  # first: if the clock is moved meanwhile, the turn is too early
         due_s = pointer.due_in_s()
         if not self._coalesces or due_s >= FOREVER_S:
             self._wakes_ms = 0
             return max(LEAST_S, due_s)
-        now_ms, self._wakes_ms = self._parts.clock.wall_ms(), self._turn_after(due_s)
+        self._wakes_ms = self._turn_after(now_ms, due_s)
         return max(LEAST_S, (self._wakes_ms - now_ms) / 1000)
 
     @property
@@ -101,9 +102,9 @@ class SubscriptionDelays:
         topic = self._topic
         return max(1, self._precision_ms - (1 if topic is None else topic.tick_ms) + 1)
 
-    def _turn_after(self, due_s: float) -> int:
+    def _turn_after(self, now_ms: int, due_s: float) -> int:
         """With a precision: the turn at which a message is taken that is due in `due_s`."""
-        turn_ms, now_ms = self._turn_ms, self._parts.clock.wall_ms()
+        turn_ms = self._turn_ms
         return -(-max(now_ms + 1, now_ms + int(due_s * 1000)) // turn_ms) * turn_ms
 
     def open(self) -> None:
@@ -131,8 +132,10 @@ class SubscriptionDelays:
         pointer = self._pointer
         if pointer is None:
             return
-        if not self._coalesces or self._turn_after(pointer.due_in_s()) < self._wakes_ms or not self._wakes_ms:
-            self._state.notify()  # with a precision: only if it is earlier than the time that waiting consumers know
+        now_ms = self._parts.clock.wall_ms()
+        # With a precision waiting consumers may know a time that is early enough, if a jump did not leave it behind.
+        if not (self._coalesces and now_ms < self._wakes_ms <= self._turn_after(now_ms, pointer.due_in_s())):
+            self._state.notify()
 
     def left(self, queue_id: int, offsets: Int64s, times_ms: Int64s | None) -> LaterMessages | None:
         """The messages of a queue that are not to be given out now; None if there are none.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import OffsetOutOfRange, StoreError
+from ..filters.message_filter import MessageFilter
 from ..format.arrays import Indexes, Int64s
 from ..format.blobs import ExtraColumns, gathered
 from ..format.extras import Extras
@@ -85,6 +86,14 @@ def taken(batch: MessageBatch, rows: npt.NDArray[np.intp]) -> MessageBatch:
         batch.buffer, batch.positions[rows], batch.lengths[rows], batch.offsets[rows], batch.times_ms[rows],
         batch.stream_index[rows], batch.stream_names, extras,
     )  # fmt: skip
+
+
+def filtered(batches: Iterable[MessageBatch], wanted: MessageFilter) -> Iterator[MessageBatch]:
+    """What passes a filter; no batch is empty."""
+    for batch in batches:
+        mask = wanted.mask(None if batch.extras is None else ExtraColumns.of(batch.extras), len(batch))
+        if mask.any():
+            yield batch if mask.all() else taken(batch, np.flatnonzero(mask))
 
 
 def batch_of(message: Message) -> MessageBatch:

@@ -20,6 +20,7 @@ from .in_flight import NO_OWNER, Places
 from .lines import Lines
 from .redelivery import AttemptCounts, Move, Redelivery
 from .scanner import Scanner
+from .settings import Settings
 from .state import State
 
 NOTED_MESSAGES = 10_000  # that were left out: the log is told of them together
@@ -96,6 +97,15 @@ class Dispatcher:
         self._scanner.rewind(list(offsets))
         self.state.notify()
         self._has_missed = had_missed
+
+    def change(self, settings: Settings) -> None:
+        """Change the settings, durably. `receiving` is held, and the state's `changing`.
+
+        With another filter, all that is not acknowledged is read again; consumers keep what they have.
+        """
+        known = self.state.cursor.settings
+        self._has_missed |= known is None or known.filter != settings.filter  # also if the change is interrupted
+        self.state.change(settings)
 
     @property
     def is_unfinished(self) -> bool:

@@ -29,7 +29,6 @@ GATHER_S = 0.002  # a record waits for more acknowledgements at most so long
 LOOK_S = 0.02
 FEWEST_THREADS = 8
 LONGEST_GAP_S = 0.00025  # from one acknowledgement to the next, on average
-LATE_MS = 2  # after the end of a record's time in line
 LOST_S = 0.5  # a callback that has not run by then was lost to an interrupt: asyncio will not call it again
 MOST_AWAITED = 16_384  # of a record, which has to fit into the smallest ring of a lane: 384 KiB
 
@@ -180,7 +179,7 @@ class GroupCommit:
         self._journal = journal
         self._monotonic_s = parts.clock.monotonic_s
         self._timeout_s = parts.append_timeout_s
-        self._after = parts.waiting.after
+        self._at = parts.waiting.at
         self._settle = settle
         self._gathering = AckRate(self._monotonic_s)
         self._waiting: deque[AckTicket] = deque()
@@ -189,7 +188,7 @@ class GroupCommit:
         self._watched: set[asyncio.AbstractEventLoop] = set()
         self._turn = [True]
         self._is_due = False  # the next record goes as soon as it can, with the acknowledgements that are there
-        self._in_time: tuple[AckRecord, float] | None = None  # the newest record, and until when it may stand in line
+        self._in_time: tuple[AckRecord, float] | None = None  # the newest record; it stands in line until so many ms
 
     def write(self, ticket: AckTicket) -> None:
         """Return when a thread's acknowledgement is durable; `settle` is called before. Raises as an append does."""
@@ -260,7 +259,7 @@ class GroupCommit:
     def _left_s(self) -> float:
         """The time for which the record on its way may still stand in line; 0 if none is, or its time is over."""
         in_time = self._in_time
-        return 0.0 if in_time is None else max(0.0, in_time[1] - self._monotonic_s())
+        return 0.0 if in_time is None else max(0.0, in_time[1] / 1000 - self._monotonic_s())
 
     def _send(self, wanted: int = 1) -> None:
         """Send a record, if `wanted` acknowledgements wait and no record is on its way."""
@@ -319,10 +318,11 @@ class GroupCommit:
 
     def _put(self, record: AckRecord) -> None:
         try:
-            self._in_time = record, self._monotonic_s() + self._timeout_s  # before others may see the record
+            until_ms = self._monotonic_s() * 1000 + round(self._timeout_s * 1000)
+            self._in_time = record, until_ms  # before others may see the record
             if not self._journal.put(record):
                 with suppress(RuntimeError):  # there are no timers while the program ends
-                    self._after(ceil(self._timeout_s * 1000) + LATE_MS, self._look_at_line)
+                    self._at(ceil(until_ms), self._look_at_line)
         except StoreError as error:
             try:
                 record.answer(error)
@@ -333,7 +333,7 @@ class GroupCommit:
     def _look_at_line(self) -> None:
         """Give up a record that has stood in line at the publish buffer's cap for too long."""
         in_time = self._in_time
-        if in_time is None or self._monotonic_s() < in_time[1]:
+        if in_time is None or self._monotonic_s() * 1000 < in_time[1]:
             return
         record, error = in_time[0], None
         try:

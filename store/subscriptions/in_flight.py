@@ -314,6 +314,13 @@ class InFlight:
         states[rows] += RowState.LATE - RowState.OUT
         self.next_ms = next_ms
 
+    def held_up_to(self, queue_id: int, offset: int, owner: int) -> Int64s:
+        """The receipts of the messages of a queue, up to an offset, that a consumer has, on time or late."""
+        _, queues, offsets, _, _ = self._columns[:, : self._rows]
+        mine = np.isin(self._states[: self._rows], HELD_BY_CONSUMER) & (self._owners[: self._rows] == owner)
+        found: Int64s = self._columns[0, : self._rows][mine & (queues == queue_id) & (offsets <= offset)]
+        return found
+
     def rows_of(self, queue_ids: Sequence[int]) -> Indexes:
         """The rows of some queues that are not GONE."""
         live = self.live()

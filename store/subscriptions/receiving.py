@@ -65,9 +65,10 @@ class Looking:
         calling.keep_watch(self._dispatcher.next_ms())
         return False
 
-    def is_over(self, left_s: float) -> bool:
-        """Whether a consumer that found nothing gives up: its time is over, and it has looked through all messages."""
-        return left_s <= 0 and not self._dispatcher.is_unfinished
+    @property
+    def is_through(self) -> bool:
+        """Whether it has looked through all messages."""
+        return not self._dispatcher.is_unfinished
 
     def may_sleep(self) -> bool:
         """Whether there is nothing to do until something new comes, or until a time at which a consumer is called."""
@@ -81,8 +82,9 @@ class Looking:
 
     def _next_ms(self) -> int:
         """When the next message comes without an append, by the clock of deadlines."""
+        now_ms = self._state.now_ms()  # before the time of day: if the clock is moved meanwhile, it is too early
         due_s = self._dispatcher.delays.due_in_s()
-        due_ms = NEVER if due_s >= FOREVER_S else self._state.now_ms() + math.ceil(due_s * 1000)
+        due_ms = NEVER if due_s >= FOREVER_S else now_ms + math.ceil(due_s * 1000)
         return min(self._dispatcher.next_ms(), due_ms)
 
 
@@ -95,14 +97,14 @@ class ReceiveCall:
     """
 
     __slots__ = (
-        "_calling", "_deadline_s", "_is_closed", "_left_s", "_looks", "_state", "_take", "has_more", "sleeper",
+        "_calling", "_deadline_ms", "_is_closed", "_looks", "_state", "_take", "has_more", "sleeper",
     )  # fmt: skip
 
     def __init__(
         self,
         state: State,
         looks: Looking,
-        wait_s: float,
+        wait_ms: int,
         take: Callable[[ReceiveCall], DeliveryBatch | None],
         is_closed: Callable[[], bool],
     ) -> None:
@@ -112,8 +114,7 @@ class ReceiveCall:
         self._looks = looks
         self._take = take
         self._is_closed = is_closed
-        self._deadline_s = state.parts.clock.monotonic_s() + wait_s
-        self._left_s = wait_s
+        self._deadline_ms = state.parts.waiting.deadline_after(wait_ms)
         self.sleeper: Sleeper | None = None
         self.has_more = True
 
@@ -158,13 +159,13 @@ class ReceiveCall:
     def _is_over(self, *, found: bool) -> bool:
         """A look has ended. Returns whether the call ends, too."""
         self._calling.ended(self.sleeper, has_more=self.has_more)
-        self._left_s = self._deadline_s - self._state.parts.clock.monotonic_s()
-        return found or self._looks.is_over(self._left_s)
+        return found or (self._state.parts.waiting.is_over(self._deadline_ms) and self._looks.is_through)
 
-    def _sleep(self, *, in_loop: bool) -> tuple[tuple[str, int], Callable[[], bool], float, WaitingConsumers]:
+    def _sleep(self, *, in_loop: bool) -> tuple[tuple[str, int], Callable[[], bool], int, WaitingConsumers]:
         """The call sleeps next: the arguments of the wait."""
         self.sleeper = Sleeper(in_loop=in_loop)
-        return (self._state.topic, ANY_QUEUE), partial(self._has_changed, self.sleeper), self._left_s, self._calling
+        name, has_changed = (self._state.topic, ANY_QUEUE), partial(self._has_changed, self.sleeper)
+        return name, has_changed, self._deadline_ms, self._calling
 
     def _has_changed(self, sleeper: Sleeper) -> bool:
         return self._is_closed() or self._looks.has_changed(sleeper)

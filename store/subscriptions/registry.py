@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
 from ..errors import StoreCorrupt, SubscriptionClosed
 from ..format.arrays import Int64s
+from ..format.hidden import CURSOR_KIND
+from ..log.hidden_streams import HiddenNames
 from ..log.lane import Lane
 from ..log.streams import check_name
 from ..segment.sealed import SealedSegment
@@ -25,6 +27,7 @@ from .in_flight import NO_OWNER
 from .journal import Journal, names_of
 from .moving import Moving
 from .parts import Parts
+from .positions import Position, Rates, oldest_of, positions_of
 from .settings import (
     DeadLetterChains,
     Settings,
@@ -48,12 +51,22 @@ class SubscriptionInfo(NamedTuple):
         topic, name: of the subscription.
         settings: its arguments of `subscribe`.
         backlog: messages that are not acknowledged. In a store that is only read, none is known to be in flight.
+        positions: how far it is in each queue of its topic, by queue id.
+        oldest_ms: when its oldest message that is not acknowledged was put into the log, ms since the epoch; None if
+            there is none. Copies of delayed messages that retention has removed do not count.
+        arrived_per_s, acknowledged_per_s: messages that came to the topic, and that were acknowledged, a second: since
+            the newest call before this one that was a second ago or more; None where there was none. A `seek` counts
+            as acknowledging what it passes.
     """
 
     topic: str
     name: str
     settings: Settings
     backlog: Backlog
+    positions: Mapping[int, Position]
+    oldest_ms: int | None
+    arrived_per_s: float | None
+    acknowledged_per_s: float | None
 
 
 class Shared:
@@ -163,56 +176,6 @@ class Shared:
                 self.state.compact()
 
 
-class Names:
-    """Reads each hidden stream's name once. Any number of threads may use it.
-
-    Invariants:
-        * a subscription that exists is here;
-        * a deleted one is dropped when it is found, so no call costs by the number of deleted ones. In a store that
-          another process writes all stay, as their writer may make them again.
-    """
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._lock = threading.Lock()
-        self._names: dict[Name, None] = {}
-        self._looked: dict[int, tuple[Lane, int]] = {}  # by lane: this many hidden streams of it were looked at
-
-    def __contains__(self, name: Name) -> bool:
-        self._catch_up()
-        return name in self._names
-
-    def __iter__(self) -> Iterator[Name]:
-        """All current names, sorted."""
-        self._catch_up()
-        return iter(sorted(self._names))
-
-    def of(self, topic: str) -> list[str]:
-        """The names of a topic's subscriptions, sorted."""
-        return [name for of_topic, name in self if of_topic == topic]
-
-    def add(self, name: Name) -> None:
-        """Add a subscription that is about to be made, or to be looked into."""
-        self._names[name] = None
-
-    def drop(self, name: Name) -> None:
-        """Drop a subscription that was deleted."""
-        if self._parts.may_write:
-            self._names.pop(name, None)
-
-    def _catch_up(self) -> None:
-        with self._lock:
-            for lane in self._parts.hidden.lanes:
-                known_of, looked = self._looked.get(lane.index, (lane, 0))
-                looked = looked if known_of is lane else 0  # a reader's lane may have been replaced: see `live.lane`
-                fresh = lane.hidden[looked:]
-                for stream in fresh:
-                    name = names_of(stream)
-                    if name is not None and not (self._parts.may_write and stream.is_empty):  # else it was deleted
-                        self._names[name] = None
-                self._looked[lane.index] = lane, looked + len(fresh)  # last: after an interrupt it is done again
-
-
 class Subscriptions:
     """The subscriptions of one store. Any number of threads may use it.
 
@@ -225,8 +188,13 @@ class Subscriptions:
         self._known: dict[tuple[str, str], Shared] = {}
         self._lives: dict[tuple[str, str], int] = {}  # of the deleted subscriptions
         self._lock = threading.Lock()
-        self._names = Names(parts)
-        self._chains = DeadLetterChains(self._names.of, self._dead_letters_of)
+        self._names = HiddenNames(parts.hidden, CURSOR_KIND, may_write=parts.may_write)
+        self._rates = Rates()
+        self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
+
+    def _names_of(self, topic: str) -> list[str]:
+        """The names of a topic's subscriptions, sorted."""
+        return [name for of_topic, name in self._names if of_topic == topic]
 
     def _dead_letters_of(self, topic: str, name: str) -> str | None:
         with self._lock:
@@ -296,6 +264,7 @@ class Subscriptions:
         state = shared.state
         key = state.topic, state.name
         if shared.retire():
+            self._rates.forget(key)
             with self._lock:
                 self._lives[key] = state.cursor.life
                 if self._known.get(key) is shared:
@@ -382,7 +351,7 @@ class Subscriptions:
     def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """(n,) which offsets, which ascend, lack a durable acknowledgement of some subscription of a topic."""
         found = np.zeros(len(offsets), np.bool_)
-        for name in self._names.of(topic):
+        for name in self._names_of(topic):
             if not found.all():
                 try:
                     shared = self._shared(topic, name)
@@ -405,8 +374,13 @@ class Subscriptions:
             settings = cursor.settings
             if settings is None:
                 return None
+            if state is not None:
+                state.take_in()
             known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
-        return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known))
+        positions = positions_of(bounds.queues, known)
+        rates = self._rates.of((topic, name), positions, self._parts.clock.monotonic_s())
+        oldest_ms = oldest_of(self._parts, topic, bounds.queues, known)
+        return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known), positions, oldest_ms, *rates)
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """The cursor of a subscription that nobody uses, read from the log."""

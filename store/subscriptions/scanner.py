@@ -8,6 +8,8 @@ from contextlib import suppress
 import numpy as np
 
 from ..errors import OffsetOutOfRange, StoreError
+from ..filters.given import PlainFilter
+from ..filters.message_filter import MessageFilter
 from ..format.arrays import Bools, Int64s
 from ..format.blobs import ExtraColumns
 from ..log.lane import Lane
@@ -15,7 +17,6 @@ from ..read.message import MessageBatch
 from .cursor import AckedOffsets
 from .delays import LaterMessages, SubscriptionDelays
 from .delivery import taken
-from .filters import PropertyFilter
 from .news import FEW_QUEUES, ReadyQueues
 from .read_ahead import ChunksAhead, ReadChunk
 from .state import State
@@ -53,15 +54,16 @@ class Scanner:
         self._topic = state.topic
         self._delays = delays
         self.reached: dict[int, int] = {}
+        self._filter: PlainFilter | None = None
+        self._wanted: MessageFilter | None = None  # of `_filter`
         self.restart()
 
     def restart(self) -> None:
         """Read on after the acknowledged messages, by the current settings. Nothing of before counts, but `reached`:
         an acknowledgement that fails from here on brings back a message below it.
         """
-        parts, topic, settings = self._parts, self._topic, self._state.cursor.settings
-        wanted = None if settings is None else settings.filter
-        self._wanted = None if wanted is None else PropertyFilter(wanted)
+        parts, topic = self._parts, self._topic
+        self._follow_settings()
         self._read_at: dict[int, int] = {}
         self._ahead = ChunksAhead(parts.streams, topic)
         self._lanes: tuple[int, list[Lane]] = (0, [])  # the number of queues when they were listed, and their lanes
@@ -72,6 +74,13 @@ class Scanner:
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
         self._empty_at: object = None  # `newest` when there was nothing new
         self.is_unfinished = False
+
+    def _follow_settings(self) -> None:
+        settings = self._state.cursor.settings
+        wanted = None if settings is None else settings.filter
+        if wanted != self._filter:
+            self._wanted = None if wanted is None else MessageFilter(wanted)
+            self._filter = wanted
 
     def position(self, queue_id: int) -> int:
         """The offset at which a queue is read on."""
@@ -86,8 +95,7 @@ class Scanner:
         """(n,) which messages pass the filter."""
         if self._wanted is None:
             return np.ones(len(batch), np.bool_)
-        extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
-        return self._wanted.mask(None if extras is None else extras.properties, len(batch))
+        return self._wanted.mask(None if batch.extras is None else ExtraColumns.of(batch.extras), len(batch))
 
     def has_ahead(self, queues: Int64s, offsets: Int64s) -> Bools:
         """(n,) which places the scanner has ahead of it: it will read them, or has read them and not given them out."""
@@ -102,8 +110,9 @@ class Scanner:
         return ahead
 
     def rewind(self, queue_ids: Iterable[int] | None = None) -> None:
-        """Read again from the acknowledged messages on, in some queues or in all."""
+        """Read again from the acknowledged messages on, in some queues, or in all by the current settings."""
         if queue_ids is None:
+            self._follow_settings()
             self._ready.add_all()
         for queue_id in list(self._read_at) if queue_ids is None else list(queue_ids):
             self._read_at.pop(queue_id, None)
@@ -341,7 +350,7 @@ class Scanner:
             for hole in np.flatnonzero(np.diff(offsets, prepend=at - 1) > 1).tolist():
                 acked.add_range(int(offsets[hole - 1]) + 1 if hole else at, int(offsets[hole]))
         if self._wanted is not None:
-            wanted = self._wanted.mask(None if extras is None else extras.properties, len(batch))
+            wanted = self._wanted.mask(extras, len(batch))
             passed = offsets[kept & ~wanted]
             if len(passed):
                 self._state.leave_out(queue_id, passed)

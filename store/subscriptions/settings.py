@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from types import EllipsisType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..errors import InvalidMessage, InvalidTopic, OffsetOutOfRange, StaleReceipt, shown
+from ..filters.given import PlainFilter, check_filter
 from ..format.arrays import Int64s
 from ..log.streams import check_name
 from .delivery import Delivery
@@ -21,9 +23,9 @@ from .parts import Parts
 Mode = Literal["shared", "ordered"]
 OrderBy = Literal["queue", "key"]
 Start: TypeAlias = "Literal['earliest', 'latest'] | int | Mapping[int, int]"
-Filter: TypeAlias = "Mapping[str, Iterable[str]]"
 MOST_MS = 1 << 50
-_ALWAYS_GIVEN = ("mode", "order_by", "filter")
+_NEVER_CHANGED = ("mode", "order_by")
+_ALWAYS_GIVEN = (*_NEVER_CHANGED, "filter")
 SHOWN_RECEIPTS = 3
 FEW = 64  # up to so many messages are given out as objects at once, and not as columns first
 MOST_MESSAGES = 1 << 20
@@ -38,7 +40,8 @@ class Settings:
     Attributes:
         mode: "shared", or "ordered": the next batch of a line goes out only when the one before was acknowledged.
         order_by: what a line is then: each "queue", or each "key" of a queue.
-        filter: by property name the wanted values, sorted; None takes all messages.
+        filter: a condition in SQL, as it was given; or by property name the wanted values, sorted; None takes all
+            messages.
         max_attempts: how often a message is given out before it goes to `dead_letter_topic`; None: without end.
         precision_ms: how much later than its time a delayed message may come to a waiting consumer, for fewer wake-ups.
             It never comes early.
@@ -46,7 +49,7 @@ class Settings:
 
     mode: Mode = "shared"
     order_by: OrderBy = "queue"
-    filter: Mapping[str, tuple[str, ...]] | None = None
+    filter: PlainFilter | None = None
     max_attempts: int | None = None
     dead_letter_topic: str | None = None
     precision_ms: int = 0
@@ -61,23 +64,30 @@ class Settings:
         given: dict[str, Any] = json.loads(data)
         known = {name: given[name] for name in cls.__slots__ if name in given}
         wanted = known.get("filter")
-        known["filter"] = None if wanted is None else {name: tuple(values) for name, values in wanted.items()}
+        if isinstance(wanted, dict):
+            known["filter"] = {name: tuple(values) for name, values in wanted.items()}
         return cls(**known)
 
-    def changed(self, max_attempts: object, dead_letter_topic: object, precision_ms: object) -> Settings:
-        """A copy with other values for some settings; None leaves one as it is. Raises InvalidMessage, InvalidTopic."""
+    def changed(
+        self, filter_: object | EllipsisType, max_attempts: object, dead_letter_topic: object, precision_ms: object
+    ) -> Settings:
+        """A copy with other values for some settings; None, of the filter `...`, leaves one as it is.
+
+        Raises InvalidMessage, InvalidTopic.
+        """
+        wanted = self.filter if filter_ is ... else check_filter(filter_)
         attempts = self.max_attempts if max_attempts is None else max_attempts
         dead_letters = self.dead_letter_topic if dead_letter_topic is None else dead_letter_topic
         most, topic = _dead_letters(attempts, dead_letters)
         precision = self.precision_ms if precision_ms is None else check_number("precision_ms", precision_ms)
-        return replace(self, max_attempts=most, dead_letter_topic=topic, precision_ms=precision)
+        return replace(self, filter=wanted, max_attempts=most, dead_letter_topic=topic, precision_ms=precision)
 
     def check_same(self, other: Settings, given: Collection[str], name: str) -> None:
         """Raise InvalidMessage if a setting that another `subscribe` has `given` differs in `other`."""
         for field in given:
             mine, theirs = getattr(self, field), getattr(other, field)
             if mine != theirs:
-                how = "delete the subscription first" if field in _ALWAYS_GIVEN else "call `change` of an open one"
+                how = "delete the subscription first" if field in _NEVER_CHANGED else "call `change` of an open one"
                 raise InvalidMessage(
                     f"the subscription {name!r} has {field}={shown(mine)}, not {shown(theirs)}; give it the same, or "
                     f"{how}"
@@ -119,7 +129,7 @@ def check_settings(
         given += ["max_attempts", "dead_letter_topic"]
     if precision_ms is not None:
         given.append("precision_ms")
-    return Settings(plain_mode, plain_order, _filter(filter_), most, dead_letters, precision), given
+    return Settings(plain_mode, plain_order, check_filter(filter_), most, dead_letters, precision), given
 
 
 def _dead_letters(max_attempts: object, topic: object) -> tuple[int, str] | tuple[None, None]:
@@ -178,33 +188,6 @@ class DeadLetterChains:
                     left.append(leads_to)
 
 
-def _filter(given: object) -> Mapping[str, tuple[str, ...]] | None:
-    if given is None:
-        return None
-    if not isinstance(given, Mapping) or not given:
-        raise InvalidMessage(f'filter is a mapping such as {{"tag": {{"a", "b"}}}} or None, not {shown(given)}')
-    wanted = {}
-    for name, values in given.items():
-        each = _each(values)
-        if not isinstance(name, str) or not each or not all(isinstance(value, str) for value in each):
-            raise InvalidMessage(
-                f"filter has a str and one or more str values for each property, as {{'tag': {{'a', 'b'}}}}, not "
-                f"{shown(name)}: {shown(values)}"
-            )
-        wanted[name] = tuple(sorted(set(each)))
-    return dict(sorted(wanted.items()))
-
-
-def _each(values: object) -> list[Any]:
-    """The values as a list; empty if `values` is not a collection."""
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
-        return []
-    try:
-        return list(values)
-    except Exception:  # whatever the error is: an array of no dimension claims that it can be iterated
-        return []
-
-
 def check_start(start: object) -> Start:
     """The checked `position` of `seek`, or `start` of `subscribe`. Raises InvalidMessage."""
     if isinstance(start, str) and start in ("earliest", "latest"):
@@ -232,7 +215,7 @@ class ReceiveArguments(NamedTuple):
     messages: int
     size_bytes: int
     visibility_ms: int
-    wait_s: float
+    wait_ms: int
 
 
 def is_few(max_messages: object, wait_ms: object, visibility_ms: object) -> bool:
@@ -246,12 +229,11 @@ def is_few(max_messages: object, wait_ms: object, visibility_ms: object) -> bool
 
 def wanted_of(max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> ReceiveArguments:
     """The arguments of a receive, checked. Raises InvalidMessage."""
-    wait = min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS)
     return ReceiveArguments(
         min(check_number("max_messages", max_messages, 1, 1 << 62), MOST_MESSAGES),
         check_number("max_bytes", max_bytes, 1, 1 << 62),
         check_number("visibility_timeout_ms", visibility_ms, 1, LONGEST_MS),
-        wait / 1000,
+        min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS),
     )
 
 

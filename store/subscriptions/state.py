@@ -106,6 +106,15 @@ class State:
             raise stale(self.name, receipts[~good].tolist())
         return rows
 
+    def receipts_up_to(self, receipt: int, owner: int) -> Int64s:
+        """The receipts of a consumer's messages of one queue, up to that of a receipt. Raises StaleReceipt."""
+        with self.lock:
+            row = self.table.row_of(receipt)
+            if row < 0:
+                raise stale(self.name, [receipt])
+            queue_id, offset, _ = self.table.place_of(row)
+            return np.union1d(self.table.held_up_to(queue_id, offset, owner), [receipt])
+
     def nack(self, receipts: Int64s, delay_ms: int) -> None:
         """Give messages back: they come again after `delay_ms`."""
         with self.lock:
@@ -227,14 +236,18 @@ class State:
     def note_left_out(self) -> None:
         """Submit a record of the messages left out; nobody waits for it. If it fails, they are left out again."""
         with self.lock:
-            left_out, self.left_out, self.left_out_count = self.left_out, {}, 0
-            life = self.cursor.life
-        groups = [
-            (queue_id, one.era, np.frombuffer(one.offsets.to_array(), np.int64)) for queue_id, one in left_out.items()
-        ]
-        if groups and self.cursor.settings is not None:
+            records = self._left_out_records()
+            self.left_out, self.left_out_count = {}, 0
+        if records and self.cursor.settings is not None:
             with suppress(StoreError):
-                self.journal.submit(pack_acks(life, groups, self.limit_bytes))
+                self.journal.submit(records)
+
+    def _left_out_records(self) -> list[bytes]:
+        groups = [
+            (queue_id, one.era, np.frombuffer(one.offsets.to_array(), np.int64))
+            for queue_id, one in self.left_out.items()
+        ]
+        return pack_acks(self.cursor.life, groups, self.limit_bytes) if groups else []
 
     # -- compacting -----------------------------------------------------------------------------------
 
@@ -307,7 +320,16 @@ class State:
         self._adopt(settings)
 
     def change(self, settings: Settings) -> None:
-        """Change the settings, durably. `changing` is held."""
+        """Change the settings, durably. `changing` is held, and for another filter nothing is given out meanwhile."""
+        self.unfinished.make(partial(self._change, settings))
+
+    def _change(self, settings: Settings) -> None:
+        known = self.cursor.settings
+        if known is not None and known.filter != settings.filter:
+            with self.lock:
+                left_out = self._left_out_records()
+            if left_out:  # durable first: the new filter does not bring these messages back, also not after a crash
+                self.journal.append(left_out)
         self.journal.append(pack_state(self.cursor.life, CursorState(settings.pack(), {}), self.limit_bytes))
         self.cursor.settings = settings
 

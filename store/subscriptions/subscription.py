@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreClosed, SubscriptionClosed
+from ..filters.given import Filter
 from ..log.ticket import Ticket
-from .backlog import Backlog
+from .changing import change_settings
 from .delivery import Delivery, DeliveryBatch
+from .inspecting import Inspecting
+from .iterating import Iterating
 from .receiving import Looking, ReceiveCall
 from .settings import (
     LONGEST_MS,
     ReceiveArguments,
     Settings,
     Start,
-    check_dead_letters,
     check_number,
     check_start,
     is_few,
@@ -38,11 +40,10 @@ if TYPE_CHECKING:
 MAX_BYTES = 16 << 20
 VISIBILITY_MS = 30_000
 TURNS = 20  # of a coroutine that waits while a thread receives
-ROUND_MS = 60_000  # of a wait for the next message
 T = TypeVar("T")
 
 
-class Subscription:
+class Subscription(Inspecting, Iterating):
     """A durable cursor over all queues of a topic; made by `MessageStore.subscribe`.
 
     Each message is given out until it is acknowledged: at least once. All objects of one name share one state, so
@@ -168,7 +169,7 @@ class Subscription:
     def _call(self, *arguments: object) -> ReceiveCall:
         wanted = wanted_of(*arguments)
         self._settings()
-        return ReceiveCall(self._state, self._looks, wanted.wait_s, partial(self._take, wanted), lambda: self.closed)
+        return ReceiveCall(self._state, self._looks, wanted.wait_ms, partial(self._take, wanted), lambda: self.closed)
 
     def _take(self, wanted: ReceiveArguments, call: ReceiveCall) -> DeliveryBatch | None:
         self._settings()
@@ -187,33 +188,6 @@ class Subscription:
         """Make a call in a thread, which finishes it also if the coroutine is cancelled."""
         parts = self._state.parts
         return await parts.async_reads.aside(work, parts.check_open)
-
-    def __iter__(self) -> Iterator[Delivery]:
-        """Yield each message as it comes, without an end; wait for the next one. Acknowledge each.
-
-        It takes one message at a time, so none waits in this consumer while another is worked on. It ends when the
-        subscription or the store is closed. Errors: as for `receive`.
-        """
-        self._settings()
-        while True:
-            try:
-                found = self.receive(1, ROUND_MS)
-            except (SubscriptionClosed, StoreClosed):
-                return
-            yield from found
-
-    async def __aiter__(self) -> AsyncIterator[Delivery]:
-        """The iterator for coroutines: `async for delivery in sub`."""
-        self._settings()
-        while True:
-            try:
-                found = await self.receive_async(1, ROUND_MS)
-            except (SubscriptionClosed, StoreClosed):
-                return
-            for delivery in found:
-                yield delivery
-
-    __contains__ = None  # a search with `in` would take messages, and wait for more
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -263,6 +237,24 @@ class Subscription:
         self._settings()
         if len(found):
             self._acks.ack(found)
+
+    def ack_up_to(self, delivery: Delivery | int) -> int:
+        """Acknowledge a message, and all messages of its queue before it that this object has; return their number.
+
+        One record and one force for all of them. Messages that others have, or nobody yet, stay as they are: those of
+        other consumers, returned ones, delayed ones.
+
+        Raises: as for `ack`; then none of them is acknowledged.
+        """
+        receipt = receipt_of(delivery)
+        self._settings()
+        found = self._state.receipts_up_to(receipt, self._owner)
+        self._acks.ack(found)
+        return len(found)
+
+    async def ack_up_to_async(self, delivery: Delivery | int) -> int:
+        """`ack_up_to` for coroutines. Result and errors: as for `ack_up_to`."""
+        return await self._aside(partial(self.ack_up_to, delivery))
 
     def nack(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
         """Give a message back: it comes again after `delay_ms`, to the consumer that receives then.
@@ -329,27 +321,15 @@ class Subscription:
         """Acknowledge all messages: `seek("latest")`."""
         self.seek("latest")
 
-    def backlog(self) -> Backlog:
-        """How many messages are not acknowledged: ready, in flight, delayed.
-
-        The first call, or a receive, makes the topic's index. Until that has read the log, each call walks the log.
-
-        Raises: SubscriptionClosed, StoreClosed, StoreCorrupt, StoreUnreadable.
-        """
-        self._settings()
-        return self._state.backlog()
-
     def change(
-        self,
-        *,
-        max_attempts: int | None = None,
-        dead_letter_topic: str | None = None,
-        precision_ms: int | None = None,
-    ) -> None:
+        self, *, filter: Filter | EllipsisType | None = ..., max_attempts: int | None = None,
+        dead_letter_topic: str | None = None, precision_ms: int | None = None,
+    ) -> None:  # fmt: skip
         """Change settings of the subscription, for all of its consumers; durable when it returns.
 
-        Args: as for `MessageStore.subscribe`; None leaves a setting as it is. A later `subscribe` that does not name
-        these settings keeps them.
+        Args: as for `MessageStore.subscribe`; a setting that is left out stays as it is. With `filter` None all
+        messages are wanted. What the old filter has left out by now stays acknowledged; what consumers have stays
+        theirs, and comes again if they do not acknowledge it; all else goes by the new filter.
 
         Raises:
             InvalidTopic, InvalidMessage: a value is not valid; nothing was changed.
@@ -357,18 +337,15 @@ class Subscription:
             StorePoisoned: a write or force failed; the next opening knows whether it was changed.
             SubscriptionClosed, StoreClosed: nothing was changed.
         """
-        state, known = self._state, self._settings()
-        settings = known.changed(max_attempts, dead_letter_topic, precision_ms)
-        check_dead_letters(settings.dead_letter_topic, self.topic)
-        with self._shared.chains.changing(self.topic, settings.dead_letter_topic) as check, state.changing:
-            known = self._settings()
-            settings = known.changed(max_attempts, dead_letter_topic, precision_ms)
-            if settings.dead_letter_topic != known.dead_letter_topic:
-                check()
-            if settings != known:
-                state.change(settings)
-        self._shared.tell_precision()
-        state.notify()
+        change_settings(self._shared, self._settings, filter, max_attempts, dead_letter_topic, precision_ms)
+
+    async def change_async(
+        self, *, filter: Filter | EllipsisType | None = ..., max_attempts: int | None = None,
+        dead_letter_topic: str | None = None, precision_ms: int | None = None,
+    ) -> None:  # fmt: skip
+        """`change` for coroutines. Args and errors: as for `change`."""
+        changes = filter, max_attempts, dead_letter_topic, precision_ms
+        await self._aside(partial(change_settings, self._shared, self._settings, *changes))
 
     def close(self) -> None:
         """Close this object. Messages that it was given and has not acknowledged come again at once.

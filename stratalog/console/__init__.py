@@ -1,1 +1,7 @@
-"""The console command `stratalog`: cat, topics, inspect, verify, and the measurements as `bench`."""
+"""The console command `stratalog`.
+
+the commands        app (those that look), changes (those that write), spark, subscribed
+what goes in        appended, files, rows, times
+what comes out      messages, printed, inspected, files
+how they end        ends
+"""

@@ -1,8 +1,7 @@
-"""The console command `stratalog`: bench, cat, inspect, spark, subscriptions, topics, verify."""
+"""The console command `stratalog`: the commands that read. Those that write are in `changes`."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.progress import Progress
 
 from ..perf.commands.app import app as bench_app
 from ..perf.commands.end import run_app
+from ..perf.commands.json_option import JsonGroup
 from ..perf.commands.options import Json
 from ..perf.machine.folders import human_bytes
 from ..perf.report import figures as report
@@ -21,22 +21,44 @@ from ..perf.report.figures import counted
 from ..perf.report.tables import plain
 from ..store import MessageStore, VerifyReport, inspect_folder, verify_folder
 from . import inspected
+from .changes import COMMANDS, Folder
 from .ends import DAMAGED, EPILOG, console, told
-from .messages import messages_of, messages_to_come, names_of, reading, time_ms_of, topic_row
-from .printed import json_of, line_of
+from .files import format_of, new_file, result, write_json_lines, write_parquet
+from .messages import (
+    Wanted,
+    ends_of,
+    messages_of,
+    messages_to_come,
+    names_of,
+    newest_of,
+    reading,
+    sizes_of,
+    topic_row,
+)
+from .printed import lines_to
 from .spark import app as spark_app
 from .subscribed import subscription_line, subscription_row
+from .times import TIMES, time_ms_of
+
+
+class Group(JsonGroup):
+    """The commands of `stratalog`."""
+
+    without_file = frozenset({"cat", "tail", "export", *(name for name, _ in COMMANDS)})
+
 
 app = typer.Typer(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="stratalog: an embedded, durable message store.",
     epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
 )
-app.add_typer(bench_app, name="bench", epilog=EPILOG)
-app.add_typer(spark_app, name="spark", epilog=EPILOG)
-Folder = Annotated[Path, typer.Argument(help="the store's folder")]
+Topic = Annotated[str | None, typer.Argument(help="only this topic", metavar="TOPIC")]
+QueueId = Annotated[int | None, typer.Argument(help="only this queue of the topic", metavar="QUEUE")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"begin at this time: {TIMES}")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help=f"end before this time: {TIMES}")]
 
 
 def show_version(wanted: bool) -> None:
@@ -58,56 +80,121 @@ def main_options(
     """stratalog: an embedded, durable message store."""
 
 
-@app.command("cat", epilog=EPILOG)
+@app.command("cat")
 def cat_command(
     folder: Folder,
-    topic: Annotated[str | None, typer.Argument(help="only this topic")] = None,
-    queue_id: Annotated[int | None, typer.Argument(help="only this queue of the topic", metavar="QUEUE")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line")] = False,
+    topic: Topic = None,
+    queue_id: QueueId = None,
     begin: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="first offset of each queue")] = 0,
     count: Annotated[int | None, typer.Option("--count", min=0, metavar="N", help="at most N messages in all")] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="begin at this time: ms since the epoch, or ISO 8601")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="go on with each message as it becomes durable")
     ] = False,
+    json: Json = None,
 ) -> None:
     """Print the messages of a store, queue by queue, in offset order. It changes nothing.
 
     If a program has the store open, all durable messages are printed.
     """
-    since_ms = None if since is None else time_ms_of(since)
-    written = json_of if as_json else line_of
-    with told():
+    if follow and until is not None:
+        raise typer.BadParameter("give one of --follow and --until")
+    wanted = Wanted(topic, queue_id, begin, ms_of(since), ms_of(until), count)
+    with told(), lines_to(json) as lines:
         if follow:
             with MessageStore.open(folder, read_only=True) as store:
-                for message in messages_to_come(store, (topic, queue_id), begin, since_ms, count):
-                    sys.stdout.write(f"{written(message)}\n")
+                lines.write(messages_to_come(store, wanted, {}, lines.flush))
             return
         with reading(folder) as store:
-            for message in messages_of(store, names_of(store, topic, queue_id), begin, since_ms, count):
-                sys.stdout.write(f"{written(message)}\n")
+            lines.write(messages_of(store, names_of(store, topic, queue_id), wanted))
 
 
-@app.command("topics", epilog=EPILOG)
-def topics_command(folder: Folder, json: Json = None) -> None:
+@app.command("tail")
+def tail_command(
+    folder: Folder,
+    topic: Topic = None,
+    queue_id: QueueId = None,
+    count: Annotated[int, typer.Option("--number", "-n", min=0, metavar="N", help="the newest N messages in all")] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="go on with each message as it becomes durable")
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Print the newest messages of a store, in the order of their times. It changes nothing."""
+    wanted = Wanted(topic, queue_id)
+    with told(), lines_to(json) as lines:
+        if follow:
+            with MessageStore.open(folder, read_only=True) as store:
+                ends = ends_of(store, topic, queue_id)
+                lines.write(newest_of(store, ends, count))
+                lines.write(messages_to_come(store, wanted, ends, lines.flush))
+            return
+        with reading(folder) as store:
+            names_of(store, topic, queue_id)  # an error if there is none
+            lines.write(newest_of(store, ends_of(store, topic, queue_id), count))
+
+
+@app.command("export")
+def export_command(
+    folder: Folder,
+    topic: Topic = None,
+    queue_id: QueueId = None,
+    to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="a new file; else standard output")] = None,
+    format: Annotated[str | None, typer.Option("--format", help="json (lines) or parquet; else by the name")] = None,
+    since: Since = None,
+    until: Until = None,
+    json: Json = None,
+) -> None:
+    """Write messages to a file that `import` and other programs read. It changes nothing.
+
+    JSON lines are those of `cat --json`; Parquet needs pyarrow.
+    """
+    kind = format_of(format, to)
+    to = None if to is None or str(to) == "-" else to
+    if to is None and json is not None:
+        raise typer.BadParameter("--json says what was exported; give --to FILE with it")
+    wanted = Wanted(topic, queue_id, 0, ms_of(since), ms_of(until))
+    with told():
+        with reading(folder) as store:
+            messages = messages_of(store, names_of(store, topic, queue_id), wanted)
+            with new_file(to) as file:
+                done = (write_parquet if kind == "parquet" else write_json_lines)(messages, file)
+        if to is not None:
+            result({"messages": done, "file": str(to)}, f"{counted(done, 'message')} in {to}", json)
+
+
+def ms_of(text: str | None) -> int | None:
+    """A time that may not be given."""
+    return None if text is None else time_ms_of(text)
+
+
+@app.command("topics")
+def topics_command(
+    folder: Folder,
+    sizes: Annotated[bool, typer.Option("--bytes", help="and the bytes of their data: looks at each frame")] = False,
+    json: Json = None,
+) -> None:
     """List the topics of a store, each with its queues, messages and times. It changes nothing."""
     with told():
         with reading(folder) as store:
             rows = [topic_row(store, topic) for topic in store.topics()]
+        if sizes:
+            of_topic = sizes_of(folder)
+            rows = [{**row, "bytes": of_topic.get(row["topic"], 0)} for row in rows]
         if str(json) != "-":
             for row in rows:
                 times = " to ".join(inspected.time_text(row[name]) or "-" for name in ("first_ms", "last_ms"))
                 held = f"{counted(row['queues'], 'queue')}, {counted(row['messages'], 'message')}"
+                held += f", {human_bytes(row['bytes'])}" if sizes else ""
                 typer.echo(f"{plain(row['topic'])}: {held}, {times}")
         report.write_json(json, {"topics": rows})
 
 
-@app.command("subscriptions", epilog=EPILOG)
+@app.command("subscriptions")
 def subscriptions_command(
     folder: Folder,
-    topic: Annotated[str | None, typer.Argument(help="only this topic")] = None,
+    topic: Annotated[str | None, typer.Argument(help="only this topic", metavar="TOPIC")] = None,
     json: Json = None,
 ) -> None:
     """List the subscriptions of a store, each with its backlog and settings. It changes nothing.
@@ -122,10 +209,12 @@ def subscriptions_command(
         if str(json) != "-":
             for row in rows:
                 typer.echo(subscription_line(row))
+            if not rows:
+                typer.echo("no subscriptions")
         report.write_json(json, {"subscriptions": rows})
 
 
-@app.command("inspect", epilog=EPILOG)
+@app.command("inspect")
 def inspect_command(
     folder: Folder,
     everything: Annotated[bool, typer.Option("--all", help="all rows, not only the first 20")] = False,
@@ -142,7 +231,7 @@ def inspect_command(
         raise typer.Exit(DAMAGED)
 
 
-@app.command("verify", epilog=EPILOG)
+@app.command("verify")
 def verify_command(folder: Folder, json: Json = None) -> None:
     """Read every frame of a store and check every checksum. It changes nothing.
 
@@ -188,7 +277,10 @@ def show_report(found: VerifyReport, console: Console) -> None:
         console.print(plain(text), style=style, soft_wrap=True)
 
     size = human_bytes(found.bytes)
-    line(f"{counted(found.messages, 'message')} in {counted(found.frames, 'frame')}, {size}")
+    line(
+        f"{counted(found.messages, 'message')} in {counted(found.frames, 'frame')}, {size}; "
+        f"the store's own records and deleted messages count too"
+    )
     if found.is_live:
         line("a program has the store open: what is sealed and what is durable was checked")
     if found.torn_bytes:
@@ -201,6 +293,12 @@ def show_report(found: VerifyReport, console: Console) -> None:
         line("unharmed", "green")
     else:
         line(f"damaged: {counted(len(found.places), 'place')}", "bold red")
+
+
+for _name, _command in COMMANDS:
+    app.command(_name)(_command)
+app.add_typer(bench_app, name="bench")
+app.add_typer(spark_app, name="spark")
 
 
 def main() -> None:

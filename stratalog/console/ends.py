@@ -15,17 +15,26 @@ from rich.console import Console
 from ..perf.report import figures as report
 from ..perf.report.tables import plain
 from ..pipeline import BadOption
-from ..store import InvalidMessage, InvalidTopic, StoreCorrupt, StoreError, StoreLocked, StoreUnusable
+from ..store import (
+    InvalidMessage,
+    InvalidTopic,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    StoreCorrupt,
+    StoreError,
+    StoreLocked,
+    StoreUnusable,
+)
 
 SYSTEM_SAYS_NO = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 DAMAGED, USAGE, REFUSED, NOT_THERE, IN_USE, INTERRUPTED, UNREAD, TERMINATED = 1, 2, 3, 4, 5, 130, 141, 143
 MEANINGS = {
     0: "done, no damage found",
     DAMAGED: "damaged (of bench: a measurement has a wrong result)",
-    USAGE: "the command was used wrongly",
+    USAGE: "the command was used wrongly, or its input is not what it takes",
     REFUSED: "the system refused something: no permission, no space",
-    NOT_THERE: "no such store (or one of another version of the format), topic or queue",
-    IN_USE: "another process has locked the store, and the command needs it closed (none of the above does)",
+    NOT_THERE: "no such store (or one of another version of the format), topic, queue or subscription",
+    IN_USE: "another process has the store open, and the command has to write to it, or needs it closed",
     INTERRUPTED: "interrupted (Ctrl-C)",
     UNREAD: "the reader of the output has gone away, as with | head",
     TERMINATED: "terminated (SIGTERM)",
@@ -39,7 +48,7 @@ def code_of(error: StoreError) -> int:
         return DAMAGED
     if isinstance(error, StoreLocked):
         return IN_USE
-    if isinstance(error, BadOption | InvalidTopic | InvalidMessage):
+    if isinstance(error, BadOption | InvalidTopic | InvalidMessage | MessageTooLarge | OffsetOutOfRange):
         return USAGE
     refused = isinstance(error.__cause__, OSError) and error.__cause__.errno in SYSTEM_SAYS_NO
     return NOT_THERE if isinstance(error, StoreUnusable) and not refused else REFUSED

@@ -22,12 +22,14 @@ def verdict(figures: Figures) -> tuple[str, str]:
     problems, said = figures["problems"], figures["verdict"]
     if said == "healthy":
         held = counted(figures["totals"]["messages"], "message")
+        own = figures["totals"]["messages"] - sum(row["next_offset"] - row["first"] for row in figures["queues"])
+        of_it = f" ({own:,} of them the store's own records, or deleted)" if own > 0 else ""
         states = {lane["segments"][-1]["state"] for lane in figures["lanes"] if lane["segments"]}
         crashed = "; it was not closed, and the next opening recovers it" if "open" in states else ""
         if figures["open_in"] is not None:
             crashed = f"; process {figures['open_in']} has it open, and these are its durable messages"
         checked = "; whether each byte is right, verify tells"
-        return f"healthy: {held} in {counted(figures['streams'], 'queue')}{crashed}{checked}", "green"
+        return f"healthy: {held} in {counted(figures['streams'], 'queue')}{of_it}{crashed}{checked}", "green"
     first = problems[0]
     where = f"{first['what']} in {first['file']} at byte {first['position']}"
     if len(problems) > 1:

@@ -1,18 +1,30 @@
-"""The reads of `stratalog cat` and `stratalog topics`."""
+"""The reads of `stratalog cat`, `tail`, `export` and `topics`."""
 
 from __future__ import annotations
 
-import sys
+import heapq
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import typer
 
 from ..perf.report.figures import Figures
-from ..store import Message, OffsetOutOfRange, StoreCorrupt, StoreLocked, StoreReader, look_into_folder
+from ..store import (
+    Message,
+    OffsetOutOfRange,
+    ScanFilter,
+    StoreCorrupt,
+    StoreLocked,
+    StoreReader,
+    look_into_folder,
+    plan_scan,
+    read_part,
+)
 from .ends import NOT_THERE, complain
 
 AT_ONCE = 1024
@@ -46,17 +58,6 @@ def reading(folder: Path) -> Iterator[StoreReader]:
         looking.__exit__(None, None, None)
 
 
-def time_ms_of(text: str) -> int:
-    """A time of the command line: ms since the epoch, or ISO 8601 (UTC, if it names no zone)."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-        return max(0, int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(f"{text!r} is no time: give ms since the epoch, or 2026-11-22T10:00:00") from None
-
-
 def names_of(store: StoreReader, topic: str | None, queue_id: int | None) -> list[tuple[str, int]]:
     """The wanted queues, sorted. If there is none, end the command."""
     topics = store.topics() if topic is None else [topic]
@@ -68,16 +69,37 @@ def names_of(store: StoreReader, topic: str | None, queue_id: int | None) -> lis
     return names
 
 
-def messages_of(
-    store: StoreReader, names: list[tuple[str, int]], begin: int, since_ms: int | None, count: int | None
-) -> Iterator[Message]:
-    """Yield the messages of these queues from offset `begin` and time `since_ms` on, at most `count` in all."""
-    left = count
+class Wanted(NamedTuple):
+    """The messages to print: of which queues, from which offset of each and which time on, before which time, and how
+    many in all. None: no limit."""
+
+    topic: str | None = None
+    queue_id: int | None = None
+    begin: int = 0
+    since_ms: int | None = None
+    until_ms: int | None = None
+    most: int | None = None
+
+    def first_of(self, store: StoreReader, name: tuple[str, int]) -> int:
+        """The first offset of a queue that is wanted."""
+        first, _ = store.queue_bounds(*name)
+        return max(first, self.begin, first if self.since_ms is None else store.offset_at(*name, self.since_ms))
+
+    def end_of(self, store: StoreReader, name: tuple[str, int]) -> int:
+        """The offset of a queue before which all wanted messages lie, as far as they are there by now."""
+        _, end = store.queue_bounds(*name)
+        return end if self.until_ms is None else min(end, store.offset_at(*name, self.until_ms))
+
+
+def messages_of(store: StoreReader, names: list[tuple[str, int]], wanted: Wanted) -> Iterator[Message]:
+    """Yield the wanted messages of these queues, queue by queue."""
+    left = wanted.most
     for name in names:
-        first, end = store.queue_bounds(*name)
-        at = max(first, begin, first if since_ms is None else store.offset_at(*name, since_ms))
+        at, end = wanted.first_of(store, name), wanted.end_of(store, name)
         while at < end and left != 0:
-            found = store.read(*name, at, max_messages=AT_ONCE if left is None else min(AT_ONCE, left))
+            most = min(AT_ONCE, end - at)
+            most = most if left is None else min(most, left)
+            found = [message for message in _read(store, name, at, most) if message.offset < end]
             if not found:
                 break  # nothing but holes is left
             at = found[-1].offset + 1
@@ -85,21 +107,50 @@ def messages_of(
             yield from found
 
 
+def ends_of(store: StoreReader, topic: str | None, queue_id: int | None) -> dict[tuple[str, int], int]:
+    """The next offset of each wanted queue that is there."""
+    return {name: store.queue_bounds(*name)[1] for name in _names_now(store, topic, queue_id)}
+
+
+def newest_of(store: StoreReader, ends: dict[tuple[str, int], int], count: int) -> list[Message]:
+    """The newest messages of some queues before these offsets, `count` in all, in the order of their times."""
+
+    def last_ones() -> Iterator[Message]:
+        for name, end in ends.items():
+            at = max(store.queue_bounds(*name)[0], end - count)
+            while at < end and (found := _read(store, name, at, min(AT_ONCE, end - at))):
+                at = found[-1].offset + 1
+                yield from (message for message in found if message.offset < end)
+
+    newest = heapq.nlargest(count, last_ones(), key=_by_time)
+    return newest[::-1]
+
+
+def _by_time(message: Message) -> tuple[int, str, int, int]:
+    return message.timestamp_ms, message.topic, message.queue_id, message.offset
+
+
+def _read(store: StoreReader, name: tuple[str, int], at: int, most: int) -> list[Message]:
+    return store.read(*name, at, max_messages=most)
+
+
 def messages_to_come(
-    store: StoreReader, wanted: tuple[str | None, int | None], begin: int, since_ms: int | None, count: int | None
+    store: StoreReader, wanted: Wanted, at: dict[tuple[str, int], int], flush: Callable[[], object]
 ) -> Iterator[Message]:
-    """Yield the messages of these queues, then each new one when it is durable. A queue may not exist yet."""
-    topic, queue_id = wanted
-    left, at, looks = count, dict[tuple[str, int], int](), -1
+    """Yield the wanted messages, then each new one when it is durable. A queue may not exist yet.
+
+    `at`: the offsets at which queues begin that are not to be read from their first wanted message on.
+    """
+    left, looks = wanted.most, -1
+    topic, queue_id = wanted.topic, wanted.queue_id
     while left != 0:
         for name in _names_now(store, topic, queue_id):
             if name not in at:
-                first, _ = store.queue_bounds(*name)
-                at[name] = max(first, begin, first if since_ms is None else store.offset_at(*name, since_ms))
+                at[name] = wanted.first_of(store, name)
             for message in _new_messages(store, name, at, left):
                 left = None if left is None else left - 1
                 yield message
-        sys.stdout.flush()
+        flush()
         if topic is not None and queue_id is not None:
             end = store.queue_bounds(topic, queue_id)[1]
             store.read(topic, queue_id, end, max_messages=1, wait_ms=WAIT_MS)
@@ -135,6 +186,17 @@ def _new_messages(
         at[name] = found[-1].offset + 1
         left = None if left is None else left - len(found)
         yield from found
+
+
+def sizes_of(folder: Path) -> dict[str, int]:
+    """The bytes of the data of each topic's messages, by a look at each frame but at no data. Raises StoreError."""
+    sizes: Counter[str] = Counter()
+    for part in plan_scan(folder, ScanFilter()).parts:
+        for batch in read_part(part, payload=False):
+            topics = batch.streams.topics
+            found = np.bincount(batch.topic_index, batch.lengths, len(topics))
+            sizes.update({topic: int(size) for topic, size in zip(topics, found.tolist(), strict=True)})
+    return dict(sizes)
 
 
 def topic_row(store: StoreReader, topic: str) -> Figures:

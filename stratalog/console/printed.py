@@ -1,14 +1,42 @@
-"""The output of `stratalog cat`: a message as a line of text, or as a line of JSON."""
+"""The output of `stratalog cat` and `stratalog tail`: a message as a line of text, or as a line of JSON."""
 
 from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
 
 from ..perf.report.tables import plain
 from ..store import Message
 from .inspected import time_text
+
+
+class Lines:
+    """Prints messages, a line each: as text, or as JSON."""
+
+    def __init__(self, out: IO[str], written: Callable[[Message], str]) -> None:
+        self._out = out
+        self._written = written
+        self.flush = out.flush
+
+    def write(self, messages: Iterable[Message]) -> None:
+        """Print messages as they come."""
+        for message in messages:
+            self._out.write(f"{self._written(message)}\n")
+
+
+@contextmanager
+def lines_to(json_file: Path | None) -> Iterator[Lines]:
+    """Lines of text on the standard output; with the option --json, lines of JSON there or in its file."""
+    if json_file is None or str(json_file) == "-":
+        yield Lines(sys.stdout, line_of if json_file is None else json_of)
+        return
+    with json_file.open("w") as out:
+        yield Lines(out, json_of)
 
 
 def line_of(message: Message) -> str:

@@ -18,7 +18,8 @@ from ..perf.report.figures import counted
 from ..perf.report.tables import plain
 from ..pipeline import borrowed_session, needs_spark
 from ..pipeline.progress import unwrapped, watched
-from .ends import DAMAGED, EPILOG, console, told
+from .ends import DAMAGED, console, told
+from .times import TIMES, time_ms_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +35,8 @@ Master = Annotated[
     str | None, typer.Option("--master", help="where Spark runs: local[*] (the default), or spark://host:7077")
 ]
 Topic = Annotated[str | None, typer.Option("--topic", help="only these topics, with commas between")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="from this time on: ms, or ISO 8601")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="before this time: ms, or ISO 8601")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"from this time on; {TIMES}")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help=f"before this time; {TIMES}")]
 
 
 @contextmanager
@@ -56,7 +57,8 @@ def session(master: str | None) -> Iterator[SparkSession]:
 
 def wanted(topic: str | None, since: str | None, until: str | None) -> dict[str, Any]:
     """The given options of a read."""
-    given = {"topic": topic, "start_time": since, "end_time": until}
+    times = {"start_time": since, "end_time": until}
+    given = {"topic": topic, **{name: None if text is None else str(time_ms_of(text)) for name, text in times.items()}}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -68,7 +70,7 @@ def printed(json: Path | None, figures: dict[str, Any], lines: Callable[[Callabl
     report.write_json(json, figures)
 
 
-@app.command("verify", epilog=EPILOG)
+@app.command("verify")
 def verify_command(folders: Folders, master: Master = None, json: Json = None) -> None:
     """Check every checksum of some stores in parallel. It changes nothing."""
     with session(master) as spark:
@@ -89,7 +91,7 @@ def verify_command(folders: Folders, master: Master = None, json: Json = None) -
         raise typer.Exit(DAMAGED)
 
 
-@app.command("export", epilog=EPILOG)
+@app.command("export")
 def export_command(
     folders: Folders,
     to: Annotated[Path, typer.Option("--to", help="a new folder for the files")],
@@ -107,7 +109,7 @@ def export_command(
     printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
 
 
-@app.command("load", epilog=EPILOG)
+@app.command("load")
 def load_command(
     files: Annotated[list[Path], typer.Argument(help="files, or folders of files")],
     to: Annotated[Path, typer.Option("--to", help="the store, or the folder of stores; made if there is none")],
@@ -133,7 +135,7 @@ def load_command(
     printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
 
 
-@app.command("reshard", epilog=EPILOG)
+@app.command("reshard")
 def reshard_command(
     folders: Folders,
     to: Annotated[Path, typer.Option("--to", help="a new folder")],
@@ -150,7 +152,7 @@ def reshard_command(
     printed(json, asdict(done), lambda line: line(f"{held}, in {to}"))
 
 
-@app.command("compact", epilog=EPILOG)
+@app.command("compact")
 def compact_command(
     folders: Folders,
     segment_bytes: Annotated[
@@ -176,7 +178,7 @@ def compact_command(
     printed(json, {"stores": [asdict(one) for one in done]}, lines)
 
 
-@app.command("rebuild", epilog=EPILOG)
+@app.command("rebuild")
 def rebuild_command(
     folders: Folders,
     footers: Annotated[bool, typer.Option(help="make lost footers again")] = True,
@@ -202,7 +204,7 @@ def rebuild_command(
         raise typer.Exit(DAMAGED)
 
 
-@app.command("profile", epilog=EPILOG)
+@app.command("profile")
 def profile_command(
     folders: Folders,
     html: Annotated[Path | None, typer.Option("--html", help="write a page with pictures to this file")] = None,

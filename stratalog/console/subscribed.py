@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..perf.report.figures import Figures, counted
 from ..perf.report.tables import plain
 from ..store import SubscriptionInfo
@@ -19,7 +21,7 @@ def subscription_row(info: SubscriptionInfo) -> Figures:
         "delayed": backlog.delayed,
         "mode": settings.mode,
         "order_by": settings.order_by,
-        "filter": None if wanted is None else {name: list(values) for name, values in wanted.items()},
+        "filter": {name: list(values) for name, values in wanted.items()} if isinstance(wanted, Mapping) else wanted,
         "max_attempts": settings.max_attempts,
         "dead_letter_topic": settings.dead_letter_topic,
         "precision_ms": settings.precision_ms,
@@ -33,7 +35,9 @@ def subscription_line(row: Figures) -> str:
         parts.append(f"{row['delayed']:,} of them delayed")
     if row["mode"] == "ordered":
         parts.append(f"ordered by {row['order_by']}")
-    if row["filter"] is not None:
+    if isinstance(row["filter"], str):
+        parts.append(row["filter"])
+    elif row["filter"] is not None:
         parts += [f"{name} in {', '.join(values)}" for name, values in row["filter"].items()]
     if row["max_attempts"] is not None:
         parts.append(f"{counted(row['max_attempts'], 'attempt')}, then {row['dead_letter_topic']}")

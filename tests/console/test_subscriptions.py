@@ -29,28 +29,31 @@ def test_subscriptions_are_listed_with_what_they_have_left(tmp_path: Path, besid
         dead_letter_topic="dead",
     )  # fmt: skip
     store.subscribe("other", "billing")
+    store.subscribe("other", "sql", filter="tag = 'a'\nOR price > 5")
     if not beside:
         store.close()
     assert lines(store.path) == [
         "orders billing: 3 messages not acknowledged",
         "orders odd\\u200b: 4 messages not acknowledged; ordered by key; tag in a, b; 3 attempts, then dead",
         "other billing: 0 messages not acknowledged",
+        "other sql: 0 messages not acknowledged; tag = 'a'\\nOR price > 5",
     ]
-    assert lines(store.path, "other") == ["other billing: 0 messages not acknowledged"]
-    (row,) = json.loads("".join(lines(store.path, "other", "--json", "-")))["subscriptions"]
+    assert lines(store.path, "orders")[0] == "orders billing: 3 messages not acknowledged"
+    row, sql = json.loads("".join(lines(store.path, "other", "--json", "-")))["subscriptions"]
     assert (row["topic"], row["name"], row["unacknowledged"]) == ("other", "billing", 0)
+    assert (row["filter"], sql["filter"]) == (None, "tag = 'a'\nOR price > 5")
     store.close()
 
 
 def test_a_store_without_any_has_nothing_to_list(tmp_path: Path) -> None:
     MessageStore.open(tmp_path / "store").close()
-    assert lines(tmp_path / "store") == []
+    assert lines(tmp_path / "store") == ["no subscriptions"]
 
 
 def test_topic_that_is_not_there_is_said_with_4(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store") as store:
         store.append("orders", 0, b"x")
-    assert lines(store.path, "orders") == []
+    assert lines(store.path, "orders") == ["no subscriptions"]
     shown = CliRunner().invoke(app, ["subscriptions", str(store.path), "nope"])
     assert (shown.exit_code, "topic 'nope'" in shown.output) == (4, True)
 

@@ -237,10 +237,12 @@ class Maker:
         return PREFIX.size + int(2 ** self.chance.uniform(0, 13))
 
     def beside(self) -> None:
-        """What makes records: acknowledgements, changed delays, a bulk commit, a trim."""
+        """What makes records: acknowledgements, changed settings and delays, a bulk commit, a trim."""
         chance, store = self.chance, self.store
         most = 6 if self.plan.small else 20  # each is a frame of its own
-        subscription = store.subscribe(EVENTS, "s")
+        known = [info.settings.filter for info in store.subscriptions(EVENTS)]
+        subscription = store.subscribe(EVENTS, "s", filter=known[0] if known else None)
+        subscription.change(filter=chance.choice((None, "TRUE", "tag IS NULL OR price > 5 OR TRUE")))  # all messages
         given = subscription.receive(chance.randrange(1, most))
         for delivery in given[:: chance.choice((1, 2, 3))]:
             subscription.ack(delivery)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from .attack_store_bugs import MEETINGS
 from .bulk_bugs import BULK
+from .clock_bugs import CLOCKS
 from .commits_bugs import COMMITS
+from .console_bugs import CONSOLE
 from .consumer_bugs import CONSUMERS
 from .core_bugs import CORE
 from .delayed_bugs import DELAYED
 from .delayed_fault_bugs import DELAYED_FAULTS
 from .device_bugs import DEVICE
+from .filter_bugs import FILTERS
 from .full_bugs import FULL
 from .gone_bugs import GONE
 from .growth_consumer_bugs import GROWTH_OF_CONSUMERS
@@ -17,12 +20,14 @@ from .interrupt_bugs import INTERRUPTS
 from .order_bugs import ORDER
 from .plan_bugs import PLANNING
 from .plant import Bug
+from .position_bugs import POSITIONS
 from .read_bugs import READING
 from .reader_bugs import READERS
 from .rebuild_bugs import REBUILD
 from .sim_bugs import LOSSES
 from .spark_bugs import SPARK
 from .subscription_bugs import SUBSCRIPTIONS
+from .topic_bugs import SETTINGS_OF_TOPICS
 from .transaction_bugs import TRANSACTIONS
 from .visit_bugs import VISITING
 
@@ -199,8 +204,8 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_marks.py::test_mark_without_room_does_not_fail_the_flush_beside_it",),
     ),
     "appending: an awaited append waits ten times too long": Bug(
-        "store/api/appender.py", "timeout_s = self.config.append_timeout_ms / 1000",
-        "timeout_s = self.config.append_timeout_ms / 100",
+        "store/api/appender.py", "call_later(loop, self.config.append_timeout_ms, give_up)",
+        "call_later(loop, 10 * self.config.append_timeout_ms, give_up)",
         ("tests/store/test_concurrency.py::test_awaited_append_gives_up_after_the_time_that_is_set",),
     ),
     "memory: each lane has the whole publish buffer": Bug(
@@ -439,7 +444,6 @@ TRACKERS: dict[str, Bug] = {
 BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
-    **TRANSACTIONS,
-    **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
-    **SUBSCRIPTIONS,
+    **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
+    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
 }  # fmt: skip

@@ -45,7 +45,7 @@ GONE: dict[str, Bug] = {
         (f"{GONE_TESTS}::test_they_leave_at_the_next_opening_and_its_next_full_footer",),
     ),
     "gone: a reader goes on in the list of subscriptions of a lane that is no more": Bug(
-        "store/subscriptions/registry.py", "                looked = looked if known_of is lane else 0",
+        "store/log/hidden_streams.py", "                looked = looked if known_of is lane else 0",
         "                #",
         (f"{GONE_TESTS}::test_a_reader_that_retention_has_overtaken_lists_a_new_subscription",),
     ),

@@ -166,11 +166,6 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "        states[rows] += RowState.LATE - RowState.OUT\n        take(self.receipts(rows))\n",
         (f"{FOLDER}/test_in_flight.py",),
     ),
-    "subscriptions: a filter takes a message without the property": Bug(
-        "store/subscriptions/filters.py", "        if properties is None:\n            return False\n",
-        "        if properties is None:\n            return True\n",
-        (f"{FOLDER}/test_modes.py::test_odd_properties_are_matched_as_json_says",),
-    ),
     "subscriptions: retention rests from a segment that has messages of users": Bug(
         "store/log/retention_rounds.py", " and not self._has_users(lane, at)\n", "\n",
         (f"{FOLDER}/test_retention_rounds.py",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,17 +196,19 @@ def test_batch_gives_up_only_if_none_of_it_came_in_since_the_last_look(tmp_path:
 
     async def main() -> None:
         disk.gate.clear()
-        batch = AsyncBatch(asyncio.get_running_loop(), store._appender._cut([("t", 0, bytes(60 * KIB))] * 5))
-        batch.put(3600)
+        loop = asyncio.get_running_loop()
+        batch = AsyncBatch(loop, store._appender._cut([("t", 0, bytes(60 * KIB))] * 5))
+        later = partial(store._shared.sleepers.call_later, loop, 3_600_000)
+        batch.put(later)
         assert len(line) == 4
         while len(line) == 4:  # one write after the other: at most one more group comes in behind the next
             await asyncio.to_thread(disk.waiting.acquire)
             disk.passes.release()
-        batch._look_at_line(3600)
+        batch._look_at_line(later)
         assert line
         while line:
             await asyncio.sleep(0.01)
-            batch._look_at_line(3600)
+            batch._look_at_line(later)
         assert not batch.future.done(), "what came in is on its way"
         disk.gate.set()
         with pytest.raises(PublishBufferFull):

@@ -37,6 +37,7 @@ from .helpers import (
     tiny,
     until,
 )
+from .topic_rules import TopicRules
 
 QUEUES: list[Queue] = [("a", 0), ("a", 1), ("b/../c", 5), ("ü", 2_147_483_647)]
 queues = st.sampled_from(QUEUES)
@@ -66,9 +67,9 @@ lives = st.fixed_dictionaries({
 PRODUCERS = 3
 
 
-class StoreMachine(ConsumerRules, RuleBasedStateMachine):
+class StoreMachine(ConsumerRules, TopicRules, RuleBasedStateMachine):
     """`model` has what was acknowledged: (data, key, properties, delivery time) of each offset; `first` the first
-    offset that the store still has; `hidden` where the queue ended when its topic was deleted."""
+    offset that the store still has."""
 
     config: StoreConfig
     topic = QUEUES[0][0]
@@ -282,16 +283,6 @@ class StoreMachine(ConsumerRules, RuleBasedStateMachine):
             with pytest.raises(OffsetOutOfRange):
                 read(*name, end + beyond, max_messages=10)
 
-    @rule()
-    def list_names(self) -> None:
-        self.settle()
-        used = [name for name, rows in self.model.items() if len(rows) > self.hidden[name]]
-        topics = sorted({topic for topic, _ in used})
-        assert self.store.topics() == topics
-        assert {topic: self.store.queues(topic) for topic in topics} == {
-            topic: sorted(queue for owner, queue in used if owner == topic) for topic in topics
-        }
-
     @precondition(lambda self: self.config.retention_bytes is None)
     @rule(name=queues, where=st.floats(0, 1), later=st.integers(0, 1))
     def find_by_time(self, name: Queue, where: float, later: int) -> None:
@@ -318,14 +309,6 @@ class StoreMachine(ConsumerRules, RuleBasedStateMachine):
         assert found == max(first, low) or self.config.retention_bytes is not None
         self.first[name] = found
         self.trimmed[name] = max(self.trimmed[name], low)
-
-    @rule(topic=st.sampled_from([*{topic: None for topic, _ in QUEUES}, "never used"]))
-    def delete_topic(self, topic: str) -> None:
-        self.settle()
-        mine = [name for name in QUEUES if name[0] == topic]
-        assert self.store.delete_topic(topic) == any(len(self.model[name]) > self.hidden[name] for name in mine)
-        for name in mine:
-            self.first[name] = self.hidden[name] = self.trimmed[name] = len(self.model[name])
 
     @rule()
     def scan(self) -> None:

@@ -54,7 +54,7 @@ class Reader:
 
     def _read(self) -> None:
         fetcher: Any = self._store._fetcher
-        wanted, patience_s = fetcher._wanted(
+        wanted, wait_ms = fetcher._wanted(
             *self._name, self._offset, 1000, 1 << 20, AN_HOUR_MS, **{"min_messages": 1, "min_bytes": 0, **self._wanted}
         )
         while not self.found:
@@ -64,7 +64,7 @@ class Reader:
             if missing is None:
                 self.found = [message.data for message in looked.found]
             else:
-                self._store._waiting.wait(wanted.name, missing, patience_s)
+                self._store._waiting.wait(wanted.name, missing, self._store._waiting.deadline_after(wait_ms))
 
     @property
     def is_asleep(self) -> bool:

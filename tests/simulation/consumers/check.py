@@ -48,6 +48,8 @@ class Look:
         try:
             if self._is_lossy:
                 self._begin_anew(store)
+            else:
+                self._ledger.check_settings(store)
             self._subscribe(store)
             self._look_at_bills(store)
             if self._chance.random() < DRAINED_NOW:
@@ -69,7 +71,7 @@ class Look:
 
     def _subscribe(self, store: MessageStore) -> None:
         listed = None
-        if self._chance.random() < LISTED:
+        if self._chance.random() < LISTED or self._ledger.maybe:  # with maybe another filter, which has to be given
             listed = {info.name: info.settings for info in store.subscriptions(TOPIC)}
         known = {name: one.exists for name, one in self._ledger.subscriptions.items()}
         for name, exists in known.items():
@@ -78,7 +80,7 @@ class Look:
             if exists:
                 kind = self._ledger.kinds[name]
                 if listed is not None:
-                    self._ledger.of_settings(name, listed[name])
+                    kind = self._ledger.of_settings(name, listed[name])
                 self._subscriptions[name] = store.subscribe(TOPIC, name, start="latest", **kind.fixed)
                 self._came[name] = set()
         self._firsts = {queue_id: store.queue_bounds(TOPIC, queue_id)[0] for queue_id in store.queues(TOPIC)}

@@ -130,7 +130,7 @@ class Run:
     def _subscribe(self) -> None:
         for one in self.store.subscriptions(TOPIC):
             if one.name == "first":  # a change that was interrupted holds from the next opening on, or does not
-                self.mode["precision_ms"] = one.settings.precision_ms
+                self.mode["precision_ms"], self.mode["filter"] = one.settings.precision_ms, one.settings.filter
                 if "max_attempts" in self.mode:
                     self.mode["max_attempts"] = one.settings.max_attempts
         self.first: Subscription = self.store.subscribe(TOPIC, "first", **self.mode)
@@ -353,7 +353,10 @@ class Run:
             self.mode["max_attempts"] = self.store.subscriptions(TOPIC)[0].settings.max_attempts
         value = self.chance.choice([0, 20])
         self._interrupt("change", lambda: self.first.change(precision_ms=value))
-        self.mode["precision_ms"] = self.store.subscriptions(TOPIC)[0].settings.precision_ms
+        wanted = self.chance.choice([None, "TRUE", "tag IS NULL OR TRUE"])  # all messages, in three ways
+        self._interrupt("change", lambda: self.first.change(filter=wanted))
+        found = self.store.subscriptions(TOPIC)[0].settings
+        self.mode["precision_ms"], self.mode["filter"] = found.precision_ms, found.filter
 
     def close_one(self) -> None:
         """Close the subscription and come again."""

@@ -7,13 +7,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from stratalog.store import PublishBufferFull, StoreError, StoreFull, Ticket
+from stratalog.store import MessageStore, PublishBufferFull, StoreError, StoreFull, Ticket
 
 from ..check import BrokenPromise
 from .bills import Bills
 
 Place = tuple[int, int]  # (queue id, offset)
-PLAIN: Final = (("max_attempts", None), ("precision_ms", 0))  # settings that may be changed, as they are without
+CONFIGURED: Final = ("x", "y")  # topics that get settings
+PLAIN: Final = (  # settings that may be changed, as they are without
+    ("max_attempts", None),
+    ("precision_ms", 0),
+    ("filter", None),
+)
+TAGGED: Final = ("a", "b")
+FILTERS_OF_TAGGED: Final = (
+    {"tag": TAGGED},
+    "tag IN ('b', 'a')",
+    "NOT (tag <> 'a' AND tag <> 'b')",
+)  # they mean the same
 
 
 @dataclass(slots=True)
@@ -45,12 +56,11 @@ class Kind:
 
     def takes(self, sent: Sent) -> bool:
         """Does its filter let a message pass?"""
-        given: Mapping[str, set[str]] | None = self.settings.get("filter")
-        return given is None or sent.tag in given["tag"]
+        return "filter" not in self.settings or sent.tag in TAGGED
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """The settings that stay as they were made."""
+        """The settings that each `subscribe` has to give."""
         return {name: value for name, value in self.settings.items() if name in ("mode", "order_by", "filter")}
 
     @property
@@ -104,6 +114,7 @@ class Ledger:
         highest_ms: the latest time of day that the store has seen: what was due then may have been taken out.
         kinds: with the settings that each subscription has.
         maybe: with other settings, which a subscription may have: its change has not returned.
+        settings: by topic, the numbers of queues that it may be configured with; None: it is not configured.
         is_poisoned: a write or force has failed in this life: nothing is promised any more.
     """
 
@@ -115,6 +126,7 @@ class Ledger:
         self.highest_ms = 0
         self.version = 0
         self.maybe: dict[str, Kind] = {}
+        self.settings: dict[str, set[int | None]] = {topic: {None} for topic in CONFIGURED}
         self.is_poisoned = False
         self.bills = Bills()
         self._awaited: list[_Awaited] = []
@@ -328,6 +340,31 @@ class Ledger:
         self.bills = left.bills
         self._awaited.clear()
         self.version += 1
+
+    # -- topics ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def configuring(self, topic: str, queues: int | None) -> Iterator[None]:
+        """A topic gets this number of queues inside."""
+        before = self.settings[topic]
+        self.settings[topic] = before | {queues}
+        self.version += 1
+        try:
+            yield
+        except (StoreFull, PublishBufferFull):
+            self.settings[topic] = before
+            raise
+        self.certain()
+        self.settings[topic] = {queues}
+        self.version += 1
+
+    def check_settings(self, store: MessageStore) -> dict[str, int | None]:
+        """The settings of a store's topics. Raises BrokenPromise if they are none that they may have."""
+        listed, found = store.topics(), {topic: store.topic_settings(topic).queues for topic in CONFIGURED}
+        for topic, queues in found.items():
+            if queues not in self.settings[topic] or (topic in listed) != (queues is not None):
+                raise BrokenPromise(f"the topic {topic} has {queues} queues, and may have {self.settings[topic]}")
+        return found
 
     # -- lives ----------------------------------------------------------------------------------------
 

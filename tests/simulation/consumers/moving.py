@@ -7,7 +7,7 @@ from typing import Any
 
 from .consuming import Consuming
 from .inline import compact_cursor
-from .ledger import Kind
+from .ledger import CONFIGURED, FILTERS_OF_TAGGED, Kind
 from .shape import TOPIC
 
 
@@ -36,6 +36,17 @@ class Moving(Consuming):
             }  # fmt: skip
             self._move(kind, moved, lambda: subscription.seek(moved))
 
+    def configure(self) -> None:
+        """A topic gets settings, or loses them."""
+        topic, queues = self._chance.choice(CONFIGURED), self._chance.choice((None, 1, 2, 3, 4, 5, 6))
+        with self._ledger.configuring(topic, queues):
+            if queues is None:
+                self.store.delete_topic(topic)
+            else:
+                self.store.configure_topic(topic, queues=queues)
+        self._ledger.check_settings(self.store)
+        self._reached["configured"] += 1
+
     def skip_all(self) -> None:
         """Acknowledge all that is durable."""
         kind, subscription = self._one()
@@ -47,6 +58,8 @@ class Moving(Consuming):
         given: dict[str, Any] = {"precision_ms": self._chance.choice((0, 5, 20))}
         if kind.dead_letters is not None:
             given["max_attempts"] = self._chance.choice((1, 2, 3))
+        if "filter" in kind.settings:
+            given["filter"] = self._chance.choice(FILTERS_OF_TAGGED)
         with self._ledger.changing(kind, given):
             subscription.change(**given)
         self._reached["settings changed"] += 1

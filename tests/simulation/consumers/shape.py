@@ -10,7 +10,7 @@ from stratalog.store import StoreConfig
 from stratalog.store.testing import TunedConfig
 
 from ..shape import KIB
-from .ledger import Kind
+from .ledger import FILTERS_OF_TAGGED, Kind
 
 TOPIC: Final = "t"
 DEAD: Final = "dead"
@@ -19,7 +19,7 @@ KINDS: Final = (
     Kind("again", {"max_attempts": 2, "dead_letter_topic": DEAD}),
     Kind("lines", {"mode": "ordered"}),
     Kind("keys", {"mode": "ordered", "order_by": "key"}),
-    Kind("tagged", {"filter": {"tag": {"a", "b"}}}),
+    Kind("tagged", {"filter": FILTERS_OF_TAGGED[0]}),
     Kind("other", {"precision_ms": 20}),
 )
 CALLS: Final[dict[str, int]] = {  # how often, against each other
@@ -27,9 +27,10 @@ CALLS: Final[dict[str, int]] = {  # how often, against each other
     "extend": 3, "change": 2, "set_clock": 2, "seek": 1, "skip_all": 1, "compact_cursors": 2, "subscribe": 4,
     "close_one": 1, "delete": 1, "trim": 1, "cancel": 4, "move": 4, "pass_time": 5, "work": 4, "checkpoint": 2,
     "compact_changes": 1, "drop_copies": 1, "fill": 3, "upkeep": 6, "flush": 1, "reopen": 1, "come": 2, "stall": 1,
-    "force_one": 4,
+    "force_one": 4, "configure": 3,
 }  # fmt: skip
-NOT_LOSSY: Final = frozenset({"change", "move"})  # a power cut may take them back, and the ledger does not know to what
+# A power cut may take these back, and the ledger does not know to what.
+NOT_LOSSY: Final = frozenset({"change", "move", "configure"})
 OF_DELAYS: Final = frozenset({"cancel", "move", "work", "checkpoint", "compact_changes", "drop_copies"})
 
 
@@ -41,6 +42,7 @@ class Shape:
         delayed: the share of messages that are delayed; with 0 no call is about delays.
         durability: with "os" a power cut takes of each lane what was not forced: only what comes later is certain then.
         trims: how often trims are made; transactions: how often some.
+        configures: topics get settings, and lose them.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -54,6 +56,7 @@ class Shape:
     frame_kib: int = 4
     trims: int = 1
     transactions: int = 0
+    configures: bool = False
     steps: int = 60
     lives: int = 2
 
@@ -73,6 +76,7 @@ class Shape:
     def weights(self) -> dict[str, int]:
         """How often each call is made."""
         unwanted = (OF_DELAYS if not self.delayed else set()) | (NOT_LOSSY if self.is_lossy else {"force_one"})
+        unwanted |= set() if self.configures else {"configure"}
         weights = {call: count for call, count in CALLS.items() if call not in unwanted}
         changed = {"trim": self.trims} | ({"transact": self.transactions} if self.transactions else {})
         return weights | changed
@@ -94,4 +98,5 @@ def draw_shape(chance: random.Random) -> Shape:
         steps=chance.choice((40, 80, 120)),
         lives=chance.choice((1, 2, 3)),
         transactions=chance.choice((0, 4, 12)),
+        configures=chance.random() < 0.4,
     )

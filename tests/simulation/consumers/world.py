@@ -148,6 +148,7 @@ class World:
         store = open_on(self.disk, self.shape.config(), self.clock, random.Random(f"names {self.seed}"))
         self._store = store
         self._callers.begin(store)
+        self.ledger.settings = {topic: {queues} for topic, queues in self.ledger.check_settings(store).items()}
         ends = {queue_id: store.queue_bounds(TOPIC, queue_id)[1] for queue_id in store.queues(TOPIC)}
         self.ledger.crashed(ends, {info.name: info.settings for info in store.subscriptions(TOPIC)})
         self.ledger.bills.opened(count_bills(store))

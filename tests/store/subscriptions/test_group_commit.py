@@ -388,7 +388,7 @@ def test_a_record_in_line_is_looked_at_when_its_time_is_over(
     ticket.lock = Sleep()  # type: ignore[assignment]  # it takes no time
     over_s = clock.now + commit._timeout_s + 0.01
     commit._waiting.append(ticket)
-    monkeypatch.setattr(commit, "_in_time", (None, over_s))
+    monkeypatch.setattr(commit, "_in_time", (None, over_s * 1000))
     monkeypatch.setattr(commit, "_send", lambda: None)
     monkeypatch.setattr(commit, "_look_at_line", lambda: looks.append(clock.now))
     commit._wait(ticket)

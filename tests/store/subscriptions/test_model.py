@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from stratalog.store import Delivery, MessageStore, StaleReceipt, Subscription
+from stratalog.store.filters.given import Filter
 from stratalog.store.subscriptions import journal
 
 from ...clocks import SteppedClock
@@ -21,7 +22,12 @@ from ..helpers import crash_copy, memory_folder, tiny
 TOPIC = "orders"
 QUEUES = (0, 1, 7)
 NAMES = ("billing", "ü/..")
-WANTED = {"tag": {"a"}}
+FILTERS: dict[str, tuple[Filter | None, str]] = {  # with the tags that pass
+    "none": (None, "abc"),
+    "mapping": ({"tag": {"a"}}, "a"),
+    "sql": ("tag = 'b'", "b"),
+    "key": ("tag = 'c' OR key = 'key of a'", "ac"),
+}
 Place = tuple[int, int]  # (queue id, offset)
 queues = st.sampled_from(QUEUES)
 names = st.sampled_from(NAMES)
@@ -32,7 +38,7 @@ some = st.integers(1, 12)
 class Model:
     """What a subscription is to know: which messages are acknowledged, out (with their deadlines) or held."""
 
-    filtered: bool
+    chosen: str  # of `FILTERS`
     acked: set[Place] = field(default_factory=set)
     out: dict[int, tuple[Place, float]] = field(default_factory=dict)  # by receipt
     again: dict[Place, float] = field(default_factory=dict)  # given back, or timed out: when it comes
@@ -88,11 +94,16 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
     # -- what changes the log -------------------------------------------------------------------------
 
-    @rule(queue_id=queues, count=some, tag=st.sampled_from("ab"))
+    @rule(queue_id=queues, count=some, tag=st.sampled_from("abc"))
     def append(self, queue_id: int, count: int, tag: str) -> None:
         begin = self.next_offset(queue_id)
         for offset in range(begin, begin + count):
-            assert self.store.append(TOPIC, queue_id, b"%d" % offset, properties={"tag": tag}) == offset
+            assert (
+                self.store.append(
+                    TOPIC, queue_id, b"%d" % offset, key=b"key of %s" % tag.encode(), properties={"tag": tag}
+                )
+                == offset
+            )
             self.messages[queue_id, offset] = tag
 
     @rule(queue_id=queues, share=st.floats(0, 1))
@@ -124,16 +135,16 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def sub(self, name: str) -> Subscription:
         """The subscription, opened if it is not; made with the filter for one of the names."""
         if name not in self.subs:
-            filtered = name == NAMES[1]
-            self.subs[name] = self.store.subscribe(TOPIC, name, filter=WANTED if filtered else None)
+            chosen = self.models[name].chosen if name in self.models else "mapping" if name == NAMES[1] else "none"
+            self.subs[name] = self.store.subscribe(TOPIC, name, filter=FILTERS[chosen][0])
             if name not in self.models:
-                self.models[name] = Model(filtered)
+                self.models[name] = Model(chosen)
                 self.models[name].acked |= {place for place in self.messages if place[1] < self.first[place[0]]}
         self.models[name].expire(self.clock.now)
         return self.subs[name]
 
     def wanted(self, model: Model, place: Place) -> bool:
-        return not model.filtered or self.messages[place] == "a"
+        return self.messages[place] in FILTERS[model.chosen][1]
 
     def available(self, model: Model) -> set[Place]:
         taken = {place for place, _ in model.out.values()} | set(model.again)
@@ -260,6 +271,17 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.subs.pop(name).close()
         self.models[name].forget_consumers()
 
+    @rule(name=names, chosen=st.sampled_from(sorted(FILTERS)))
+    def change(self, name: str, chosen: str) -> None:
+        """What the filter has left out by now stays acknowledged; all else goes by the new one."""
+        sub, model = self.sub(name), self.models[name]
+        for place in set(self.messages) - model.acked:
+            if place[1] in sub._state.cursor.queue(place[0]):
+                assert not self.wanted(model, place), "it was left out"
+                model.acked.add(place)
+        sub.change(filter=FILTERS[chosen][0])
+        model.chosen = chosen
+
     @rule(name=names)
     def compact(self, name: str) -> None:
         sub = self.sub(name)
@@ -275,7 +297,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def the_backlog_is_what_is_not_acknowledged(self) -> None:
         for name, sub in self.subs.items():
             model = self.models[name]
-            if not model.filtered:
+            if model.chosen == "none":
                 left = [place for place in self.messages if place not in model.acked]
                 assert sub.backlog().total == len(left)
 

@@ -91,7 +91,7 @@ def sides(mode: dict[str, str], *, are_waited_for: bool) -> Iterator[list[Side]]
     with (
         mock.patch.object(WaitingConsumers, "is_waited_for", are_waited_for),
         mock.patch.object(
-            WaitingConsumers, "_after"
+            WaitingConsumers, "_at"
         ),  # nobody really waits, and real timers would wait for the tests' clocks
         memory_folder() as folder,
         MessageStore.open(folder / "spared", tiny(), clock=clocks[0]) as spared,

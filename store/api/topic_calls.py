@@ -1,0 +1,59 @@
+"""The call that configures topics, as a user sees it: names, arguments and promises. `TopicChanges` does the work."""
+
+from __future__ import annotations
+
+from ..errors import InvalidMessage
+from ..log.streams import check_name
+from ..topics.settings import TopicSettings, checked
+from .fetcher import Fetcher
+from .shared import Shared
+
+
+class TopicCalls:
+    """Passes the call on to the store's part for topics. It has no state of its own."""
+
+    _topics: TopicChanges
+
+    def configure_topic(self, topic: str, *, queues: int | None = None) -> TopicSettings:
+        """Give a topic its settings, all at once, and return them. They are as durable as an append when it returns.
+
+        A setting that is left out takes its default, so a program may call this at each start. The topic exists from
+        then on, also without a message: `topics()` and `queues()` list it. `delete_topic` removes its settings.
+
+        Args:
+            topic: its name, as for `append`.
+            queues: the topic has the queues 0 .. queues - 1. A message that names no queue goes to one of them, and one
+                that names another queue is refused: `append` and its like raise InvalidTopic. A bulk commit is not
+                held back by it. None: a queue comes with its first message.
+
+        Raises:
+            InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has messages.
+            PublishBufferFull, StoreFull, StoreClosed, StoreUnreadable: the topic is as it was.
+            StorePoisoned: a write or force failed; the settings may or may not be there at the next opening.
+        """
+        return self._topics.configure(topic, queues)
+
+
+class TopicChanges:
+    """The part that `TopicCalls` passes its call on to."""
+
+    def __init__(self, shared: Shared, fetcher: Fetcher) -> None:
+        self._shared = shared
+        self._fetcher = fetcher
+
+    def configure(self, topic: object, queues: object) -> TopicSettings:
+        """Check the settings, and make them durable."""
+        self._shared.check_open()
+        name, _ = check_name(topic, 0)
+        settings = checked(queues)
+        self._check_used(name, settings)
+        self._fetcher.configured.change(name, settings)
+        return settings
+
+    def _check_used(self, topic: str, settings: TopicSettings) -> None:
+        """Raise InvalidMessage if a queue has messages that the topic would not have any more."""
+        last = max(self._fetcher.used_queues(topic), default=0)
+        if settings.queues is not None and last >= settings.queues:
+            raise InvalidMessage(
+                f"the topic {topic!r} has messages in queue {last}: queues is at least {last + 1}, or delete the topic"
+            )

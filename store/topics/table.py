@@ -1,0 +1,155 @@
+"""The settings of all topics of a store: found, changed, forgotten, and kept when retention comes to their records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import numpy as np
+
+from ..errors import InvalidTopic, StoreCorrupt, StoreError, StoreUnreadable, StoreUnusable
+from ..format.arrays import Int64s
+from ..format.hidden import TOPIC_KIND, hidden_topic
+from ..log.hidden_streams import HiddenNames, HiddenStreams
+from ..log.lane import Lane
+from ..log.streams import Stream
+from ..read.reader import Reader
+from ..segment.sealed import SealedSegment
+from .settings import NOT_CONFIGURED, TopicSettings
+
+
+class TopicTable:
+    """The settings of the topics of one store. Any number of threads may use it.
+
+    A topic's settings are a record, see `format.topic_settings`. Nothing is read before it is asked for.
+
+    Invariants:
+        * the newest record of a topic's hidden stream has all of its settings; older ones are trimmed once it is
+          durable. Where all are trimmed, the topic is not configured;
+        * `_known` has what the newest records say: a change takes its topic out before it appends, and `_lock` is held
+          by whoever changes or reads a record. A store that another process writes knows nothing.
+    """
+
+    def __init__(self, hidden: HiddenStreams, reader: Callable[[], Reader], *, may_write: bool) -> None:
+        """`reader` gives the store's reader, which is another one once the store has its caches."""
+        self._hidden = hidden
+        self._reader = reader
+        self._may_write = may_write
+        self._names = HiddenNames(hidden, TOPIC_KIND, may_write=may_write)
+        self._known: dict[str, TopicSettings] = {}
+        self._lock = threading.RLock()  # a finalizer may append while its thread changes a topic
+
+    def settings(self, topic: str) -> TopicSettings:
+        """The settings of a topic, whose name was checked. Raises StoreCorrupt, StoreUnreadable, StoreUnusable."""
+        known = self._known.get(topic)
+        if known is None:
+            with self._lock:
+                known = self._read(topic)
+                if self._may_write:
+                    self._known[topic] = known
+        return known
+
+    def __contains__(self, topic: str) -> bool:
+        """Whether a topic is configured."""
+        stream = self._stream(topic)
+        return stream is not None and not self._is_empty(stream)
+
+    def __iter__(self) -> Iterator[str]:
+        """The configured topics, sorted."""
+        return (names[0] for names in self._names if names[0] in self)
+
+    def check_queue(self, topic: str, queue_id: int) -> None:
+        """Raise InvalidTopic if a topic does not have a queue; also as `settings` does."""
+        queues = self.settings(topic).queues
+        if queues is not None and queue_id >= queues:
+            raise InvalidTopic(
+                f"the topic {topic!r} has {queues} queues, 0 to {queues - 1}, and so no queue {queue_id}; give "
+                f"`configure_topic` a larger number"
+            )
+
+    def change(self, topic: str, settings: TopicSettings) -> None:
+        """Give a topic other settings; durable when it returns. Raises as an append does."""
+        with self._lock:
+            self._known.pop(topic, None)  # after an interrupt, the record says what holds
+            self._names.add((topic,))
+            self._write(self._hidden.find_or_make(hidden_topic(TOPIC_KIND, topic)), settings.pack())
+            self._known[topic] = settings
+
+    def forget(self, topic: str) -> bool:
+        """Remove the settings of a topic, durably; False if it has none. Raises as a trim does."""
+        with self._lock:
+            stream = self._stream(topic)
+            if stream is None or self._is_empty(stream):
+                return False
+            self._known.pop(topic, None)
+            self._hidden.trim(stream, stream.next_offset)
+            self._names.drop((topic,))
+        return True
+
+    def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
+        """Whether retention may remove a segment. The settings in it are written again first."""
+        for number in self._numbers_in(lane, oldest).tolist():
+            stream = lane.streams[number]
+            begin, count = oldest.first_of(number)
+            if count and begin + count > stream.low:
+                with self._lock:
+                    self._write_again(stream)
+                if begin + count > stream.low:
+                    return False
+        return True
+
+    def _numbers_in(self, lane: Lane, sealed: SealedSegment) -> Int64s:
+        """The streams of settings that have a record in a segment; all of the lane's, if the segment is damaged."""
+        streams = [stream for (topic,) in self._names if (stream := self._stream(topic)) is not None]
+        mine = np.array([stream.number for stream in streams if stream.lane is lane and stream.number >= 0], np.int64)
+        try:
+            footer = sealed.footer
+        except StoreCorrupt:
+            return mine
+        return np.intersect1d(footer.numbers[footer.counts > 0], mine)
+
+    def _write_again(self, stream: Stream) -> None:
+        newest = self._newest(stream)
+        if newest is not None:
+            self._write(stream, newest)
+
+    def _write(self, stream: Stream, record: bytes) -> None:
+        """Append a record, and remove those before it."""
+        (offset,) = self._hidden.append(stream, [record]).tolist()
+        with suppress(StoreError):  # the record holds without it, and the next one tries again
+            self._hidden.trim(stream, offset)
+
+    def _stream(self, topic: str) -> Stream | None:
+        return self._hidden.find(hidden_topic(TOPIC_KIND, topic))
+
+    def _is_empty(self, stream: Stream) -> bool:
+        try:
+            first, end = self._reader().bounds(stream)
+        except OSError as error:
+            raise _unreadable(error) from error
+        return first >= end
+
+    def _read(self, topic: str) -> TopicSettings:
+        stream = self._stream(topic)
+        newest = None if stream is None else self._newest(stream)
+        if newest is None:
+            return NOT_CONFIGURED
+        try:
+            return TopicSettings.unpack(newest)
+        except ValueError as error:
+            raise StoreUnusable(f"the settings of the topic {topic!r} cannot be used here: {error}") from error
+
+    def _newest(self, stream: Stream) -> bytes | None:
+        """The newest record of a topic; None if there is none."""
+        reader = self._reader()
+        try:
+            first, end = reader.bounds(stream)
+            found = reader.read(stream, end - 1, 1, 1) if first < end else []
+        except OSError as error:
+            raise _unreadable(error) from error
+        return found[0].data if found else None
+
+
+def _unreadable(error: OSError) -> StoreUnreadable:
+    return StoreUnreadable(f"the settings of a topic could not be read: {error}. Nothing is lost; try again.")

@@ -1,0 +1,1 @@
+"""Filters: the language, and the answers for many messages."""
