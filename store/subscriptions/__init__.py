@@ -6,10 +6,10 @@ them. `registry` has all subscriptions of a store. A `receive` goes through `sub
 table `in_flight`. An `ack` goes through `acknowledging`, `group_commit` and `journal`: its record is a message of a
 hidden stream, and is appended like any other message. Once it is durable, `cursor` counts the message.
 
-    giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight
+    giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight, removed, stories
     whose turn          news, calling
     which, what order   settings, changing, ordering, lines
-    again, and later    redelivery, moving, attempts, delays
+    again, and later    redelivery, moving, origin, attempts, delays
     acknowledging       acknowledging, group_commit, joint_acks, committing
     what is durable     cursor, journal
     how far it is       backlog, positions, inspecting

@@ -31,6 +31,7 @@ FEW = 64  # up to so many messages are given out as objects at once, and not as 
 MOST_MESSAGES = 1 << 20
 LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500
 LONGEST_MS = 1 << 40
+MOST_REASON_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,19 @@ def check_number(name: str, value: object, least: int = 0, most: int = MOST_MS) 
     if type(value) is not int or not least <= value <= most:
         raise InvalidMessage(f"{name} is an int from {least} to {most}, not {shown(value)}")
     return value
+
+
+def check_reason(reason: object) -> str | None:
+    """The reason of a nack. Raises InvalidMessage."""
+    if reason is None:
+        return None
+    try:
+        size_bytes = len(reason.encode()) if isinstance(reason, str) else -1
+    except UnicodeEncodeError:
+        size_bytes = -1
+    if not isinstance(reason, str) or not 0 <= size_bytes <= MOST_REASON_BYTES:
+        raise InvalidMessage(f"reason is a text of up to {MOST_REASON_BYTES} bytes of UTF-8, not {shown(reason)}")
+    return str(reason)
 
 
 def check_settings(

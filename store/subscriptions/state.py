@@ -25,11 +25,12 @@ from ..read.waiting import ANY_QUEUE
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
 from .cursor import Cursor
-from .in_flight import NO_OWNER, AckRow, InFlight, Places, RowState
+from .in_flight import HELD_BY_CONSUMER, NO_OWNER, AckRow, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
 from .parts import Parts
 from .settings import Settings, stale
+from .stories import NO_REASON, NO_STORY, UNKNOWN_MS, Reasons, Stories
 
 LISTED_TOGETHER = 1024  # receipts in one chunk of a list of messages to redeliver
 
@@ -59,6 +60,7 @@ class State:
         self.changing = threading.Lock()
         self.cursor = Cursor()
         self.table = InFlight(parts.receipts.take)
+        self.reasons = Reasons()  # why messages of the table were given back
         self.to_redeliver: deque[Int64s] = deque()  # receipts of the messages that are to be given out again
         self.order: Order | None = None
         self.journal = Journal(parts, topic, name)
@@ -100,8 +102,7 @@ class State:
         if self.table.removed:
             receipts = receipts[~self.table.removed.are_in(receipts)]
         rows = self.table.find(receipts)
-        states = self.table.states(rows)
-        good = (rows >= 0) & ((states == RowState.OUT) | (states == RowState.LATE))
+        good = (rows >= 0) & np.isin(self.table.states(rows), HELD_BY_CONSUMER)
         if not good.all():
             raise stale(self.name, receipts[~good].tolist())
         return rows
@@ -115,10 +116,15 @@ class State:
             queue_id, offset, _ = self.table.place_of(row)
             return np.union1d(self.table.held_up_to(queue_id, offset, owner), [receipt])
 
-    def nack(self, receipts: Int64s, delay_ms: int) -> None:
+    def nack(self, receipts: Int64s, delay_ms: int, reason: str | None) -> None:
         """Give messages back: they come again after `delay_ms`."""
         with self.lock:
-            self.table.hold(self.rows(receipts), self.deadline_ms(delay_ms) if delay_ms else self.now_ms())
+            rows = self.rows(receipts)
+            if reason is not None:
+                self.reasons.forget_unused(self.table.reasons)
+            if len(self.reasons) or reason is not None:
+                self.table.note_reason(rows, NO_REASON if reason is None else self.reasons.number_of(reason))
+            self.table.hold(rows, self.deadline_ms(delay_ms) if delay_ms else self.now_ms())
         self.notify()
 
     def undo_receive(self, receipts: Int64s) -> None:
@@ -158,9 +164,12 @@ class State:
         left = [listed[~np.isin(listed, receipts)] for listed in self.to_redeliver]
         self.to_redeliver = deque([listed for listed in left if len(listed)])
 
-    def enter(self, places: Places, deadline_ms: int, owner: int = NO_OWNER) -> Int64s:
+    def enter(
+        self, places: Places, deadline_ms: int, owner: int = NO_OWNER, given_ms: int = UNKNOWN_MS,
+        stories: Stories = NO_STORY,
+    ) -> Int64s:  # fmt: skip
         """Enter messages into the table and their lines. Returns their receipts (n,). Under the lock."""
-        receipts = self.table.add(places, deadline_ms, owner)
+        receipts = self.table.add(places, deadline_ms, owner, given_ms, stories)
         if self.order is not None:
             self.order.given(places.pairs(), receipts.tolist())
         return receipts

@@ -26,6 +26,7 @@ from .settings import (
     Settings,
     Start,
     check_number,
+    check_reason,
     check_start,
     is_few,
     offsets_of,
@@ -256,23 +257,33 @@ class Subscription(Inspecting, Iterating):
         """`ack_up_to` for coroutines. Result and errors: as for `ack_up_to`."""
         return await self._aside(partial(self.ack_up_to, delivery))
 
-    def nack(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
+    def nack(self, delivery: Delivery | int, delay_ms: int = 0, *, reason: str | None = None) -> None:
         """Give a message back: it comes again after `delay_ms`, to the consumer that receives then.
+
+        Args:
+            reason: why, up to 1,024 bytes of UTF-8: if the message becomes a dead letter, it has the reason of its
+                newest nack. It is kept in memory until then: a restart of the program forgets it.
 
         Raises: StaleReceipt, SubscriptionClosed, StoreClosed, InvalidMessage.
         """
-        self.nack_batch([receipt_of(delivery)], delay_ms)
+        self.nack_batch([receipt_of(delivery)], delay_ms, reason=reason)
 
-    async def nack_async(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
-        """`nack` for coroutines. Errors: as for `nack`."""
-        await self._aside(partial(self.nack, delivery, delay_ms))
+    async def nack_async(self, delivery: Delivery | int, delay_ms: int = 0, *, reason: str | None = None) -> None:
+        """`nack` for coroutines. Args and errors: as for `nack`."""
+        await self._aside(partial(self.nack, delivery, delay_ms, reason=reason))
 
-    def nack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery], delay_ms: int = 0) -> None:
-        """Give messages back, by their receipts (n,) or deliveries. With StaleReceipt, none of them is given back."""
+    def nack_batch(
+        self, receipts: npt.ArrayLike | Sequence[Delivery], delay_ms: int = 0, *, reason: str | None = None
+    ) -> None:
+        """Give messages back, by their receipts (n,) or deliveries. With StaleReceipt, none of them is given back.
+
+        Args: as for `nack`.
+        """
         found, delay = receipts_of(receipts), check_number("delay_ms", delay_ms, 0, LONGEST_MS)
+        why = check_reason(reason)
         self._settings()
         if len(found):
-            self._state.nack(found, delay)
+            self._state.nack(found, delay, why)
 
     def extend(self, delivery: Delivery | int, ms: int) -> None:
         """Keep a message for so many milliseconds from now on.

@@ -112,7 +112,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
     ),
     "subscriptions: a receipt is good after its message went to another": Bug(
         "store/subscriptions/dispatcher.py",
-        "                state.table.remove(state.table.find(used[still]))\n", "",
+        "                state.table.remove(rows)\n", "",
         (f"{SUBSCRIPTION}::test_a_late_receipt_is_good_until_the_message_is_given_to_another",),
     ),
     "subscriptions: the mark passes a message that nobody acknowledged": Bug(
