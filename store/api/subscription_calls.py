@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..filters.given import Filter
 from ..subscriptions.settings import Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
 from .appender import Appender
 from .columns import ColumnAppender
+from .redriving import Redriving
 from .subscription_list import SubscriptionList, WritingParts
 from .transaction import Transaction
 from .trimming import TrimChanges
@@ -75,6 +78,40 @@ class SubscriptionCalls(SubscriptionList):
         """
         self._shared.check_open()
         return Transaction(self._appender, self._subscriptions(), self._fetcher)
+
+    def redrive(self, dead_letter_topic: str, *, queue_id: int | None = None, max_messages: int | None = None) -> int:
+        """Send dead letters back to the topics and queues that they came from; return how many.
+
+        Each is appended there, as it was, and counted as sent back, by one transaction: no crash sends it twice. The
+        dead-letter topic keeps its messages: the cursor of its subscription "stratalog.redrive" says which were sent
+        back; other subscriptions do not notice. To send all of them once more, delete that subscription.
+
+        Args:
+            dead_letter_topic: the topic that has them.
+            queue_id: only those of one of its queues; the others are read all the same.
+            max_messages: at most so many.
+
+        A message that does not say where it comes from, or that its topic does not take any more, is left, and tried
+        again by the next call; the logger "stratalog" says how many. What comes after the call has begun waits for the
+        next one.
+
+        Raises:
+            InvalidTopic, InvalidMessage: an argument is not valid; or the dead letters, their topics and the
+                subscription are in several lanes, which a transaction cannot have.
+            PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreCorrupt, StoreUnreadable: the rest was not
+                sent; call it again.
+        """
+        self._shared.check_open()
+        redriving = Redriving(self._subscriptions(), self.transaction, dead_letter_topic, queue_id, max_messages)
+        bounds = self._fetcher.bounds_of_topic(dead_letter_topic)
+        return redriving.run({queue: end for queue, (_, end) in bounds.items()})
+
+    async def redrive_async(
+        self, dead_letter_topic: str, *, queue_id: int | None = None, max_messages: int | None = None
+    ) -> int:
+        """`redrive` for coroutines. Args and errors: as for `redrive`. If its task is cancelled, it ends by itself."""
+        call = partial(self.redrive, dead_letter_topic, queue_id=queue_id, max_messages=max_messages)
+        return await self._fetcher.async_reads.aside(call, self._shared.check_open)
 
     def delete_subscription(self, topic: str, name: str) -> bool:
         """Remove a subscription, durably; False if there is none. This closes its open objects.

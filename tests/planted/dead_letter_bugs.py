@@ -6,6 +6,8 @@ from .plant import Bug
 
 STORIES = ("tests/store/subscriptions/test_origin.py",)
 TABLE = "store/subscriptions/in_flight.py"
+BACK_AGAIN = ("tests/store/subscriptions/test_redrive.py",)
+REDRIVING = "store/api/redriving.py"
 ORIGIN = "store/subscriptions/origin.py"
 
 DEAD_LETTERS: dict[str, Bug] = {
@@ -43,5 +45,30 @@ DEAD_LETTERS: dict[str, Bug] = {
     ),
     "dead letters: times go by the clock that may jump": Bug(
         "store/subscriptions/moving.py", "first_ms + back_ms", "first_ms", STORIES,
+    ),
+    "redrive: a message is not counted as sent back": Bug(
+        REDRIVING, "    tx.ack(int(batch.receipts[at]), sub)\n", "", BACK_AGAIN,
+    ),
+    "redrive: it is sent back before it is counted so": Bug(
+        REDRIVING, "    tx.ack(int(batch.receipts[at]), sub)\n",
+        "    tx.commit()\n    tx.__init__(tx._appender, tx._subscriptions, tx._fetcher)\n"
+        "    tx.ack(int(batch.receipts[at]), sub)\n", BACK_AGAIN,
+    ),
+    "redrive: what fails again at once goes round": Bug(
+        REDRIVING, "offset < ends.get(queues[name], 0)", "queues[name] in ends", BACK_AGAIN,
+    ),
+    "redrive: the dead letters' story stays": Bug(
+        REDRIVING, "properties=without_origin(extras.properties) or None",
+        "properties=__import__('json').loads(extras.properties)", BACK_AGAIN,
+    ),
+    "redrive: one that is left counts as sent": Bug(
+        REDRIVING, "        self._sent += taken\n", "        self._sent += len(rows)\n", BACK_AGAIN,
+    ),
+    "redrive: the other queues go as well": Bug(
+        REDRIVING, "for queue_id, end in ends.items() if queue_id == self._queue_id}",
+        "for queue_id, end in ends.items()}", BACK_AGAIN,
+    ),
+    "redrive: half of a batch that is too large is forgotten": Bug(
+        REDRIVING, "            self._send(sub, batch, rows[half:])\n", "", BACK_AGAIN,
     ),
 }  # fmt: skip

@@ -193,7 +193,10 @@ def test_a_late_nack_with_a_reason_changes_nothing(store: MessageStore, clock: B
     assert [story(one)["reason"] for one in store.read(DEAD, 0)] == ["good"] * 2
 
 
-def test_only_the_reasons_of_messages_in_flight_are_kept(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_reasons_of_messages_in_flight_are_kept(
+    store: MessageStore, clock: BothClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message times out again and again after its nack; the others get another reason each time."""
     monkeypatch.setattr(stories, "KEPT_REASONS", 8)
     fill(store, 4)
     sub = store.subscribe(TOPIC, "a", max_attempts=50, dead_letter_topic=DEAD)
@@ -201,9 +204,12 @@ def test_only_the_reasons_of_messages_in_flight_are_kept(store: MessageStore, mo
     chance = random.Random(draw_seed())
     newest = dict[int, str]()
     for turn in range(50):
-        for one in sub.receive():
-            newest[one.message.offset] = f"{turn} {one.message.offset} {chance.random()}"
-            sub.nack(one, reason=newest[one.message.offset])
+        for one in sub.receive(visibility_timeout_ms=1000):
+            offset = one.message.offset
+            if turn == 0 or offset:
+                newest[offset] = f"{turn} {offset} {chance.random()}"
+                sub.nack(one, reason=newest[offset])
+        clock.go(1000)
     assert len(sub._state.reasons) <= 12
     assert sub.receive() == []
     assert {int(story(one)["offset"]): story(one)["reason"] for one in store.read(DEAD, 0)} == newest
