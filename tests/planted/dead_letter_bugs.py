@@ -6,6 +6,7 @@ from .plant import Bug
 
 STORIES = ("tests/store/subscriptions/test_origin.py",)
 TABLE = "store/subscriptions/in_flight.py"
+CONSOLE = ("tests/console/test_settled.py",)
 BACK_AGAIN = ("tests/store/subscriptions/test_redrive.py",)
 REDRIVING = "store/api/redriving.py"
 ORIGIN = "store/subscriptions/origin.py"
@@ -70,5 +71,11 @@ DEAD_LETTERS: dict[str, Bug] = {
     ),
     "redrive: half of a batch that is too large is forgotten": Bug(
         REDRIVING, "            self._send(sub, batch, rows[half:])\n", "", BACK_AGAIN,
+    ),
+    "console: a change of a topic's settings is only shown": Bug(
+        "stratalog/console/settled.py", "queues or None}", "queues or None} if queues is None else {}", CONSOLE,
+    ),
+    "console: redrive sends all queues": Bug(
+        "stratalog/console/settled.py", "queue_id=queue_id, max_messages=count", "max_messages=count", CONSOLE,
     ),
 }  # fmt: skip
