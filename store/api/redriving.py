@@ -47,7 +47,7 @@ class Redriving:
             ends = {queue_id: end for queue_id, end in ends.items() if queue_id == self._queue_id}
         if not any(ends.values()):
             return 0
-        arguments = self._topic, REDRIVE, "earliest", "shared", "queue", None, None, None, None
+        arguments = self._topic, REDRIVE, "earliest", "shared", "queue", None, None, None, None, None
         with self._subscriptions.subscribe(*arguments) as sub:
             while self._sent < self._most:
                 batch = sub.receive_batch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..filters.given import Filter
+from ..subscriptions.backoff import Backoff
 from ..subscriptions.settings import Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
 from .appender import Appender
@@ -34,6 +35,7 @@ class SubscriptionCalls(SubscriptionList):
         filter: Filter | None = None,  # the field's word, and what users write
         max_attempts: int | None = None,
         dead_letter_topic: str | None = None,
+        backoff_ms: Backoff | None = None,
     ) -> Subscription:
         """Open a subscription: a durable cursor over all queues of a topic. It is made, durably, if there is none.
 
@@ -56,9 +58,12 @@ class SubscriptionCalls(SubscriptionList):
                 acknowledged nor in flight, is appended to this topic, in a queue of the same id, and acknowledged. It
                 is another topic than `topic`, and its own dead letters do not lead back. Give both, or none.
 
+            backoff_ms: how long a message rests that was given back without a delay, or has timed out: after its first
+                attempt, its second one, .., as [1000, 5000, 30_000], whose last one repeats; or delays that grow, as
+                {"first_ms": 1000, "factor": 2, "most_ms": 60_000}. An empty list is none, as for a new one.
+
         A subscription keeps the settings that it was made with. To open it again, give the same `mode`, `order_by` and
-        `filter`; give the same `precision_ms`, `max_attempts` and `dead_letter_topic`, or leave them out. See
-        `Subscription.change`.
+        `filter`; give the others the same, or leave them out. See `Subscription.change`.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or the subscription has another setting. For SQL
@@ -68,7 +73,7 @@ class SubscriptionCalls(SubscriptionList):
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreUnreadable: it was not made.
         """
         return self._subscriptions().subscribe(
-            topic, name, start, mode, order_by, filter, max_attempts, dead_letter_topic, precision_ms
+            topic, name, start, mode, order_by, filter, max_attempts, dead_letter_topic, precision_ms, backoff_ms
         )
 
     def transaction(self) -> Transaction:

@@ -9,8 +9,8 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
     giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight, removed, stories
     whose turn          news, calling
     which, what order   settings, changing, ordering, lines
-    again, and later    redelivery, moving, origin, attempts, delays
-    acknowledging       acknowledging, group_commit, joint_acks, committing
+    again, and later    redelivery, backoff, moving, origin, attempts, delays
+    acknowledging       acknowledging, group_commit, ack_row, joint_acks, committing
     what is durable     cursor, journal
     how far it is       backlog, positions, inspecting
     as an iterator      iterating

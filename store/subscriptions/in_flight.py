@@ -65,20 +65,6 @@ class Places(NamedTuple):
         return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]
 
 
-class AckRow(NamedTuple):
-    """A message that is being acknowledged.
-
-    Attributes:
-        life, era: of the subscription, and of the queue, when it was acknowledged.
-    """
-
-    life: int
-    era: int
-    receipt: int
-    queue_id: int
-    offset: int
-
-
 class InFlight:
     """A table of messages by receipt. One thread at a time.
 
@@ -142,8 +128,7 @@ class InFlight:
         """
         count = places.size
         self._make_room(count)
-        first = self._new_receipts(count)
-        receipts = np.arange(first, first + count)
+        receipts = self._new_receipts(count) + np.arange(count)
         begin, end = self._rows, self._rows + count
         columns = self._columns[:, begin:end]
         columns[0], columns[1], columns[2], columns[3], columns[4] = receipts, *places, deadline_ms
@@ -300,10 +285,17 @@ class InFlight:
         self._columns[4, rows] = until_ms
         self.next_ms = min(self.next_ms, until_ms)
 
+    def hold_each(self, rows: Indexes, until_ms: Int64s) -> None:
+        """Set rows to HELD, each until its own deadline (n,)."""
+        self._states[rows] = RowState.HELD
+        self._columns[4, rows] = until_ms
+        self.next_ms = min(self.next_ms, int(until_ms.min(initial=NEVER)))
+
     def leave(self, owner: int, now_ms: int) -> None:
-        """A consumer goes: its messages time out now."""
+        """A consumer goes: its messages time out now, without a rest."""
         rows = np.flatnonzero((self._states[: self._rows] == RowState.OUT) & (self._owners[: self._rows] == owner))
         self.hold(rows, now_ms, RowState.OUT)
+        self._owners[rows] = NO_OWNER  # last: until here a call that comes again finds them
 
     def forget_removed(self, receipts: Int64s, now_ms: int) -> None:
         """The messages with these receipts (n,) were removed: acknowledging one of them does nothing from now on."""
@@ -329,23 +321,38 @@ class InFlight:
         self._columns[4, rows] = now_ms
         self._states[rows] = RowState.HELD
 
-    def expire(self, now_ms: int, take: Callable[[Int64s], None]) -> None:
+    def expire(
+        self, now_ms: int, take: Callable[[Int64s], None], rests_of: Callable[[Int64s], Int64s | None] | None = None
+    ) -> None:
         """Make rows whose deadline has come LATE or BACK; `take` gets their receipts (n,), by time and receipt.
+
+        `rests_of` says how long those rest that time out, by their attempts (n,); None: not at all.
 
         `take` is called first: after an interrupt it gets them once more.
         """
         if now_ms < self.next_ms:
             return
         states, deadlines = self._states[: self._rows], self._columns[4, : self._rows]
-        waiting = (states == RowState.OUT) | (states == RowState.HELD)
+        if rests_of is not None:
+            self._rest(np.flatnonzero((states == RowState.OUT) & (deadlines <= now_ms)), rests_of)
+        waiting = (states == RowState.OUT) | (states == RowState.HELD) | (states == RowState.RESTING)
         due = waiting & (deadlines <= now_ms)
         left = deadlines[waiting & ~due]
         next_ms = int(left.min()) if len(left) else NEVER
         rows = np.flatnonzero(due)
         rows = rows[deadlines[rows].argsort(kind="stable")]
+        due_states = np.where(states[rows] == RowState.HELD, RowState.BACK, RowState.LATE)
         take(self.receipts(rows))
-        states[rows] += RowState.LATE - RowState.OUT
+        states[rows] = due_states
         self.next_ms = next_ms
+
+    def _rest(self, late: Indexes, rests_of: Callable[[Int64s], Int64s | None]) -> None:
+        """Rows that time out, and whose consumers are not gone, become RESTING."""
+        late = late[self._owners[late] != NO_OWNER]
+        rests = rests_of(self._columns[3, late]) if len(late) else None
+        if rests is not None:
+            self._columns[4, late] += rests
+            self._states[late] = RowState.RESTING
 
     def held_up_to(self, queue_id: int, offset: int, owner: int) -> Int64s:
         """The receipts of the messages of a queue, up to an offset, that a consumer has, on time or late."""

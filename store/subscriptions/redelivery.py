@@ -53,7 +53,7 @@ class Redelivery:
         if not state.to_redeliver and not is_stirred and state.now_ms() < state.table.next_ms:
             return [], NOTHING, NOTHING
         with state.lock:
-            state.table.expire(state.now_ms(), state.redeliver)
+            state.expire()
         most = room.messages
         while not failed:
             with state.lock:

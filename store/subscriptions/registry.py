@@ -206,13 +206,15 @@ class Subscriptions:
 
     def subscribe(
         self, topic: object, name: object, start: object, mode: object, order_by: object, filter_: object,
-        max_attempts: object, dead_letter_topic: object, precision_ms: object,
+        max_attempts: object, dead_letter_topic: object, precision_ms: object, backoff_ms: object,
     ) -> Subscription:  # fmt: skip
         """An object of the subscription; makes the subscription if there is none."""
         self._parts.check_open()
         self._parts.check_writes()
         plain, who = check_name(topic, 0)[0], check_subscription(name)
-        settings, given = check_settings(mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms)
+        settings, given = check_settings(
+            mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms, backoff_ms
+        )
         check_dead_letters(settings.dead_letter_topic, plain)
         begin = check_start(start)
         while True:

@@ -22,10 +22,11 @@ from ..format.arrays import Indexes, Int64s
 from ..format.cursors import CursorMark, pack_acks, pack_delete, pack_state
 from ..format.cursors import State as CursorState
 from ..read.waiting import ANY_QUEUE
+from .ack_row import AckRow
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
 from .cursor import Cursor
-from .in_flight import HELD_BY_CONSUMER, NO_OWNER, AckRow, InFlight, Places, RowState
+from .in_flight import HELD_BY_CONSUMER, NO_OWNER, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
 from .parts import Parts
@@ -117,15 +118,24 @@ class State:
             return np.union1d(self.table.held_up_to(queue_id, offset, owner), [receipt])
 
     def nack(self, receipts: Int64s, delay_ms: int, reason: str | None) -> None:
-        """Give messages back: they come again after `delay_ms`."""
+        """Give messages back: they come again after `delay_ms`, or with 0 after the delay of the back-off."""
         with self.lock:
-            rows = self.rows(receipts)
+            rows, settings = self.rows(receipts), self.cursor.settings
             if reason is not None:
                 self.reasons.forget_unused(self.table.reasons)
             if len(self.reasons) or reason is not None:
                 self.table.note_reason(rows, NO_REASON if reason is None else self.reasons.number_of(reason))
-            self.table.hold(rows, self.deadline_ms(delay_ms) if delay_ms else self.now_ms())
+            rests = None if delay_ms or settings is None else settings.rests_ms(self.table.places(rows).attempts)
+            if rests is not None:
+                self.table.hold_each(rows, np.where(rests > 0, self.deadline_ms(0) + rests, self.now_ms()))
+            else:
+                self.table.hold(rows, self.deadline_ms(delay_ms) if delay_ms else self.now_ms())
         self.notify()
+
+    def expire(self) -> None:
+        """List the messages that time out, or whose delay is over. Under the lock."""
+        settings = self.cursor.settings
+        self.table.expire(self.now_ms(), self.redeliver, None if settings is None else settings.rests_ms)
 
     def undo_receive(self, receipts: Int64s) -> None:
         """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated: only what is

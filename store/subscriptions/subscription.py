@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ..errors import StoreClosed, SubscriptionClosed
 from ..filters.given import Filter
 from ..log.ticket import Ticket
+from .backoff import Backoff
 from .changing import change_settings
 from .delivery import Delivery, DeliveryBatch
 from .inspecting import Inspecting
@@ -260,6 +261,8 @@ class Subscription(Inspecting, Iterating):
     def nack(self, delivery: Delivery | int, delay_ms: int = 0, *, reason: str | None = None) -> None:
         """Give a message back: it comes again after `delay_ms`, to the consumer that receives then.
 
+        With 0 and a back-off, see `MessageStore.subscribe`, it comes again after the delay of its attempt.
+
         Args:
             reason: why, up to 1,024 bytes of UTF-8: if the message becomes a dead letter, it has the reason of its
                 newest nack. It is kept in memory until then: a restart of the program forgets it.
@@ -334,13 +337,14 @@ class Subscription(Inspecting, Iterating):
 
     def change(
         self, *, filter: Filter | EllipsisType | None = ..., max_attempts: int | None = None,
-        dead_letter_topic: str | None = None, precision_ms: int | None = None,
+        dead_letter_topic: str | None = None, precision_ms: int | None = None, backoff_ms: Backoff | None = None,
     ) -> None:  # fmt: skip
         """Change settings of the subscription, for all of its consumers; durable when it returns.
 
         Args: as for `MessageStore.subscribe`; a setting that is left out stays as it is. With `filter` None all
         messages are wanted. What the old filter has left out by now stays acknowledged; what consumers have stays
-        theirs, and comes again if they do not acknowledge it; all else goes by the new filter.
+        theirs, and comes again if they do not acknowledge it; all else goes by the new filter. `backoff_ms` [] ends
+        a back-off; a new one is for failures from now on.
 
         Raises:
             InvalidTopic, InvalidMessage: a value is not valid; nothing was changed.
@@ -348,14 +352,15 @@ class Subscription(Inspecting, Iterating):
             StorePoisoned: a write or force failed; the next opening knows whether it was changed.
             SubscriptionClosed, StoreClosed: nothing was changed.
         """
-        change_settings(self._shared, self._settings, filter, max_attempts, dead_letter_topic, precision_ms)
+        changes = filter, max_attempts, dead_letter_topic, precision_ms, backoff_ms
+        change_settings(self._shared, self._settings, *changes)
 
     async def change_async(
         self, *, filter: Filter | EllipsisType | None = ..., max_attempts: int | None = None,
-        dead_letter_topic: str | None = None, precision_ms: int | None = None,
+        dead_letter_topic: str | None = None, precision_ms: int | None = None, backoff_ms: Backoff | None = None,
     ) -> None:  # fmt: skip
         """`change` for coroutines. Args and errors: as for `change`."""
-        changes = filter, max_attempts, dead_letter_topic, precision_ms
+        changes = filter, max_attempts, dead_letter_topic, precision_ms, backoff_ms
         await self._aside(partial(change_settings, self._shared, self._settings, *changes))
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from .plant import Bug
 
 STORIES = ("tests/store/subscriptions/test_origin.py",)
 TABLE = "store/subscriptions/in_flight.py"
+BACKOFF = ("tests/store/subscriptions/test_backoff.py",)
 CONSOLE = ("tests/console/test_settled.py",)
 BACK_AGAIN = ("tests/store/subscriptions/test_redrive.py",)
 REDRIVING = "store/api/redriving.py"
@@ -71,6 +72,34 @@ DEAD_LETTERS: dict[str, Bug] = {
     ),
     "redrive: half of a batch that is too large is forgotten": Bug(
         REDRIVING, "            self._send(sub, batch, rows[half:])\n", "", BACK_AGAIN,
+    ),
+    "back-off: a nack rests by another attempt": Bug(
+        "store/subscriptions/backoff.py", "np.clip(attempts - 1, 0,", "np.clip(attempts, 0,", BACKOFF,
+    ),
+    "back-off: a dead letter rests": Bug(
+        "store/subscriptions/backoff.py", "np.where(attempts >= most_attempts, 0, found)", "found", BACKOFF,
+    ),
+    "back-off: what times out does not rest": Bug(
+        TABLE, "        if rests_of is not None:\n", "        if False:\n", BACKOFF,
+    ),
+    "back-off: nobody may acknowledge what rests": Bug(
+        TABLE, "HELD_BY_CONSUMER = RowState.OUT, RowState.LATE, RowState.RESTING\n",
+        "HELD_BY_CONSUMER = RowState.OUT, RowState.LATE\n", BACKOFF,
+    ),
+    "back-off: what a closed consumer had rests": Bug(
+        TABLE, "        self._owners[rows] = NO_OWNER  # last: until here a call that comes again finds them\n", "",
+        BACKOFF,
+    ),
+    "back-off: nobody wakes when a rest is over": Bug(
+        TABLE, "        self.next_ms = min(self.next_ms, int(until_ms.min(initial=NEVER)))\n", "", BACKOFF, hangs=True,
+    ),
+    "back-off: a delay that is given does not count": Bug(
+        "store/subscriptions/state.py", "None if delay_ms or settings is None else", "None if settings is None else",
+        BACKOFF,
+    ),
+    "back-off: a restart forgets it": Bug(
+        "store/subscriptions/settings.py", "            known[\"backoff_ms\"] = tuple(known[\"backoff_ms\"])\n",
+        "            del known[\"backoff_ms\"]\n", BACKOFF,
     ),
     "console: a change of a topic's settings is only shown": Bug(
         "stratalog/console/settled.py", "queues or None}", "queues or None} if queues is None else {}", CONSOLE,

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from stratalog.store import Delivery, Message, MessageStore, Subscription
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
+from stratalog.store.subscriptions.ack_row import AckRow
 from stratalog.store.subscriptions.group_commit import AckTicket
-from stratalog.store.subscriptions.in_flight import AckRow, RowState
+from stratalog.store.subscriptions.in_flight import RowState
 
 from ...clocks import SteppedClock
 

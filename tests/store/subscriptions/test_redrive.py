@@ -109,7 +109,8 @@ def test_what_comes_to_the_dead_letters_during_a_redrive_waits_for_the_next(
 
     def send_and_fail(self: redriving.Redriving, *given: object) -> None:
         real(self, *given)  # type: ignore[arg-type]
-        bury(store)
+        if store.queue_bounds(DEAD, 0)[1] < 20:
+            bury(store)
 
     with monkeypatch.context() as patch:
         patch.setattr(redriving.Redriving, "_send", send_and_fail)
