@@ -53,7 +53,13 @@ async def work() -> int:
         await other.change_async(backoff_ms={"first_ms": 10, "factor": 1.5, "most_ms": 99})
         assert await store.redrive_async("failed", queue_id=0) == 0
         async for delivery in other:
-            return delivery.message.offset
+            async with store.transaction() as tx:
+                tx.append("bills", 0, b"bill", key=b"k")
+                tx.ack(delivery)
+            with store.transaction() as second:
+                second.append_batch([("bills", 0, b"bill")])
+            bills: int = len(tx.offsets) + len(second.offsets)
+            return delivery.message.offset + bills - 2
     raise AssertionError("the loop ends with the store")
 
 

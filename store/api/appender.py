@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 
@@ -160,14 +160,15 @@ class Appender:
 
     def append_batch_async(self, messages: Iterable[tuple[str, int, Payload]]) -> asyncio.Future[npt.NDArray[np.int64]]:
         """Hand many messages over; return a Future of their offsets."""
-        loop = asyncio.get_running_loop()
-        batch = AsyncBatch(loop, self._cut(messages))
-        batch.put(self.call_later(loop))
-        return batch.future
+        asyncio.get_running_loop()  # it raises before anything is handed over
+        return self.put_async(self._cut(messages))
 
-    def call_later(self, loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], object]], Cancels]:
-        """What calls something in a loop when the time in line is over."""
-        return partial(self._shared.sleepers.call_later, loop, self.config.append_timeout_ms)
+    def put_async(self, parts: list[BatchPart]) -> asyncio.Future[npt.NDArray[np.int64]]:
+        """Hand groups over for a coroutine; return a Future of their offsets."""
+        loop = asyncio.get_running_loop()
+        batch = AsyncBatch(loop, parts)
+        batch.put(partial(self._shared.sleepers.call_later, loop, self.config.append_timeout_ms))
+        return batch.future
 
     def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[BatchPart]:
         """Check a batch and cut it into groups; nothing is handed over yet."""
@@ -218,6 +219,7 @@ class Appender:
             topic, queue_id = self._named(topic, queue_id, key, queues)
         elif queue_id not in self._topics.get(topic, _NO_QUEUES):
             check_name(topic, queue_id)
+            self._configured.check_queue(topic, queue_id)
         if type(data) is not bytes:
             data = as_bytes(data, self._max_message_bytes)
         extras = None
@@ -229,7 +231,14 @@ class Appender:
 
     def check_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> list[tuple[str, int, bytes]]:
         """Check a batch: (topic, queue id, data) of each row. No stream is made."""
-        return check_rows(self._rows(messages), self._max_message_bytes)
+        checked = check_rows(self._rows(messages), self._max_message_bytes)
+        for row, (topic, queue_id, _) in enumerate(checked):
+            if queue_id not in self._topics.get(topic, _NO_QUEUES):
+                try:
+                    self._configured.check_queue(topic, queue_id)
+                except InvalidTopic as error:
+                    raise error.in_row(row) from None
+        return checked
 
     @property
     def has_several_lanes(self) -> bool:

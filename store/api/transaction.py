@@ -20,7 +20,7 @@ from ..subscriptions.registry import Subscriptions
 from ..subscriptions.settings import receipt_of
 from ..subscriptions.subscription import Subscription
 from .appender import Appender
-from .batches import AsyncBatch, BatchPart
+from .batches import BatchPart
 from .checks import Payload
 from .fetcher import Fetcher
 from .partitioner import Queues
@@ -38,7 +38,7 @@ class Transaction:
             tx.ack(delivery)  # of a subscription: the bill is stored exactly once
 
     One thread or coroutine uses it at a time. After its end each call but `offsets` raises InvalidMessage. It can have
-    4,096 messages, and as many bytes as the largest message and a frame: about 5 MiB by default.
+    4,096 messages, and as many bytes as the largest message and a frame: 6 MiB by default.
     """
 
     def __init__(self, appender: Appender, subscriptions: Subscriptions, fetcher: Fetcher) -> None:
@@ -126,16 +126,11 @@ class Transaction:
 
     async def _commit_async(self) -> None:
         """`commit` for coroutines. If its task is cancelled, all of it becomes durable all the same, or nothing."""
-        committing, batch = self._end(), list[AsyncBatch]()
-        loop = asyncio.get_running_loop()
-
-        def put(request: AtomicGroup) -> None:
-            batch.append(AsyncBatch(loop, [BatchPart(None, [request])]))
-            batch[0].put(self._appender.call_later(loop))
-
-        request = committing.hand_over(put)
-        if batch:
-            await batch[0].future
+        committing, answered = self._end(), list[asyncio.Future[npt.NDArray[np.int64]]]()
+        put_async = self._appender.put_async
+        request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
+        for future in answered:
+            await future
         self._note_committed(committing, request)
         if committing.wants_compaction:
             with suppress(StoreError):  # it is durable, even if the store was closed since

@@ -82,8 +82,8 @@ Frame (one batch)
     `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one
     call checks a whole frame where one a message would cost more than the bytes themselves.
     A frame with count 0 is a mark: it carries nothing but `durable_*`.
-    A frame with the flag ATOMIC has a transaction: at the log's end it counts as a whole or not at all, and no mark
-    points into it. Of any other frame that is torn there, the whole messages count, up to the first that is not.
+    Of a frame that is torn at the log's end, the messages before the first torn one count. One that is ATOMIC, for it
+    has a transaction, counts as a whole or not at all, and no mark points into it.
 
 Footer (block-aligned)
     The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a
@@ -329,11 +329,6 @@ class FrameHeader(NamedTuple):
     def end(self) -> int:
         """Position after the last payload byte."""
         return self.position + self.header_bytes + self.payload_bytes
-
-    @property
-    def is_atomic(self) -> bool:
-        """Whether its messages count all together or not at all, where the log ends in it."""
-        return self.flags & ATOMIC != 0
 
     @staticmethod
     def guess(raw: bytes) -> tuple[bytes, int, int, int]:

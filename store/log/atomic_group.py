@@ -72,7 +72,7 @@ class AtomicGroup(RowGroup):
 
         It goes from the queue to a builder, gets its offsets, and then its answer: they are asked in this order.
         """
-        return self.stream.lane.queue.has(self) or len(self.offsets) > 0 or self.done()
+        return self in self.stream.lane.queue.requests or len(self.offsets) > 0 or self.done()
 
 
 def _is_settled(error: StoreError | None) -> None:

@@ -277,11 +277,6 @@ class RequestQueue(Generic[RequestT]):
         with self._lock:
             return [*self.taken, *self._items, *self._line]
 
-    def has(self, request: RequestT) -> bool:
-        """Is a request here: queued, in the line, or with a builder that has not built it yet?"""
-        with self._lock:
-            return request in self._items or request in self._line or request in self.taken
-
     def is_in_line(self, request: RequestT) -> bool:
         """Does it still wait at the cap?"""
         return request in self._line

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..format.arrays import Bools, Indexes
 from ..format.frame import Frame
-from ..format.layout import HAS_PAYLOAD_CHECKSUM, FrameHeader, checksum64
+from ..format.layout import ATOMIC, HAS_PAYLOAD_CHECKSUM, FrameHeader, checksum64
 
 _NONE = np.empty(0, np.intp)
 
@@ -20,7 +20,7 @@ def whole_messages(frame: Frame, payload: memoryview) -> int:
     for index, (length, checksum) in enumerate(rows):
         end = begin + length
         if end > len(payload) or checksum64(payload[begin:end]) & 0xFFFFFFFF != checksum:
-            return 0 if frame.header.is_atomic else index
+            return 0 if frame.header.flags & ATOMIC else index
         begin = end
     return frame.header.count
 

@@ -10,6 +10,7 @@ from ..format.dues import NO_DUES
 from ..format.footer import Footer, names_in
 from ..format.frame import Frame
 from ..format.layout import (
+    ATOMIC,
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
     REBUILT_MS,
@@ -136,7 +137,7 @@ class FrameWalk:
         bad = np.flatnonzero(~good & self._is_listed(header.first_entry, kept))
         goes_on = True
         if len(bad):
-            whole = 0 if header.is_atomic else int(bad[0])
+            whole = 0 if header.flags & ATOMIC else int(bad[0])
             position, end = frame.starts()[[bad[0], whole]].tolist()
             if record is None and not self.lane.vouched(self.index, end):
                 self._note_torn(end, header.end)

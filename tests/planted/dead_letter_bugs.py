@@ -91,7 +91,7 @@ DEAD_LETTERS: dict[str, Bug] = {
         BACKOFF,
     ),
     "back-off: nobody wakes when a rest is over": Bug(
-        TABLE, "        self.next_ms = min(self.next_ms, int(until_ms.min(initial=NEVER)))\n", "", BACKOFF, hangs=True,
+        TABLE, "        self.next_ms = min(self.next_ms, int(until_ms.min(initial=NEVER)))\n", "", BACKOFF,
     ),
     "back-off: a delay that is given does not count": Bug(
         "store/subscriptions/state.py", "None if delay_ms or settings is None else", "None if settings is None else",

@@ -9,11 +9,11 @@ ACKS = "tests/store/subscriptions/test_transactions.py"
 
 TRANSACTIONS: dict[str, Bug] = {
     "transactions: a torn atomic frame keeps its whole messages": Bug(
-        "store/segment/checksums.py", "return 0 if frame.header.is_atomic else index", "return index",
+        "store/segment/checksums.py", "return 0 if frame.header.flags & ATOMIC else index", "return index",
         (f"{FRAMES}::test_a_torn_transaction_at_the_logs_end_is_gone_as_a_whole",),
     ),
     "transactions: verify keeps the whole messages of a torn atomic frame": Bug(
-        "store/verify/frames.py", "whole = 0 if header.is_atomic else int(bad[0])", "whole = int(bad[0])",
+        "store/verify/frames.py", "whole = 0 if header.flags & ATOMIC else int(bad[0])", "whole = int(bad[0])",
         (f"{FRAMES}::test_a_torn_transaction_at_the_logs_end_is_gone_as_a_whole",),
     ),
     "transactions: the flag is left out of the frame's head": Bug(

@@ -65,6 +65,7 @@ APPENDS: dict[str, Callable[[Any], object]] = {
     ),
     "trim": lambda store: store.trim("t", 0, before_offset=1),
     "delete_topic": lambda store: store.delete_topic("t"),
+    "transaction": lambda store: store.transaction(),
     "subscribe": lambda store: store.subscribe("t", "s"),
     "delete_subscription": lambda store: store.delete_subscription("t", "s"),
     "cancel_delayed": lambda store: store.cancel_delayed("t", 0, 0),

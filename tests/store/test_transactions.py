@@ -177,6 +177,19 @@ def test_a_wrong_argument_is_an_error_at_once_and_the_transaction_goes_on(store:
     assert scanned(store) == {("a", 0): {0: b"1", 1: b"2"}}
 
 
+def test_a_queue_that_a_configured_topic_does_not_have_is_an_error_at_once(store: MessageStore) -> None:
+    store.configure_topic("t", queues=2)
+    with store.transaction() as tx:
+        with pytest.raises(InvalidTopic, match="no queue 5"):
+            tx.append("t", 5, b"x")
+        with pytest.raises(InvalidTopic, match="no queue 2") as caught:
+            tx.append_batch([("t", 1, b"x"), ("t", 2, b"x")])
+        assert caught.value.row == 1
+        tx.append("t", None, b"one")
+        tx.append("t", None, b"other")
+    assert scanned(store) == {("t", 0): {0: b"one"}, ("t", 1): {0: b"other"}}
+
+
 def test_a_row_that_changes_after_the_append_is_stored_as_it_was(store: MessageStore) -> None:
     data = bytearray(b"before")
     with store.transaction() as tx:
@@ -469,7 +482,7 @@ def test_a_transaction_beside_columns_is_in_an_atomic_frame(tmp_path: Path) -> N
             flusher.write_out()
         assert (store.read("a", 0)[0].key, store.read("b", 3)[0].key) == (b"k", None)
     (frame,) = full_frames(segment_path(tmp_path, 1))
-    assert frame.header.is_atomic
+    assert frame.header.flags & ATOMIC
 
 
 def test_a_transaction_is_one_frame_whatever_is_queued_before_it(tmp_path: Path) -> None:

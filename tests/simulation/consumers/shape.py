@@ -55,8 +55,8 @@ class Shape:
     durability: Literal["force", "os"] = "force"
     frame_kib: int = 4
     trims: int = 1
-    transactions: int = 0
     configures: bool = False
+    transactions: int = 0
     steps: int = 60
     lives: int = 2
 
@@ -97,6 +97,6 @@ def draw_shape(chance: random.Random) -> Shape:
         retention_ms=chance.choice((None, 200, 400, 400)),
         steps=chance.choice((40, 80, 120)),
         lives=chance.choice((1, 2, 3)),
-        transactions=chance.choice((0, 4, 12)),
         configures=chance.random() < 0.4,
+        transactions=chance.choice((0, 4, 12)),
     )

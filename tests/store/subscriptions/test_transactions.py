@@ -324,6 +324,7 @@ def test_the_records_of_a_subscription_are_compacted(store: MessageStore, monkey
     assert end - first < 8
 
 
+@pytest.mark.filterwarnings("ignore:coroutine 'Transaction._commit_async'")  # interrupted before it was awaited
 @pytest.mark.parametrize("how", ["thread", "loop"])
 def test_an_interrupted_commit_is_stored_with_its_acknowledgements_or_leaves_none(tmp_path: Path, how: str) -> None:
     """Whatever place the interrupt comes at, this process and the next one agree."""
