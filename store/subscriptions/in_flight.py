@@ -356,7 +356,7 @@ class InFlight:
 
     def held_up_to(self, queue_id: int, offset: int, owner: int) -> Int64s:
         """The receipts of the messages of a queue, up to an offset, that a consumer has, on time or late."""
-        _, queues, offsets, _, _ = self._columns[:, : self._rows]
+        queues, offsets = self._columns[1:3, : self._rows]
         mine = np.isin(self._states[: self._rows], HELD_BY_CONSUMER) & (self._owners[: self._rows] == owner)
         found: Int64s = self._columns[0, : self._rows][mine & (queues == queue_id) & (offsets <= offset)]
         return found

@@ -39,13 +39,12 @@ class Origin(NamedTuple):
 
 def without_origin(properties: bytes | None) -> dict[str, str]:
     """Properties (JSON) without the reserved ones."""
-    given: dict[str, str] = {} if properties is None else json.loads(properties)
-    return {name: value for name, value in given.items() if name not in RESERVED}
+    return {name: value for name, value in _decoded(properties).items() if name not in RESERVED}
 
 
 def place_of(properties: bytes | None) -> tuple[str, int] | None:
     """The topic and queue that a dead letter comes from, by its properties (JSON); None if they do not say."""
-    given: dict[str, Any] = {} if properties is None else json.loads(properties)
+    given = _decoded(properties)
     queue_id = given.get(PREFIX + "queue_id", "")
     if not (queue_id.isascii() and queue_id.isdecimal() and len(queue_id) <= MOST_DIGITS):
         return None
@@ -53,6 +52,18 @@ def place_of(properties: bytes | None) -> tuple[str, int] | None:
         return check_name(given.get(PREFIX + "topic"), int(queue_id))
     except InvalidTopic:
         return None
+
+
+def _decoded(properties: bytes | None) -> dict[str, str]:
+    """Properties (JSON). What no call of ours has stored counts as none: it must not hold dead letters up."""
+    if properties is None:
+        return {}
+    try:
+        given: Any = json.loads(properties)
+    except (ValueError, RecursionError):
+        return {}
+    is_good = isinstance(given, dict) and all(isinstance(value, str) for value in given.values())
+    return given if is_good else {}
 
 
 def _packed(properties: dict[str, str]) -> bytes:

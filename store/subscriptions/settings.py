@@ -60,8 +60,11 @@ class Settings:
     backoff_ms: tuple[int, ...] | None = None
 
     def pack(self) -> bytes:
-        """The settings as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        """The settings as JSON. A back-off is there only if there is one: others are as earlier versions wrote them."""
+        given = asdict(self)
+        if self.backoff_ms is None:
+            del given["backoff_ms"]
+        return json.dumps(given, separators=(",", ":")).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Settings:

@@ -31,11 +31,11 @@ DEAD_LETTERS: dict[str, Bug] = {
     ),
     "dead letters: an older story stays": Bug(
         ORIGIN, "return _packed(without_origin(properties) | mine)",
-        "return _packed(({} if properties is None else json.loads(properties)) | mine)", STORIES,
+        "return _packed(_decoded(properties) | mine)", STORIES,
     ),
     "dead letters: a user's property wins": Bug(
         ORIGIN, "return _packed(without_origin(properties) | mine)",
-        "return _packed(mine | ({} if properties is None else json.loads(properties)))", STORIES,
+        "return _packed(mine | _decoded(properties))", STORIES,
     ),
     "dead letters: all reasons stay in memory": Bug(
         "store/subscriptions/state.py", "                self.reasons.forget_unused(self.table.reasons)\n",

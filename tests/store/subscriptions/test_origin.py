@@ -11,6 +11,7 @@ import pytest
 
 from stratalog.store import InvalidMessage, MessageStore, StaleReceipt
 from stratalog.store.subscriptions import stories
+from stratalog.store.subscriptions.origin import Origin, place_of, without_origin
 from stratalog.store.testing import SimulatedDisk
 
 from ...seeds import draw_seed
@@ -178,6 +179,13 @@ def test_reasons_of_any_text_go_with_their_messages_also_from_coroutines(store: 
     asyncio.run(give_back())
     assert sub.receive() == []
     assert [story(one)["reason"] for one in store.read(DEAD, 0)] == texts
+
+
+@pytest.mark.parametrize("stored", [b"\xff", b"{", b"[1]", b'{"a": 1}', b"[" * 100_000, b"null"])
+def test_properties_that_no_call_has_stored_hold_no_dead_letter_up(stored: bytes) -> None:
+    assert without_origin(stored) == {} and place_of(stored) is None
+    told = Origin("t", 1, 2, "s", 3, None, None, None).told(stored)
+    assert place_of(told) == ("t", 1)
 
 
 def test_a_late_nack_with_a_reason_changes_nothing(store: MessageStore, clock: BothClocks) -> None:
