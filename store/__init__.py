@@ -40,6 +40,7 @@ from .errors import (
     StoreUnreadable,
     StoreUnusable,
     SubscriptionClosed,
+    TopicFull,
 )
 from .format.blobs import Blobs
 from .format.extras import Extras
@@ -55,8 +56,8 @@ from .read.wanted import ScanFilter, StreamTable
 from .recovery.repair import Loss
 from .subscriptions.backlog import Backlog
 from .subscriptions.delivery import Delivery, DeliveryBatch
+from .subscriptions.info import SubscriptionInfo
 from .subscriptions.positions import InFlightMessage, Position
-from .subscriptions.registry import SubscriptionInfo
 from .subscriptions.settings import Settings as SubscriptionSettings
 from .subscriptions.subscription import Subscription
 from .topics.settings import TopicSettings
@@ -119,6 +120,7 @@ __all__ = [
     "SubscriptionInfo",
     "SubscriptionSettings",
     "Ticket",
+    "TopicFull",
     "TopicSettings",
     "Transaction",
     "VerifyReport",

@@ -113,6 +113,27 @@ class PublishBufferFull(StoreError):
     """The publish buffer stayed full for `append_timeout_ms`; the message was not accepted."""
 
 
+class TopicFull(StoreError):
+    """Subscriptions keep more of the topic than its `retention_bytes`; the message was not accepted, and none is lost.
+
+    `topic` is its name, `subscription` that of the one with the largest backlog, None if there is none.
+    """
+
+    def __init__(self, topic: str, subscription: str | None, backlog: int, kept_bytes: int, most_bytes: int) -> None:
+        who = (
+            "it has no subscription: make one, and consume"
+            if subscription is None
+            else f"the subscription {subscription!r} has {backlog} messages to acknowledge: consume, call its "
+            f"`skip_all`, or delete it"
+        )
+        super().__init__(
+            f"the topic {topic!r} keeps {kept_bytes} bytes of messages beyond retention, and its retention_bytes is "
+            f"{most_bytes}; {who}, or give `configure_topic` a larger retention_bytes. Nothing is lost."
+        )
+        self.topic = topic
+        self.subscription = subscription
+
+
 class MessageTooLarge(_OfOneMessage):
     """The message is over `max_message_bytes` and was not accepted. `row` is its number in a batch, from 0."""
 

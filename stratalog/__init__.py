@@ -52,6 +52,7 @@ from .store import (
     SubscriptionInfo,
     SubscriptionSettings,
     Ticket,
+    TopicFull,
     TopicSettings,
     Transaction,
 )
@@ -95,6 +96,7 @@ __all__ = [
     "SubscriptionInfo",
     "SubscriptionSettings",
     "Ticket",
+    "TopicFull",
     "TopicSettings",
     "Transaction",
     "__version__",

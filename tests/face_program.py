@@ -23,6 +23,10 @@ def write(path: str) -> int:
         sub.change(filter={"tag": {"paid"}}, precision_ms=5)
         sub.change(filter=None, backoff_ms=[1000, 5000])
         sent: int = store.redrive("failed", max_messages=3)
+        settings = store.configure_topic("orders", queues=8, keep="unacknowledged", retention_bytes=1 << 30)
+        assert settings.keep == "unacknowledged" and settings.retention_bytes == 1 << 30
+        lost: int = store.subscriptions("orders")[0].removed_unacknowledged
+        assert not lost
         figures: Stats = store.stats()
         written: int = figures["log"]["written_bytes"]
         return offset + ticket.result() + written + len(message.data) + sent

@@ -301,8 +301,9 @@ class Appender:
     def find_or_make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
         """The streams of names that were checked, made at first use.
 
-        Raises InvalidTopic if a topic does not have a queue: its `row` is the place of the name.
+        Raises TopicFull; InvalidTopic if a topic does not have a queue: its `row` is the place of the name.
         """
+        self._configured.full.check([topic for topic, _ in names])
         known = [self._streams.get(*name) for name in names]
         found = [stream for stream in known if stream is not None]
         if len(found) == len(names):
@@ -325,9 +326,14 @@ class Appender:
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
         name = check_name(topic, queue_id)
+        self._configured.full.check([name[0]])
         if self._streams.get(*name) is None:
             self._configured.check_queue(*name)
         return self.make([name])[0]
+
+    def look_closely(self, on: bool) -> None:
+        """Whether appends have to check if their topic is full: then none finds its stream by the shortest way."""
+        self._topics = {} if on else self._streams.topics
 
     def _make(self, topic: str, queue_id: int) -> Stream:
         """A new stream. The lock of names is held."""

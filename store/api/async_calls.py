@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from ..read.message import MessageBatch
-from ..topics.settings import TopicSettings
+from ..topics.settings import Keep, TopicSettings
 from .append_calls import AppendCalls
 from .checks import check_counts
 from .delayed_calls import DelayedCalls
@@ -64,9 +64,12 @@ class WritingForCoroutines(AppendCalls, DelayedCalls, TopicCalls, TrimCalls, Rea
         """`delete_topic` for coroutines. Result and errors: as for `delete_topic`."""
         return await self._aside(partial(self.delete_topic, topic))
 
-    async def configure_topic_async(self, topic: str, *, queues: int | None = None) -> TopicSettings:
+    async def configure_topic_async(
+        self, topic: str, *, queues: int | None = None, keep: Keep = "retention", retention_bytes: int | None = None
+    ) -> TopicSettings:
         """`configure_topic` for coroutines. Args, result and errors: as for `configure_topic`."""
-        return await self._aside(partial(self.configure_topic, topic, queues=queues))
+        call = partial(self.configure_topic, topic, queues=queues, keep=keep, retention_bytes=retention_bytes)
+        return await self._aside(call)
 
     async def cancel_delayed_async(self, topic: str, queue_id: int, offset: int) -> bool:
         """`cancel_delayed` for coroutines. Result and errors: as for `cancel_delayed`."""

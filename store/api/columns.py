@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ..format.rows import Rows
 from ..log.column_group import ColumnGroup, ColumnRows
 from ..log.streams import FindOrMake, Stream
 from ..log.ticket import BatchTicket
+from ..topics.full import FullTopics
 from .batch_ticket import GroupsTicket
 from .batches import AsyncBatch, BatchPart, offsets_of
 from .column_checks import check_columns
@@ -24,8 +26,9 @@ from .stream_table import StreamTable, table_of
 class ColumnAppender:
     """The part of a store that appends columns: `ColumnCalls` passes its calls on to it."""
 
-    def __init__(self, shared: Shared, find_or_make: FindOrMake) -> None:
+    def __init__(self, shared: Shared, find_or_make: FindOrMake, full: FullTopics) -> None:
         self._shared = shared
+        self._full = full
         self._find_or_make = find_or_make
         self._stream_table = StreamTable(())  # of the newest call
 
@@ -68,6 +71,9 @@ class ColumnAppender:
         if not len(found.lengths):
             return []
         resolved = table.resolve(found.numbers, self._find_or_make)
+        if self._full:
+            names: list[Any] = [table.given[at] for at in np.unique(found.numbers).tolist()]
+            self._full.check([topic for topic, _ in names])
         self._stream_table = table
         is_numbered = resolved.numbers is not None
         index = resolved.numbers if is_numbered else resolved.stream_index

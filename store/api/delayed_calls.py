@@ -10,7 +10,7 @@ from ...cache import MemoryPlan
 from ...index import TrackerClosed
 from ..delayed.counting import Counting, DelayedSets, PendingDelays
 from ..delayed.delays import Delays, memory_of
-from ..delayed.keeping import Keeping
+from ..delayed.keeping import Keeping, KeepingTopics
 from ..delayed.parts import StoreParts
 from ..device.disk import Disk
 from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, copy_of, shown
@@ -157,14 +157,14 @@ class RefusingDelaying(DelayChanges):
 
 
 def make_delaying(
-    shared: Shared, disk: Disk, running: OpenStore, upkeep: Upkeep, plan: MemoryPlan | None
+    shared: Shared, disk: Disk, running: OpenStore, upkeep: Upkeep, plan: MemoryPlan | None, topics: KeepingTopics
 ) -> DelayChanges:
     """The part of a store that writes. Its indexes are not opened yet."""
     parts = _parts_of(shared, disk)
     memory_bytes = memory_of(plan)
     running.delays = delays = Delays(parts, lambda: running.poison is not None, memory_bytes)
     shared.sleepers.add(delays.worker.ring)
-    keeping = Keeping(delays, shared.config, shared.lanes)
+    keeping = Keeping(delays, topics, shared.config, shared.lanes)
     upkeep.removal.guards.append(keeping.may_go)
     upkeep.removal.allowance = lambda: keeping.extra_bytes
     return DelayChanges(shared, delays, keeping)

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import InvalidMessage, OffsetOutOfRange, StoreError, StoreUnreadable, shown
+from ..filters.given import Filter, check_filter
+from ..filters.message_filter import MessageFilter
 from ..log.streams import Stream, check_name
 from ..read.async_reads import AsyncReads, Looked, Wanted
 from ..read.finder import open_end
@@ -21,6 +23,7 @@ from ..read.scan import LaneSnapshot
 from ..read.times import offset_at
 from ..read.waiting import LONGEST_WAIT_MS, WaitingReaders, sealed_of
 from ..read.wanted import ScanFilter
+from ..subscriptions.delivery import filtered
 from ..topics.settings import TopicSettings
 from ..topics.table import TopicTable
 from .checks import check_counts
@@ -243,12 +246,14 @@ class Fetcher:
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def scan(self, wanted: ScanFilter) -> Iterator[MessageBatch]:
+    def scan(self, wanted: ScanFilter, filter: Filter | None = None) -> Iterator[MessageBatch]:
         """The messages that are wanted and durable at the call, a batch a frame."""
+        plain = check_filter(filter)
         self._check_open()
         if not isinstance(wanted, ScanFilter):
             raise InvalidMessage(f"`wanted` is a ScanFilter, not {shown(wanted)}")
-        return self._scan(self._shared.at_one_moment(partial(self._snapshots, wanted)))
+        batches = self._scan(self._shared.at_one_moment(partial(self._snapshots, wanted)))
+        return batches if plain is None else filtered(batches, MessageFilter(plain))
 
     def _snapshots(self, wanted: ScanFilter) -> list[LaneSnapshot]:
         return [LaneSnapshot(lane, wanted) for lane in self._lanes]

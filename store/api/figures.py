@@ -96,13 +96,18 @@ class CacheStats(TypedDict):
 
 
 class SubscriptionStats(TypedDict):
-    """The subscriptions that this opening has used, and the memory that they take."""
+    """The subscriptions that this opening has used, and the memory that they take.
+
+    `removed_unacknowledged`: messages that retention removed before a subscription had acknowledged them, of all
+    subscriptions together; `SubscriptionInfo` has each one's.
+    """
 
     in_memory: int
     read_ahead_bytes: int
     read_ahead_limit_bytes: int
     due_bytes: int
     in_flight_bytes: int
+    removed_unacknowledged: int
 
 
 class BulkStats(TypedDict):

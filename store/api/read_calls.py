@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..filters.given import Filter, check_filter
-from ..filters.message_filter import MessageFilter
+from ..filters.given import Filter
 from ..read.message import Message, MessageBatch
 from ..read.wanted import ALL, ScanFilter
-from ..subscriptions.delivery import filtered
 from ..topics.settings import TopicSettings
 from .fetcher import Fetcher
 
@@ -137,9 +135,7 @@ class ReadCalls:
             StoreCorrupt: a frame or a message is damaged on the device.
             StoreUnreadable: the system refused a read, or, in a reader's process, retention has overtaken the scan.
         """
-        plain = check_filter(filter)
-        batches = self._fetcher.scan(wanted)
-        return self._held(batches if plain is None else filtered(batches, MessageFilter(plain)))
+        return self._held(self._fetcher.scan(wanted, filter))
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return (first, next): the queue holds the offsets first .. next - 1. (0, 0) if it was never used.

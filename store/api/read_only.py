@@ -18,6 +18,7 @@ from ..errors import (
     StoreUnreadable,
     copy_of,
 )
+from ..filters.given import Filter
 from ..format.layout import lane_name
 from ..format.store_files import StoreHeader
 from ..live.files import SegmentIsGone
@@ -211,8 +212,8 @@ class FollowedStore(Fetcher):
     def batch(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> MessageBatch:
         return self._fresh(partial(super().batch, topic, queue_id, offset, max_messages, max_bytes))
 
-    def scan(self, wanted: ScanFilter) -> Iterator[MessageBatch]:
-        return self._fresh(partial(super().scan, wanted))
+    def scan(self, wanted: ScanFilter, filter: Filter | None = None) -> Iterator[MessageBatch]:
+        return self._fresh(partial(super().scan, wanted, filter))
 
     def _snapshots(self, wanted: ScanFilter) -> list[LaneSnapshot]:
         return self.follower.at_one_moment(partial(super()._snapshots, wanted))

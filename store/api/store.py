@@ -108,7 +108,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     def _make_parts(self, shared: Shared) -> Fetcher:
         fetcher = Fetcher(shared)
         self._appender = Appender(shared, fetcher.configured)
-        self._columns = ColumnAppender(shared, self._appender.find_or_make)
+        self._columns = ColumnAppender(shared, self._appender.find_or_make, fetcher.configured.full)
         self._topics = TopicChanges(shared, fetcher)
         return fetcher
 
@@ -158,8 +158,14 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         if not repair:  # it may have lost what tells
             retire_gone(self._lanes, self._streams)
         self._trimming = TrimChanges(self._shared, self._fetcher.configured, self._caches, self._upkeep, self._waiting)
-        self._delaying = make_delaying(self._shared, self._disk, self._running, self._upkeep, self._caches.plan)
+        self._delaying = make_delaying(
+            self._shared, self._disk, self._running, self._upkeep, self._caches.plan, self._fetcher.configured
+        )
         self._upkeep.removal.guards += [self._subscriptions().may_go, self._fetcher.configured.may_go]
+        self._fetcher.configured.full.watch(
+            self._appender.look_closely, self._delaying.keeping.look_for_refused, self._subscriptions().holds_most
+        )
+        self._upkeep.removal.counters.append(self._subscriptions().count_removed)
         self._start(repair=repair)
         # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
         if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):

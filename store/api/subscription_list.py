@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from ..log.streams import Stream
 from ..read.caches import Caches
+from ..subscriptions.info import SubscriptionInfo
 from ..subscriptions.parts import Appending, Parts, ReceiptNumbers
 from ..subscriptions.read_ahead import READ_AHEAD_BYTES, ReadAhead
-from ..subscriptions.registry import SubscriptionInfo, Subscriptions
+from ..subscriptions.registry import Subscriptions
 from .delayed_calls import DelayChanges
 from .fetcher import Fetcher
 from .read_only import refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import InvalidMessage
 from ..log.streams import check_name
-from ..topics.settings import TopicSettings, checked
+from ..topics.settings import Keep, TopicSettings, checked
 from .fetcher import Fetcher
 from .shared import Shared
 
@@ -14,7 +14,9 @@ class TopicCalls:
 
     _topics: TopicChanges
 
-    def configure_topic(self, topic: str, *, queues: int | None = None) -> TopicSettings:
+    def configure_topic(
+        self, topic: str, *, queues: int | None = None, keep: Keep = "retention", retention_bytes: int | None = None
+    ) -> TopicSettings:
         """Give a topic its settings, all at once, and return them. They are as durable as an append when it returns.
 
         A setting that is left out takes its default, so a program may call this at each start. The topic exists from
@@ -25,13 +27,21 @@ class TopicCalls:
             queues: the topic has the queues 0 .. queues - 1. A message that names no queue goes to one of them, and one
                 that names another queue is refused: `append` and its like raise InvalidTopic. A bulk commit is not
                 held back by it. None: a queue comes with its first message.
+            keep: what keeps a message of the topic. "retention": the age and size that StoreConfig gives, whoever still
+                wants it; `SubscriptionInfo.removed_unacknowledged` says what that took. "unacknowledged": each
+                subscription of the topic that has not acknowledged it, too. A message then lives on under its own name
+                when its segment goes; a reader finds it no more, and a subscription does.
+            retention_bytes: with another `keep` than "retention", the most that messages may take, in bytes on disk,
+                which age and size would have removed and a subscription keeps. While there is more, the topic takes no
+                message: `append` and its like raise TopicFull, which names the subscription. A bulk commit is not held
+                back by it. None: no limit.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has messages.
             PublishBufferFull, StoreFull, StoreClosed, StoreUnreadable: the topic is as it was.
             StorePoisoned: a write or force failed; the settings may or may not be there at the next opening.
         """
-        return self._topics.configure(topic, queues)
+        return self._topics.configure(topic, queues, keep, retention_bytes)
 
 
 class TopicChanges:
@@ -41,11 +51,11 @@ class TopicChanges:
         self._shared = shared
         self._fetcher = fetcher
 
-    def configure(self, topic: object, queues: object) -> TopicSettings:
+    def configure(self, topic: object, queues: object, keep: object, retention_bytes: object) -> TopicSettings:
         """Check the settings, and make them durable."""
         self._shared.check_open()
         name, _ = check_name(topic, 0)
-        settings = checked(queues)
+        settings = checked(queues, keep, retention_bytes)
         self._check_used(name, settings)
         self._fetcher.configured.change(name, settings)
         return settings

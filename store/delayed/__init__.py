@@ -8,7 +8,7 @@ the thread.
     to consumers        due_list, messages
     changes             decisions, changes
     the thread          worker
-    retention           keeping, copies
+    retention           keeping, wanted, copies
     counting            counting
     its surroundings    parts
 """

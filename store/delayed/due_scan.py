@@ -10,7 +10,7 @@ import numpy as np
 
 from ..device.ring import Ring
 from ..errors import StoreCorrupt
-from ..format.arrays import Indexes, Int64s
+from ..format.arrays import Bools, Indexes, Int64s
 from ..format.delays import BEGIN, LogPlace
 from ..format.dues import NO_DUES
 from ..format.footer import Footer
@@ -42,6 +42,10 @@ class DueRows(NamedTuple):
     times_ms: Int64s
     sizes: Int64s
     written_ms: Int64s
+
+    def take(self, rows: Indexes | Bools) -> DueRows:
+        """Some of the messages, by row."""
+        return DueRows(*[column[rows] for column in self])
 
 
 _NONE = np.empty(0, np.int64)

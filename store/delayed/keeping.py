@@ -1,4 +1,4 @@
-"""Retention and delayed messages: an expired segment may have messages that are still wanted.
+"""Retention and wanted messages: an expired segment may have some that a subscription has still to get (`wanted`).
 
 Kept or copied? While the expired segments hold little but wanted messages, they are kept: copying the messages would
 free nothing. When more than a third of the bytes is waste, the wanted messages of the oldest segment are copied to the
@@ -9,26 +9,27 @@ wanted messages.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ..config import StoreConfig
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
-from ..format.delays import COPIES, DELAYS, LogPlace
+from ..format.delays import COPIES, DELAYS
 from ..format.dues import NO_DUES
-from ..format.hidden import hidden_parts, hidden_topic
+from ..format.hidden import hidden_topic
 from ..log.lane import Lane
 from ..log.retention import expired_segments, size_of
 from ..log.streams import Stream
 from ..read.message import Message
 from ..segment.sealed import SealedSegment
-from .due_scan import DueRows, DueScan
-from .messages import fetch
+from .due_scan import DueRows
+from .messages import fetch_all
 from .parts import Subscribers
 from .topic import DelayedTopic
+from .wanted import KeepingSettings, WantedMessages, content_of, rows_of, wanted_in
 
 if TYPE_CHECKING:
     from .delays import Delays
@@ -37,15 +38,26 @@ MOST_WASTE = 1.5  # bytes on disk for each wanted one
 LOOK_S = 1.0  # between two checks of the wanted messages ..
 LOOK_TIMES = 20  # .. and so many times as long as a check takes
 COPIED_BYTES = 4 << 20  # by one append
+FORGOTTEN_S = 5.0  # after the time of the next check; retention has its turn twice a second
+REFUSED_S = 0.1  # between two looks for the sake of refused appends
 
 
-class _WantedMessages(NamedTuple):
-    """Wanted messages of one queue in one segment: the topic, and the bytes that they take on disk."""
+class FullTopics(Protocol):
+    """The part of a store that refuses messages of topics that keep too much."""
 
-    topic: DelayedTopic
-    queue_id: int
-    offsets: Int64s
-    size_bytes: int
+    def note(self, kept: Mapping[str, int], most: Mapping[str, int]) -> None:
+        """Note what each topic keeps beyond retention, in bytes, and what it may keep at the most."""
+
+
+class KeepingTopics(Protocol):
+    """The part of a store that knows which topics keep what is not acknowledged."""
+
+    @property
+    def full(self) -> FullTopics:
+        """Those of them that take no message for now."""
+
+    def keeping(self) -> Mapping[str, KeepingSettings]:
+        """Their names, each with its settings."""
 
 
 class _WantedOfLane:
@@ -71,15 +83,19 @@ class _WantedOfLane:
         """Whether the segments hold little but wanted messages, so that they are kept."""
         return self._wanted_bytes > 0 and self.all_bytes <= MOST_WASTE * self._wanted_bytes
 
+    def is_recent(self, now_s: float) -> bool:
+        """Whether retention would have looked again by now, if it still wanted these segments to go."""
+        return now_s < self.until_s + FORGOTTEN_S
+
     def has(self, sealed: SealedSegment) -> bool:
         """Whether a segment was checked."""
         return sealed.segment.sequence in self._wanted
 
-    def add(self, sealed: SealedSegment, wanted: Sequence[_WantedMessages]) -> None:
+    def add(self, sealed: SealedSegment, wanted: Sequence[WantedMessages]) -> None:
         """Add a segment that was checked."""
         topics: Counter[str] = Counter()
         for one in wanted:
-            topics[one.topic.name] += one.size_bytes
+            topics[one.topic] += one.size_bytes
         self._wanted[sealed.segment.sequence] = size_of(sealed), topics
         self._count(size_of(sealed), topics)
 
@@ -102,11 +118,13 @@ class Keeping:
         kept: by topic, the bytes of segments that are kept for it.
     """
 
-    def __init__(self, delays: Delays, config: StoreConfig, lanes: Sequence[Lane]) -> None:
+    def __init__(self, delays: Delays, topics: KeepingTopics, config: StoreConfig, lanes: Sequence[Lane]) -> None:
         self._delays = delays
+        self._topics = topics
         self._config = config
         self._lanes = lanes
         self._looks: dict[int, _WantedOfLane] = {}  # by lane
+        self._told_s = 0.0  # when it was told which topics are full
         self.copied_messages = 0
         self.kept: dict[str, int] = {}
 
@@ -123,22 +141,23 @@ class Keeping:
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
         """Whether a lane's oldest segment may be removed now. Raises StoreError, OSError: then it may not.
 
-        For a segment that never had a delayed message it only looks at the segment's footer.
+        For a segment in which nothing may be wanted it only looks at the segment's footer.
         """
         delays = self._delays
         if not delays.is_open or self._is_held_by_damage(lane, oldest):
             return False
-        has_dues = _has_dues(oldest)
-        if has_dues:
+        if _has_dues(oldest):
             delays.cover_subscribed_topics()
-        if not delays.topics:
+        kept = self._topics.keeping()
+        if not delays.topics and not kept:
             return True
-        if has_dues:
+        content = content_of(delays, kept, lane, oldest)
+        if content:
             self._look(lane, oldest)
             if self._looks[lane.index].is_kept:
                 return False
         delays.catch_up()  # an index that meets a message after its copy takes the copy for a due message
-        if has_dues:
+        if content:
             self._copy(list(self._wanted(lane, oldest)))
         self._move_records(lane, oldest)
         if lane.index in self._looks:
@@ -159,7 +178,7 @@ class Keeping:
             look = _WantedOfLane()
         for sealed in self._expired(lane, oldest):
             if not look.has(sealed):
-                look.add(sealed, list(self._wanted(lane, sealed)) if _has_dues(sealed) else [])
+                look.add(sealed, list(self._wanted(lane, sealed)))
         end_s = clock.monotonic_s()
         look.rest_s = now_s + LOOK_TIMES * (end_s - now_s)
         if is_new:
@@ -181,6 +200,28 @@ class Keeping:
             for topic, size_bytes in look.topics.items() if look.is_kept else ():
                 kept[topic] = kept.get(topic, 0) + size_bytes
         self.kept = kept
+        self.tell_full()
+
+    def tell_full(self) -> None:
+        """Tell which topics keep how much beyond retention: in segments that are kept, and as copies."""
+        most = {
+            topic: one.retention_bytes for topic, one in self._topics.keeping().items()
+            if one.retention_bytes is not None
+        }  # fmt: skip
+        now_s, kept = self._delays.parts.clock.monotonic_s(), Counter[str]()
+        self._told_s = now_s
+        for topic in most:
+            kept[topic] = sum(
+                look.topics[topic] for look in list(self._looks.values()) if look.is_kept and look.is_recent(now_s)
+            )
+            index = self._delays.find(topic)
+            kept[topic] += 0 if index is None else index.copies.size_bytes
+        self._topics.full.note(kept, most)
+
+    def look_for_refused(self) -> None:
+        """An append was refused, as its topic is full: tell what is kept now, but not for each such append."""
+        if self._delays.parts.clock.monotonic_s() >= self._told_s + REFUSED_S:
+            self.tell_full()
 
     # -- damage ---------------------------------------------------------------------------------------
 
@@ -195,7 +236,7 @@ class Keeping:
                     begin, count = oldest.first_of(stream.number)
                     if count and begin + count > stream.low:
                         return True
-        return any(self._of_damaged_topic(lane, rows) for rows in _rows_of(lane, oldest))
+        return any(self._of_damaged_topic(lane, rows) for rows in rows_of(lane, oldest))
 
     def _of_damaged_topic(self, lane: Lane, rows: DueRows) -> bool:
         """Whether some of these are delayed messages of such a topic, and not acknowledged by all subscriptions."""
@@ -211,59 +252,29 @@ class Keeping:
 
     # -- wanted messages ------------------------------------------------------------------------------
 
-    def _wanted(self, lane: Lane, sealed: SealedSegment) -> Iterator[_WantedMessages]:
-        for rows in _rows_of(lane, sealed):
-            for number in np.unique(rows.numbers).tolist():
-                yield from self._wanted_of(lane, number, rows)
-
-    def _wanted_of(self, lane: Lane, number: int, rows: DueRows) -> Iterator[_WantedMessages]:
-        stream, delays = lane.streams[number], self._delays
-        mine = rows.numbers == number
-        parts = hidden_parts(stream.topic)
-        if parts is not None and parts.kind == COPIES:
-            topic = delays.find(parts.names[0])
-            if topic is not None:
-                yield from _copies_wanted(delays, topic, rows.offsets[mine], rows.sizes[mine])
-            return
-        topic = delays.find(stream.topic)
-        mine &= rows.times_ms > rows.written_ms
-        if topic is None or not mine.any():
-            return
-        offsets = rows.offsets[mine]
-        order = np.argsort(offsets)
-        wanted = delays.wanted(topic, stream.queue_id, offsets[order])
-        with topic.lock:
-            wanted &= ~topic.copies.has(stream.queue_id, offsets[order])
-        kept = order[wanted]
-        if len(kept):
-            yield _WantedMessages(topic, stream.queue_id, offsets[kept], int(rows.sizes[mine][kept].sum()))
+    def _wanted(self, lane: Lane, sealed: SealedSegment) -> Iterator[WantedMessages]:
+        kept = self._topics.keeping()
+        content = content_of(self._delays, kept, lane, sealed)
+        return wanted_in(self._delays, kept, lane, sealed, content)
 
     # -- copying --------------------------------------------------------------------------------------
 
-    def _copy(self, wanted: Sequence[_WantedMessages]) -> None:
+    def _copy(self, wanted: Sequence[WantedMessages]) -> None:
         """Write copies of messages, durably, and note them."""
         for one in wanted:
-            messages: list[Message] = []
-            size = 0
-            for offset in one.offsets.tolist():
-                try:
-                    message = fetch(one.topic, one.queue_id, offset)
-                except StoreCorrupt:  # a damaged message cannot be copied
-                    continue
-                if message is not None:
-                    messages.append(message)
-                    size += len(message.data)
-                if size >= COPIED_BYTES:
-                    self._write(one.topic, messages)
-                    messages, size = [], 0
-            self._write(one.topic, messages)
+            topic = self._delays.topic(one.topic)  # made for the first copy, if need be
+            for messages in _parts_of(fetch_all(topic, one.queue_id, one.offsets)):
+                self._write(topic, messages)
 
     def _write(self, topic: DelayedTopic, messages: Sequence[Message]) -> None:
         if messages:
             rows = topic.copies.append(messages)
             with topic.lock:
                 if topic.is_lagging:  # its scan comes too late for them; if this fails, they are copied once more
-                    topic.add(*np.array([(one.queue_id, one.offset, one.deliver_at_ms) for one in messages]).T)
+                    rows_later = [
+                        (one.queue_id, one.offset, one.deliver_at_ms) for one in messages if one.deliver_at_ms
+                    ]
+                    topic.add(*np.array(rows_later, np.int64).reshape(-1, 3).T)
                 self._delays.with_copies.add(topic)
                 topic.copies.take_in(rows)
             self.copied_messages += len(messages)
@@ -278,17 +289,6 @@ class Keeping:
                     topic.decisions.compact()
 
 
-def _rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
-    """Yield the messages of a segment that have a delivery time."""
-    scan = DueScan(lane, LogPlace(sealed.segment.sequence, 0))
-    while scan.place.sequence == sealed.segment.sequence:
-        part = scan.look(-1)
-        if part is None:
-            break
-        yield part.rows
-        scan.move(part)
-
-
 def _has_dues(sealed: SealedSegment) -> bool:
     try:
         return sealed.footer.dues != NO_DUES
@@ -300,16 +300,14 @@ def _any_wanted(subscribers: Subscribers, stream: Stream, offsets: Int64s) -> bo
     return bool(subscribers.unacknowledged(stream.topic, stream.queue_id, offsets).any())
 
 
-def _copies_wanted(delays: Delays, topic: DelayedTopic, at: Int64s, sizes: Int64s) -> Iterator[_WantedMessages]:
-    """The wanted messages whose copies lie at these offsets of the stream of copies."""
-    with topic.lock:
-        rows = np.flatnonzero(np.isin(topic.copies.at, at))
-        of_queues = topic.copies.of_queues() if len(rows) else []
-        copied_at = topic.copies.at
-    size_at = dict(zip(at.tolist(), sizes.tolist(), strict=True))
-    for queue_id, mine, offsets in of_queues:
-        here = np.isin(mine, rows)
-        kept = here & delays.wanted(topic, queue_id, offsets)
-        if kept.any():
-            size = sum(size_at[offset] for offset in copied_at[mine[kept]].tolist())
-            yield _WantedMessages(topic, queue_id, offsets[kept], size)
+def _parts_of(messages: Iterator[Message]) -> Iterator[list[Message]]:
+    """Messages in parts that one append takes."""
+    part, size = list[Message](), 0
+    for message in messages:
+        part.append(message)
+        size += len(message.data)
+        if size >= COPIED_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

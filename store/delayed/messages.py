@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +16,9 @@ from ..read.message import Message
 from .due_scan import reached
 from .parts import MOST_ENTRY, places_of
 from .topic_index import TopicIndex
+
+READ_MESSAGES = 1024
+READ_BYTES = 4 << 20
 
 
 def fetch(topic: TopicIndex, queue_id: int, offset: int) -> Message | None:
@@ -36,6 +40,31 @@ def fetch(topic: TopicIndex, queue_id: int, offset: int) -> Message | None:
         if copy is not None:
             return copy
         before = at  # once more, if there is a newer copy meanwhile
+
+
+def fetch_all(topic: TopicIndex, queue_id: int, ascending: Int64s) -> Iterator[Message]:
+    """Yield the messages of a queue at some offsets, without those that were removed or are damaged. Raises OSError.
+
+    Messages that follow one another are read together.
+    """
+    stream, at, alone = topic.parts.stream(topic.name, queue_id), 0, 0  # up to `alone`, each is read by itself
+    starts = ascending - np.arange(len(ascending))  # alike in a run
+    while at < len(ascending):
+        offset, found = int(ascending[at]), list[Message]()
+        end = offset + int(starts.searchsorted(starts[at], side="right")) - at
+        if at >= alone and end - offset > 1 and stream is not None and offset >= stream.low:
+            with suppress(StoreCorrupt, OffsetOutOfRange):
+                found = topic.parts.reader.read(stream, offset, min(end - offset, READ_MESSAGES), READ_BYTES)
+        if found and found[-1].offset < end:
+            at += found[-1].offset + 1 - offset
+            yield from found
+            continue
+        alone = max(alone, at + end - offset)
+        with suppress(StoreCorrupt):  # a damaged message cannot be copied
+            one = fetch(topic, queue_id, offset)
+            if one is not None:
+                yield one
+        at += 1
 
 
 def are_over(topic: TopicIndex, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:

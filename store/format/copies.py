@@ -1,7 +1,7 @@
-"""Copies of delayed messages whose segments retention removes: messages of a hidden stream of the topic.
+"""Copies of messages that a subscription still wants when retention removes their segments, in a hidden stream.
 
 The stream is `hidden_topic(COPIES, topic)`. A copy has the data and the properties of the message. Its delivery time is
-the message's own, so its frames are found as those of delayed messages are. Its key is
+the message's own; it has none if the message has none. Its key is
 
     magic      4 bytes  COPY_MAGIC
     version    u8       COPY_VERSION

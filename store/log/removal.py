@@ -33,6 +33,8 @@ MOST_AT_ONCE = 32
 
 Guard = Callable[[Lane, "SealedSegment"], bool]  # may it go? What is needed of it was moved out of it before
 
+Counter = Callable[[Lane, "Sequence[SealedSegment]"], None]
+
 
 class Removal:
     """Removes sealed segments of all lanes.
@@ -45,6 +47,7 @@ class Removal:
 
     Attributes:
         guards: of the store's parts; each may keep a segment.
+        counters: of the store's parts; each is told the segments that have just left the log. It raises nothing.
         allowance: bytes that these parts keep in addition to `retention_bytes`.
         recyclable: by lane, removed files that new segments may be made of.
         pace: holds appends back that are faster than removal.
@@ -67,6 +70,7 @@ class Removal:
         self._laps = RetentionRounds()
         self.recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
         self.guards: list[Guard] = []
+        self.counters: list[Counter] = []
         self.allowance: Callable[[], int] = int
         self.removed_segments = 0
         self.pace = Pace(self.held_bytes, config.segment_bytes)
@@ -176,6 +180,8 @@ class Removal:
         lane.forget_oldest(len(gone))
         self.removed_segments += len(gone)
         self.pace.went()
+        for count in self.counters:
+            count(lane, gone)
         try:
             self._disk.force_folder(lane.folder)
         except OSError:

@@ -8,7 +8,6 @@ from copy import copy
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...index import TrackerClosed
 from ..delayed.due_list import FOREVER_S, HELD_UP_S, LAGGING_S, NOTHING_DUE, DueMessages
@@ -21,6 +20,7 @@ from ..read.message import Message, MessageBatch
 from .delivery import RETRY_MS, Fetches, Room, fetch_into, fetch_readable, joined, taken
 from .in_flight import NEVER, Places
 from .lines import Lines
+from .place_list import PlaceList, first_of_each
 from .state import State
 
 LEAST_PRECISION_MS = 10  # with less, a waiting consumer wakes for each message
@@ -72,7 +72,11 @@ class SubscriptionDelays:
     @property
     def has_copies(self) -> bool:
         """Whether messages that live on as copies are to be checked again."""
-        return self.recheck_copies and self._topic is not None
+        return self.recheck_copies and self._found() is not None
+
+    def _found(self) -> DelayedTopic | None:
+        """The topic's index, if it has one by now: retention makes one for the first copy."""
+        return self._topic or (self._parts.delays.find(self._name) if self._parts.delays else None)
 
     @property
     def _precision_ms(self) -> int:
@@ -109,7 +113,7 @@ class SubscriptionDelays:
 
     def open(self) -> None:
         """The subscription has a consumer now. Raises StoreError, OSError."""
-        if self._parts.delays is not None and self._parts.delays.find(self._name) is not None:
+        if self._found() is not None:
             self._begin()
 
     def close(self) -> None:
@@ -177,15 +181,14 @@ class SubscriptionDelays:
         return fetch_into(room, self._parts.reads, self._name, places.queues, places.offsets, self.copied)
 
     def copied(self, queue_id: int, offset: int) -> Message | None:
-        """The copy of a delayed message whose segment is gone; None if there is none. Raises StoreUnreadable."""
-        if self._topic is None:
-            return None
+        """The copy of a message whose segment is gone; None if there is none. Raises StoreUnreadable."""
+        topic = self._found()
         with self._index():
-            return fetch(self._topic, queue_id, offset)
+            return None if topic is None else fetch(topic, queue_id, offset)
 
     def are_kept(self, queue_id: int, offsets: Int64s) -> Bools:
         """(n,) which messages of a queue, whose segments are gone, live on as copies."""
-        topic = self._topic
+        topic = self._found()
         if topic is None:
             return np.zeros(len(offsets), np.bool_)
         stream = self._parts.streams.get(self._name, queue_id)
@@ -211,57 +214,6 @@ class SubscriptionDelays:
             raise StoreUnreadable(
                 f"the index of delayed messages could not be used: {error}. Nothing is lost; try again."
             ) from error
-
-
-class PlaceList:
-    """Places in the order in which they are to be given out, each once. One thread at a time."""
-
-    def __init__(self) -> None:
-        self._queues = self._offsets = np.empty(0, np.int64)
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    @property
-    def size_bytes(self) -> int:
-        """The memory that the list takes."""
-        return self._queues.nbytes + self._offsets.nbytes
-
-    def add(self, queues: Int64s, offsets: Int64s) -> None:
-        """Append places, none of them twice. A place that is listed already stays where it is."""
-        if len(self):
-            new = np.ones(len(offsets), np.bool_)
-            for queue_id in np.unique(queues).tolist():
-                mine = queues == queue_id
-                new[mine] = ~np.isin(offsets[mine], self._offsets[self._queues == queue_id])
-            queues, offsets = queues[new], offsets[new]
-        self._queues = np.concatenate([self._queues, queues])
-        self._offsets = np.concatenate([self._offsets, offsets])
-
-    def first(self, count: int) -> tuple[Int64s, Int64s]:
-        """(queue ids, offsets) of the first places; they stay listed."""
-        return self._queues[:count], self._offsets[:count]
-
-    def remove_first(self, count: int) -> None:
-        """Drop the first `count` places."""
-        self._queues, self._offsets = self._queues[count:], self._offsets[count:]
-
-    def drop(self, queue_ids: Sequence[int] | None = None) -> None:
-        """Forget the places of some queues, or all; they will be found again."""
-        kept = np.zeros(len(self), np.bool_) if queue_ids is None else ~np.isin(self._queues, queue_ids)
-        self._queues, self._offsets = self._queues[kept], self._offsets[kept]
-
-
-def first_of_each(queues: Int64s, offsets: Int64s) -> npt.NDArray[np.bool_]:
-    """(n,) true for the first of each place that occurs several times, and for each place that occurs once."""
-    kept = np.ones(len(offsets), np.bool_)
-    if len(set((offsets ^ queues << 40).tolist())) == len(offsets):  # true nearly always, and quicker to check
-        return kept
-    pairs = list(zip(queues.tolist(), offsets.tolist(), strict=True))
-    if len(set(pairs)) < len(pairs):
-        kept[:] = False
-        kept[list({pair: at for at, pair in reversed(list(enumerate(pairs)))}.values())] = True
-    return kept
 
 
 class DueSource:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..format.arrays import Indexes, Int64s
-from .removed import RemovedReceipts
+from .removed_receipts import RemovedReceipts
 from .stories import NO_STORY, UNKNOWN_MS, Stories
 
 FIRST_ROWS = 64

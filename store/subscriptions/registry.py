@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
-from ..errors import StoreCorrupt, SubscriptionClosed
+from ..device.background import report
+from ..errors import StoreCorrupt, StoreError, SubscriptionClosed
 from ..format.arrays import Int64s
 from ..format.hidden import CURSOR_KIND
 from ..log.hidden_streams import HiddenNames
@@ -20,14 +21,16 @@ from ..log.lane import Lane
 from ..log.streams import check_name
 from ..segment.sealed import SealedSegment
 from .acknowledging import Acknowledging
-from .backlog import Backlog, TopicBounds, backlog_of, queues_of, recorded, snapshot
+from .backlog import TopicBounds, backlog_of, queues_of, recorded, snapshot
 from .cursor import Cursor
 from .dispatcher import Dispatcher
 from .in_flight import NO_OWNER
+from .info import SubscriptionInfo
 from .journal import Journal, names_of
 from .moving import Moving
 from .parts import Parts
-from .positions import Position, Rates, oldest_of, positions_of
+from .positions import Rates, oldest_of, positions_of
+from .removed import RemovedMessages
 from .settings import (
     DeadLetterChains,
     Settings,
@@ -42,31 +45,6 @@ from .state import State
 from .subscription import Subscription
 
 Name = tuple[str, str]  # (topic, name)
-
-
-class SubscriptionInfo(NamedTuple):
-    """One row of `MessageStore.subscriptions`.
-
-    Attributes:
-        topic, name: of the subscription.
-        settings: its arguments of `subscribe`.
-        backlog: messages that are not acknowledged. In a store that is only read, none is known to be in flight.
-        positions: how far it is in each queue of its topic, by queue id.
-        oldest_ms: when its oldest message that is not acknowledged was put into the log, ms since the epoch; None if
-            there is none. Copies of delayed messages that retention has removed do not count.
-        arrived_per_s, acknowledged_per_s: messages that came to the topic, and that were acknowledged, a second: since
-            the newest call before this one that was a second ago or more; None where there was none. A `seek` counts
-            as acknowledging what it passes.
-    """
-
-    topic: str
-    name: str
-    settings: Settings
-    backlog: Backlog
-    positions: Mapping[int, Position]
-    oldest_ms: int | None
-    arrived_per_s: float | None
-    acknowledged_per_s: float | None
 
 
 class Shared:
@@ -191,6 +169,7 @@ class Subscriptions:
         self._names = HiddenNames(parts.hidden, CURSOR_KIND, may_write=parts.may_write)
         self._rates = Rates()
         self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
+        self._removed = RemovedMessages(parts, self._states_of)
 
     def _names_of(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted."""
@@ -272,6 +251,7 @@ class Subscriptions:
                 if self._known.get(key) is shared:
                     self._names.drop(key)
                     del self._known[key]
+                    self._removed.forget(*key)
 
     def _loaded(self, topic: str, name: str, for_retention: bool) -> Shared:
         try:
@@ -307,6 +287,7 @@ class Subscriptions:
             "read_ahead_limit_bytes": ahead.limit_bytes,
             "due_bytes": sum(shared.dispatcher.due_bytes for shared in known),
             "in_flight_bytes": sum(shared.state.table.size_bytes for shared in known),
+            "removed_unacknowledged": self._removed.total,
         }
 
     def closing(self) -> None:
@@ -346,6 +327,32 @@ class Subscriptions:
                     return False
         return True
 
+    def count_removed(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
+        """Count what retention has just removed, by subscription. Raises nothing."""
+        try:
+            self._removed.count(lane, gone, self.topics())
+        except Exception as error:  # the segments are gone, and retention goes on
+            report("messages that retention removed could not be counted", error)
+
+    def _states_of(self, topics: set[str]) -> dict[str, list[State]]:
+        """The subscriptions of some topics, loaded if need be, without damaged ones."""
+        found = defaultdict[str, list[State]](list)
+        for topic, name in [names for names in self._names if names[0] in topics]:
+            with suppress(StoreCorrupt):  # its acknowledgements are not known
+                shared = self._shared(topic, name)
+                if shared.state.cursor.settings is not None:
+                    found[topic].append(shared.state)
+                self._forget_deleted(shared)
+        return found
+
+    def holds_most(self, topic: str) -> tuple[str | None, int]:
+        """The subscription of a topic with the largest backlog, and that backlog; None if none can be counted."""
+        with suppress(StoreError):
+            backlogs = [(one.backlog.total, one.name) for one in self.all(topic)]
+            if backlogs:
+                return max(backlogs)[1], max(backlogs)[0]
+        return None, 0
+
     def topics(self) -> set[str]:
         """The topics that have a subscription."""
         return {topic for topic, _ in self._names}
@@ -379,10 +386,12 @@ class Subscriptions:
             if state is not None:
                 state.take_in()
             known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
+            removed = self._removed.of(topic, name, cursor.life)
         positions = positions_of(bounds.queues, known)
         rates = self._rates.of((topic, name), positions, self._parts.clock.monotonic_s())
         oldest_ms = oldest_of(self._parts, topic, bounds.queues, known)
-        return SubscriptionInfo(topic, name, settings, backlog_of(bounds, known), positions, oldest_ms, *rates)
+        backlog = backlog_of(bounds, known)
+        return SubscriptionInfo(topic, name, settings, backlog, positions, oldest_ms, *rates, removed)
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """The cursor of a subscription that nobody uses, read from the log."""

@@ -1,41 +1,123 @@
-"""Receipts of messages that were removed while consumers had them."""
+"""Counts the messages that retention removed before a subscription had acknowledged them."""
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
-import numpy.typing as npt
-from pyroaring import BitMap64
 
+from ...index.trackers.places import those_between
+from ..delayed.parts import ENTRY_BITS, places_of
+from ..device.background import LOGGER
+from ..errors import StoreError
 from ..format.arrays import Int64s
+from ..format.layout import LOST_ENTRY
+from ..log.lane import Lane
+from ..log.streams import Stream
+from ..segment.sealed import SealedSegment
+from .parts import Parts
+from .state import State
+
+States = Mapping[str, Sequence[State]]  # of subscriptions, by topic
+
+_NONE = np.empty(0, np.int64)
 
 
-class RemovedReceipts:
-    """Remembers receipts until their visibility time-outs have passed; a few bytes for many. One thread at a time.
+class RemovedMessages:
+    """How many messages each subscription has lost to retention since the store was opened.
 
-    Invariant: `_older` goes when the last deadline of its receipts has passed, and `_newer` takes its place.
+    A segment that goes costs by the streams that have messages in it, not by the messages: the range of each stream is
+    compared with the cursors of its topic's subscriptions.
+
+    Attributes:
+        total: of all subscriptions, also of those that were deleted since.
     """
 
-    def __init__(self) -> None:
-        self._older = self._newer = BitMap64()
-        self._older_ms = self._newer_ms = 0  # the last deadline
+    def __init__(self, parts: Parts, states: Callable[[set[str]], States]) -> None:
+        """`states` gives the subscriptions of some topics, loaded if need be. It leaves damaged ones out."""
+        self._parts = parts
+        self._states = states
+        self._counts: dict[tuple[str, str], tuple[int, int]] = {}  # by topic and name: the life, and its count
+        self.total = 0
 
-    def __contains__(self, receipt: int) -> bool:
-        return receipt in self._older or receipt in self._newer
+    def of(self, topic: str, name: str, life: int) -> int:
+        """How many messages one life of a subscription has lost."""
+        known = self._counts.get((topic, name))
+        return known[1] if known is not None and known[0] == life else 0
 
-    def __bool__(self) -> bool:
-        return bool(self._older) or bool(self._newer)
+    def forget(self, topic: str, name: str) -> None:
+        """Forget a deleted subscription."""
+        self._counts.pop((topic, name), None)
 
-    def are_in(self, receipts: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which receipts are remembered."""
-        return np.fromiter(map(self.__contains__, receipts.tolist()), np.bool_, len(receipts))
+    def count(self, lane: Lane, gone: Sequence[SealedSegment], topics: set[str]) -> None:
+        """Count what a lane's segments had; they have just left the log. `topics` are those with a subscription."""
+        for sealed in gone if topics else ():
+            with suppress(StoreError, OSError):  # of a segment that cannot be read nothing is known
+                streams = _streams_of(lane, sealed, topics)
+                states = self._states({stream.topic for stream in streams}) if streams else {}
+                for stream in streams:
+                    self._count_stream(stream, sealed, states.get(stream.topic, ()))
 
-    def add(self, receipts: Int64s, until_ms: int, now_ms: int) -> None:
-        """Remember the receipts (n,) of removed messages until `until_ms`, their last deadline."""
-        if now_ms >= self._older_ms:
-            self._older, self._older_ms = self._newer, self._newer_ms
-            self._newer, self._newer_ms = BitMap64(), 0
-        self._newer.update(array("Q", receipts.tobytes()))
-        self._newer.run_optimize()
-        self._newer_ms = max(self._newer_ms, until_ms)
+    def _count_stream(self, stream: Stream, sealed: SealedSegment, states: Sequence[State]) -> None:
+        """Count what a stream loses with a segment. Messages that were trimmed before are not lost."""
+        first, count = sealed.first_of(stream.number)
+        begin, end = max(first, stream.low), first + count
+        losers = [state for state in states if state.count_left(stream.queue_id, begin, end, _NONE)]
+        spared = self._spared(stream, sealed, begin, end) if losers else _NONE
+        for state in losers:
+            left = state.count_left(stream.queue_id, begin, end, spared)
+            if left:
+                self._note(state, left)
+
+    def _note(self, state: State, count: int) -> None:
+        life, before = state.cursor.life, self.of(state.topic, state.name, state.cursor.life)
+        self._counts[state.topic, state.name] = life, before + count
+        self.total += count
+        if not before:
+            with suppress(Exception):  # a handler or filter of the program's may raise
+                LOGGER.warning(
+                    "retention removed %d messages of the topic %r that its subscription %r had not acknowledged; "
+                    "further ones are counted in subscriptions()",
+                    count, state.topic, state.name,
+                )  # fmt: skip
+
+    def _spared(self, stream: Stream, sealed: SealedSegment, begin: int, end: int) -> Int64s:
+        """(n,) offsets of a range that nobody has lost, ascending: these messages live on as copies, were cancelled, or
+        a repair had given them up. Raises StoreCorrupt, OSError.
+        """
+        index = sealed.index
+        row = index.row(stream.number)
+        lost = np.flatnonzero(np.asarray(index.entries[index.start[row] : index.start[row + 1]]) == LOST_ENTRY)
+        found = np.unique(np.concatenate([index.first[row] + lost, self._out_of_retention(stream, begin, end)]))
+        return found[(found >= begin) & (found < end)]
+
+    def _out_of_retention(self, stream: Stream, begin: int, end: int) -> Int64s:
+        """The offsets of a range that have copies, or were cancelled."""
+        topic = None if self._parts.delays is None else self._parts.delays.find(stream.topic)
+        if topic is None:
+            return _NONE
+        found = []
+        for low, high in _rounds(begin, end):
+            least, most = places_of(stream.queue_id, low), places_of(stream.queue_id, high - 1)
+            with topic.lock:
+                copied = topic.copies.places
+                cancelled = those_between(topic.changes.cancelled, least, most + 1)
+            there = copied[slice(*np.searchsorted(copied, (least, most + 1)))]
+            found += [low + (there - least), low + (np.frombuffer(cancelled.to_array(), np.int64) - least)]
+        return np.concatenate(found)
+
+
+def _rounds(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of a range of offsets whose places ascend: the entries begin again at 0 after each 2**32 offsets."""
+    while begin < end:
+        middle = min(end, ((begin >> ENTRY_BITS) + 1) << ENTRY_BITS)
+        yield begin, middle
+        begin = middle
+
+
+def _streams_of(lane: Lane, sealed: SealedSegment, topics: set[str]) -> list[Stream]:
+    """The streams of some topics that have messages in a segment. Raises StoreCorrupt, OSError."""
+    footer = sealed.footer
+    numbers: list[int] = footer.numbers[footer.counts > 0].tolist()
+    return [lane.streams[number] for number in numbers if lane.streams[number].topic in topics]

@@ -73,6 +73,7 @@ class Scanner:
         self._chunks_left = 0  # chunks that the call may still read
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
         self._empty_at: object = None  # `newest` when there was nothing new
+        self._is_held_back = False  # the call has left new messages of a line unread: copies of older ones come first
         self.is_unfinished = False
 
     def _follow_settings(self) -> None:
@@ -188,7 +189,7 @@ class Scanner:
         if not self._ahead.chunks and newest == self._empty_at:
             return []
         found: list[MessageBatch] = []
-        self._chunks_left, is_all = MOST_CHUNKS, is_first
+        self._chunks_left, is_all, self._is_held_back = MOST_CHUNKS, is_first, False
         for queue_id in self._ready.turn(self._ready.find(self._topic_lanes()), self._skip):
             limit = most if limit_of is None else min(most, limit_of(queue_id))
             if limit <= 0:
@@ -210,7 +211,7 @@ class Scanner:
             if self._chunks_left <= 0 or most <= 0 or max_bytes <= 0:
                 self.is_unfinished, is_all = True, False
                 break
-        if is_all and not found:
+        if is_all and not found and not self._is_held_back:
             self._empty_at = newest
         if found and limit_of is None and wanted <= FEW_MESSAGES:
             self._read_ahead(found[-1].queue_id(0))
@@ -250,7 +251,7 @@ class Scanner:
                     raise
                 break  # the next chunk goes first
             if chunk is None:
-                return found, self._chunks_left > 0
+                return found, self._chunks_left > 0 and not self._is_held_back
             is_first = max_bytes == self._max_bytes
             batch = self._ahead.cut(queue_id, chunk, most, max_bytes, is_first=is_first)
             if batch is None:
@@ -309,7 +310,7 @@ class Scanner:
         """The wanted ones of a queue's next messages, maybe none of them; None if the queue has no next messages."""
         acked = self._state.cursor.queue(queue_id)
         at, end = self._next(queue_id)
-        if end <= at:
+        if end <= at or self._holds_back():
             return None
         if self.held_bytes < HELD_BYTES:
             most, max_bytes = max(most, AHEAD_MESSAGES), max(max_bytes, AHEAD_BYTES)
@@ -321,7 +322,9 @@ class Scanner:
                 if error.first <= at:
                     return None  # acknowledged by position alone, or lost with durability "os"
                 self._read_at[queue_id] = at = error.first
-                self._delays.recheck_copies = True  # delayed messages before it may live on as copies
+                self._delays.recheck_copies = True  # messages before it may live on as copies
+                if self._holds_back():
+                    return None
         if not len(batch):
             return None
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
@@ -330,6 +333,14 @@ class Scanner:
             kept = self._kept(queue_id, acked, at, batch, extras, left)
         self._move(queue_id, int(batch.offsets[-1]) + 1)
         return batch if kept.all() else taken(batch, np.flatnonzero(kept))
+
+    def _holds_back(self) -> bool:
+        """Whether new messages have to wait for copies of older ones: where there is an order, and the copies are still
+        to be listed.
+        """
+        if self._state.order is not None and self._delays.has_copies:
+            self._is_held_back = True
+        return self._is_held_back
 
     def _kept(
         self,

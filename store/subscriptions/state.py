@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from ..read.waiting import ANY_QUEUE
 from .ack_row import AckRow
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
-from .cursor import Cursor
+from .cursor import AckedOffsets, Cursor, SkippedOffsets
 from .in_flight import HELD_BY_CONSUMER, NO_OWNER, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
@@ -34,13 +33,6 @@ from .settings import Settings, stale
 from .stories import NO_REASON, NO_STORY, UNKNOWN_MS, Reasons, Stories
 
 LISTED_TOGETHER = 1024  # receipts in one chunk of a list of messages to redeliver
-
-
-class SkippedOffsets(NamedTuple):
-    """Messages of a queue that were left out in one of its eras."""
-
-    era: int
-    offsets: BitMap64
 
 
 class State:
@@ -299,6 +291,25 @@ class State:
         with self.lock:
             self.take_in()
             return self.cursor.queue(queue_id).are_in(ascending)
+
+    def count_left(self, queue_id: int, begin: int, end: int, spared: Int64s) -> int:
+        """How many of the messages begin .. end - 1 of a queue are not acknowledged, without those `spared` (n,), which
+        ascend and are in that range. An acknowledgement on its way counts, as in a backlog.
+        """
+        with self.lock:
+            self.take_in()
+            acked = self.cursor.queues.get(queue_id) or AckedOffsets()
+            low = max(begin, acked.mark)
+            if low >= end or self.cursor.settings is None:
+                return 0
+            count = end - low - acked.above.range_cardinality(low, end)
+            if not count:
+                return 0
+            rows = self.table.rows_of([queue_id])
+            under_way = self.table.places(rows[self.table.states(rows) == RowState.ACKED]).offsets
+            under_way = under_way[(under_way >= low) & (under_way < end)]
+            out = np.union1d(under_way, spared)
+            return int(count - np.count_nonzero(~acked.are_in(out)))
 
     # -- starting over --------------------------------------------------------------------------------
 

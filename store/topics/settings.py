@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Final, Literal, cast, get_args
 
 import numpy as np
 
@@ -11,6 +12,10 @@ from ..format.layout import MAX_QUEUE_ID
 from ..format.topic_settings import pack_settings, unpack_settings
 
 MOST_QUEUES = MAX_QUEUE_ID + 1
+MOST_BYTES = (1 << 63) - 1
+
+Keep = Literal["retention", "unacknowledged"]
+KEEPS: Final = get_args(Keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,20 +24,26 @@ class TopicSettings:
 
     Attributes:
         queues: the topic has the queues 0 .. queues - 1, and takes messages in no other. None: in any queue.
+        keep: what keeps a message. "retention": age and size alone. "unacknowledged": also each subscription of the
+            topic that has not acknowledged it.
+        retention_bytes: the most that such subscriptions may keep beyond retention. None: no limit.
     """
 
     queues: int | None = None
+    keep: Keep = "retention"
+    retention_bytes: int | None = None
 
     def pack(self) -> bytes:
-        """The record of these settings."""
-        return pack_settings(asdict(self))
+        """The record of these settings: of those that are not the defaults."""
+        defaults = asdict(NOT_CONFIGURED)
+        return pack_settings({name: value for name, value in asdict(self).items() if value != defaults[name]})
 
     @classmethod
     def unpack(cls, data: bytes) -> TopicSettings:
         """The settings of a record. Raises ValueError for what is none."""
         given = unpack_settings(data)
         try:
-            return checked(given.get("queues"))
+            return checked(given.get("queues"), given.get("keep", "retention"), given.get("retention_bytes"))
         except StoreError as error:
             raise ValueError(str(error)) from error
 
@@ -40,9 +51,20 @@ class TopicSettings:
 NOT_CONFIGURED = TopicSettings()
 
 
-def checked(queues: object) -> TopicSettings:
+def checked(queues: object, keep: object, retention_bytes: object) -> TopicSettings:
     """Settings of a user's arguments. Raises InvalidMessage."""
-    return TopicSettings(queues=None if queues is None else _number("queues", queues, 1, MOST_QUEUES))
+    if not isinstance(keep, str) or keep not in KEEPS:
+        raise InvalidMessage(f"keep is one of {', '.join(map(repr, KEEPS))}, not {shown(keep)}")
+    if retention_bytes is not None and keep == "retention":
+        raise InvalidMessage(
+            "retention_bytes of a topic limits what is kept beyond retention: give another `keep` with it. The limit "
+            "of the whole store is `retention_bytes` of StoreConfig"
+        )
+    return TopicSettings(
+        queues=None if queues is None else _number("queues", queues, 1, MOST_QUEUES),
+        keep=cast(Keep, str(keep)),
+        retention_bytes=None if retention_bytes is None else _number("retention_bytes", retention_bytes, 1, MOST_BYTES),
+    )
 
 
 def _number(name: str, value: object, least: int, most: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..log.lane import Lane
 from ..log.streams import Stream
 from ..read.reader import Reader
 from ..segment.sealed import SealedSegment
+from .full import FullTopics
 from .settings import NOT_CONFIGURED, TopicSettings
 
 
@@ -29,6 +30,9 @@ class TopicTable:
           durable. Where all are trimmed, the topic is not configured;
         * `_known` has what the newest records say: a change takes its topic out before it appends, and `_lock` is held
           by whoever changes or reads a record. A store that another process writes knows nothing.
+
+    Attributes:
+        full: the topics that take no message for now.
     """
 
     def __init__(self, hidden: HiddenStreams, reader: Callable[[], Reader], *, may_write: bool) -> None:
@@ -38,6 +42,8 @@ class TopicTable:
         self._may_write = may_write
         self._names = HiddenNames(hidden, TOPIC_KIND, may_write=may_write)
         self._known: dict[str, TopicSettings] = {}
+        self._keeping: dict[str, TopicSettings] | None = None  # see `keeping`; replaced as a whole
+        self.full = FullTopics()
         self._lock = threading.RLock()  # a finalizer may append while its thread changes a topic
 
     def settings(self, topic: str) -> TopicSettings:
@@ -68,10 +74,30 @@ class TopicTable:
                 f"`configure_topic` a larger number"
             )
 
+    def keeping(self) -> Mapping[str, TopicSettings]:
+        """The topics whose messages outlive retention, each with its settings. The first call reads all settings.
+
+        A topic whose settings cannot be read may be one of them, so it is. Raises StoreUnreadable.
+        """
+        known = self._keeping
+        if known is None:
+            with self._lock:
+                found = {topic: self._or_keeping(topic) for topic in self}
+                known = {topic: one for topic, one in found.items() if one.keep != NOT_CONFIGURED.keep}
+                self._keeping = known
+        return known
+
+    def _or_keeping(self, topic: str) -> TopicSettings:
+        try:
+            return self.settings(topic)
+        except (StoreCorrupt, StoreUnusable):
+            return TopicSettings(keep="unacknowledged")
+
     def change(self, topic: str, settings: TopicSettings) -> None:
         """Give a topic other settings; durable when it returns. Raises as an append does."""
         with self._lock:
             self._known.pop(topic, None)  # after an interrupt, the record says what holds
+            self._keeping = None
             self._names.add((topic,))
             self._write(self._hidden.find_or_make(hidden_topic(TOPIC_KIND, topic)), settings.pack())
             self._known[topic] = settings
@@ -83,6 +109,7 @@ class TopicTable:
             if stream is None or self._is_empty(stream):
                 return False
             self._known.pop(topic, None)
+            self._keeping = None
             self._hidden.trim(stream, stream.next_offset)
             self._names.drop((topic,))
         return True

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..perf.commands.options import Json
+from ..perf.machine.folders import human_bytes
 from ..perf.report.figures import counted
 from ..perf.report.tables import plain
 from ..store import TopicSettings
@@ -64,8 +65,13 @@ def configure_command(
 
 def settings_text(settings: TopicSettings) -> str:
     """The settings of a topic for readers."""
-    queues = settings.queues
-    return "any queue" if queues is None else f"{counted(queues, 'queue')}, 0 to {queues - 1}"
+    queues, limit_bytes = settings.queues, settings.retention_bytes
+    parts = ["any queue" if queues is None else f"{counted(queues, 'queue')}, 0 to {queues - 1}"]
+    if settings.keep != "retention":
+        parts.append(f"keeps what is {settings.keep}")
+    if limit_bytes is not None:
+        parts.append(f"at most {human_bytes(limit_bytes)} of it")
+    return "; ".join(parts)
 
 
 TOPIC_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (

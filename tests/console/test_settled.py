@@ -75,10 +75,21 @@ def test_settings_are_shown_changed_and_taken_back(folder: Path) -> None:
     assert run("configure", folder, "orders").output == "orders: any queue\n"
     assert take_snapshot(folder) == before
     assert run("configure", folder, "orders", "--queues", 8).output == "orders: 8 queues, 0 to 7\n"
-    assert json.loads(run("configure", folder, "orders", "--json").output) == {"topic": "orders", "queues": 8}
+    given = json.loads(run("configure", folder, "orders", "--json").output)
+    assert given == {"topic": "orders", "queues": 8, "keep": "retention", "retention_bytes": None}
     assert settings(folder) == 8
     assert run("configure", folder, "orders", "--queues", 0).output == "orders: any queue\n"
     assert settings(folder) is None
+
+
+def test_a_change_leaves_the_other_settings_as_they_are(folder: Path) -> None:
+    with MessageStore.open(folder) as store:
+        store.configure_topic("orders", keep="unacknowledged", retention_bytes=1 << 30)
+    shown = run("configure", folder, "orders", "--queues", 4)
+    assert shown.output == "orders: 4 queues, 0 to 3; keeps what is unacknowledged; at most 1.00 GiB of it\n"
+    with StoreReader.open(folder) as reader:
+        settings = reader.topic_settings("orders")
+    assert (settings.queues, settings.keep, settings.retention_bytes) == (4, "unacknowledged", 1 << 30)
 
 
 def test_a_change_makes_the_topic_and_a_look_does_not(folder: Path) -> None:

@@ -18,6 +18,7 @@ from .full_bugs import FULL
 from .gone_bugs import GONE
 from .growth_consumer_bugs import GROWTH_OF_CONSUMERS
 from .interrupt_bugs import INTERRUPTS
+from .keep_bugs import KEEPING_TOPICS
 from .order_bugs import ORDER
 from .plan_bugs import PLANNING
 from .plant import Bug
@@ -446,6 +447,6 @@ BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
-    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
+    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
     **DEAD_LETTERS,
 }  # fmt: skip

@@ -88,8 +88,8 @@ GROWTH_OF_CONSUMERS: dict[str, Bug] = {
         "            del self._looks[lane.index]\n", RETENTION,
     ),
     "growth: retention asks all expired segments whether one has delays": Bug(
-        "store/delayed/keeping.py", "        has_dues = _has_dues(oldest)\n",
-        "        has_dues = any(map(_has_dues, self._expired(lane, oldest)))\n", RETENTION,
+        "store/delayed/keeping.py", "        if _has_dues(oldest):\n",
+        "        if any(map(_has_dues, self._expired(lane, oldest))):\n", RETENTION,
     ),
     "growth: a cancellation is a chunk of the due list": Bug(
         "store/delayed/due_list.py", " + len(due.offsets) <= JOINED_ROWS:\n", " < 0:\n",

@@ -28,8 +28,9 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
         "store/api/trimming.py", "self._configured.forget(name) or bool(changes)", "bool(changes)", TOPICS,
     ),
     "topic settings: a deleted topic's settings are remembered": Bug(
-        TABLE, "            self._known.pop(topic, None)\n            self._hidden.trim(stream, stream.next_offset)",
-        "            self._hidden.trim(stream, stream.next_offset)", TOPICS,
+        TABLE,
+        "            self._known.pop(topic, None)\n            self._keeping = None\n            self._hidden.trim",
+        "            self._keeping = None\n            self._hidden.trim", TOPICS,
     ),
     "topic settings: a reader remembers what it has read once": Bug(
         TABLE, "                if self._may_write:\n                    self._known", "                if True:\n"

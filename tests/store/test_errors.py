@@ -20,6 +20,7 @@ from stratalog.store import (
     StoreCorrupt,
     StoreError,
     StorePoisoned,
+    TopicFull,
 )
 from stratalog.store.errors import copy_of
 from stratalog.store.testing import TunedCacheConfig
@@ -29,6 +30,7 @@ from .helpers import tiny
 PARTS: dict[type[StoreError], tuple[Any, ...]] = {
     StoreCorrupt: ("a frame is damaged", Path("/data/lane-00/1.seg"), 4096, "Look at it."),
     OffsetOutOfRange: ("orders", 3, 17, 5, 9),
+    TopicFull: ("orders", "billing", 17, 3000, 2000),
 }
 ERRORS: list[StoreError] = [
     value(*PARTS.get(value, ("a sentence that says what to do",)))
@@ -57,7 +59,7 @@ def test_package_offers_its_errors_as_one_family() -> None:
     """Whatever it exports as an error, by whatever package that was made."""
     errors = [getattr(package, name) for name in package.__all__]
     errors = [value for value in errors if isinstance(value, type) and issubclass(value, BaseException)]
-    assert len(errors) == len(ERRORS) == 19
+    assert len(errors) == len(ERRORS) == 20
     assert all(issubclass(error, StoreError) and error.__doc__ for error in errors)
 
 
@@ -72,7 +74,8 @@ def test_error_is_the_same_after_a_copy(error: StoreError, way: str) -> None:
 
 
 def test_attributes_are_among_what_a_copy_has() -> None:
-    corrupt, outside = (pickle.loads(pickle.dumps(kind(*parts))) for kind, parts in PARTS.items())
+    corrupt, outside, full = (pickle.loads(pickle.dumps(kind(*parts))) for kind, parts in PARTS.items())
+    assert (full.topic, full.subscription) == PARTS[TopicFull][:2]
     assert (corrupt.what, corrupt.file, corrupt.position) == ("a frame is damaged", "/data/lane-00/1.seg", 4096)
     assert (outside.first, outside.next_offset) == (5, 9)
     assert (outside.topic, outside.queue_id, outside.offset) == ("orders", 3, 17)

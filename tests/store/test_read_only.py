@@ -44,6 +44,7 @@ QUEUES = [("t", queue) for queue in range(4)]
 READS = {
     "open", "close", "closed", "stats", "read", "read_async", "read_batch", "get_range", "scan", "queue_bounds",
     "offset_at", "topics", "queues", "subscriptions", "aclose", "read_batch_async",
+    "topic_settings",
 }  # fmt: skip
 APPENDS: dict[str, Callable[[Any], object]] = {
     "append": lambda store: store.append("t", 0, b"x"),
@@ -65,6 +66,8 @@ APPENDS: dict[str, Callable[[Any], object]] = {
     ),
     "trim": lambda store: store.trim("t", 0, before_offset=1),
     "delete_topic": lambda store: store.delete_topic("t"),
+    "configure_topic": lambda store: store.configure_topic("new", queues=1),
+    "configure_topic_async": lambda store: store.configure_topic_async("new", queues=1),
     "transaction": lambda store: store.transaction(),
     "subscribe": lambda store: store.subscribe("t", "s"),
     "delete_subscription": lambda store: store.delete_subscription("t", "s"),

@@ -116,9 +116,11 @@ class Ledger:
         maybe: with other settings, which a subscription may have: its change has not returned.
         settings: by topic, the numbers of queues that it may be configured with; None: it is not configured.
         is_poisoned: a write or force has failed in this life: nothing is promised any more.
+        keeps: messages outlive their segments while they are not acknowledged.
     """
 
-    def __init__(self, kinds: Iterable[Kind]) -> None:
+    def __init__(self, kinds: Iterable[Kind], *, keeps: bool = False) -> None:
+        self.keeps = keeps
         self.kinds = {kind.name: kind for kind in kinds}
         self.subscriptions = {name: Known() for name in self.kinds}
         self.sent: dict[Place, Sent] = {}
@@ -161,7 +163,8 @@ class Ledger:
         self.certain()
         sent = self.sent[place]
         sent.is_durable = True
-        sent.outlives = bool(sent.times) and min(sent.times) > self.highest_ms  # the time of day of the call
+        is_delayed = bool(sent.times) and min(sent.times) > self.highest_ms  # the time of day of the call
+        sent.outlives = is_delayed or self.keeps
         for known in self.subscriptions.values():
             if known.exists and place not in known.acked:
                 known.open.add(place)

@@ -43,6 +43,7 @@ class Shape:
         durability: with "os" a power cut takes of each lane what was not forced: only what comes later is certain then.
         trims: how often trims are made; transactions: how often some.
         configures: topics get settings, and lose them.
+        keeps: the topic keeps what is not acknowledged, whatever retention wants.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -57,6 +58,7 @@ class Shape:
     trims: int = 1
     configures: bool = False
     transactions: int = 0
+    keeps: bool = False
     steps: int = 60
     lives: int = 2
 
@@ -99,4 +101,5 @@ def draw_shape(chance: random.Random) -> Shape:
         lives=chance.choice((1, 2, 3)),
         configures=chance.random() < 0.4,
         transactions=chance.choice((0, 4, 12)),
+        keeps=chance.random() < 0.4 and not is_lossy,
     )

@@ -38,7 +38,7 @@ class World:
         self.shape = shape
         self.disk = SimulatedDisk()
         self.clock = RunClock()
-        self.ledger = Ledger(shape.kinds)
+        self.ledger = Ledger(shape.kinds, keeps=shape.keeps)
         self.operations: list[Operation] = []
         self.reached: Counter[str] = Counter()
         self.doing = "opening"
@@ -148,6 +148,8 @@ class World:
         store = open_on(self.disk, self.shape.config(), self.clock, random.Random(f"names {self.seed}"))
         self._store = store
         self._callers.begin(store)
+        if self.shape.keeps and store.topic_settings(TOPIC).keep != "unacknowledged":
+            store.configure_topic(TOPIC, keep="unacknowledged")
         self.ledger.settings = {topic: {queues} for topic, queues in self.ledger.check_settings(store).items()}
         ends = {queue_id: store.queue_bounds(TOPIC, queue_id)[1] for queue_id in store.queues(TOPIC)}
         self.ledger.crashed(ends, {info.name: info.settings for info in store.subscriptions(TOPIC)})
@@ -202,6 +204,8 @@ class World:
     def _note_figures(self) -> None:
         store = self._callers.store
         self.reached["segments removed"] += store._upkeep.removal.removed_segments
+        if self.shape.keeps and store.stats()["subscriptions"]["removed_unacknowledged"]:
+            raise BrokenPromise("retention took messages that a subscription had not acknowledged")
         for topic in delays_of(store).topics.values():
             stats = topic.tracker.stats()
             self.reached["buckets sealed"] += stats.get("seals", 0)

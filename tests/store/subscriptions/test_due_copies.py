@@ -9,7 +9,7 @@ import pytest
 
 from stratalog.store import Message, MessageBatch, MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.delayed.copies import Copies
-from stratalog.store.subscriptions.delays import PlaceList
+from stratalog.store.subscriptions.place_list import PlaceList
 
 from ..helpers import tiny, until
 from .helpers import TOPIC, BothClocks, places

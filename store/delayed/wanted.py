@@ -1,0 +1,180 @@
+"""Finds the messages of a segment that some subscription has still to get, and that therefore outlive retention.
+
+Of every topic with an index these are its delayed messages. Of a topic that keeps what is not acknowledged they are all
+of its messages. A copy is wanted if its message is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from ..errors import StoreCorrupt
+from ..format.arrays import Bools, Int64s
+from ..format.delays import LogPlace
+from ..format.dues import NO_DUES
+from ..format.hidden import is_hidden
+from ..log.lane import Lane
+from ..log.streams import Stream
+from ..segment.part import Part
+from ..segment.sealed import SealedSegment
+from .due_scan import DueRows, DueScan
+from .topic import DelayedTopic
+
+if TYPE_CHECKING:
+    from .delays import Delays
+
+MESSAGE_COST_BYTES = 16  # of a message on disk, beside its data, about
+
+
+class KeepingSettings(Protocol):
+    """The settings of a topic that keeps what is not acknowledged; see `topics.settings`."""
+
+    @property
+    def retention_bytes(self) -> int | None:
+        """The most that it keeps beyond retention."""
+
+
+Kept = Mapping[str, KeepingSettings]  # the topics that keep what is not acknowledged
+
+
+class WantedMessages(NamedTuple):
+    """Wanted messages of one queue in one segment: the topic, and the bytes that they take on disk."""
+
+    topic: str
+    queue_id: int
+    offsets: Int64s
+    size_bytes: int
+
+
+class SegmentContent(NamedTuple):
+    """The part of a segment in which there may be wanted messages.
+
+    Attributes:
+        has_dues: it has messages with delivery times.
+        kept: the streams in it whose topics keep what is not acknowledged.
+        copies: the topics whose copies are in it.
+    """
+
+    has_dues: bool
+    kept: list[Stream]
+    copies: list[DelayedTopic]
+
+    def __bool__(self) -> bool:
+        """Whether there may be some."""
+        return self.has_dues or bool(self.kept or self.copies)
+
+
+def content_of(delays: Delays, kept: Kept, lane: Lane, sealed: SealedSegment) -> SegmentContent:
+    """The part of a lane's segment in which there may be wanted messages: a look at its footer.
+
+    Raises StoreCorrupt if some topic keeps its messages, and the segment does not say whose it has.
+    """
+    try:
+        footer = sealed.footer
+    except StoreCorrupt:  # the streams of its messages are not known
+        if kept:
+            raise
+        return SegmentContent(has_dues=False, kept=[], copies=[])
+    streams: list[Stream] = []
+    if kept:
+        there = [lane.streams[number] for number in footer.numbers[footer.counts > 0].tolist()]
+        streams = [stream for stream in there if stream.topic in kept and not is_hidden(stream.topic)]
+    copied = [topic for topic in list(delays.with_copies) if _has_copies(topic, lane, sealed)]
+    return SegmentContent(footer.dues != NO_DUES, streams, copied)
+
+
+def _has_copies(topic: DelayedTopic, lane: Lane, sealed: SealedSegment) -> bool:
+    stream = topic.copies.stream
+    return stream is not None and stream.lane is lane and stream.number >= 0 and sealed.first_of(stream.number)[1] > 0
+
+
+def wanted_in(
+    delays: Delays, kept: Kept, lane: Lane, sealed: SealedSegment, content: SegmentContent
+) -> Iterator[WantedMessages]:
+    """Yield the wanted messages of a lane's segment, by queue. Raises StoreError, OSError."""
+    if content.has_dues:
+        numbers = {stream.number for stream in content.kept}
+        for rows in rows_of(lane, sealed):
+            for number in np.unique(rows.numbers).tolist():
+                if number not in numbers:
+                    yield from _delayed(delays, lane.streams[number], rows.take(rows.numbers == number))
+    for stream in content.kept:
+        yield from _unacknowledged(delays, stream, sealed)
+    for topic in content.copies:
+        yield from _copied(delays, topic, sealed)
+
+
+def rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
+    """Yield the messages of a segment that have a delivery time."""
+    scan = DueScan(lane, LogPlace(sealed.segment.sequence, 0))
+    while scan.place.sequence == sealed.segment.sequence:
+        part = scan.look(-1)
+        if part is None:
+            break
+        yield part.rows
+        scan.move(part)
+
+
+def _delayed(delays: Delays, stream: Stream, rows: DueRows) -> Iterator[WantedMessages]:
+    """The wanted ones of a queue's delayed messages."""
+    topic = delays.find(stream.topic)
+    rows = rows.take(rows.times_ms > rows.written_ms)
+    if topic is None or not len(rows.offsets):
+        return
+    rows = rows.take(np.argsort(rows.offsets))
+    rows = rows.take(_are_wanted(delays, topic, stream, rows.offsets))
+    if len(rows.offsets):
+        yield WantedMessages(stream.topic, stream.queue_id, rows.offsets, int(rows.sizes.sum()))
+
+
+def _are_wanted(delays: Delays, topic: DelayedTopic | None, stream: Stream, ascending: Int64s) -> Bools:
+    """(n,) which messages of a queue some subscription has still to get, and have no copy."""
+    if topic is None:
+        subscribers = delays.subscribers
+        assert subscribers is not None, "a store that removes segments has them"
+        return subscribers.unacknowledged(stream.topic, stream.queue_id, ascending)
+    wanted = delays.wanted(topic, stream.queue_id, ascending)
+    with topic.lock:
+        return wanted & ~topic.copies.has(stream.queue_id, ascending)
+
+
+def _unacknowledged(delays: Delays, stream: Stream, sealed: SealedSegment) -> Iterator[WantedMessages]:
+    """The wanted ones of all messages that a queue has in a segment."""
+    first, count = sealed.first_of(stream.number)
+    offsets = np.arange(max(first, stream.low), first + count)
+    offsets = offsets[_are_wanted(delays, delays.find(stream.topic), stream, offsets)]
+    if len(offsets):
+        lengths = _lengths(sealed, stream.number, first, count)[offsets - first]
+        there = lengths >= 0
+        if there.any():
+            size_bytes = int(lengths[there].sum()) + MESSAGE_COST_BYTES * int(there.sum())
+            yield WantedMessages(stream.topic, stream.queue_id, offsets[there], size_bytes)
+
+
+def _lengths(sealed: SealedSegment, number: int, first: int, count: int) -> Int64s:
+    """(count,) the length of each message of a stream in a segment; -1 for one that a repair gave up."""
+    found = np.full(count, -1, np.int64)
+    parts: list[Part] = []
+    sealed.add_parts(parts, None, number, first, count)
+    for _, flat, entries, _, offset in parts:
+        begin = offset - first
+        found[begin : begin + len(entries)] = np.asarray(flat)[3 * np.asarray(entries) + 1]
+    return found
+
+
+def _copied(delays: Delays, topic: DelayedTopic, sealed: SealedSegment) -> Iterator[WantedMessages]:
+    """The wanted messages of a topic whose copies lie in a segment."""
+    stream = topic.copies.stream
+    assert stream is not None, "it has copies there"
+    begin, count = sealed.first_of(stream.number)
+    with topic.lock:
+        copies = topic.copies
+        rows = np.flatnonzero((copies.at >= begin) & (copies.at < begin + count))
+        of_queues, sizes = copies.of_queues() if len(rows) else [], copies.sizes
+    for queue_id, mine, offsets in of_queues:
+        kept = np.isin(mine, rows) & delays.wanted(topic, queue_id, offsets)
+        if kept.any():
+            yield WantedMessages(topic.name, queue_id, offsets[kept], int(sizes[mine[kept]].sum()))
