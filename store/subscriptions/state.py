@@ -25,7 +25,7 @@ from .ack_row import AckRow
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
 from .cursor import AckedOffsets, Cursor, SkippedOffsets
-from .in_flight import HELD_BY_CONSUMER, NO_OWNER, InFlight, Places, RowState
+from .in_flight import NO_OWNER, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
 from .parts import Parts
@@ -95,7 +95,9 @@ class State:
         if self.table.removed:
             receipts = receipts[~self.table.removed.are_in(receipts)]
         rows = self.table.find(receipts)
-        good = (rows >= 0) & np.isin(self.table.states(rows), HELD_BY_CONSUMER)
+        states = self.table.states(rows)  # compared one by one: `isin` takes 20 times as long
+        good = (states == RowState.OUT) | (states == RowState.LATE) | (states == RowState.RESTING)
+        good &= rows >= 0
         if not good.all():
             raise stale(self.name, receipts[~good].tolist())
         return rows
