@@ -17,17 +17,19 @@ def write(path: str) -> int:
         sub: Subscription = store.subscribe("orders", "billing")
         delivery = next(iter(sub))
         message: Message = delivery.message
-        sub.ack(delivery)
+        sub.nack(delivery, reason="late")
+        sub.ack_batch(sub.receive())
         sub.change(filter="tag = 'paid'")
         sub.change(filter={"tag": {"paid"}}, precision_ms=5)
-        sub.change(filter=None)
+        sub.change(filter=None, backoff_ms=[1000, 5000])
+        sent: int = store.redrive("failed", max_messages=3)
         settings = store.configure_topic("orders", queues=8, keep="unacknowledged", retention_bytes=1 << 30)
         assert settings.keep == "unacknowledged" and settings.retention_bytes == 1 << 30
         lost: int = store.subscriptions("orders")[0].removed_unacknowledged
         assert not lost
         figures: Stats = store.stats()
         written: int = figures["log"]["written_bytes"]
-        return offset + ticket.result() + written + len(message.data)
+        return offset + ticket.result() + written + len(message.data) + sent
 
 
 def look(path: str) -> list[bytes]:
@@ -52,6 +54,8 @@ async def work() -> int:
         await store.flush_async()
         other = store.subscribe("orders", "other", filter="key IS NULL")
         await other.change_async(filter="key = 'k' OR TRUE")
+        await other.change_async(backoff_ms={"first_ms": 10, "factor": 1.5, "most_ms": 99})
+        assert await store.redrive_async("failed", queue_id=0) == 0
         async for delivery in other:
             async with store.transaction() as tx:
                 tx.append("bills", 0, b"bill", key=b"k")

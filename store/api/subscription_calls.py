@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..filters.given import Filter
+from ..subscriptions.backoff import Backoff
 from ..subscriptions.settings import Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
 from .appender import Appender
 from .columns import ColumnAppender
+from .redriving import Redriving
 from .subscription_list import SubscriptionList, WritingParts
 from .transaction import Transaction
 from .trimming import TrimChanges
@@ -31,6 +35,7 @@ class SubscriptionCalls(SubscriptionList):
         filter: Filter | None = None,  # the field's word, and what users write
         max_attempts: int | None = None,
         dead_letter_topic: str | None = None,
+        backoff_ms: Backoff | None = None,
     ) -> Subscription:
         """Open a subscription: a durable cursor over all queues of a topic. It is made, durably, if there is none.
 
@@ -53,9 +58,12 @@ class SubscriptionCalls(SubscriptionList):
                 acknowledged nor in flight, is appended to this topic, in a queue of the same id, and acknowledged. It
                 is another topic than `topic`, and its own dead letters do not lead back. Give both, or none.
 
+            backoff_ms: how long a message rests that was given back without a delay, or has timed out: after its first
+                attempt, its second one, .., as [1000, 5000, 30_000], whose last one repeats; or delays that grow, as
+                {"first_ms": 1000, "factor": 2, "most_ms": 60_000}. An empty list is none, as for a new one.
+
         A subscription keeps the settings that it was made with. To open it again, give the same `mode`, `order_by` and
-        `filter`; give the same `precision_ms`, `max_attempts` and `dead_letter_topic`, or leave them out. See
-        `Subscription.change`.
+        `filter`; give the others the same, or leave them out. See `Subscription.change`.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or the subscription has another setting. For SQL
@@ -65,7 +73,7 @@ class SubscriptionCalls(SubscriptionList):
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreUnreadable: it was not made.
         """
         return self._subscriptions().subscribe(
-            topic, name, start, mode, order_by, filter, max_attempts, dead_letter_topic, precision_ms
+            topic, name, start, mode, order_by, filter, max_attempts, dead_letter_topic, precision_ms, backoff_ms
         )
 
     def transaction(self) -> Transaction:
@@ -75,6 +83,40 @@ class SubscriptionCalls(SubscriptionList):
         """
         self._shared.check_open()
         return Transaction(self._appender, self._subscriptions(), self._fetcher)
+
+    def redrive(self, dead_letter_topic: str, *, queue_id: int | None = None, max_messages: int | None = None) -> int:
+        """Send dead letters back to the topics and queues that they came from; return how many.
+
+        Each is appended there, as it was, and counted as sent back, by one transaction: no crash sends it twice. The
+        dead-letter topic keeps its messages: the cursor of its subscription "stratalog.redrive" says which were sent
+        back; other subscriptions do not notice. To send all of them once more, delete that subscription.
+
+        Args:
+            dead_letter_topic: the topic that has them.
+            queue_id: only those of one of its queues; the others are read all the same.
+            max_messages: at most so many.
+
+        A message that does not say where it comes from, or that its topic does not take any more, is left, and tried
+        again by the next call; the logger "stratalog" says how many. What comes after the call has begun waits for the
+        next one.
+
+        Raises:
+            InvalidTopic, InvalidMessage: an argument is not valid; or the dead letters, their topics and the
+                subscription are in several lanes, which a transaction cannot have.
+            PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreCorrupt, StoreUnreadable: the rest was not
+                sent; call it again.
+        """
+        self._shared.check_open()
+        redriving = Redriving(self._subscriptions(), self.transaction, dead_letter_topic, queue_id, max_messages)
+        bounds = self._fetcher.bounds_of_topic(dead_letter_topic)
+        return redriving.run({queue: end for queue, (_, end) in bounds.items()})
+
+    async def redrive_async(
+        self, dead_letter_topic: str, *, queue_id: int | None = None, max_messages: int | None = None
+    ) -> int:
+        """`redrive` for coroutines. Args and errors: as for `redrive`. If its task is cancelled, it ends by itself."""
+        call = partial(self.redrive, dead_letter_topic, queue_id=queue_id, max_messages=max_messages)
+        return await self._fetcher.async_reads.aside(call, self._shared.check_open)
 
     def delete_subscription(self, topic: str, name: str) -> bool:
         """Remove a subscription, durably; False if there is none. This closes its open objects.

@@ -6,11 +6,12 @@ them. `registry` has all subscriptions of a store. A `receive` goes through `sub
 table `in_flight`. An `ack` goes through `acknowledging`, `group_commit` and `journal`: its record is a message of a
 hidden stream, and is appended like any other message. Once it is durable, `cursor` counts the message.
 
-    giving out          receiving, dispatcher, scanner, read_ahead, delivery, in_flight
+    giving out          receiving, dispatcher, scanner, read_ahead, delivery
+    what is given out   in_flight, removed_receipts, stories
     whose turn          news, calling
     which, what order   settings, changing, ordering, lines
-    again, and later    redelivery, moving, attempts, delays, place_list
-    acknowledging       acknowledging, group_commit, joint_acks, committing
+    again, and later    redelivery, backoff, moving, origin, attempts, delays, place_list
+    acknowledging       acknowledging, group_commit, ack_row, joint_acks, committing
     what is durable     cursor, journal
     how far it is       info, backlog, positions, removed, inspecting
     as an iterator      iterating

@@ -12,8 +12,9 @@ from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.cursors import pack_acks, pack_ones
 from ..log.ticket import Ticket
+from .ack_row import AckRow
 from .group_commit import AckTicket, GroupCommit
-from .in_flight import AckRow, RowState
+from .in_flight import RowState
 from .joint_acks import JointAcks
 from .settings import stale
 from .state import State

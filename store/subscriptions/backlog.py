@@ -115,7 +115,8 @@ def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> SubscriptionSnapsh
     """The snapshot of a subscription, taken under its lock; `now_ms` by the clock of deadlines."""
     rows = table.live()
     states, places, waiting = table.states(rows), table.places(rows), table.deadlines(rows) > now_ms
-    is_out, is_later = waiting & (states == RowState.OUT), waiting & (states == RowState.HELD)
+    is_out = waiting & (states == RowState.OUT)
+    is_later = waiting & ((states == RowState.HELD) | (states == RowState.RESTING))
     is_acked = states == RowState.ACKED
     return SubscriptionSnapshot(*_acked(cursor), places.queues, places.offsets, is_out, is_later, is_acked)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -187,6 +188,13 @@ class StateParts:
             return None
         bodies, self._bodies = self._bodies, []
         return bodies
+
+
+class SkippedOffsets(NamedTuple):
+    """Messages of a queue that were left out in one of its eras."""
+
+    era: int
+    offsets: BitMap64
 
 
 class Cursor:

@@ -22,6 +22,7 @@ from .redelivery import AttemptCounts, Move, Redelivery
 from .scanner import Scanner
 from .settings import Settings
 from .state import State
+from .stories import NO_STORY
 
 NOTED_MESSAGES = 10_000  # that were left out: the log is told of them together
 
@@ -174,7 +175,8 @@ class Dispatcher:
         now_ms = state.parts.clock.monotonic_s() * 1000
         if now_ms >= state.table.next_ms:
             return None
-        deadline_ms = ceil(now_ms) + visibility_ms
+        given_ms = ceil(now_ms)
+        deadline_ms = given_ms + visibility_ms
         try:
             found = self._scanner.take_few(count)
             if found is None:
@@ -186,10 +188,10 @@ class Dispatcher:
                 self.attempt_records = self.tries.note(Places(*columns))
             with state.lock:
                 if offsets[-1] - offsets[0] == count - 1:
-                    first = state.table.add_run(messages[0].queue_id, offsets[0], count, deadline_ms, owner)
+                    first = state.table.add_run(messages[0].queue_id, offsets[0], count, deadline_ms, owner, given_ms)
                 else:
                     columns = np.array([[messages[0].queue_id] * count, offsets, [1] * count], np.int64)
-                    first = int(state.table.add(Places(*columns), deadline_ms, owner)[0])
+                    first = int(state.table.add(Places(*columns), deadline_ms, owner, given_ms)[0])
             if deadline_ms < state.calling.wakes_ms:
                 state.calling.gives_out(deadline_ms)
             return [Delivery(message, 1, receipt, state.name) for receipt, message in enumerate(messages, first)]
@@ -295,18 +297,21 @@ class Dispatcher:
         self, batch: MessageBatch, attempts: Int64s, used: Int64s, visibility_ms: int
     ) -> DeliveryBatch | None:
         """Enter messages into the table; `used` are the receipts of those to redeliver, which are the first ones."""
-        state = self.state
+        state, stories = self.state, NO_STORY
         with state.lock:
             if len(used):
                 still = state.table.find_back(used)  # the others were acknowledged meanwhile, by late consumers
                 if state.order is not None and not still.all():
                     still = self._lines.not_after_gaps(batch, still)
-                state.table.remove(state.table.find(used[still]))
+                rows = state.table.find(used[still])
+                stories = state.table.stories(rows)
+                state.table.remove(rows)
                 if not still.all():
                     kept = np.append(np.flatnonzero(still), np.arange(len(used), len(batch)))
                     batch, attempts = taken(batch, kept), attempts[kept]
             places = Places(queue_ids_of(batch), batch.offsets, attempts)
-            receipts = state.enter(places, state.deadline_ms(visibility_ms), self._owner)
+            given_ms = state.deadline_ms(0)
+            receipts = state.enter(places, given_ms + visibility_ms, self._owner, given_ms, stories)
         return DeliveryBatch(batch, receipts, attempts, state.name) if len(batch) else None
 
     # -- removed messages -----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ..format.cursors import pack_ones
 from ..log.request import Request, call_in_loop, pass_on
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
-from .in_flight import AckRow
+from .ack_row import AckRow
 from .journal import Journal
 from .parts import Parts
 

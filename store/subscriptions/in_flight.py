@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
 
 from ..format.arrays import Indexes, Int64s
+from .removed_receipts import RemovedReceipts
+from .stories import NO_STORY, UNKNOWN_MS, Stories
 
 FIRST_ROWS = 64
 BUSY_ROWS = 1024  # such a table belongs to a busy subscription: dropping its rows releases the interpreter lock
@@ -29,11 +29,12 @@ class RowState:
     LATE: Final = 3  # its deadline has passed: it is to be given out again, and may still be acknowledged
     BACK: Final = 4  # it was given back and is to be given out again
     ACKED: Final = 5  # it is acknowledged by a record that is on its way; if that fails, it is OUT again
+    RESTING: Final = 6  # it timed out, and becomes LATE at its deadline, by the back-off; it may still be acknowledged
 
 
-HELD_BY_CONSUMER = RowState.OUT, RowState.LATE
+HELD_BY_CONSUMER = RowState.OUT, RowState.LATE, RowState.RESTING
 JUST_ACKED = (RowState.ACKED,)
-LIVE = RowState.OUT, RowState.HELD, RowState.LATE, RowState.BACK, RowState.ACKED
+LIVE = RowState.OUT, RowState.HELD, RowState.LATE, RowState.BACK, RowState.ACKED, RowState.RESTING
 
 
 class Places(NamedTuple):
@@ -64,20 +65,6 @@ class Places(NamedTuple):
         return [(int(queue_id), np.sort(offsets[queues == queue_id])) for queue_id in np.unique(queues).tolist()]
 
 
-class AckRow(NamedTuple):
-    """A message that is being acknowledged.
-
-    Attributes:
-        life, era: of the subscription, and of the queue, when it was acknowledged.
-    """
-
-    life: int
-    era: int
-    receipt: int
-    queue_id: int
-    offset: int
-
-
 class InFlight:
     """A table of messages by receipt. One thread at a time.
 
@@ -94,9 +81,9 @@ class InFlight:
     def __init__(self, new_receipts: Callable[[int], int]) -> None:
         """`new_receipts(n)` gives the first of n numbers that were never given before."""
         self._new_receipts = new_receipts
-        self._columns = np.zeros((5, 0), np.int64)  # receipt, queue, offset, attempt, deadline
+        self._columns = np.zeros((7, 0), np.int64)  # receipt, queue, offset, attempt, deadline, given out, first so
         self._states = np.zeros(0, np.uint8)
-        self._owners = np.zeros(0, np.uint32)
+        self._owners, self._reasons = np.zeros(0, np.uint32), np.zeros(0, np.uint32)
         self.removed = RemovedReceipts()
         self._use(FIRST_ROWS, np.empty(0, np.intp), 0)
         self.next_ms = NEVER
@@ -106,14 +93,16 @@ class InFlight:
 
         Single values are read and written through views: that takes a tenth of numpy's time.
         """
-        columns, states, rows = np.zeros((5, size), np.int64), np.zeros(size, np.uint8), len(kept)
-        owners = np.zeros(size, np.uint32)
+        columns, states, rows = np.zeros((7, size), np.int64), np.zeros(size, np.uint8), len(kept)
+        owners, reasons = np.zeros(size, np.uint32), np.zeros(size, np.uint32)
+        columns[6] = UNKNOWN_MS
         columns[:, :rows] = self._columns[:, kept]
-        states[:rows], owners[:rows] = self._states[kept], self._owners[kept]
+        states[:rows], owners[:rows], reasons[:rows] = self._states[kept], self._owners[kept], self._reasons[kept]
         views, state_of, owner_of = [column.data for column in columns], states.data, owners.data
         # No call from here on: an interrupt finds all done, or nothing.
         self._columns, self._states, self._rows, self._gone = columns, states, rows, gone
-        self._receipts, self._queues, self._offsets, self._attempts, self._deadlines = views
+        self._receipts, self._queues, self._offsets, self._attempts, self._deadlines, self._given, _ = views
+        self._reasons = reasons
         self._owners, self._state_of, self._owner_of = owners, state_of, owner_of
 
     def __len__(self) -> int:
@@ -123,38 +112,54 @@ class InFlight:
     @property
     def size_bytes(self) -> int:
         """The memory of its rows."""
-        return self._columns.nbytes + self._states.nbytes + self._owners.nbytes
+        return self._columns.nbytes + self._states.nbytes + self._owners.nbytes + self._reasons.nbytes
 
     def count(self, state: int) -> int:
         """The number of rows in one state."""
         return int(np.count_nonzero(self._states[: self._rows] == state))
 
-    def add(self, places: Places, deadline_ms: int, owner: int = NO_OWNER) -> Int64s:
-        """Give messages out to a consumer. Returns their receipts (n,), which ascend by one."""
+    def add(
+        self, places: Places, deadline_ms: int, owner: int = NO_OWNER, given_ms: int = UNKNOWN_MS,
+        stories: Stories = NO_STORY,
+    ) -> Int64s:  # fmt: skip
+        """Give messages out to a consumer, at `given_ms`. Returns their receipts (n,), which ascend by one.
+
+        The first ones were given out before: `stories` has what is known of that.
+        """
         count = places.size
         self._make_room(count)
-        first = self._new_receipts(count)
-        receipts = np.arange(first, first + count)
+        receipts = self._new_receipts(count) + np.arange(count)
         begin, end = self._rows, self._rows + count
         columns = self._columns[:, begin:end]
         columns[0], columns[1], columns[2], columns[3], columns[4] = receipts, *places, deadline_ms
+        columns[5] = given_ms
         self._states[begin:end], self._owners[begin:end] = RowState.OUT, owner
         self.next_ms = min(self.next_ms, deadline_ms)
-        self._rows = end  # last: until here the new rows do not exist
+        self._rows = end  # until here the new rows do not exist
+        if stories.size:  # after that: an interrupt leaves no story to a row that is not there yet
+            self._tell(begin, given_ms, stories)
         return receipts
 
-    def add_run(self, queue_id: int, offset: int, count: int, deadline_ms: int, owner: int = NO_OWNER) -> int:
+    def _tell(self, begin: int, given_ms: int, stories: Stories) -> None:
+        """Note what is known of messages that were given out before, in the rows from `begin` on."""
+        rows = slice(begin, begin + stories.size)
+        self._columns[6, rows] = stories.firsts_ms
+        self._reasons[rows] = stories.reasons
+        if given_ms == UNKNOWN_MS:
+            self._columns[5, rows] = stories.lasts_ms
+
+    def add_run(self, queue_id: int, offset: int, count: int, deadline_ms: int, owner: int, given_ms: int) -> int:
         """Give `count` messages of a queue out to a consumer for the first time. Returns the first receipt."""
         self._make_room(count)
         first, begin = self._new_receipts(count), self._rows
         if count == 1:
             self._receipts[begin], self._queues[begin], self._offsets[begin] = first, queue_id, offset
             self._attempts[begin], self._deadlines[begin], self._state_of[begin] = 1, deadline_ms, RowState.OUT
-            self._owner_of[begin] = owner
+            self._owner_of[begin], self._given[begin] = owner, given_ms
         else:
             columns = self._columns[:, begin : begin + count]
             columns[0], columns[2] = np.arange(first, first + count), np.arange(offset, offset + count)
-            columns[1], columns[3], columns[4] = queue_id, 1, deadline_ms
+            columns[1], columns[3], columns[4], columns[5] = queue_id, 1, deadline_ms, given_ms
             self._states[begin : begin + count], self._owners[begin : begin + count] = RowState.OUT, owner
         if deadline_ms < self.next_ms:  # noqa: PLR1730  # a call takes longer, and each message comes here
             self.next_ms = deadline_ms
@@ -241,6 +246,19 @@ class InFlight:
         """(n,) the state of each row."""
         return self._states[rows]
 
+    def stories(self, rows: Indexes) -> Stories:
+        """When the messages of some rows were given out, first and last, and why they were given back."""
+        lasts, firsts = self._columns[5, rows], self._columns[6, rows]
+        return Stories(np.where(firsts == UNKNOWN_MS, lasts, firsts), lasts, self._reasons[rows])
+
+    def note_reason(self, rows: Indexes, reason: int) -> None:
+        """Note the number of the reason why rows were given back."""
+        self._reasons[rows] = reason
+
+    def reasons(self) -> npt.NDArray[np.uint32]:
+        """The numbers of the reasons of the rows that are not GONE."""
+        return self._reasons[self.live()]
+
     def places(self, rows: Indexes) -> Places:
         """The messages of some rows."""
         return Places(*self._columns[1:4, rows])
@@ -267,17 +285,24 @@ class InFlight:
         self._columns[4, rows] = until_ms
         self.next_ms = min(self.next_ms, until_ms)
 
+    def hold_each(self, rows: Indexes, until_ms: Int64s) -> None:
+        """Set rows to HELD, each until its own deadline (n,)."""
+        self._states[rows] = RowState.HELD
+        self._columns[4, rows] = until_ms
+        self.next_ms = min(self.next_ms, int(until_ms.min(initial=NEVER)))
+
     def leave(self, owner: int, now_ms: int) -> None:
-        """A consumer goes: its messages time out now."""
+        """A consumer goes: its messages time out now, without a rest."""
         rows = np.flatnonzero((self._states[: self._rows] == RowState.OUT) & (self._owners[: self._rows] == owner))
         self.hold(rows, now_ms, RowState.OUT)
+        self._owners[rows] = NO_OWNER  # last: until here a call that comes again finds them
 
     def forget_removed(self, receipts: Int64s, now_ms: int) -> None:
         """The messages with these receipts (n,) were removed: acknowledging one of them does nothing from now on."""
         rows = self.find(receipts)
         rows = rows[rows >= 0]
         states = self._states[rows]
-        held = rows[(states == RowState.OUT) | (states == RowState.LATE)]
+        held = rows[np.isin(states, HELD_BY_CONSUMER)]
         if len(held):
             self.removed.add(self.receipts(held), int(self.deadlines(held).max()), now_ms)
         self.remove(rows)
@@ -296,27 +321,42 @@ class InFlight:
         self._columns[4, rows] = now_ms
         self._states[rows] = RowState.HELD
 
-    def expire(self, now_ms: int, take: Callable[[Int64s], None]) -> None:
+    def expire(
+        self, now_ms: int, take: Callable[[Int64s], None], rests_of: Callable[[Int64s], Int64s | None] | None = None
+    ) -> None:
         """Make rows whose deadline has come LATE or BACK; `take` gets their receipts (n,), by time and receipt.
+
+        `rests_of` says how long those rest that time out, by their attempts (n,); None: not at all.
 
         `take` is called first: after an interrupt it gets them once more.
         """
         if now_ms < self.next_ms:
             return
         states, deadlines = self._states[: self._rows], self._columns[4, : self._rows]
-        waiting = (states == RowState.OUT) | (states == RowState.HELD)
+        if rests_of is not None:
+            self._rest(np.flatnonzero((states == RowState.OUT) & (deadlines <= now_ms)), rests_of)
+        waiting = (states == RowState.OUT) | (states == RowState.HELD) | (states == RowState.RESTING)
         due = waiting & (deadlines <= now_ms)
         left = deadlines[waiting & ~due]
         next_ms = int(left.min()) if len(left) else NEVER
         rows = np.flatnonzero(due)
         rows = rows[deadlines[rows].argsort(kind="stable")]
+        due_states = np.where(states[rows] == RowState.HELD, RowState.BACK, RowState.LATE)
         take(self.receipts(rows))
-        states[rows] += RowState.LATE - RowState.OUT
+        states[rows] = due_states
         self.next_ms = next_ms
+
+    def _rest(self, late: Indexes, rests_of: Callable[[Int64s], Int64s | None]) -> None:
+        """Rows that time out, and whose consumers are not gone, become RESTING."""
+        late = late[self._owners[late] != NO_OWNER]
+        rests = rests_of(self._columns[3, late]) if len(late) else None
+        if rests is not None:
+            self._columns[4, late] += rests
+            self._states[late] = RowState.RESTING
 
     def held_up_to(self, queue_id: int, offset: int, owner: int) -> Int64s:
         """The receipts of the messages of a queue, up to an offset, that a consumer has, on time or late."""
-        _, queues, offsets, _, _ = self._columns[:, : self._rows]
+        queues, offsets = self._columns[1:3, : self._rows]
         mine = np.isin(self._states[: self._rows], HELD_BY_CONSUMER) & (self._owners[: self._rows] == owner)
         found: Int64s = self._columns[0, : self._rows][mine & (queues == queue_id) & (offsets <= offset)]
         return found
@@ -358,33 +398,3 @@ class InFlight:
 def _mixed(queues: Int64s, offsets: Int64s) -> Int64s:
     """(n,) a number for each place; two places seldom have the same one."""
     return offsets ^ (queues << 40)
-
-
-class RemovedReceipts:
-    """Remembers receipts until their visibility time-outs have passed; a few bytes for many. One thread at a time.
-
-    Invariant: `_older` goes when the last deadline of its receipts has passed, and `_newer` takes its place.
-    """
-
-    def __init__(self) -> None:
-        self._older = self._newer = BitMap64()
-        self._older_ms = self._newer_ms = 0  # the last deadline
-
-    def __contains__(self, receipt: int) -> bool:
-        return receipt in self._older or receipt in self._newer
-
-    def __bool__(self) -> bool:
-        return bool(self._older) or bool(self._newer)
-
-    def are_in(self, receipts: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which receipts are remembered."""
-        return np.fromiter(map(self.__contains__, receipts.tolist()), np.bool_, len(receipts))
-
-    def add(self, receipts: Int64s, until_ms: int, now_ms: int) -> None:
-        """Remember the receipts (n,) of removed messages until `until_ms`, their last deadline."""
-        if now_ms >= self._older_ms:
-            self._older, self._older_ms = self._newer, self._newer_ms
-            self._newer, self._newer_ms = BitMap64(), 0
-        self._newer.update(array("Q", receipts.tobytes()))
-        self._newer.run_optimize()
-        self._newer_ms = max(self._newer_ms, until_ms)

@@ -9,8 +9,8 @@ from ..errors import StoreError, SubscriptionClosed
 from ..format.cursors import pack_ones
 from ..log.atomic_group import AtomicGroup
 from ..log.streams import Stream
+from .ack_row import AckRow
 from .group_commit import Settle
-from .in_flight import AckRow
 from .settings import stale
 from .state import State
 

@@ -22,7 +22,7 @@ from .state import State
 MOVED_MESSAGES = 4095  # at most so many are moved at once; with their acknowledgements they are a frame
 MOVED_BYTES = 4 << 20
 
-Move: TypeAlias = "Callable[[str, Sequence[MessageBatch], Int64s], None]"
+Move: TypeAlias = "Callable[[str, Sequence[MessageBatch], Int64s, Int64s], None]"
 
 
 class Redelivery:
@@ -35,7 +35,9 @@ class Redelivery:
         fetch: Callable[[Room, Places], Fetches],
         move: Move,
     ) -> None:
-        """`fetch` fetches messages as far as they fit; `move` appends some to a topic, and acknowledges receipts."""
+        """`fetch` fetches messages as far as they fit; `move` appends some, with their receipts, to a topic, and
+        acknowledges them and the receipts of gone ones.
+        """
         self.state = state
         self._lines = lines
         self._fetch = fetch
@@ -51,7 +53,7 @@ class Redelivery:
         if not state.to_redeliver and not is_stirred and state.now_ms() < state.table.next_ms:
             return [], NOTHING, NOTHING
         with state.lock:
-            state.table.expire(state.now_ms(), state.redeliver)
+            state.expire()
         most = room.messages
         while not failed:
             with state.lock:
@@ -126,7 +128,7 @@ class Redelivery:
                 found, bad = fetch_readable(Room(MOVED_MESSAGES, self._room_bytes), self._fetch, places, failed)
                 over = np.concatenate([found.rows, found.gone])
                 if len(over):
-                    self._move(topic, found.batches, receipts[over])
+                    self._move(topic, found.batches, receipts[found.rows], receipts[found.gone])
                 hold_back(self.state, receipts[bad])
                 left = np.delete(np.arange(len(receipts)), np.concatenate([over, bad]))
                 receipts, places = receipts[left], places.take(left)
@@ -176,7 +178,7 @@ def _claim(state: State, receipts: Int64s) -> tuple[Int64s, Places]:
     with state.lock:
         rows = table.find(receipts[table.find_back(receipts)])
         places, old = table.places(rows), table.receipts(rows)
-        new = state.enter(places, state.now_ms() + RETRY_MS)
+        new = state.enter(places, state.now_ms() + RETRY_MS, stories=table.stories(rows))
         table.remove(table.find(old))  # looked up again: making room for the new rows may have moved these
     return new, places
 

@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
 
 import numpy as np
-import numpy.typing as npt
 
 from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
 from ..device.background import report
 from ..errors import StoreCorrupt, StoreError, SubscriptionClosed
-from ..format.arrays import Int64s
+from ..format.arrays import Bools, Int64s
 from ..format.hidden import CURSOR_KIND
 from ..log.hidden_streams import HiddenNames
 from ..log.lane import Lane
@@ -185,13 +184,15 @@ class Subscriptions:
 
     def subscribe(
         self, topic: object, name: object, start: object, mode: object, order_by: object, filter_: object,
-        max_attempts: object, dead_letter_topic: object, precision_ms: object,
+        max_attempts: object, dead_letter_topic: object, precision_ms: object, backoff_ms: object,
     ) -> Subscription:  # fmt: skip
         """An object of the subscription; makes the subscription if there is none."""
         self._parts.check_open()
         self._parts.check_writes()
         plain, who = check_name(topic, 0)[0], check_subscription(name)
-        settings, given = check_settings(mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms)
+        settings, given = check_settings(
+            mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms, backoff_ms
+        )
         check_dead_letters(settings.dead_letter_topic, plain)
         begin = check_start(start)
         while True:
@@ -355,7 +356,7 @@ class Subscriptions:
         """The topics that have a subscription."""
         return {topic for topic, _ in self._names}
 
-    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
+    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> Bools:
         """(n,) which offsets, which ascend, lack a durable acknowledgement of some subscription of a topic."""
         found = np.zeros(len(offsets), np.bool_)
         for name in self._names_of(topic):

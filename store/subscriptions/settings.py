@@ -17,6 +17,7 @@ from ..errors import InvalidMessage, InvalidTopic, OffsetOutOfRange, StaleReceip
 from ..filters.given import PlainFilter, check_filter
 from ..format.arrays import Int64s
 from ..log.streams import check_name
+from .backoff import check_backoff, rests_ms
 from .delivery import Delivery
 from .parts import Parts
 
@@ -31,6 +32,7 @@ FEW = 64  # up to so many messages are given out as objects at once, and not as 
 MOST_MESSAGES = 1 << 20
 LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 500
 LONGEST_MS = 1 << 40
+MOST_REASON_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Settings:
         max_attempts: how often a message is given out before it goes to `dead_letter_topic`; None: without end.
         precision_ms: how much later than its time a delayed message may come to a waiting consumer, for fewer wake-ups.
             It never comes early.
+        backoff_ms: how long a message rests after its first failure, its second one, ..; the last delay repeats. None:
+            it comes again at once.
     """
 
     mode: Mode = "shared"
@@ -53,10 +57,14 @@ class Settings:
     max_attempts: int | None = None
     dead_letter_topic: str | None = None
     precision_ms: int = 0
+    backoff_ms: tuple[int, ...] | None = None
 
     def pack(self) -> bytes:
-        """The settings as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        """The settings as JSON. A back-off is there only if there is one: others are as earlier versions wrote them."""
+        given = asdict(self)
+        if self.backoff_ms is None:
+            del given["backoff_ms"]
+        return json.dumps(given, separators=(",", ":")).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> Settings:
@@ -66,11 +74,18 @@ class Settings:
         wanted = known.get("filter")
         if isinstance(wanted, dict):
             known["filter"] = {name: tuple(values) for name, values in wanted.items()}
+        if known.get("backoff_ms") is not None:
+            known["backoff_ms"] = tuple(known["backoff_ms"])
         return cls(**known)
 
+    def rests_ms(self, attempts: Int64s) -> Int64s | None:
+        """(n,) how long messages rest that were given out so often, by the back-off; None if there is none."""
+        return None if self.backoff_ms is None else rests_ms(self.backoff_ms, self.max_attempts, attempts)
+
     def changed(
-        self, filter_: object | EllipsisType, max_attempts: object, dead_letter_topic: object, precision_ms: object
-    ) -> Settings:
+        self, filter_: object | EllipsisType, max_attempts: object, dead_letter_topic: object, precision_ms: object,
+        backoff_ms: object,
+    ) -> Settings:  # fmt: skip
         """A copy with other values for some settings; None, of the filter `...`, leaves one as it is.
 
         Raises InvalidMessage, InvalidTopic.
@@ -80,7 +95,9 @@ class Settings:
         dead_letters = self.dead_letter_topic if dead_letter_topic is None else dead_letter_topic
         most, topic = _dead_letters(attempts, dead_letters)
         precision = self.precision_ms if precision_ms is None else check_number("precision_ms", precision_ms)
-        return replace(self, filter=wanted, max_attempts=most, dead_letter_topic=topic, precision_ms=precision)
+        backoff = self.backoff_ms if backoff_ms is None else check_backoff(backoff_ms)
+        known = replace(self, filter=wanted, precision_ms=precision, backoff_ms=backoff)
+        return replace(known, max_attempts=most, dead_letter_topic=topic)
 
     def check_same(self, other: Settings, given: Collection[str], name: str) -> None:
         """Raise InvalidMessage if a setting that another `subscribe` has `given` differs in `other`."""
@@ -111,9 +128,22 @@ def check_number(name: str, value: object, least: int = 0, most: int = MOST_MS) 
     return value
 
 
+def check_reason(reason: object) -> str | None:
+    """The reason of a nack. Raises InvalidMessage."""
+    if reason is None:
+        return None
+    try:
+        size_bytes = len(reason.encode()) if isinstance(reason, str) else -1
+    except UnicodeEncodeError:
+        size_bytes = -1
+    if not isinstance(reason, str) or not 0 <= size_bytes <= MOST_REASON_BYTES:
+        raise InvalidMessage(f"reason is a text of up to {MOST_REASON_BYTES} bytes of UTF-8, not {shown(reason)}")
+    return str(reason)
+
+
 def check_settings(
     mode: object, order_by: object, filter_: object, max_attempts: object, dead_letter_topic: object,
-    precision_ms: object,
+    precision_ms: object, backoff_ms: object,
 ) -> tuple[Settings, list[str]]:  # fmt: skip
     """The settings of `subscribe`'s arguments, and the names of the given ones. Raises InvalidMessage, InvalidTopic."""
     if not isinstance(mode, str) or mode not in ("shared", "ordered"):
@@ -129,7 +159,10 @@ def check_settings(
         given += ["max_attempts", "dead_letter_topic"]
     if precision_ms is not None:
         given.append("precision_ms")
-    return Settings(plain_mode, plain_order, check_filter(filter_), most, dead_letters, precision), given
+    backoff = None if backoff_ms is None else check_backoff(backoff_ms)
+    if backoff_ms is not None:
+        given.append("backoff_ms")
+    return Settings(plain_mode, plain_order, check_filter(filter_), most, dead_letters, precision, backoff), given
 
 
 def _dead_letters(max_attempts: object, topic: object) -> tuple[int, str] | tuple[None, None]:

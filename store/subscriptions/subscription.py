@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ..errors import StoreClosed, SubscriptionClosed
 from ..filters.given import Filter
 from ..log.ticket import Ticket
+from .backoff import Backoff
 from .changing import change_settings
 from .delivery import Delivery, DeliveryBatch
 from .inspecting import Inspecting
@@ -26,6 +27,7 @@ from .settings import (
     Settings,
     Start,
     check_number,
+    check_reason,
     check_start,
     is_few,
     offsets_of,
@@ -254,23 +256,35 @@ class Subscription(Inspecting, Iterating):
         """`ack_up_to` for coroutines. Result and errors: as for `ack_up_to`."""
         return await self._aside(partial(self.ack_up_to, delivery))
 
-    def nack(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
+    def nack(self, delivery: Delivery | int, delay_ms: int = 0, *, reason: str | None = None) -> None:
         """Give a message back: it comes again after `delay_ms`, to the consumer that receives then.
+
+        With 0 and a back-off, see `MessageStore.subscribe`, it comes again after the delay of its attempt.
+
+        Args:
+            reason: why, up to 1,024 bytes of UTF-8: if the message becomes a dead letter, it has the reason of its
+                newest nack. It is kept in memory until then: a restart of the program forgets it.
 
         Raises: StaleReceipt, SubscriptionClosed, StoreClosed, InvalidMessage.
         """
-        self.nack_batch([receipt_of(delivery)], delay_ms)
+        self.nack_batch([receipt_of(delivery)], delay_ms, reason=reason)
 
-    async def nack_async(self, delivery: Delivery | int, delay_ms: int = 0) -> None:
-        """`nack` for coroutines. Errors: as for `nack`."""
-        await self._aside(partial(self.nack, delivery, delay_ms))
+    async def nack_async(self, delivery: Delivery | int, delay_ms: int = 0, *, reason: str | None = None) -> None:
+        """`nack` for coroutines. Args and errors: as for `nack`."""
+        await self._aside(partial(self.nack, delivery, delay_ms, reason=reason))
 
-    def nack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery], delay_ms: int = 0) -> None:
-        """Give messages back, by their receipts (n,) or deliveries. With StaleReceipt, none of them is given back."""
+    def nack_batch(
+        self, receipts: npt.ArrayLike | Sequence[Delivery], delay_ms: int = 0, *, reason: str | None = None
+    ) -> None:
+        """Give messages back, by their receipts (n,) or deliveries. With StaleReceipt, none of them is given back.
+
+        Args: as for `nack`.
+        """
         found, delay = receipts_of(receipts), check_number("delay_ms", delay_ms, 0, LONGEST_MS)
+        why = check_reason(reason)
         self._settings()
         if len(found):
-            self._state.nack(found, delay)
+            self._state.nack(found, delay, why)
 
     def extend(self, delivery: Delivery | int, ms: int) -> None:
         """Keep a message for so many milliseconds from now on.
@@ -321,13 +335,14 @@ class Subscription(Inspecting, Iterating):
 
     def change(
         self, *, filter: Filter | EllipsisType | None = ..., max_attempts: int | None = None,
-        dead_letter_topic: str | None = None, precision_ms: int | None = None,
+        dead_letter_topic: str | None = None, precision_ms: int | None = None, backoff_ms: Backoff | None = None,
     ) -> None:  # fmt: skip
         """Change settings of the subscription, for all of its consumers; durable when it returns.
 
         Args: as for `MessageStore.subscribe`; a setting that is left out stays as it is. With `filter` None all
         messages are wanted. What the old filter has left out by now stays acknowledged; what consumers have stays
-        theirs, and comes again if they do not acknowledge it; all else goes by the new filter.
+        theirs, and comes again if they do not acknowledge it; all else goes by the new filter. `backoff_ms` [] ends
+        a back-off; a new one is for failures from now on.
 
         Raises:
             InvalidTopic, InvalidMessage: a value is not valid; nothing was changed.
@@ -335,14 +350,15 @@ class Subscription(Inspecting, Iterating):
             StorePoisoned: a write or force failed; the next opening knows whether it was changed.
             SubscriptionClosed, StoreClosed: nothing was changed.
         """
-        change_settings(self._shared, self._settings, filter, max_attempts, dead_letter_topic, precision_ms)
+        changes = filter, max_attempts, dead_letter_topic, precision_ms, backoff_ms
+        change_settings(self._shared, self._settings, *changes)
 
     async def change_async(
         self, *, filter: Filter | EllipsisType | None = ..., max_attempts: int | None = None,
-        dead_letter_topic: str | None = None, precision_ms: int | None = None,
+        dead_letter_topic: str | None = None, precision_ms: int | None = None, backoff_ms: Backoff | None = None,
     ) -> None:  # fmt: skip
         """`change` for coroutines. Args and errors: as for `change`."""
-        changes = filter, max_attempts, dead_letter_topic, precision_ms
+        changes = filter, max_attempts, dead_letter_topic, precision_ms, backoff_ms
         await self._aside(partial(change_settings, self._shared, self._settings, *changes))
 
     def close(self) -> None:

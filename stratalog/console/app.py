@@ -1,4 +1,4 @@
-"""The console command `stratalog`: the commands that read. Those that write are in `changes`."""
+"""The console command `stratalog`: the commands that read. Those that write are in `changes` and `settled`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from .messages import (
     topic_row,
 )
 from .printed import lines_to
+from .settled import TOPIC_COMMANDS
 from .spark import app as spark_app
 from .subscribed import subscription_line, subscription_row
 from .times import TIMES, time_ms_of
@@ -44,7 +45,7 @@ from .times import TIMES, time_ms_of
 class Group(JsonGroup):
     """The commands of `stratalog`."""
 
-    without_file = frozenset({"cat", "tail", "export", *(name for name, _ in COMMANDS)})
+    without_file = frozenset({"cat", "tail", "export", *(name for name, _ in (*COMMANDS, *TOPIC_COMMANDS))})
 
 
 app = typer.Typer(
@@ -295,7 +296,7 @@ def show_report(found: VerifyReport, console: Console) -> None:
         line(f"damaged: {counted(len(found.places), 'place')}", "bold red")
 
 
-for _name, _command in COMMANDS:
+for _name, _command in (*COMMANDS, *TOPIC_COMMANDS):
     app.command(_name)(_command)
 app.add_typer(bench_app, name="bench")
 app.add_typer(spark_app, name="spark")

@@ -25,6 +25,7 @@ def subscription_row(info: SubscriptionInfo) -> Figures:
         "max_attempts": settings.max_attempts,
         "dead_letter_topic": settings.dead_letter_topic,
         "precision_ms": settings.precision_ms,
+        "backoff_ms": None if settings.backoff_ms is None else list(settings.backoff_ms),
     }
 
 
@@ -41,4 +42,6 @@ def subscription_line(row: Figures) -> str:
         parts += [f"{name} in {', '.join(values)}" for name, values in row["filter"].items()]
     if row["max_attempts"] is not None:
         parts.append(f"{counted(row['max_attempts'], 'attempt')}, then {row['dead_letter_topic']}")
+    if row["backoff_ms"] is not None:
+        parts.append(f"again after {', '.join(f'{one:,}' for one in row['backoff_ms'])} ms")
     return plain("; ".join(parts))

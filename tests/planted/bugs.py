@@ -9,6 +9,7 @@ from .commits_bugs import COMMITS
 from .console_bugs import CONSOLE
 from .consumer_bugs import CONSUMERS
 from .core_bugs import CORE
+from .dead_letter_bugs import DEAD_LETTERS
 from .delayed_bugs import DELAYED
 from .delayed_fault_bugs import DELAYED_FAULTS
 from .device_bugs import DEVICE
@@ -447,4 +448,5 @@ BUGS: dict[str, Bug] = {
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
+    **DEAD_LETTERS,
 }  # fmt: skip

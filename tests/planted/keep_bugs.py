@@ -65,8 +65,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
         "            at += found[-1].offset + 1 - offset\n            yield found[0]\n", MODEL,
     ),
     "keep: a change of the setting is noticed at the next opening": Bug(
-        "store/topics/table.py", "            self._keeping = None\n            self._names.add",
-        "            self._names.add", LARGER,
+        "store/topics/table.py", "            self._keeping = None\n            try:\n",
+        "            try:\n", LARGER,
     ),
     "keep: copies do not fill a topic": Bug(
         KEEPING, "            kept[topic] += 0 if index is None else index.copies.size_bytes\n", "", COPIES,
@@ -83,7 +83,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
         FULL,
     ),
     "keep: a full topic takes batches": Bug(
-        "store/api/appender.py", "        self._configured.full.check([topic for topic, _ in names])\n", "", FULL,
+        "store/api/appender.py",
+        "        self._configured.full.check([topic for topic, _ in names])\n        known = [", "        known = [", FULL,
     ),
     "keep: a full topic stays full": Bug(
         "store/topics/full.py", "        self._errors = errors\n", "        self._errors = self._errors or errors\n",

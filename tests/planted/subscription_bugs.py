@@ -112,7 +112,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
     ),
     "subscriptions: a receipt is good after its message went to another": Bug(
         "store/subscriptions/dispatcher.py",
-        "                state.table.remove(state.table.find(used[still]))\n", "",
+        "                state.table.remove(rows)\n", "",
         (f"{SUBSCRIPTION}::test_a_late_receipt_is_good_until_the_message_is_given_to_another",),
     ),
     "subscriptions: the mark passes a message that nobody acknowledged": Bug(
@@ -162,8 +162,8 @@ SUBSCRIPTIONS: dict[str, Bug] = {
     ),
     "subscriptions: what an interrupt left half done is not listed anew": Bug(
         "store/subscriptions/in_flight.py",
-        "        take(self.receipts(rows))\n        states[rows] += RowState.LATE - RowState.OUT\n",
-        "        states[rows] += RowState.LATE - RowState.OUT\n        take(self.receipts(rows))\n",
+        "        take(self.receipts(rows))\n        states[rows] = due_states\n",
+        "        states[rows] = due_states\n        take(self.receipts(rows))\n",
         (f"{FOLDER}/test_in_flight.py",),
     ),
     "subscriptions: retention rests from a segment that has messages of users": Bug(

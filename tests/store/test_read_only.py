@@ -70,6 +70,8 @@ APPENDS: dict[str, Callable[[Any], object]] = {
     "configure_topic_async": lambda store: store.configure_topic_async("new", queues=1),
     "transaction": lambda store: store.transaction(),
     "subscribe": lambda store: store.subscribe("t", "s"),
+    "redrive": lambda store: store.redrive("t"),
+    "redrive_async": lambda store: store.redrive_async("t"),
     "delete_subscription": lambda store: store.delete_subscription("t", "s"),
     "cancel_delayed": lambda store: store.cancel_delayed("t", 0, 0),
     "reschedule_delayed": lambda store: store.reschedule_delayed("t", 0, 0, 5),

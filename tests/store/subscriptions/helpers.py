@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stratalog.store import Delivery, MessageStore, Subscription
+from stratalog.store import Delivery, Message, MessageStore, Subscription
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
+from stratalog.store.subscriptions.ack_row import AckRow
 from stratalog.store.subscriptions.group_commit import AckTicket
-from stratalog.store.subscriptions.in_flight import AckRow, RowState
+from stratalog.store.subscriptions.in_flight import RowState
 
 from ...clocks import SteppedClock
 
@@ -35,6 +36,17 @@ def fill(store: MessageStore, *counts: int, topic: str = TOPIC) -> None:
     for queue_id, count in enumerate(counts):
         begin = store.queue_bounds(topic, queue_id)[1]
         store.append_batch([(topic, queue_id, b"%d/%d" % (queue_id, at)) for at in range(begin, begin + count)])
+
+
+def own_properties(letter: Message) -> dict[str, str]:
+    """The properties of a dead letter that do not say where it comes from."""
+    return {name: value for name, value in (letter.properties or {}).items() if not name.startswith("dead_letter.")}
+
+
+def story(letter: Message) -> dict[str, str]:
+    """Where a dead letter comes from, by the names without their prefix."""
+    given = (letter.properties or {}).items()
+    return {name.removeprefix("dead_letter."): value for name, value in given if name.startswith("dead_letter.")}
 
 
 def ticket_of(sub: Subscription, receipt: int) -> AckTicket:

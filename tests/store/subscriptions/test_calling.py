@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, Subscription, SubscriptionClosed
+from stratalog.store.subscriptions.ack_row import AckRow
 from stratalog.store.subscriptions.calling import Sleeper
-from stratalog.store.subscriptions.in_flight import AckRow
 from stratalog.store.subscriptions.receiving import Looking
 
 from ...seeds import draw_seed

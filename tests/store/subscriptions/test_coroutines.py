@@ -24,7 +24,7 @@ from stratalog.store.format.cursors import pack_ones
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import group_commit, journal
-from stratalog.store.subscriptions.in_flight import AckRow
+from stratalog.store.subscriptions.ack_row import AckRow
 from stratalog.store.testing import TunedConfig
 
 from ..helpers import PATIENCE_S, crash_copy, small, tiny

@@ -27,7 +27,7 @@ from stratalog.store.testing import SimulatedDisk
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
 from ..helpers import PATIENCE_S, tiny
-from .helpers import TOPIC, fill, places
+from .helpers import TOPIC, fill, own_properties, places
 
 DEAD = "orders/dead"
 
@@ -142,9 +142,10 @@ def test_many_dead_letters_of_many_queues_are_moved_by_few_appends(store: Messag
             store.read(TOPIC, queue_id, 0, max_messages=1000),
             store.read(DEAD, queue_id, 0, max_messages=1000),
         )
-        assert [(one.data, one.key, one.properties) for one in moved] == [
-            (one.data, one.key, one.properties) for one in wanted
+        assert [(one.data, one.key, own_properties(one)) for one in moved] == [
+            (one.data, one.key, one.properties or {}) for one in wanted
         ]
+        assert [(one.properties or {})["dead_letter.offset"] for one in moved] == [str(one.offset) for one in wanted]
 
 
 def test_dead_letters_larger_than_one_append_takes_are_moved_in_parts(

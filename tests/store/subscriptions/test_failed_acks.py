@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
+from stratalog.store.subscriptions.ack_row import AckRow
 from stratalog.store.subscriptions.cursor import Cursor
-from stratalog.store.subscriptions.in_flight import AckRow
 
 from ...clocks import SteppedClock
 from ..helpers import PATIENCE_S, tiny

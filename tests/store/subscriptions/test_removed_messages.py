@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stratalog.store import Delivery, MessageStore, StaleReceipt, Subscription
-from stratalog.store.subscriptions.in_flight import RemovedReceipts
+from stratalog.store.subscriptions.removed_receipts import RemovedReceipts
 
 from ...clocks import SteppedClock
 from ..delayed.test_retention import retire

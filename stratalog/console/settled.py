@@ -1,0 +1,80 @@
+"""The commands for what a topic is: its settings; and for its dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from ..perf.commands.options import Json
+from ..perf.machine.folders import human_bytes
+from ..perf.report.figures import counted
+from ..perf.report.tables import plain
+from ..store import TopicSettings
+from .changes import Folder, writing
+from .ends import told
+from .files import result
+from .messages import names_of, reading
+from .rows import MOST_QUEUE_ID
+
+REDRIVE = "stratalog.redrive"
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+
+
+def redrive_command(
+    folder: Folder,
+    topic: Topic,
+    queue_id: Annotated[
+        int | None, typer.Argument(help="only this queue", metavar="QUEUE", min=0, max=MOST_QUEUE_ID)
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, metavar="N", help="at most N messages")] = None,
+    json: Json = None,
+) -> None:
+    """Send dead letters back to the topics and queues that they came from, each once. They stay where they are, too."""
+    with told(), writing(folder) as store:
+        names_of(store, topic, queue_id)  # an error if there is none
+        sent = store.redrive(topic, queue_id=queue_id, max_messages=count)
+        left = sum(info.backlog.total for info in store.subscriptions(topic) if info.name == REDRIVE)
+        said = f"{plain(topic)}: {counted(sent, 'message')} sent back, {left:,} not sent back"
+        result({"topic": topic, "sent": sent, "left": left}, said, json)
+
+
+def configure_command(
+    folder: Folder,
+    topic: Topic,
+    queues: Annotated[
+        int | None,
+        typer.Option("--queues", min=0, max=MOST_QUEUE_ID + 1, metavar="N", help="its queues 0 .. N - 1; 0: any queue"),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Show the settings of a topic, or change those that are given. A topic that is not there is made by a change."""
+    changes: dict[str, Any] = {} if queues is None else {"queues": queues or None}
+    with told():
+        if changes:
+            with writing(folder) as store:
+                settings = store.configure_topic(topic, **(asdict(store.topic_settings(topic)) | changes))
+        else:
+            with reading(folder) as reader:
+                names_of(reader, topic, None)  # an error if there is none
+                settings = reader.topic_settings(topic)
+        result({"topic": topic, **asdict(settings)}, f"{plain(topic)}: {settings_text(settings)}", json)
+
+
+def settings_text(settings: TopicSettings) -> str:
+    """The settings of a topic for readers."""
+    queues, limit_bytes = settings.queues, settings.retention_bytes
+    parts = ["any queue" if queues is None else f"{counted(queues, 'queue')}, 0 to {queues - 1}"]
+    if settings.keep != "retention":
+        parts.append(f"keeps what is {settings.keep}")
+    if limit_bytes is not None:
+        parts.append(f"at most {human_bytes(limit_bytes)} of it")
+    return "; ".join(parts)
+
+
+TOPIC_COMMANDS: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("redrive", redrive_command),
+    ("configure", configure_command),
+)

@@ -1,0 +1,110 @@
+"""Bugs of dead letters: their origin, sending them back, and the back-off."""
+
+from __future__ import annotations
+
+from .plant import Bug
+
+STORIES = ("tests/store/subscriptions/test_origin.py",)
+TABLE = "store/subscriptions/in_flight.py"
+BACKOFF = ("tests/store/subscriptions/test_backoff.py",)
+CONSOLE = ("tests/console/test_settled.py",)
+BACK_AGAIN = ("tests/store/subscriptions/test_redrive.py",)
+REDRIVING = "store/api/redriving.py"
+ORIGIN = "store/subscriptions/origin.py"
+
+DEAD_LETTERS: dict[str, Bug] = {
+    "dead letters: the first time is that of the newest attempt": Bug(
+        TABLE, "np.where(firsts == UNKNOWN_MS, lasts, firsts)", "lasts", STORIES,
+    ),
+    "dead letters: one that is redelivered forgets its story": Bug(
+        "store/subscriptions/dispatcher.py", "                stories = state.table.stories(rows)\n", "", STORIES,
+    ),
+    "dead letters: what is on its way to them forgets its story": Bug(
+        "store/subscriptions/redelivery.py", ", stories=table.stories(rows))", ")", STORIES,
+    ),
+    "dead letters: a message alone does not know when it was given out": Bug(
+        TABLE, "self._owner_of[begin], self._given[begin] = owner, given_ms", "self._owner_of[begin] = owner", STORIES,
+    ),
+    "dead letters: a nack without a reason leaves the one before": Bug(
+        "store/subscriptions/state.py", "            if len(self.reasons) or reason is not None:\n",
+        "            if reason is not None:\n", STORIES,
+    ),
+    "dead letters: an older story stays": Bug(
+        ORIGIN, "return _packed(without_origin(properties) | mine)",
+        "return _packed(_decoded(properties) | mine)", STORIES,
+    ),
+    "dead letters: a user's property wins": Bug(
+        ORIGIN, "return _packed(without_origin(properties) | mine)",
+        "return _packed(mine | _decoded(properties))", STORIES,
+    ),
+    "dead letters: all reasons stay in memory": Bug(
+        "store/subscriptions/state.py", "                self.reasons.forget_unused(self.table.reasons)\n",
+        "                pass\n", STORIES,
+    ),
+    "dead letters: a reason in use is forgotten": Bug(
+        "store/subscriptions/stories.py", "in np.unique(used()).tolist()",
+        "in np.unique(used()).tolist()[1:-1]", STORIES,
+    ),
+    "dead letters: times go by the clock that may jump": Bug(
+        "store/subscriptions/moving.py", "first_ms + back_ms", "first_ms", STORIES,
+    ),
+    "redrive: a message is not counted as sent back": Bug(
+        REDRIVING, "    tx.ack(int(batch.receipts[at]), sub)\n", "", BACK_AGAIN,
+    ),
+    "redrive: it is sent back before it is counted so": Bug(
+        REDRIVING, "    tx.ack(int(batch.receipts[at]), sub)\n",
+        "    tx.commit()\n    tx.__init__(tx._appender, tx._subscriptions, tx._fetcher)\n"
+        "    tx.ack(int(batch.receipts[at]), sub)\n", BACK_AGAIN,
+    ),
+    "redrive: what fails again at once goes round": Bug(
+        REDRIVING, "offset < ends.get(queues[name], 0)", "queues[name] in ends", BACK_AGAIN,
+    ),
+    "redrive: the dead letters' story stays": Bug(
+        REDRIVING, "properties=without_origin(extras.properties) or None",
+        "properties=__import__('json').loads(extras.properties)", BACK_AGAIN,
+    ),
+    "redrive: one that is left counts as sent": Bug(
+        REDRIVING, "        self._sent += taken\n", "        self._sent += len(rows)\n", BACK_AGAIN,
+    ),
+    "redrive: the other queues go as well": Bug(
+        REDRIVING, "for queue_id, end in ends.items() if queue_id == self._queue_id}",
+        "for queue_id, end in ends.items()}", BACK_AGAIN,
+    ),
+    "redrive: half of a batch that is too large is forgotten": Bug(
+        REDRIVING, "            self._send(sub, batch, rows[half:])\n", "", BACK_AGAIN,
+    ),
+    "back-off: a nack rests by another attempt": Bug(
+        "store/subscriptions/backoff.py", "np.clip(attempts - 1, 0,", "np.clip(attempts, 0,", BACKOFF,
+    ),
+    "back-off: a dead letter rests": Bug(
+        "store/subscriptions/backoff.py", "np.where(attempts >= most_attempts, 0, found)", "found", BACKOFF,
+    ),
+    "back-off: what times out does not rest": Bug(
+        TABLE, "        if rests_of is not None:\n", "        if False:\n", BACKOFF,
+    ),
+    "back-off: nobody may acknowledge what rests": Bug(
+        TABLE, "HELD_BY_CONSUMER = RowState.OUT, RowState.LATE, RowState.RESTING\n",
+        "HELD_BY_CONSUMER = RowState.OUT, RowState.LATE\n", BACKOFF,
+    ),
+    "back-off: what a closed consumer had rests": Bug(
+        TABLE, "        self._owners[rows] = NO_OWNER  # last: until here a call that comes again finds them\n", "",
+        BACKOFF,
+    ),
+    "back-off: nobody wakes when a rest is over": Bug(
+        TABLE, "        self.next_ms = min(self.next_ms, int(until_ms.min(initial=NEVER)))\n", "", BACKOFF,
+    ),
+    "back-off: a delay that is given does not count": Bug(
+        "store/subscriptions/state.py", "None if delay_ms or settings is None else", "None if settings is None else",
+        BACKOFF,
+    ),
+    "back-off: a restart forgets it": Bug(
+        "store/subscriptions/settings.py", "            known[\"backoff_ms\"] = tuple(known[\"backoff_ms\"])\n",
+        "            del known[\"backoff_ms\"]\n", BACKOFF,
+    ),
+    "console: a change of a topic's settings is only shown": Bug(
+        "stratalog/console/settled.py", "queues or None}", "queues or None} if queues is None else {}", CONSOLE,
+    ),
+    "console: redrive sends all queues": Bug(
+        "stratalog/console/settled.py", "queue_id=queue_id, max_messages=count", "max_messages=count", CONSOLE,
+    ),
+}  # fmt: skip
