@@ -19,7 +19,8 @@ class SubscriptionInfo(NamedTuple):
         backlog: messages that are not acknowledged. In a store that is only read, none is known to be in flight.
         positions: how far it is in each queue of its topic, by queue id.
         oldest_ms: when its oldest message that is not acknowledged was put into the log, ms since the epoch; None if
-            there is none. Copies of delayed messages that retention has removed do not count.
+            there is none, and in a topic of more than 1,000 queues. Copies of delayed messages that retention has
+            removed do not count.
         arrived_per_s, acknowledged_per_s: messages that came to the topic, and that were acknowledged, a second: since
             the newest call before this one that was a second ago or more; None where there was none. A `seek` counts
             as acknowledging what it passes.

@@ -16,6 +16,7 @@ from .parts import Parts
 from .settings import stale
 from .state import State
 
+MOST_QUEUES = 1000  # a read takes some 20 us
 LEAST_S = 1.0  # between two looks that a rate is taken from
 
 
@@ -89,9 +90,11 @@ def _messages(state: State, rows: Indexes | list[int], behind_ms: int) -> list[I
 def oldest_of(parts: Parts, topic: str, queues: QueueBounds, known: SubscriptionSnapshot) -> int | None:
     """When the oldest message that is not acknowledged was put into the log; of damaged ones nothing is known.
 
-    A read for each queue that has one. Raises StoreUnreadable.
+    A read for each queue that has one; None for a topic of more than `MOST_QUEUES`. Raises StoreUnreadable.
     """
     times: list[int] = []
+    if len(queues.ids) > MOST_QUEUES:
+        return None
     for queue_id, first, end in zip(queues.ids.tolist(), queues.firsts.tolist(), queues.nexts.tolist(), strict=True):
         offset = known.acked(queue_id).first_missing(first)
         if offset < end:

@@ -53,7 +53,7 @@ def test_export_and_profile_say_what_they_did(tmp_path: Path) -> None:
         (["verify", "nowhere"], 4, "nowhere does not exist"),
         (["export", "store", "--to", "store"], 2, "is there already"),
         (["export", "store", "--to", "out", "--format", "xml"], 2, "parquet, json, csv"),
-        (["profile", "store", "--since", "yesterday"], 2, "start_time is ms since the epoch"),
+        (["profile", "store", "--since", "yesterday"], 2, "'yesterday' is no time: give now"),
     ],
 )
 def test_what_is_wrong_is_a_sentence_and_an_exit_code(

@@ -283,4 +283,6 @@ def test_no_error_out_of_a_text_of_spark_lacks_an_attribute(kind: type[StoreErro
     found = store_error_in(f"stratalog.store.errors.{kind.__name__}: of another version")
     assert str(found) == "of another version"
     for name in ("what", "file", "position", "first", "next_offset", "receipts"):
-        assert hasattr(found, name) is (name == "receipts" and kind is StaleReceipt)
+        is_there = (name, kind) in (("receipts", StaleReceipt), ("position", InvalidMessage))
+        assert hasattr(found, name) is is_there
+        assert not getattr(found, name, None)

@@ -84,7 +84,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
     ),
     "keep: a full topic takes batches": Bug(
         "store/api/appender.py",
-        "        self._configured.full.check([topic for topic, _ in names])\n        known = [", "        known = [", FULL,
+        "        self._configured.full.check([topic for topic, _ in names])\n        known = [",
+        "        known = [", FULL,
     ),
     "keep: a full topic stays full": Bug(
         "store/topics/full.py", "        self._errors = errors\n", "        self._errors = self._errors or errors\n",
