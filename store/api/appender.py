@@ -217,7 +217,7 @@ class Appender:
         """Check one message: (topic, queue id, data, extras). No stream is made."""
         if type(queue_id) is not int or type(topic) is not str or queues is not None:
             topic, queue_id = self._named(topic, queue_id, key, queues)
-        elif queue_id not in self._topics.get(topic, _NO_QUEUES):
+        elif queue_id not in self._streams.topics.get(topic, _NO_QUEUES):
             check_name(topic, queue_id)
             self._configured.check_queue(topic, queue_id)
         if type(data) is not bytes:
@@ -233,7 +233,7 @@ class Appender:
         """Check a batch: (topic, queue id, data) of each row. No stream is made."""
         checked = check_rows(self._rows(messages), self._max_message_bytes)
         for row, (topic, queue_id, _) in enumerate(checked):
-            if queue_id not in self._topics.get(topic, _NO_QUEUES):
+            if queue_id not in self._streams.topics.get(topic, _NO_QUEUES):
                 try:
                     self._configured.check_queue(topic, queue_id)
                 except InvalidTopic as error:

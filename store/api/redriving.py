@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..errors import InvalidTopic, MessageTooLarge
+from ..errors import InvalidTopic, MessageTooLarge, TopicFull
 from ..log.streams import check_name
 from ..subscriptions.delivery import DeliveryBatch
 from ..subscriptions.origin import place_of, without_origin
@@ -75,7 +75,7 @@ class Redriving:
             taken += _add(tx, sub, batch, at)
         try:
             tx.commit()
-        except (MessageTooLarge, InvalidTopic):
+        except (MessageTooLarge, InvalidTopic, TopicFull):
             if len(rows) == 1:
                 self._left += 1
                 return

@@ -200,5 +200,5 @@ class Transaction:
             self.rollback()
 
     def __repr__(self) -> str:
-        acks = sum(map(len, self._receipts.values()))
+        acks = sum(map(len, list(self._receipts.values())))
         return f"<Transaction of {len(self._messages.datas)} messages and {acks} acknowledgements, {self._outcome}>"

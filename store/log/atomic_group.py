@@ -62,6 +62,7 @@ class AtomicGroup(RowGroup):
             raise copy_of(self._error)
 
     def answer(self, error: StoreError | None = None) -> None:
+        self._error = error  # first: whatever settling raises, a thread that is woken along the chain hears of it
         self.settle(error)
         super().answer(error)
         self.row_extras, self.settle = (), _is_settled  # what settles it may have it: no cycle is left

@@ -21,7 +21,7 @@ class LoopBells:
             due = self._due.setdefault(loop, [])
             due.append(future)
             is_first = len(due) == 1
-        if is_first:
+        if is_first or loop.is_closed():  # one that was closed before it has turned never takes its futures
             try:
                 loop.call_soon_threadsafe(self._ring_all, loop)
             except Exception:  # whatever a loop that is not asyncio's raises: nobody waits there any more

@@ -86,6 +86,7 @@ class Committing:
                 acks.finish()
             if len(joints) > 1:
                 joint.check()  # all of them before the first is marked
+        request: AtomicGroup | None = None
         try:
             for _, joint in joints:
                 joint.mark()
@@ -93,7 +94,8 @@ class Committing:
             if request is not None:
                 put(request)
         except StoreError as error:
-            self._settle(error)
+            if request is None or not request.done():  # else its answer has done so, and others may have them by now
+                self._settle(error)
             raise
         except BaseException:  # an interrupt: the request may be on its way
             for acks, joint in joints:

@@ -322,4 +322,6 @@ def offsets_of(parts: Parts, topic: str, start: Start) -> dict[int, int]:
         return dict.fromkeys(queues, 0)
     if start == "latest":
         return {queue_id: parts.reads.queue_bounds(topic, queue_id)[1] for queue_id in queues}
-    return {queue_id: parts.reads.offset_at(topic, queue_id, int(start)) for queue_id in queues}
+    found = {queue_id: parts.reads.offset_at(topic, queue_id, int(start)) for queue_id in queues}
+    # Where retention has removed all that is older, nobody knows which of the copies are: all of them come.
+    return {queue_id: at if at > parts.reads.queue_bounds(topic, queue_id)[0] else 0 for queue_id, at in found.items()}

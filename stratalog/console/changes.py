@@ -191,6 +191,7 @@ def trim_command(
             first, end = store.queue_bounds(*name)
             if until_ms is not None:
                 keep = store.offset_at(*name, until_ms)
+                keep = keep if keep > first else 0  # else newer messages that live on as copies would go as well
             else:
                 keep = before or 0
                 keep = keep if queue_id is not None else min(keep, end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import subprocess
 import sys
@@ -62,8 +63,12 @@ REACHED: dict[str, tuple[Shape, list[str]]] = {
 def run(seed: int, shape: Shape, explorer: Explorer | None = None) -> World:
     """One run."""
     world = World(seed, shape, explorer.on_moment if explorer is not None else None)
-    with deterministic():
-        world.run()
+    gc.disable()  # a collection would end what is in cycles, such as a removed segment's readers, at some moment
+    try:
+        with deterministic():
+            world.run()
+    finally:
+        gc.enable()
     return world
 
 

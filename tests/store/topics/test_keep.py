@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from typer.testing import CliRunner
 
+from stratalog.console.app import app
 from stratalog.store import Delivery, InvalidMessage, MessageStore, Subscription, TopicFull
 from tests.seeds import draw_seed
 
@@ -402,3 +404,22 @@ def test_wrong_settings_are_refused_and_change_nothing(tmp_path: Path, wrong: di
         with pytest.raises(InvalidMessage):
             store.configure_topic("t", **wrong)
         assert store.topic_settings("t") == before
+
+
+def test_a_seek_to_a_time_before_all_that_is_left_brings_the_copies_too(tmp_path: Path) -> None:
+    """And the console's `trim --until` leaves them: nothing in the queue is older than that."""
+    store, remove = opened(tmp_path / "s")
+    with store:
+        store.configure_topic("t", keep="unacknowledged")
+        sub = store.subscribe("t", "slow")
+        fill(store, 300)
+        left = leave(sub, lambda at: at % 7 == 0)
+        remove()
+        assert store.queue_bounds("t", 0)[0] > 200
+        assert sub.backlog().total == len(left)
+        sub.seek(1)  # ms since the epoch
+        assert sub.backlog().total > len(left)
+    result = CliRunner().invoke(app, ["trim", str(tmp_path / "s"), "t", "--until", "1000"])
+    assert result.exit_code == 0, result.output
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        assert {at for _, at in left} <= {at for _, at in places(all_of(store.subscribe("t", "slow")))}

@@ -393,3 +393,19 @@ def test_what_is_no_record_is_an_error_that_names_the_topic(store: MessageStore,
     store.configure_topic("orders", queues=1)
     assert store.topic_settings("orders").queues == 1
     until(lambda: store.topics() == ["orders"])
+
+
+def test_a_queue_that_a_dead_letter_or_a_commit_has_made_takes_every_message_also_while_another_topic_is_full(
+    store: MessageStore,
+) -> None:
+    store.configure_topic("orders", queues=2)
+    store._appender.make([("orders", 5)])
+    for looks in (False, True):
+        store._appender.look_closely(looks)
+        store.append("orders", 5, b"a")
+        store.submit("orders", 5, b"b").result()
+        store.append_batch([("orders", 5, b"c")])
+        with pytest.raises(InvalidTopic):
+            store.submit("orders", 4, b"x")
+    store._appender.look_closely(False)
+    assert store.queue_bounds("orders", 5) == (0, 6)
