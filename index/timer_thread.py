@@ -132,7 +132,7 @@ class TimerThread:
         self._finalizer = weakref.finalize(self, engine.close, "the timers were closed", AT_EXIT_S)
         tell_after_fork(engine)
         if engine.is_told:
-            clock.watch(self)  # type: ignore[attr-defined]
+            clock.watch(self)  # type: ignore[attr-defined]  # only a clock that can be moved has it: `is_told`
         try:
             engine.thread.start()
         except BaseException:  # no more threads can be started
@@ -168,7 +168,7 @@ class TimerThread:
         """End the thread and wait for it, unless this is the thread itself. Timers that are pending never fire."""
         self._finalizer.detach()
         if self._engine.is_told:
-            self.clock.forget(self)  # type: ignore[attr-defined]
+            self.clock.forget(self)  # type: ignore[attr-defined]  # as above
         self._engine.close("the timers were closed")
 
     def __enter__(self) -> Self:

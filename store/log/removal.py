@@ -37,7 +37,8 @@ Counter = Callable[[Lane, "Sequence[SealedSegment]"], None]
 
 
 class Removal:
-    """Removes sealed segments of all lanes.
+    """Removes sealed segments of all lanes. The store's upkeep alone calls it: of two threads at once, one would remove
+    segments that no guard has seen.
 
     Invariants:
         * START says durably that a segment has left the log before its file is renamed;

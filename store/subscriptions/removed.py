@@ -120,4 +120,4 @@ def _streams_of(lane: Lane, sealed: SealedSegment, topics: set[str]) -> list[Str
     """The streams of some topics that have messages in a segment. Raises StoreCorrupt, OSError."""
     footer = sealed.footer
     numbers: list[int] = footer.numbers[footer.counts > 0].tolist()
-    return [lane.streams[number] for number in numbers if lane.streams[number].topic in topics]
+    return [lane.streams[number] for number in numbers if lane.streams[number].topic in topics]  # those in it alone

@@ -72,8 +72,8 @@ def killed(path: Path, name: str, after_s: float, output: Path) -> None:
     with output.open("wb") as file:
         child = subprocess.Popen([sys.executable, "-c", CHILD, str(path), name], cwd=ROOT, stdout=file)
         while not output.stat().st_size and child.poll() is None:
-            time.sleep(0.01)
-        time.sleep(after_s)
+            time.sleep(0.01)  # it is about to say something, or has ended
+        time.sleep(after_s)  # it works; when it is killed is what the test varies
         assert child.poll() is None, "it goes on until it is killed"
         child.kill()
         child.wait()

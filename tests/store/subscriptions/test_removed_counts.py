@@ -10,6 +10,7 @@ import pytest
 
 from stratalog.store import MessageStore, StoreConfig, SubscriptionInfo
 from stratalog.store.format.arrays import Int64s
+from stratalog.store.log.removal import Removal
 from stratalog.store.subscriptions.registry import Subscriptions
 from stratalog.store.subscriptions.state import State
 from tests.seeds import draw_seed
@@ -20,13 +21,24 @@ SIZE = 5_000
 SUBSCRIPTIONS = [("t", "a"), ("t", "b"), ("u", "a")]
 
 
+RETIRE = Removal.retire
+
+
+def remove_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No store's background removes segments. From before the opening on: one thread alone may remove."""
+    monkeypatch.setattr(Removal, "retire", lambda removal: None)
+
+
+@pytest.fixture(autouse=True)
+def never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove_by_hand(monkeypatch)
+
+
 class ByHand:
-    """Retention that removes when the test says so, and never by itself."""
+    """Retention that removes when the test says so, with `remove_by_hand`."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._retire = store._upkeep.removal.retire
-        setattr(store._upkeep.removal, "retire", lambda: None)  # noqa: B010  # a method of one object
 
     def __call__(self) -> None:
         store = self._store
@@ -34,7 +46,7 @@ class ByHand:
         before = -1
         while before != store._upkeep.removal.removed_segments:
             before = store._upkeep.removal.removed_segments
-            self._retire()
+            RETIRE(store._upkeep.removal)
 
 
 def by_name(store: MessageStore) -> dict[tuple[str, str], SubscriptionInfo]:
