@@ -11,7 +11,7 @@ Each passes them on to a part that does the work. A lane and its flusher call ho
     reading             read_calls, fetcher
     for coroutines      async_calls
     removing            trim_calls, trimming
-    settings of topics  topic_calls
+    settings of topics  topic_calls, aging
     subscribers         subscription_list, subscription_calls, delayed_calls, redriving
     bulk commits        shard_calls, shard_writer, commits
     an open store       shared, running, lanes, lifetime, stats, figures

@@ -98,6 +98,7 @@ class CacheStats(TypedDict):
 class SubscriptionStats(TypedDict):
     """The subscriptions that this opening has used, and the memory that they take.
 
+    `expired`: messages that subscriptions have left out as they were older than their topic's `ttl_ms`.
     `removed_unacknowledged`: messages that retention removed before a subscription had acknowledged them, of all
     subscriptions together; `SubscriptionInfo` has each one's.
     """
@@ -108,6 +109,7 @@ class SubscriptionStats(TypedDict):
     due_bytes: int
     in_flight_bytes: int
     removed_unacknowledged: int
+    expired: int
 
 
 class BulkStats(TypedDict):

@@ -29,6 +29,7 @@ from ..read.cached import cached_reader
 from ..read.feeder import Feeder
 from ..recovery.lane_recovery import LaneRecovery
 from ..recovery.repair import Loss
+from .aging import begin_aging
 from .appender import Appender
 from .async_calls import WritingForCoroutines
 from .column_calls import ColumnCalls
@@ -167,7 +168,11 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self._fetcher.configured.full.watch(
             self._appender.look_closely, self._delaying.keeping.look_for_refused, self._subscriptions().holds_most
         )
-        self._upkeep.removal.counters.append(self._subscriptions().count_removed)
+        self._upkeep.removal.counters.append(self._subscriptions().removed.count)
+        begin_aging(
+            self._shared, self._upkeep.removal, self._fetcher.configured, self._delaying.delays, self._trimming,
+            self._subscriptions(),
+        )  # fmt: skip
         self._start(repair=repair)
         # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
         if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):

@@ -15,8 +15,9 @@ class TopicCalls:
     _topics: TopicChanges
 
     def configure_topic(
-        self, topic: str, *, queues: int | None = None, keep: Keep = "retention", retention_bytes: int | None = None
-    ) -> TopicSettings:
+        self, topic: str, *, queues: int | None = None, retention_ms: int | None = None,
+        retention_bytes: int | None = None, keep: Keep = "retention", ttl_ms: int | None = None,
+    ) -> TopicSettings:  # fmt: skip
         """Give a topic its settings, all at once, and return them. They are as durable as an append when it returns.
 
         A setting that is left out takes its default, so a program may call this at each start. The topic exists from
@@ -27,6 +28,11 @@ class TopicCalls:
             queues: the topic has the queues 0 .. queues - 1, at most 65,536. A message that names no queue goes to one
                 of them, and one that names another queue is refused: `append` and its like raise InvalidTopic. Bulk
                 commits and dead letters are not held back by it. None: a queue comes with its first message.
+            retention_ms: the age at which messages of the topic are removed, in place of StoreConfig's. They go with
+                the newest message of their segment, see `docs/operating.md`: sooner than others of the segment, by a
+                trim; or later, and then their segment stays, with all that is in it. What outlives retention (see
+                `keep`, and delayed messages) keeps those after it in its queue. `retention_bytes` of StoreConfig
+                removes segments all the same. None: StoreConfig's.
             keep: what keeps a message of the topic. "retention": the age and size that StoreConfig gives, whoever still
                 wants it; `SubscriptionInfo.removed_unacknowledged` says what that took. "unacknowledged": each
                 subscription of the topic that has not acknowledged it, too. A message then lives on under its own name
@@ -35,13 +41,16 @@ class TopicCalls:
                 which age and size would have removed and a subscription keeps. While there is more, the topic takes no
                 message: `append` and its like raise TopicFull, which names the subscription. A bulk commit is not held
                 back by it. None: no limit.
+            ttl_ms: the age from which on no subscription gets a message: it counts as acknowledged, and as `expired` in
+                SubscriptionInfo. A delayed message ages from its delivery time on. Reads by offset find it as before.
+                None: subscriptions get messages whatever their age.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has or had messages.
             PublishBufferFull, StoreFull, StoreClosed, StoreUnreadable: the topic is as it was.
             StorePoisoned: a write or force failed; the settings may or may not be there at the next opening.
         """
-        return self._topics.configure(topic, queues, keep, retention_bytes)
+        return self._topics.configure(topic, queues, keep, retention_bytes, retention_ms, ttl_ms)
 
 
 class TopicChanges:
@@ -51,11 +60,11 @@ class TopicChanges:
         self._shared = shared
         self._fetcher = fetcher
 
-    def configure(self, topic: object, queues: object, keep: object, retention_bytes: object) -> TopicSettings:
-        """Check the settings, and make them durable."""
+    def configure(self, topic: object, *given: object) -> TopicSettings:
+        """Check the settings, `given` as `checked` takes them, and make them durable."""
         self._shared.check_open()
         name, _ = check_name(topic, 0)
-        settings = checked(queues, keep, retention_bytes)
+        settings = checked(*given)
         self._check_used(name, settings)
         self._fetcher.configured.change(name, settings)
         return settings

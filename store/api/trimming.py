@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from ..errors import OffsetOutOfRange, StoreUnreadable
 from ..format.records import StreamLow
@@ -48,6 +49,10 @@ class TrimChanges:
             return first  # what retention has removed may live on: as a copy, or read ahead by a subscription
         self._write([(stream, StreamLow(low))])
         return self._bounds(stream)[0]
+
+    def trim_streams(self, lows: Sequence[tuple[Stream, int]]) -> None:
+        """Remove the messages of streams below offsets, which they have, together."""
+        self._write([(stream, StreamLow(low)) for stream, low in lows if low > stream.low])
 
     def trim_stream(self, stream: Stream, before_offset: int) -> None:
         """Remove the messages of a stream below an offset, which it has."""

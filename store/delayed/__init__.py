@@ -8,7 +8,7 @@ the thread.
     to consumers        due_list, messages
     changes             decisions, changes
     the thread          worker
-    retention           keeping, wanted, copies
+    retention           keeping, wanted, copies, outliving
     counting            counting
     its surroundings    parts
 """

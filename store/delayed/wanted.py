@@ -36,6 +36,10 @@ class KeepingSettings(Protocol):
     def retention_bytes(self) -> int | None:
         """The most that it keeps beyond retention."""
 
+    @property
+    def ttl_ms(self) -> int | None:
+        """The age from which on no subscription gets a message."""
+
 
 Kept = Mapping[str, KeepingSettings]  # the topics that keep what is not acknowledged
 
@@ -95,16 +99,24 @@ def wanted_in(
     delays: Delays, kept: Kept, lane: Lane, sealed: SealedSegment, content: SegmentContent
 ) -> Iterator[WantedMessages]:
     """Yield the wanted messages of a lane's segment, by queue. Raises StoreError, OSError."""
+    whole = [stream for stream in content.kept if not has_expired(delays, kept[stream.topic], sealed)]
     if content.has_dues:
-        numbers = {stream.number for stream in content.kept}
+        numbers = {stream.number for stream in whole}
         for rows in rows_of(lane, sealed):
             for number in np.unique(rows.numbers).tolist():
                 if number not in numbers:
                     yield from _delayed(delays, lane.streams[number], rows.take(rows.numbers == number))
-    for stream in content.kept:
+    for stream in whole:
         yield from _unacknowledged(delays, stream, sealed)
     for topic in content.copies:
-        yield from _copied(delays, topic, sealed)
+        settings = kept.get(topic.name)
+        has_over = settings is not None and has_expired(delays, settings, sealed)
+        yield from _copied(delays, topic, sealed, only_delayed=has_over)
+
+
+def has_expired(delays: Delays, settings: KeepingSettings, sealed: SealedSegment) -> bool:
+    """Whether no subscription gets a topic's messages of a segment any more, but for delayed ones: they are too old."""
+    return settings.ttl_ms is not None and sealed.record.newest_ms < delays.parts.clock.wall_ms() - settings.ttl_ms
 
 
 def rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
@@ -165,14 +177,17 @@ def _lengths(sealed: SealedSegment, number: int, first: int, count: int) -> Int6
     return found
 
 
-def _copied(delays: Delays, topic: DelayedTopic, sealed: SealedSegment) -> Iterator[WantedMessages]:
-    """The wanted messages of a topic whose copies lie in a segment."""
+def _copied(
+    delays: Delays, topic: DelayedTopic, sealed: SealedSegment, *, only_delayed: bool
+) -> Iterator[WantedMessages]:
+    """The wanted messages of a topic whose copies lie in a segment: all, or those with a delivery time."""
     stream = topic.copies.stream
     assert stream is not None, "it has copies there"
     begin, count = sealed.first_of(stream.number)
     with topic.lock:
         copies = topic.copies
         rows = np.flatnonzero((copies.at >= begin) & (copies.at < begin + count))
+        rows = rows[copies.times_ms[rows] > 0] if only_delayed else rows
         of_queues, sizes = copies.of_queues() if len(rows) else [], copies.sizes
     for queue_id, mine, offsets in of_queues:
         kept = np.isin(mine, rows) & delays.wanted(topic, queue_id, offsets)

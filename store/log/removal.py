@@ -15,7 +15,7 @@ from ..config import StoreConfig
 from ..device.clock import Clock
 from ..device.disk import Disk
 from ..device.lane_start import write_start
-from ..errors import StoreCorrupt
+from ..errors import StoreCorrupt, StoreError
 from ..format.hidden import is_said_again
 from ..format.layout import RETIRED_PREFIX
 from ..format.store_files import LaneStart
@@ -50,6 +50,8 @@ class Removal:
         guards: of the store's parts; each may keep a segment.
         counters: of the store's parts; each is told the segments that have just left the log. It raises nothing.
         allowance: bytes that these parts keep in addition to `retention_bytes`.
+        before: called before segments are removed; it trims topics by ages of their own.
+        outlives: whether a segment that is older than `retention_ms` is kept for such an age.
         recyclable: by lane, removed files that new segments may be made of.
         pace: holds appends back that are faster than removal.
     """
@@ -73,6 +75,8 @@ class Removal:
         self.guards: list[Guard] = []
         self.counters: list[Counter] = []
         self.allowance: Callable[[], int] = int
+        self.before: Callable[[], object] = bool
+        self.outlives: Callable[[Lane, SealedSegment], bool] = lambda lane, sealed: False
         self.removed_segments = 0
         self.pace = Pace(self.held_bytes, config.segment_bytes)
 
@@ -84,6 +88,8 @@ class Removal:
         """Remove sealed segments: trimmed ones; by age and by bytes, oldest first (by the newest message in each)."""
         if not self._retires:
             return
+        with contextlib.suppress(StoreError, OSError):  # it tries again; removal goes on, and may make room for it
+            self.before()
         try:
             self.pace.looked(self._limit_bytes(), is_stuck=not self._retire())
         except BaseException:
@@ -98,7 +104,7 @@ class Removal:
         if self._config.retention_ms is not None:
             limit = self._clock.wall_ms() - self._config.retention_ms
             for lane in self._lanes:
-                while self._remove_oldest(lane, lambda sealed, at: sealed[at].record.newest_ms < limit):
+                while self._remove_oldest(lane, partial(self._is_old, lane, limit)):
                     pass
         left = list(self._lanes)
         while self._excess_bytes() > 0:
@@ -111,6 +117,10 @@ class Removal:
             if not self._remove_oldest(left[oldest], wanted):
                 del left[oldest]
         return True
+
+    def _is_old(self, lane: Lane, limit_ms: int, sealed: Sequence[SealedSegment], at: int) -> bool:
+        """Whether retention by age wants a lane's segment to go."""
+        return sealed[at].record.newest_ms < limit_ms and not self.outlives(lane, sealed[at])
 
     def _limit_bytes(self) -> int | None:
         """The bytes that the lanes may hold by `retention_bytes` and the store's parts; None without a limit."""

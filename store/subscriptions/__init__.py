@@ -8,12 +8,13 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
 
     giving out          receiving, dispatcher, scanner, read_ahead, delivery
     what is given out   in_flight, removed_receipts, stories
+    what is too old     expiring
     whose turn          news, calling
     which, what order   settings, changing, ordering, lines
     again, and later    redelivery, backoff, moving, origin, attempts, delays, place_list
     acknowledging       acknowledging, group_commit, ack_row, joint_acks, committing
     what is durable     cursor, journal
-    how far it is       info, backlog, positions, removed, inspecting
+    how far it is       info, backlog, positions, removed, life_counts, inspecting
     as an iterator      iterating
     its surroundings    parts
 """

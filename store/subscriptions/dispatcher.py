@@ -16,6 +16,7 @@ from ..log.request import Request
 from ..read.message import MessageBatch
 from .delays import DueSource, SubscriptionDelays
 from .delivery import Delivery, DeliveryBatch, Room, joined, queue_ids_of, taken
+from .expiring import Expiring
 from .in_flight import NO_OWNER, Places
 from .lines import Lines
 from .redelivery import AttemptCounts, Move, Redelivery
@@ -25,6 +26,7 @@ from .state import State
 from .stories import NO_STORY
 
 NOTED_MESSAGES = 10_000  # that were left out: the log is told of them together
+MOST_LOOKS = 64  # of one call, that find only messages that have expired
 
 
 class Dispatcher:
@@ -48,9 +50,11 @@ class Dispatcher:
         self.delays = delays = SubscriptionDelays(state)
         self._lines = Lines(state, delays.fetch_into)
         self._redelivery = Redelivery(state, self._lines, delays.fetch_into, move)
-        self._scanner = Scanner(state, delays)
+        self.expiring = Expiring(state)
+        self._scanner = Scanner(state, delays, self.expiring)
         self._due = DueSource(state, delays, self._lines, self._scanner.has_ahead, self._scanner.are_wanted)
         self._has_dead = False  # the newest look has found messages that were given out too often in earlier openings
+        self._has_expired = False  # the newest look has left out messages whose time was over
         self._failed: StoreError | None = None  # of the newest call, which gave out others: the next raises it
         self._owner = NO_OWNER  # the consumer that receives now
         self._removed: object = None  # the scanner's `removed` when rows and lines were last looked through
@@ -112,7 +116,7 @@ class Dispatcher:
     def is_unfinished(self) -> bool:
         """Whether the newest `take` has found nothing although there is more to look at."""
         has_missed = self._has_missed and self.state.unfinished.change is None  # else the change itself notifies
-        has_left = has_missed or self._scanner.is_unfinished or self.delays.has_copies
+        has_left = has_missed or self._has_expired or self._scanner.is_unfinished or self.delays.has_copies
         return has_left or len(self._due) > 0 or len(self.state.to_redeliver) > 0
 
     @property
@@ -166,7 +170,7 @@ class Dispatcher:
         Quicker than `take`; None if it cannot. `receiving` is held.
         """
         state, self.attempt_records = self.state, ()
-        if state.order is not None or state.to_redeliver or self._has_missed:
+        if state.order is not None or state.to_redeliver or self._has_missed or self.expiring.ttl.is_used:
             return None
         if len(self._due) or self.delays.has_due():
             return None
@@ -230,7 +234,9 @@ class Dispatcher:
             found = self._take(most, max_bytes, visibility_ms)
             if found is None and self._failed is None and (self._has_missed or self.delays.has_copies):
                 found = self._take(most, max_bytes, visibility_ms)
-            while found is None and self._failed is None and self._has_dead:
+            looks = MOST_LOOKS  # at messages that have expired; then other calls have a turn
+            while found is None and self._failed is None and (self._has_dead or (self._has_expired and looks)):
+                looks -= 1
                 found = self._take(most, max_bytes, visibility_ms)
             self.state.parts.ahead.note(self, self._scanner.held_bytes)
             if self.state.left_out_count >= NOTED_MESSAGES:
@@ -265,7 +271,7 @@ class Dispatcher:
         if self._has_missed:
             self._recover()
         room = Room(most, max_bytes)
-        self._has_dead = False
+        self._has_dead = self._has_expired = False
         failed, is_whole = list[StoreError](), True
         batches, attempts, used = self._redelivery.take(room, failed)
         for take in (self._lines.take_freed, partial(self._due.take, failed), self._take_new):
@@ -288,8 +294,14 @@ class Dispatcher:
         """Give messages out. The first ones are redelivered: their attempts and receipts are known."""
         batch = joined(batches)
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
+        if self.expiring.ttl.is_used:
+            whole = len(batch)
+            batch, counts, used = self.expiring.without_over(batch, counts, used)
+            self._has_expired = len(batch) < whole
+            if not len(batch):
+                return None
         if self.state.cursor.counts_attempts:
-            batch, counts, self._has_dead = self.tries.without_dead(batch, counts, len(attempts))
+            batch, counts, self._has_dead = self.tries.without_dead(batch, counts, len(used))
             self.attempt_records = self.tries.note(Places(queue_ids_of(batch), batch.offsets, counts))
         return self._give_out(batch, counts, used, visibility_ms)
 

@@ -27,6 +27,8 @@ class SubscriptionInfo(NamedTuple):
         removed_unacknowledged: messages that retention has removed, since the store was opened, before the subscription
             had acknowledged them. Trims and deletions do not count, and neither do messages that live on as copies or
             were cancelled. The process that writes counts them: 0 in a store that is only read.
+        expired: messages that were left out since the store was opened, as they were older than their topic's `ttl_ms`.
+            A consumer's call that receives finds them, and so does retention; until then they are in the backlog.
     """
 
     topic: str
@@ -38,3 +40,4 @@ class SubscriptionInfo(NamedTuple):
     arrived_per_s: float | None
     acknowledged_per_s: float | None
     removed_unacknowledged: int = 0
+    expired: int = 0

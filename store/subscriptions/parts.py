@@ -19,15 +19,28 @@ from ..log.streams import Stream, StreamMap
 from ..read.async_reads import AsyncReads
 from ..read.reader import Reader
 from ..read.waiting import WaitingReaders
+from ..topics.ttl import TopicTtl
 from .delivery import PlaceReads
+from .life_counts import LifeCounts
 from .news import NewMessages
 from .read_ahead import ReadAhead
+
+
+class Configured(Protocol):
+    """The part of a store that knows the settings of topics."""
+
+    def ttl_of(self, topic: str) -> TopicTtl:
+        """The age from which on subscriptions do not get a topic's messages."""
 
 
 class Reads(PlaceReads, Protocol):
     """The part of a store that reads."""
 
     reader: Reader
+
+    @property
+    def configured(self) -> Configured:
+        """The settings of topics."""
 
     def topics(self) -> list[str]:
         """The topics that have a durable message."""
@@ -88,6 +101,7 @@ class Parts:
         delayed_sets: which messages of some topics are delayed, cancelled or copied. Raises StoreCorrupt,
             StoreUnreadable.
         ahead: the memory of messages that subscriptions have read ahead.
+        expired: how many messages subscriptions have left out as their time was over.
         news: which queues got messages, for the subscriptions of each topic.
     """
 
@@ -108,6 +122,7 @@ class Parts:
     delays: Delays | None
     delayed_sets: Callable[[Collection[str]], Mapping[str, DelayedSets]]
     ahead: ReadAhead
+    expired: LifeCounts = field(default_factory=LifeCounts)
     news: NewMessages = field(default_factory=NewMessages)
 
     @property

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import nullcontext, suppress
 
 import numpy as np
 
 from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
-from ..device.background import report
 from ..errors import StoreCorrupt, StoreError, SubscriptionClosed
 from ..format.arrays import Bools, Int64s
 from ..format.hidden import CURSOR_KIND
@@ -158,6 +157,9 @@ class Subscriptions:
 
     Nothing is loaded before it is used: a store without subscriptions reads and holds nothing for them. Of a deleted
     one the number of its life stays: its acknowledgements on their way must not count for the next one of its name.
+
+    Attributes:
+        removed: counts the messages that retention has taken from them.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -168,7 +170,7 @@ class Subscriptions:
         self._names = HiddenNames(parts.hidden, CURSOR_KIND, may_write=parts.may_write)
         self._rates = Rates()
         self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
-        self._removed = RemovedMessages(parts, self._states_of)
+        self.removed = RemovedMessages(parts, self._states_of, self.topics)
 
     def _names_of(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted."""
@@ -250,7 +252,7 @@ class Subscriptions:
                 if self._known.get(key) is shared:
                     self._names.drop(key)
                     del self._known[key]
-                    self._removed.forget(*key)
+                    self.removed.forget(*key)
 
     def _loaded(self, topic: str, name: str, for_retention: bool) -> Shared:
         try:
@@ -286,7 +288,8 @@ class Subscriptions:
             "read_ahead_limit_bytes": ahead.limit_bytes,
             "due_bytes": sum(shared.dispatcher.due_bytes for shared in known),
             "in_flight_bytes": sum(shared.state.table.size_bytes for shared in known),
-            "removed_unacknowledged": self._removed.total,
+            "removed_unacknowledged": self.removed.total,
+            "expired": self._parts.expired.total,
         }
 
     def closing(self) -> None:
@@ -325,13 +328,6 @@ class Subscriptions:
                 if begin + count > stream.low:
                     return False
         return True
-
-    def count_removed(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
-        """Count what retention has just removed, by subscription. Raises nothing."""
-        try:
-            self._removed.count(lane, gone, self.topics())
-        except Exception as error:  # the segments are gone, and retention goes on
-            report("messages that retention removed could not be counted", error)
 
     def _states_of(self, topics: set[str]) -> dict[str, list[State]]:
         """The subscriptions of some topics, loaded if need be, without damaged ones."""
@@ -386,12 +382,12 @@ class Subscriptions:
             if state is not None:
                 state.take_in()
             known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
-            removed = self._removed.of(topic, name, cursor.life)
+            counts = self.removed.of(topic, name, cursor.life)
         positions = positions_of(bounds.queues, known)
         rates = self._rates.of((topic, name), positions, self._parts.clock.monotonic_s())
         oldest_ms = oldest_of(self._parts, topic, bounds.queues, known)
         backlog = backlog_of(bounds, known)
-        return SubscriptionInfo(topic, name, settings, backlog, positions, oldest_ms, *rates, removed)
+        return SubscriptionInfo(topic, name, settings, backlog, positions, oldest_ms, *rates, *counts)
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """The cursor of a subscription that nobody uses, read from the log."""

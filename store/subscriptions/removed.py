@@ -9,13 +9,14 @@ import numpy as np
 
 from ...index.trackers.places import those_between
 from ..delayed.parts import ENTRY_BITS, places_of
-from ..device.background import LOGGER
+from ..device.background import LOGGER, report
 from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.layout import LOST_ENTRY
 from ..log.lane import Lane
 from ..log.streams import Stream
 from ..segment.sealed import SealedSegment
+from .life_counts import LifeCounts
 from .parts import Parts
 from .state import State
 
@@ -29,52 +30,82 @@ class RemovedMessages:
 
     A segment that goes costs by the streams that have messages in it, not by the messages: the range of each stream is
     compared with the cursors of its topic's subscriptions.
-
-    Attributes:
-        total: of all subscriptions, also of those that were deleted since.
+    Messages that have expired do not count: `Parts.expired` counts them.
     """
 
-    def __init__(self, parts: Parts, states: Callable[[set[str]], States]) -> None:
-        """`states` gives the subscriptions of some topics, loaded if need be. It leaves damaged ones out."""
+    def __init__(self, parts: Parts, states: Callable[[set[str]], States], topics: Callable[[], set[str]]) -> None:
+        """`states` gives the subscriptions of some topics, loaded if need be. It leaves damaged ones out. `topics` are
+        those with a subscription.
+        """
         self._parts = parts
         self._states = states
-        self._counts: dict[tuple[str, str], tuple[int, int]] = {}  # by topic and name: the life, and its count
-        self.total = 0
+        self._topics = topics
+        self._counts = LifeCounts()
 
-    def of(self, topic: str, name: str, life: int) -> int:
-        """How many messages one life of a subscription has lost."""
-        known = self._counts.get((topic, name))
-        return known[1] if known is not None and known[0] == life else 0
+    @property
+    def total(self) -> int:
+        """Of all subscriptions, also of those that were deleted since."""
+        return self._counts.total
+
+    def of(self, topic: str, name: str, life: int) -> tuple[int, int]:
+        """How many messages one life of a subscription has lost, and how many have expired."""
+        return self._counts.of(topic, name, life), self._parts.expired.of(topic, name, life)
 
     def forget(self, topic: str, name: str) -> None:
         """Forget a deleted subscription."""
-        self._counts.pop((topic, name), None)
+        self._counts.forget(topic, name)
+        self._parts.expired.forget(topic, name)
 
-    def count(self, lane: Lane, gone: Sequence[SealedSegment], topics: set[str]) -> None:
-        """Count what a lane's segments had; they have just left the log. `topics` are those with a subscription."""
-        for sealed in gone if topics else ():
-            with suppress(StoreError, OSError):  # of a segment that cannot be read nothing is known
-                streams = _streams_of(lane, sealed, topics)
-                states = self._states({stream.topic for stream in streams}) if streams else {}
-                for stream in streams:
-                    self._count_stream(stream, sealed, states.get(stream.topic, ()))
+    def count(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
+        """Count what a lane's segments had; they have just left the log. Raises nothing."""
+        try:
+            topics = self._topics()
+            for sealed in gone if topics else ():
+                with suppress(StoreError, OSError):  # of a segment that cannot be read nothing is known
+                    streams = _streams_of(lane, sealed, topics)
+                    states = self._states({stream.topic for stream in streams}) if streams else {}
+                    for stream in streams:
+                        self._count_stream(stream, sealed, states.get(stream.topic, ()))
+        except Exception as error:  # the segments are gone, and retention goes on
+            report("messages that retention removed could not be counted", error)
+
+    def count_trimmed(self, sealed: SealedSegment, ranges: Sequence[tuple[Stream, int, int]]) -> None:
+        """Count what streams have just lost of a segment by an age of their topics: each from an offset to another.
+
+        Raises nothing.
+        """
+        try:
+            states = self._states({stream.topic for stream, _, _ in ranges})
+            for stream, begin, end in ranges:
+                self._count_range(stream, sealed, begin, end, states.get(stream.topic, ()))
+        except Exception as error:  # the messages are gone, and retention goes on
+            report("messages that retention removed could not be counted", error)
 
     def _count_stream(self, stream: Stream, sealed: SealedSegment, states: Sequence[State]) -> None:
         """Count what a stream loses with a segment. Messages that were trimmed before are not lost."""
         first, count = sealed.first_of(stream.number)
-        begin, end = max(first, stream.low), first + count
+        self._count_range(stream, sealed, max(first, stream.low), first + count, states)
+
+    def _count_range(
+        self, stream: Stream, sealed: SealedSegment, begin: int, end: int, states: Sequence[State]
+    ) -> None:
         losers = [state for state in states if state.count_left(stream.queue_id, begin, end, _NONE)]
         spared = self._spared(stream, sealed, begin, end) if losers else _NONE
+        has_expired = bool(losers) and self._has_expired(stream, sealed)
         for state in losers:
             left = state.count_left(stream.queue_id, begin, end, spared)
-            if left:
+            if left and has_expired:
+                self._parts.expired.add(state.topic, state.name, state.cursor.life, left)
+            elif left:
                 self._note(state, left)
 
+    def _has_expired(self, stream: Stream, sealed: SealedSegment) -> bool:
+        """Whether all messages of a segment are older than their topic's `ttl_ms`."""
+        ttl_ms = self._parts.reads.configured.ttl_of(stream.topic).ms()
+        return ttl_ms is not None and sealed.record.newest_ms < self._parts.clock.wall_ms() - ttl_ms
+
     def _note(self, state: State, count: int) -> None:
-        life, before = state.cursor.life, self.of(state.topic, state.name, state.cursor.life)
-        self._counts[state.topic, state.name] = life, before + count
-        self.total += count
-        if not before:
+        if self._counts.add(state.topic, state.name, state.cursor.life, count):
             with suppress(Exception):  # a handler or filter of the program's may raise
                 LOGGER.warning(
                     "retention removed %d messages of the topic %r that its subscription %r had not acknowledged; "

@@ -17,6 +17,7 @@ from ..read.message import MessageBatch
 from .cursor import AckedOffsets
 from .delays import LaterMessages, SubscriptionDelays
 from .delivery import taken
+from .expiring import Expiring
 from .news import FEW_QUEUES, ReadyQueues
 from .read_ahead import ChunksAhead, ReadChunk
 from .state import State
@@ -40,19 +41,20 @@ class Scanner:
     Invariants:
         * each offset of a queue below its read position was given out, was left out for later, is acknowledged, or
           waits in the queue's chunk;
-        * messages that a filter leaves out, and offsets that a repair gave up, are acknowledged.
+        * messages that a filter leaves out, that have expired, and offsets that a repair gave up, are acknowledged.
 
     Attributes:
         is_unfinished: the newest `take` has stopped with queues left to read.
         reached: the highest read positions by queue id: messages below may have been given out.
     """
 
-    def __init__(self, state: State, delays: SubscriptionDelays) -> None:
-        """`delays` says which messages with a delivery time come later."""
+    def __init__(self, state: State, delays: SubscriptionDelays, expiring: Expiring) -> None:
+        """`delays` says which messages with a delivery time come later, `expiring` which ones are too old."""
         self._state = state
         self._parts = state.parts
         self._topic = state.topic
         self._delays = delays
+        self._expiring = expiring
         self.reached: dict[int, int] = {}
         self._filter: PlainFilter | None = None
         self._wanted: MessageFilter | None = None  # of `_filter`
@@ -329,8 +331,13 @@ class Scanner:
             return None
         extras = None if batch.extras is None else ExtraColumns.of(batch.extras)
         left = None if extras is None else self._delays.left(queue_id, batch.offsets, extras.times_ms)
+        over = self._expiring.are_over_in(queue_id, batch) if self._expiring.ttl.is_used else None
         with self._state.lock:
             kept = self._kept(queue_id, acked, at, batch, extras, left)
+            if over is not None and (kept & over).any():
+                self._state.leave_out(queue_id, batch.offsets[kept & over])
+                self._expiring.count(int((kept & over).sum()))
+                kept &= ~over
         self._move(queue_id, int(batch.offsets[-1]) + 1)
         return batch if kept.all() else taken(batch, np.flatnonzero(kept))
 

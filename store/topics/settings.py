@@ -12,6 +12,7 @@ from ..format.topic_settings import pack_settings, unpack_settings
 
 MOST_QUEUES = 1 << 16  # all of them are listed, used or not
 MOST_BYTES = (1 << 63) - 1
+MOST_MS = 1 << 50  # some 35,000 years
 
 Keep = Literal["retention", "unacknowledged"]
 KEEPS: Final = get_args(Keep)
@@ -26,11 +27,15 @@ class TopicSettings:
         keep: what keeps a message. "retention": age and size alone. "unacknowledged": also each subscription of the
             topic that has not acknowledged it.
         retention_bytes: the most that such subscriptions may keep beyond retention. None: no limit.
+        retention_ms: the age at which messages are removed. None: the store's.
+        ttl_ms: the age from which on subscriptions do not get a message. None: they get it whatever its age.
     """
 
     queues: int | None = None
     keep: Keep = "retention"
     retention_bytes: int | None = None
+    retention_ms: int | None = None
+    ttl_ms: int | None = None
 
     def pack(self) -> bytes:
         """The record of these settings: of those that are not the defaults."""
@@ -42,7 +47,10 @@ class TopicSettings:
         """The settings of a record. Raises ValueError for what is none."""
         given = unpack_settings(data)
         try:
-            return checked(given.get("queues"), given.get("keep", "retention"), given.get("retention_bytes"))
+            return checked(
+                given.get("queues"), given.get("keep", "retention"), given.get("retention_bytes"),
+                given.get("retention_ms"), given.get("ttl_ms"),
+            )  # fmt: skip
         except StoreError as error:
             raise ValueError(str(error)) from error
 
@@ -50,7 +58,9 @@ class TopicSettings:
 NOT_CONFIGURED = TopicSettings()
 
 
-def checked(queues: object, keep: object, retention_bytes: object) -> TopicSettings:
+def checked(
+    queues: object, keep: object, retention_bytes: object, retention_ms: object = None, ttl_ms: object = None
+) -> TopicSettings:
     """Settings of a user's arguments. Raises InvalidMessage."""
     if not isinstance(keep, str) or keep not in KEEPS:
         raise InvalidMessage(f"keep is one of {', '.join(map(repr, KEEPS))}, not {shown(keep)}")
@@ -63,6 +73,8 @@ def checked(queues: object, keep: object, retention_bytes: object) -> TopicSetti
         queues=None if queues is None else _number("queues", queues, 1, MOST_QUEUES),
         keep=cast(Keep, str(keep)),
         retention_bytes=None if retention_bytes is None else _number("retention_bytes", retention_bytes, 1, MOST_BYTES),
+        retention_ms=None if retention_ms is None else _number("retention_ms", retention_ms, 1, MOST_MS),
+        ttl_ms=None if ttl_ms is None else _number("ttl_ms", ttl_ms, 1, MOST_MS),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -17,7 +19,8 @@ from ..log.streams import Stream
 from ..read.reader import Reader
 from ..segment.sealed import SealedSegment
 from .full import FullTopics
-from .settings import NOT_CONFIGURED, TopicSettings
+from .settings import MOST_MS, NOT_CONFIGURED, TopicSettings
+from .ttl import TopicTtl
 
 MOST_KNOWN = 100_000  # topics whose settings are remembered, also of those that have none
 
@@ -47,8 +50,10 @@ class TopicTable:
         self._names = HiddenNames(hidden, TOPIC_KIND, may_write=may_write)
         self._known: dict[str, TopicSettings] = {}
         self._keeping: dict[str, TopicSettings] | None = None  # see `keeping`; replaced as a whole
+        self._ages: dict[str, int] | None = None  # see `ages`; replaced as a whole
         self.full = FullTopics()
         self._unsure: set[str] = set()
+        self._ttls: WeakValueDictionary[str, TopicTtl] = WeakValueDictionary()
         self._lock = threading.RLock()  # a finalizer may append while its thread changes a topic
 
     def settings(self, topic: str) -> TopicSettings:
@@ -95,11 +100,39 @@ class TopicTable:
                     self._keeping = known
         return known
 
+    def ttl_of(self, topic: str) -> TopicTtl:
+        """The `ttl_ms` of a topic, now and after each change."""
+        with self._lock:
+            found = self._ttls.get(topic)
+            if found is None:
+                found = self._ttls[topic] = TopicTtl(partial(self._ttl_ms, topic))
+        return found
+
+    def _ttl_ms(self, topic: str, ttl: TopicTtl) -> int | None:
+        with self._lock:  # no change is under way
+            found = self._or_keeping(topic).ttl_ms
+            ttl.is_used = found is not None or topic in self._unsure
+        return found
+
+    def ages(self) -> Mapping[str, int]:
+        """The topics that have a `retention_ms`, which is their value. The first call reads all settings.
+
+        A topic whose settings cannot be read may have a long one, so it has the longest. Raises StoreUnreadable.
+        """
+        known = self._ages
+        if known is None:
+            with self._lock:
+                found = {topic: self._or_keeping(topic).retention_ms for topic in self}
+                known = {topic: age_ms for topic, age_ms in found.items() if age_ms is not None}
+                if not self._unsure:
+                    self._ages = known
+        return known
+
     def _or_keeping(self, topic: str) -> TopicSettings:
         try:
             return self.settings(topic)
         except (StoreCorrupt, StoreUnusable):
-            return TopicSettings(keep="unacknowledged")
+            return TopicSettings(keep="unacknowledged", retention_ms=MOST_MS)
 
     def change(self, topic: str, settings: TopicSettings) -> None:
         """Give a topic other settings; durable when it returns. Raises as an append does."""
@@ -115,6 +148,9 @@ class TopicTable:
             self._unsure.add(topic)
             self._known.pop(topic, None)
             self._keeping = None
+            self._ages = None
+            if (ttl := self._ttls.get(topic)) is not None:
+                ttl.is_used = True
             try:
                 yield
             except StoreError:  # it was refused, or the store is poisoned

@@ -18,6 +18,7 @@ from .ends import told
 from .files import result
 from .messages import names_of, reading
 from .rows import MOST_QUEUE_ID
+from .times import DURATIONS, duration_ms_of
 
 REDRIVE = "stratalog.redrive"
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -48,11 +49,21 @@ def configure_command(
         int | None,
         typer.Option("--queues", min=0, max=MOST_QUEUE_ID + 1, metavar="N", help="its queues 0 .. N - 1; 0: any queue"),
     ] = None,
+    retention: Annotated[
+        str | None,
+        typer.Option("--retention", metavar="TIME", help=f"the age of what is removed: {DURATIONS}; 0: the store's"),
+    ] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option("--ttl", metavar="TIME", help=f"what is older comes to no subscription: {DURATIONS}; 0: any age"),
+    ] = None,
     json: Json = None,
 ) -> None:
     """Show the settings of a topic, or change those that are given. A topic that is not there is made by a change."""
-    changes: dict[str, Any] = {} if queues is None else {"queues": queues or None}
     with told():
+        changes: dict[str, Any] = {} if queues is None else {"queues": queues or None}
+        changes |= {} if retention is None else {"retention_ms": duration_ms_of(retention) or None}
+        changes |= {} if ttl is None else {"ttl_ms": duration_ms_of(ttl) or None}
         if changes:
             with writing(folder) as store:
                 settings = store.configure_topic(topic, **(asdict(store.topic_settings(topic)) | changes))
@@ -71,6 +82,10 @@ def settings_text(settings: TopicSettings) -> str:
         parts.append(f"keeps what is {settings.keep}")
     if limit_bytes is not None:
         parts.append(f"at most {human_bytes(limit_bytes)} of it")
+    if settings.retention_ms is not None:
+        parts.append(f"removed after {settings.retention_ms:,} ms")
+    if settings.ttl_ms is not None:
+        parts.append(f"no subscription gets it after {settings.ttl_ms:,} ms")
     return "; ".join(parts)
 
 

@@ -76,7 +76,8 @@ def test_settings_are_shown_changed_and_taken_back(folder: Path) -> None:
     assert take_snapshot(folder) == before
     assert run("configure", folder, "orders", "--queues", 8).output == "orders: 8 queues, 0 to 7\n"
     given = json.loads(run("configure", folder, "orders", "--json").output)
-    assert given == {"topic": "orders", "queues": 8, "keep": "retention", "retention_bytes": None}
+    defaults = {"keep": "retention", "retention_bytes": None, "retention_ms": None, "ttl_ms": None}
+    assert given == {"topic": "orders", "queues": 8, **defaults}
     assert settings(folder) == 8
     assert run("configure", folder, "orders", "--queues", 0).output == "orders: any queue\n"
     assert settings(folder) is None
@@ -90,6 +91,18 @@ def test_a_change_leaves_the_other_settings_as_they_are(folder: Path) -> None:
     with StoreReader.open(folder) as reader:
         settings = reader.topic_settings("orders")
     assert (settings.queues, settings.keep, settings.retention_bytes) == (4, "unacknowledged", 1 << 30)
+
+
+def test_times_are_given_with_units_and_taken_back_by_0(folder: Path) -> None:
+    shown = run("configure", folder, "orders", "--retention", "2d", "--ttl", "90s")
+    assert shown.output == (
+        "orders: any queue; removed after 172,800,000 ms; no subscription gets it after 90,000 ms\n"
+    )
+    assert (
+        run("configure", folder, "orders", "--ttl", "0s").output == "orders: any queue; removed after 172,800,000 ms\n"
+    )
+    assert run("configure", folder, "orders", "--retention", "soon", code=2).exit_code == 2
+    assert run("configure", folder, "orders").output == "orders: any queue; removed after 172,800,000 ms\n"
 
 
 def test_a_change_makes_the_topic_and_a_look_does_not(folder: Path) -> None:

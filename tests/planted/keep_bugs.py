@@ -13,13 +13,15 @@ CANCELLED = (f"{FILE}::test_cancelled_and_trimmed_messages_are_not_kept",)
 FULL = (f"{FILE}::test_a_topic_that_keeps_too_much_takes_no_message_and_names_the_subscription",)
 COPIES = (f"{FILE}::test_a_topic_is_full_of_copies_too",)
 LARGER = (f"{FILE}::test_a_larger_cap_or_none_lets_a_full_topic_go_on",)
+LIFE_COUNTS = "store/subscriptions/life_counts.py"
 REMOVED = "store/subscriptions/removed.py"
 WANTED = "store/delayed/wanted.py"
 KEEPING = "store/delayed/keeping.py"
 
 KEEPING_TOPICS: dict[str, Bug] = {
     "removed counts: trimmed messages count": Bug(
-        REMOVED, "begin, end = max(first, stream.low), first + count", "begin, end = first, first + count", COUNTS,
+        REMOVED, "sealed, max(first, stream.low), first + count, states)",
+        "sealed, first, first + count, states)", COUNTS,
     ),
     "removed counts: acknowledgements on their way do not count": Bug(
         "store/subscriptions/state.py", "out = np.union1d(under_way, spared)", "out = spared", COUNTS,
@@ -33,10 +35,10 @@ KEEPING_TOPICS: dict[str, Bug] = {
     "removed counts: cancelled messages count": Bug(
         REMOVED, "low + (np.frombuffer(cancelled.to_array(), np.int64) - least)]", "_NONE]", COUNTS,
     ),
-    "removed counts: each removal is logged": Bug(REMOVED, "        if not before:\n", "        if True:\n", COUNTS),
+    "removed counts: each removal is logged": Bug(LIFE_COUNTS, "return not before", "return True", COUNTS),
     "removed counts: a subscription of the same name goes on with the count": Bug(
-        REMOVED, "known[1] if known is not None and known[0] == life else 0", "known[1] if known is not None else 0",
-        COUNTS,
+        LIFE_COUNTS, "known[1] if known is not None and known[0] == life else 0",
+        "known[1] if known is not None else 0", COUNTS,
     ),
     "removed counts: nobody is told what was removed": Bug(
         "store/log/removal.py", "            count(lane, gone)\n", "            pass\n", COUNTS,
@@ -48,7 +50,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
     "keep: retention does not know of it": Bug(
         WANTED, "if stream.topic in kept and not is_hidden(stream.topic)]", "if False]", OUTLIVES,
     ),
-    "keep: copies go with their segments": Bug(WANTED, "        yield from _copied(delays, topic, sealed)\n",
+    "keep: copies go with their segments": Bug(
+        WANTED, "        yield from _copied(delays, topic, sealed, only_delayed=has_over)\n",
         "        yield from ()\n", MODEL),
     "keep: cancelled messages are kept": Bug(
         WANTED, "    if topic is None:\n        subscribers", "    if True:\n        subscribers", CANCELLED,
@@ -65,8 +68,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
         "            at += found[-1].offset + 1 - offset\n            yield found[0]\n", MODEL,
     ),
     "keep: a change of the setting is noticed at the next opening": Bug(
-        "store/topics/table.py", "            self._keeping = None\n            try:\n",
-        "            try:\n", LARGER,
+        "store/topics/table.py", "            self._keeping = None\n            self._ages",
+        "            self._ages", LARGER,
     ),
     "keep: copies do not fill a topic": Bug(
         KEEPING, "            kept[topic] += 0 if index is None else index.copies.size_bytes\n", "", COPIES,

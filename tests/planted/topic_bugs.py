@@ -5,7 +5,13 @@ from __future__ import annotations
 from .plant import Bug
 
 TOPICS = ("tests/store/topics/test_settings.py",)
+AGES = ("tests/store/topics/test_ages.py",)
+TTL = ("tests/store/topics/test_ttl.py",)
 TABLE = "store/topics/table.py"
+AGING = "store/topics/aging.py"
+OUTLIVING = "store/delayed/outliving.py"
+DISPATCHER = "store/subscriptions/dispatcher.py"
+EXPIRING = "store/subscriptions/expiring.py"
 
 SETTINGS_OF_TOPICS: dict[str, Bug] = {
     "topic settings: a change is remembered, and not written": Bug(
@@ -58,5 +64,56 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
     ),
     "topic settings: a topic that was made again is not listed": Bug(
         TABLE, "            self._names.add((topic,))\n", "", TOPICS,
+    ),
+    "ages: what is exactly as old as its topic's age goes": Bug(
+        AGING, "segment.record.newest_ms >= limit_ms", "segment.record.newest_ms > limit_ms", AGES,
+    ),
+    "ages: topics of other ages in the segment go too": Bug(
+        AGING, "if stream.topic in topics and stream not in held]", "if stream not in held]", AGES,
+    ),
+    "ages: what somebody has still to get goes": Bug(
+        AGING, "None if wanted is None or begin >= end else wanted.first(stream, begin, end)", "None", AGES,
+    ),
+    "ages: a queue that was held never goes on": Bug(
+        AGING, "                self.next = min(self.next, sequence)\n", "", AGES,
+    ),
+    "ages: a longer one keeps nothing": Bug(AGING, "one > default}", "one > default + (1 << 60)}", AGES),
+    "ages: a longer one keeps segments for ever": Bug(AGING, "if age_ms <= longer_ms}", "if age_ms}", AGES),
+    "ages: a change is for later segments alone": Bug(
+        AGING, "before if same and before else _AgeInLane(frozenset(names))", "before or _AgeInLane(frozenset(names))",
+        AGES,
+    ),
+    "ages: copies do not hold their queue": Bug(
+        OUTLIVING, "np.concatenate([copies[copies < end], here", "np.concatenate([here", AGES,
+    ),
+    "ages: delayed messages do not hold their queue": Bug(
+        OUTLIVING, "return self._later.get(stream.number, np.empty(0, np.int64))", "return np.empty(0, np.int64)", AGES,
+    ),
+    "ages: what they took is not counted": Bug(
+        "store/topics/aging.py", "                self._count(segment, mine)\n", "                pass\n", AGES,
+    ),
+    "ttl: what was read ahead comes": Bug(
+        DISPATCHER, "        if self.expiring.ttl.is_used:\n            whole",
+        "        if False:\n            whole", TTL,
+    ),
+    "ttl: the quick way passes it by": Bug(
+        DISPATCHER, " or self._has_missed or self.expiring.ttl.is_used:", " or self._has_missed:", TTL,
+    ),
+    "ttl: a delayed message ages while it waits": Bug(
+        EXPIRING, "found &= ~has_time | (times_ms < limit_ms)", "found &= found", TTL,
+    ),
+    "ttl: a moved message ages from its first time on": Bug(
+        EXPIRING, "return moved | are_among(places, changes.come)", "return moved & False", TTL,
+    ),
+    "ttl: what comes again does not expire": Bug(EXPIRING, "state.table.remove(rows[rows >= 0])", "pass", TTL),
+    "ttl: a change is noticed at the next opening": Bug(
+        "store/topics/table.py", "                ttl.is_used = True\n", "                pass\n", TTL,
+    ),
+    "ttl: what has expired is kept for subscriptions": Bug(
+        "store/delayed/wanted.py", "whole = [stream for stream in content.kept if not has_expired(",
+        "whole = [stream for stream in content.kept if True or not has_expired(", TTL,
+    ),
+    "ttl: what retention takes of it counts as lost": Bug(
+        "store/subscriptions/removed.py", "            if left and has_expired:\n", "            if False:\n", TTL,
     ),
 }  # fmt: skip
