@@ -22,18 +22,23 @@ _log = logging.getLogger("stratalog")
 
 
 class Redriving:
-    """One call of `redrive`. Another one beside it shares the messages with it.
+    """One call of `redrive`. Another one beside it waits for its turn.
 
     Invariants:
         * a message is sent back and acknowledged by one transaction: both are durable, or neither;
-        * what came to the topic after the call began is not sent by it: so what fails at once again does not go round.
+        * what came to the topic after the call began is not sent by it: so what fails at once again does not go round;
+        * the call ends also if messages come all the time: the queues have turns, so as many looks as there are queues
+          have met all that was there.
     """
 
     def __init__(
-        self, subscriptions: Subscriptions, begin: Callable[[], Transaction], topic: object, queue_id: object,
-        max_messages: object,
+        self, subscriptions: Subscriptions, begin: Callable[[], Transaction], queue_count: Callable[[], int],
+        topic: object, queue_id: object, max_messages: object,
     ) -> None:  # fmt: skip
-        """`begin` gives a transaction. Args of a user; raises InvalidTopic, InvalidMessage."""
+        """`begin` gives a transaction, `queue_count` the topic's number of queues. Args of a user; raises InvalidTopic,
+        InvalidMessage.
+        """
+        self._queue_count = queue_count
         self._topic = check_name(topic, 0)[0]
         self._queue_id = None if queue_id is None else check_name(topic, queue_id)[1]
         self._most = LONGEST_MS if max_messages is None else check_number("max_messages", max_messages, 1)
@@ -48,23 +53,28 @@ class Redriving:
         if not any(ends.values()):
             return 0
         arguments = self._topic, REDRIVE, "earliest", "shared", "queue", None, None, None, None, None
-        with self._subscriptions.subscribe(*arguments) as sub:
-            while self._sent < self._most:
-                batch = sub.receive_batch(
-                    min(SENT_TOGETHER, self._most - self._sent), 0, LONGEST_MS, max_bytes=SENT_BYTES
-                )
-                if not len(batch):
-                    break
-                queues = [queue_id for _, queue_id in batch.stream_names]
-                places = zip(batch.stream_index.tolist(), batch.offsets.tolist(), strict=True)
-                wanted = [at for at, (name, offset) in enumerate(places) if offset < ends.get(queues[name], 0)]
-                self._send(sub, batch, wanted)
+        with self._subscriptions.redriving, self._subscriptions.subscribe(*arguments) as sub:
+            self._run(sub, ends)
         if self._left:
             _log.warning(
                 "redrive of %r: %d message(s) were left there: they do not say where they come from, or their topic "
                 "does not take them any more", self._topic, self._left,
             )  # fmt: skip
         return self._sent
+
+    def _run(self, sub: Subscription, ends: dict[int, int]) -> None:
+        in_vain = 0  # looks in a row that have met only what came later
+        while self._sent < self._most:
+            batch = sub.receive_batch(min(SENT_TOGETHER, self._most - self._sent), 0, LONGEST_MS, max_bytes=SENT_BYTES)
+            if not len(batch):
+                break
+            queues = [queue_id for _, queue_id in batch.stream_names]
+            places = zip(batch.stream_index.tolist(), batch.offsets.tolist(), strict=True)
+            wanted = [at for at, (name, offset) in enumerate(places) if offset < ends.get(queues[name], 0)]
+            self._send(sub, batch, wanted)
+            in_vain = 0 if wanted else in_vain + 1
+            if in_vain > self._queue_count():
+                break
 
     def _send(self, sub: Subscription, batch: DeliveryBatch, rows: Sequence[int]) -> None:
         """Send some messages back by one transaction; by halves where they are too large for one, or one is refused."""

@@ -107,7 +107,11 @@ class SubscriptionCalls(SubscriptionList):
                 sent; call it again.
         """
         self._shared.check_open()
-        redriving = Redriving(self._subscriptions(), self.transaction, dead_letter_topic, queue_id, max_messages)
+        topics = self._shared.streams.topics
+        redriving = Redriving(
+            self._subscriptions(), self.transaction, lambda: len(topics.get(dead_letter_topic, ())),
+            dead_letter_topic, queue_id, max_messages,
+        )  # fmt: skip
         bounds = self._fetcher.bounds_of_topic(dead_letter_topic)
         return redriving.run({queue: end for queue, (_, end) in bounds.items()})
 

@@ -117,7 +117,11 @@ def snapshot(cursor: Cursor, table: InFlight, now_ms: int) -> SubscriptionSnapsh
     states, places, waiting = table.states(rows), table.places(rows), table.deadlines(rows) > now_ms
     is_out = waiting & (states == RowState.OUT)
     is_later = waiting & ((states == RowState.HELD) | (states == RowState.RESTING))
-    is_acked = states == RowState.ACKED
+    is_acked, settings = states == RowState.ACKED, cursor.settings
+    rests = None if settings is None else settings.rests_ms(places.attempts)
+    if rests is not None:  # of those that have timed out, and no look has met since
+        are_over = ~waiting & (states == RowState.OUT) & table.have_owners(rows)
+        is_later |= are_over & (table.deadlines(rows) + rests > now_ms)
     return SubscriptionSnapshot(*_acked(cursor), places.queues, places.offsets, is_out, is_later, is_acked)
 
 

@@ -114,9 +114,9 @@ class InFlight:
         """The memory of its rows."""
         return self._columns.nbytes + self._states.nbytes + self._owners.nbytes + self._reasons.nbytes
 
-    def count(self, state: int) -> int:
-        """The number of rows in one state."""
-        return int(np.count_nonzero(self._states[: self._rows] == state))
+    def have_owners(self, rows: Indexes) -> npt.NDArray[np.bool_]:
+        """(n,) whether the consumers that got the messages of some rows are not gone."""
+        return self._owners[rows] != NO_OWNER
 
     def add(
         self, places: Places, deadline_ms: int, owner: int = NO_OWNER, given_ms: int = UNKNOWN_MS,

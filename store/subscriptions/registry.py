@@ -159,6 +159,7 @@ class Subscriptions:
     one the number of its life stays: its acknowledgements on their way must not count for the next one of its name.
 
     Attributes:
+        redriving: held while dead letters are sent back: another call would find those that the first one has looked at.
         removed: counts the messages that retention has taken from them.
     """
 
@@ -170,6 +171,7 @@ class Subscriptions:
         self._names = HiddenNames(parts.hidden, CURSOR_KIND, may_write=parts.may_write)
         self._rates = Rates()
         self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
+        self.redriving = threading.Lock()
         self.removed = RemovedMessages(parts, self._states_of, self.topics)
 
     def _names_of(self, topic: str) -> list[str]:

@@ -149,8 +149,9 @@ class State:
             self.cursor.undo_attempts(zip(*[column.tolist() for column in places], strict=True))
 
     def leave(self, owner: int) -> None:
-        """A consumer goes: its messages come again at once."""
+        """A consumer goes: its messages come again at once, but for those that rest."""
         with self.lock:
+            self.expire()  # what has timed out before has failed, and rests
             self.table.leave(owner, self.now_ms())
 
     def extend(self, receipts: Int64s, ms: int) -> None:

@@ -362,7 +362,8 @@ class Subscription(Inspecting, Iterating):
         await self._aside(partial(change_settings, self._shared, self._settings, *changes))
 
     def close(self) -> None:
-        """Close this object. Messages that it was given and has not acknowledged come again at once.
+        """Close this object. Messages that it was given and has not acknowledged come again at once. One that it has
+        given back, or that has timed out, rests on by the back-off, unless this was the subscription's last object.
 
         The subscription itself stays, durably, until `MessageStore.delete_subscription`. A second call does nothing, or
         finishes a first one that was interrupted.

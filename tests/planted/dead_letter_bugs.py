@@ -48,6 +48,23 @@ DEAD_LETTERS: dict[str, Bug] = {
     "dead letters: times go by the clock that may jump": Bug(
         "store/subscriptions/moving.py", "first_ms + back_ms", "first_ms", STORIES,
     ),
+    "redrive: it goes on while others write": Bug(
+        "store/api/redriving.py", "in_vain > self._queue_count()", "in_vain < 0", BACK_AGAIN,
+    ),
+    "redrive: it ends before all queues had a turn": Bug(
+        "store/api/redriving.py", "in_vain > self._queue_count()", "in_vain > 0", BACK_AGAIN,
+    ),
+    "redrive: two calls share what they find": Bug(
+        "store/api/redriving.py", "with self._subscriptions.redriving, self", "with self", BACK_AGAIN,
+    ),
+    "back-off: what has timed out comes when its consumer is closed": Bug(
+        "store/subscriptions/state.py", "            self.expire()  # what has timed out before has failed, and rests\n", "",
+        ("tests/store/subscriptions/test_backoff.py",),
+    ),
+    "back-off: what has timed out is ready until a look meets it": Bug(
+        "store/subscriptions/backlog.py", "        is_later |= are_over &", "        is_later &= ~are_over &",
+        ("tests/store/subscriptions/test_backoff.py",),
+    ),
     "redrive: a message is not counted as sent back": Bug(
         REDRIVING, "    tx.ack(int(batch.receipts[at]), sub)\n", "", BACK_AGAIN,
     ),

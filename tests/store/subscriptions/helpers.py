@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from stratalog.store import Delivery, Message, MessageStore, Subscription
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
@@ -66,7 +68,8 @@ def on_way(sub: Subscription) -> int:
     """How many messages are being acknowledged; the others are in the cursor."""
     with sub._state.lock:
         sub._state.take_in()
-    return sub._state.table.count(RowState.ACKED)
+    table = sub._state.table
+    return int(np.count_nonzero(table.states(table.live()) == RowState.ACKED))
 
 
 def fill_buffer(sub: Subscription) -> RequestQueue[Request]:

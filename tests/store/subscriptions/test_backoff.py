@@ -115,6 +115,36 @@ def test_a_delay_that_is_given_counts_and_a_closed_consumers_messages_come_at_on
     assert sorted(places(stays.receive())) == [(0, 0), (0, 1)]
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_what_had_failed_before_its_consumer_was_closed_rests_on(
+    store: MessageStore, clock: BothClocks, is_seen: bool
+) -> None:
+    fill(store, 3)
+    sub, stays = store.subscribe(TOPIC, "a", backoff_ms=DELAYS), store.subscribe(TOPIC, "a")
+    one, _ = sub.receive(2, visibility_timeout_ms=10)
+    sub.receive(1, visibility_timeout_ms=5000)
+    sub.nack(one)
+    clock.go(10)
+    if is_seen:
+        assert stays.receive() == []
+    assert stays.backlog() == (0, 1, 2), "it rests, whether a look has met it or not"
+    sub.close()
+    assert stays.backlog() == (1, 0, 2)
+    assert places(stays.receive()) == [(0, 2)], "the others have failed, and this one has not"
+    clock.go(990)
+    assert places(stays.receive()) == [(0, 0)]
+    clock.go(10)
+    assert places(stays.receive()) == [(0, 1)]
+
+
+def test_no_rest_outlives_the_last_object(store: MessageStore) -> None:
+    fill(store, 1)
+    sub = store.subscribe(TOPIC, "a", backoff_ms=DELAYS)
+    sub.nack(sub.receive()[0])
+    sub.close()
+    assert len(store.subscribe(TOPIC, "a").receive()) == 1
+
+
 def test_what_has_no_attempt_left_goes_to_the_dead_letters_without_a_rest(
     store: MessageStore, clock: BothClocks
 ) -> None:

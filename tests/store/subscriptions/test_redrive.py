@@ -119,6 +119,49 @@ def test_what_comes_to_the_dead_letters_during_a_redrive_waits_for_the_next(
     assert store.redrive(DEAD) == 3
 
 
+def test_it_ends_beside_a_writer_that_never_pauses_and_has_met_all_queues(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redriving, "SENT_TOGETHER", 1)
+    fill(store, 2, 0, 3)
+    bury(store)
+    real = redriving.Redriving._send
+
+    def send_and_append(self: redriving.Redriving, *given: object) -> None:
+        real(self, *given)  # type: ignore[arg-type]
+        for queue_id in (0, 1):
+            store.append(DEAD, queue_id, b"by hand")
+            assert store.queue_bounds(DEAD, queue_id)[1] < 100, "it goes on for ever"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redriving.Redriving, "_send", send_and_append)
+        assert store.redrive(DEAD) == 5
+    assert store.redrive(DEAD) == 0
+
+
+def test_a_call_beside_another_one_sends_what_was_there_at_its_own_start(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, 3)
+    bury(store)
+    real, counts, threads = redriving.Redriving._send, list[int](), list[threading.Thread]()
+
+    def send_and_call_again(self: redriving.Redriving, *given: object) -> None:
+        real(self, *given)  # type: ignore[arg-type]
+        if not counts:
+            counts.append(-1)
+            bury(store)
+        elif not threads:  # the new ones were met, and are left
+            threads.append(threading.Thread(target=lambda: counts.append(store.redrive(DEAD))))
+            threads[0].start()
+            threads[0].join(0.2)
+
+    monkeypatch.setattr(redriving.Redriving, "_send", send_and_call_again)
+    assert store.redrive(DEAD) == 3
+    threads[0].join(PATIENCE_S)
+    assert counts == [-1, 3]
+
+
 def test_dead_letters_larger_than_one_transaction_go_by_several(store: MessageStore) -> None:
     most = store._appender.most_atomic_bytes
     for at in range(8):
