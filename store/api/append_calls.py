@@ -50,6 +50,7 @@ class AppendCalls:
 
         Raises:
             PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: the message was not accepted.
+            TopicFull: nor was it; the subscriptions of the topic keep too much, see `configure_topic`.
             StoreFull: there is no space; the message was not stored.
             StorePoisoned: a write or force failed; the message may or may not be durable.
             StoreClosed: the message was not accepted.
@@ -77,6 +78,7 @@ class AppendCalls:
 
         Raises:
             PublishBufferFull, MessageTooLarge, InvalidTopic, InvalidMessage: the message was not accepted.
+            TopicFull: nor was it; the subscriptions of the topic keep too much, see `configure_topic`.
             StorePoisoned, StoreClosed: the message was not accepted. `Ticket.result` raises later errors.
         """
         return self._appender.submit(topic, queue_id, data, deliver_at_ms, key, properties, queues)
@@ -108,7 +110,7 @@ class AppendCalls:
 
         Raises:
             RuntimeError: no event loop is running in this thread; the message was not handed over.
-            MessageTooLarge, InvalidTopic, InvalidMessage: the message was not accepted.
+            MessageTooLarge, InvalidTopic, InvalidMessage, TopicFull: the message was not accepted.
             StorePoisoned, StoreClosed: the message was not accepted. The Future raises later errors, among them
                 `PublishBufferFull`.
         """
@@ -128,6 +130,7 @@ class AppendCalls:
         Raises:
             MessageTooLarge, InvalidTopic, InvalidMessage: a row is wrong, and no row is stored. The error's text and
                 its `row` have the number of the row, counted from 0.
+            TopicFull: the subscriptions of one of the topics keep too much, see `configure_topic`; no row is stored.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some messages may be stored.
         """
         return self._appender.append_batch(messages)
@@ -143,7 +146,7 @@ class AppendCalls:
 
         Raises:
             RuntimeError: no event loop is running in this thread; nothing was handed over.
-            MessageTooLarge, InvalidTopic, InvalidMessage: as for `append_batch`; no row is stored.
+            MessageTooLarge, InvalidTopic, InvalidMessage, TopicFull: as for `append_batch`; no row is stored.
             StorePoisoned, StoreClosed: some messages may be stored. The Future raises later errors, among them
                 `PublishBufferFull`; then, too, some messages may be stored.
         """

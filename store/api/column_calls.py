@@ -58,6 +58,7 @@ class ColumnCalls:
         Raises:
             MessageTooLarge, InvalidTopic, InvalidMessage: an argument or a row is wrong, and no row is stored. If a row
                 is, the error's text and its `row` have its number, counted from 0.
+            TopicFull: the subscriptions of one of the topics keep too much, see `configure_topic`; no row is stored.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some messages may be stored.
         """
         return self._columns.append(streams, stream_index, lengths, payload, keys, properties, deliver_at_ms)
@@ -80,7 +81,7 @@ class ColumnCalls:
         Args: as for `append_columns`.
 
         Raises:
-            MessageTooLarge, InvalidTopic, InvalidMessage: as for `append_columns`; no row is stored.
+            MessageTooLarge, InvalidTopic, InvalidMessage, TopicFull: as for `append_columns`; no row is stored.
             PublishBufferFull, StorePoisoned, StoreClosed: some messages may be stored. The ticket raises later errors.
         """
         return self._columns.submit(streams, stream_index, lengths, payload, keys, properties, deliver_at_ms)

@@ -96,9 +96,9 @@ class SubscriptionCalls(SubscriptionList):
             queue_id: only those of one of its queues; the others are read all the same.
             max_messages: at most so many.
 
-        A message that does not say where it comes from, or that its topic does not take any more, is left, and tried
-        again by the next call; the logger "stratalog" says how many. What comes after the call has begun waits for the
-        next one.
+        A message that does not say where it comes from, or that its topic does not take (InvalidTopic, MessageTooLarge,
+        TopicFull), is left, and tried again by the next call; the logger "stratalog" says how many. What comes after
+        the call has begun waits for the next one. A call waits for another one that is under way.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid; or the dead letters, their topics and the

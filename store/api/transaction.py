@@ -110,11 +110,13 @@ class Transaction:
         Raises:
             StaleReceipt: a message to acknowledge is not the caller's any more, see `Subscription.ack`.
             MessageTooLarge: it has more than a transaction can have.
+            InvalidTopic, TopicFull: a topic does not have a queue any more, or its subscriptions keep too much; nothing
+                is stored.
             PublishBufferFull, StoreFull, SubscriptionClosed, StoreClosed: nothing is stored.
             StorePoisoned: a write or force failed; all of it is durable, or nothing. The next opening knows.
             InvalidMessage: it has ended already, or its queues are in several lanes; nothing is stored by this call.
 
-        With the first three nothing is stored either. After an interrupt all of it is stored, or nothing: it is not
+        With the first two nothing is stored either. After an interrupt all of it is stored, or nothing: it is not
         known which.
         """
         committing = self._end()

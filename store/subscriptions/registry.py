@@ -159,7 +159,7 @@ class Subscriptions:
     one the number of its life stays: its acknowledgements on their way must not count for the next one of its name.
 
     Attributes:
-        redriving: held while dead letters are sent back: another call would find those that the first one has looked at.
+        redriving: held while dead letters are sent back: another call would not find those that the first one has met.
         removed: counts the messages that retention has taken from them.
     """
 

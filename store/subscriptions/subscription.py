@@ -114,6 +114,7 @@ class Subscription(Inspecting, Iterating):
             StoreCorrupt: the next message is damaged. Messages of other queues come at the next call; `seek` passes it.
                 A damaged message that was given back, or timed out, is tried again after a second.
             StoreUnreadable: the system refused a read; receive again.
+            TopicFull: the dead letters' topic takes none for now; receive again.
             PublishBufferFull, StoreFull, StorePoisoned: a dead letter, or with `max_attempts` the number of attempts,
                 could not be stored; receive again.
             SubscriptionClosed, StoreClosed, InvalidMessage: nothing was taken.

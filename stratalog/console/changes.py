@@ -205,7 +205,7 @@ def trim_command(
 def delete_topic_command(
     folder: Folder, topic: Annotated[str, typer.Argument(metavar="TOPIC")], json: Json = None
 ) -> None:
-    """Remove all messages of a topic, for good. Its subscriptions stay."""
+    """Remove all messages and the settings of a topic, for good. Its subscriptions stay."""
     with told(), writing(folder) as store:
         names = names_of(store, topic, None)
         bounds = [store.queue_bounds(*name) for name in names]

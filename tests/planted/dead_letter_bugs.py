@@ -58,12 +58,12 @@ DEAD_LETTERS: dict[str, Bug] = {
         "store/api/redriving.py", "with self._subscriptions.redriving, self", "with self", BACK_AGAIN,
     ),
     "back-off: what has timed out comes when its consumer is closed": Bug(
-        "store/subscriptions/state.py", "            self.expire()  # what has timed out before has failed, and rests\n", "",
-        ("tests/store/subscriptions/test_backoff.py",),
+        "store/subscriptions/state.py",
+        "            self.expire()  # what has timed out before has failed, and rests\n", "", BACKOFF,
     ),
     "back-off: what has timed out is ready until a look meets it": Bug(
         "store/subscriptions/backlog.py", "        is_later |= are_over &", "        is_later &= ~are_over &",
-        ("tests/store/subscriptions/test_backoff.py",),
+        BACKOFF,
     ),
     "redrive: a message is not counted as sent back": Bug(
         REDRIVING, "    tx.ack(int(batch.receipts[at]), sub)\n", "", BACK_AGAIN,

@@ -78,7 +78,6 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
         AGING, "                self.next = min(self.next, sequence)\n", "", AGES,
     ),
     "ages: a longer one keeps nothing": Bug(AGING, "one > default}", "one > default + (1 << 60)}", AGES),
-    "ages: a longer one keeps segments for ever": Bug(AGING, "if age_ms <= longer_ms}", "if age_ms}", AGES),
     "ages: a change is for later segments alone": Bug(
         AGING, "before if same and before else _AgeInLane(frozenset(names))", "before or _AgeInLane(frozenset(names))",
         AGES,
@@ -105,7 +104,10 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
     "ttl: a moved message ages from its first time on": Bug(
         EXPIRING, "return moved | are_among(places, changes.come)", "return moved & False", TTL,
     ),
-    "ttl: what comes again does not expire": Bug(EXPIRING, "state.table.remove(rows[rows >= 0])", "pass", TTL),
+    "ttl: what comes again does not expire": Bug(
+        EXPIRING, "        if not over.any():\n",
+        "        over[: len(used)] = False\n        if not over.any():\n", TTL,
+    ),
     "ttl: a change is noticed at the next opening": Bug(
         "store/topics/table.py", "                ttl.is_used = True\n", "                pass\n", TTL,
     ),

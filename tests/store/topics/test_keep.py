@@ -108,6 +108,24 @@ def test_what_one_subscription_has_not_acknowledged_outlives_size(tmp_path: Path
         assert set(counts(store).values()) == {0}
 
 
+def test_after_a_change_back_copies_stay_and_what_lies_in_segments_goes_with_them(tmp_path: Path) -> None:
+    store, remove = opened(tmp_path)
+    with store:
+        store.configure_topic("t", keep="unacknowledged")
+        sub = store.subscribe("t", "a")
+        fill(store, 300)
+        left = leave(sub, lambda at: at % 7 == 0)
+        remove()
+        copied = [place for place in left if place[1] < store.queue_bounds("t", 0)[0]]
+        assert len(copied) > 20
+        store.configure_topic("t")
+        fill(store, 300)
+        remove()
+        first = store.queue_bounds("t", 0)[0]
+        assert first > 300
+        assert sorted(places(all_of(sub))) == copied + [(0, at) for at in range(first, 600)]
+
+
 def test_what_retention_alone_keeps_goes_beside_it(tmp_path: Path) -> None:
     store, remove = opened(tmp_path)
     with store:
