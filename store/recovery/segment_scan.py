@@ -128,6 +128,11 @@ class SegmentScan:
             self.is_torn = True
             return False
         self._repair.on_damage("a message's bytes do not match their checksum", self._file.path, position)
+        if record is None and self._goes_on_after(header.first_entry + found.whole):
+            self._repair.set_aside(self._file.path, position, header.end - position, 0)
+            self._scanner.position = position
+            self._add(found, found.whole)
+            return False
         good = good_messages(frame, found.payload)[:kept]
         lost = self._not_given_up(np.flatnonzero(~good) + header.first_entry)
         if len(lost):
@@ -135,6 +140,17 @@ class SegmentScan:
             self._lost += len(lost)
         self._add(found, kept, good)
         return True
+
+    def _goes_on_after(self, entries: int) -> bool:
+        """Does the next segment say that this one has so many messages? Then the log was cut there once, and what comes
+        after it in the file was never durable.
+        """
+        following = self._following
+        return (
+            following is not None
+            and UNKNOWN not in (self._before, following.messages_before)
+            and (following.messages_before - self._before == entries)
+        )
 
     def _give_up(self, begin: int, end: int, entries: Int64s | None) -> int | None:
         """Set a range of frames aside with these messages, unless an earlier repair has done that; how many it has."""

@@ -16,6 +16,10 @@ TRANSACTIONS: dict[str, Bug] = {
         "store/verify/frames.py", "whole = 0 if header.flags & ATOMIC else int(bad[0])", "whole = int(bad[0])",
         (f"{FRAMES}::test_a_torn_transaction_at_the_logs_end_is_gone_as_a_whole",),
     ),
+    "transactions: what an opening has cut comes back in a repair": Bug(
+        "store/recovery/segment_scan.py", "following.messages_before - self._before == entries", "entries < 0",
+        (f"{FRAMES}::test_what_an_opening_has_cut_stays_away_when_its_seal_and_footer_are_lost",),
+    ),
     "transactions: the flag is left out of the frame's head": Bug(
         "store/log/row_build.py", "flags = columns.flags | ATOMIC if is_atomic else columns.flags",
         "flags = columns.flags",

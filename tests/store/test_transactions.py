@@ -19,6 +19,7 @@ from stratalog import (
     PublishBufferFull,
     StoreClosed,
     StoreConfig,
+    StoreCorrupt,
     StoreFull,
     StorePoisoned,
     StoreReader,
@@ -26,7 +27,7 @@ from stratalog import (
 )
 from stratalog.store import compact_store, inspect_folder, plan_scan, read_part, rebuild_store, verify_folder
 from stratalog.store.api.checks import check_extras
-from stratalog.store.format.layout import ATOMIC, MAX_FRAME_MESSAGES
+from stratalog.store.format.layout import ATOMIC, BLOCK_BYTES, MAX_FRAME_MESSAGES
 from stratalog.store.log.atomic_group import AtomicGroup
 from stratalog.store.log.request import Request
 from stratalog.store.log.ticket import SubmitRequest
@@ -380,6 +381,49 @@ def test_a_torn_transaction_at_the_logs_end_is_gone_as_a_whole(tmp_path: Path, a
             assert scanned(store)["a", 0][0] == before["a", 0][0]
     with MessageStore.open(crashed) as store:
         assert store.append("b", 3, b"next") == (0 if at < 6 else 2)
+    assert verify_folder(crashed).ok
+
+
+@pytest.mark.parametrize("at", range(7))
+@pytest.mark.parametrize("hit", ["payload", "frame"])
+def test_a_repair_of_damage_before_a_torn_transaction_keeps_none_of_it(tmp_path: Path, at: int, hit: str) -> None:
+    crashed, frame, _ = torn_case(tmp_path)
+    path = segment_path(crashed, 1)
+    if at < 6:
+        overwrite(path, int(frame.starts()[at]) + 1500, bytes(600))
+    first = next(frame for frame in full_frames(path) if frame.header.count)
+    flip_bit(path, int(first.starts()[0]) + 5 if hit == "payload" else first.header.position + 3, 1)
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(crashed)
+    with MessageStore.open(crashed, repair=True) as store:
+        assert [loss.messages for loss in store.losses] == [1]
+        assert sum(map(len, scanned(store).values())) == (0 if at < 6 else 6)
+        left = scanned(store)
+    with MessageStore.open(crashed) as store:
+        assert scanned(store) == left
+    assert verify_folder(crashed).ok
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_what_an_opening_has_cut_stays_away_when_its_seal_and_footer_are_lost(tmp_path: Path, at: int) -> None:
+    """The next segment says how many messages this one had."""
+    crashed, frame, _ = torn_case(tmp_path)
+    path = segment_path(crashed, 1)
+    overwrite(path, int(frame.starts()[at]) + 1500, bytes(600))
+    with MessageStore.open(crashed) as store:
+        store.append_batch([(*name, b"after") for name in QUEUES])
+        expected = scanned(store)
+    seal = seal_of(path)
+    assert seal is not None
+    overwrite(path, seal.footer_position, b"ÿ" * 64)
+    overwrite(path, BLOCK_BYTES, b"ÿ" * BLOCK_BYTES)
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(crashed)
+    with MessageStore.open(crashed, repair=True) as store:
+        assert [loss.messages for loss in store.losses] == [0]
+        assert scanned(store) == expected, "none of the transaction, and each offset as it was"
+    with MessageStore.open(crashed) as store:
+        assert scanned(store) == expected
     assert verify_folder(crashed).ok
 
 
