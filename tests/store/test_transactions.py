@@ -415,8 +415,8 @@ def test_what_an_opening_has_cut_stays_away_when_its_seal_and_footer_are_lost(tm
         expected = scanned(store)
     seal = seal_of(path)
     assert seal is not None
-    overwrite(path, seal.footer_position, b"ÿ" * 64)
-    overwrite(path, BLOCK_BYTES, b"ÿ" * BLOCK_BYTES)
+    overwrite(path, seal.footer_position, b"\xff" * 64)
+    overwrite(path, BLOCK_BYTES, b"\xff" * BLOCK_BYTES)
     with pytest.raises(StoreCorrupt):
         MessageStore.open(crashed)
     with MessageStore.open(crashed, repair=True) as store:
