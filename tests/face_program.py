@@ -24,7 +24,9 @@ def write(path: str) -> int:
         sub.change(filter=None, backoff_ms=[1000, 5000])
         sent: int = store.redrive("failed", max_messages=3)
         settings = store.configure_topic("orders", queues=8, keep="unacknowledged", retention_bytes=1 << 30)
-        assert settings.keep == "unacknowledged" and settings.retention_bytes == 1 << 30
+        settings = store.configure_topic("failed", retention_ms=settings.queues, ttl_ms=60_000)
+        expired: int = store.subscriptions("orders")[0].expired
+        assert settings.ttl_ms == 60_000 and not expired
         lost: int = store.subscriptions("orders")[0].removed_unacknowledged
         assert not lost
         figures: Stats = store.stats()
@@ -44,12 +46,12 @@ def look(path: str) -> list[bytes]:
         return [bytes(data) for data in batch.payloads()]
 
 
-async def work() -> int:
+async def work(path: str) -> int:
     """The offset of the first message of a store in memory."""
     clock = VirtualClock(start_ms=1_000)
     now_ms: int = clock.advance(ms=5) + clock.jump_wall(ms=-5)
     assert now_ms == 2_005 and clock.wall_ms() == 1_000
-    async with MessageStore.open("/simulated", disk=SimulatedDisk(), clock=clock) as store:
+    async with MessageStore.open(path, disk=SimulatedDisk(), clock=clock) as store:
         await store.append_async("orders", 3, b"x")
         await store.flush_async()
         other = store.subscribe("orders", "other", filter="key IS NULL")

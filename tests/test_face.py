@@ -220,6 +220,6 @@ def test_a_program_over_the_face_runs(tmp_path: Path) -> None:
     assert face_program.write(path) > 4096
     assert face_program.look(path) == [b"one", b"two"]
     assert face_program.plan(path) == 2
-    assert asyncio.run(face_program.work()) == 0
+    assert asyncio.run(face_program.work(str(tmp_path / "simulated"))) == 0
     with pytest.raises(StoreReadOnly):
         face_program.mistake(path)

@@ -308,14 +308,7 @@ class Appender:
         found = [stream for stream in known if stream is not None]
         if len(found) == len(names):
             return found
-        for place, (name, stream) in enumerate(zip(names, known, strict=True)):
-            if stream is None:
-                try:
-                    self._configured.check_queue(*name)
-                except InvalidTopic as error:
-                    error.row = place
-                    raise
-        return self.make(names)
+        return self._make_checked(names, {place: names[place] for place, one in enumerate(known) if one is None})
 
     def find_again(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
         """As `find_or_make`, for messages that the store had already: also of queues that their topics do not have."""
@@ -328,13 +321,30 @@ class Appender:
             self.check_open()
             return [self._streams.get(*name) or self._make(*name) for name in names]
 
+    def _make_checked(
+        self, names: Sequence[tuple[str, int]], new: Mapping[int | None, tuple[str, int]]
+    ) -> list[Stream]:
+        """The streams of names, if their topics have the `new` ones, by place; None for no batch. A setting that
+        changes meanwhile is looked at again: else its caller and this one would not know of each other.
+        """
+        while True:
+            turn = self._configured.turn
+            for place, name in new.items():
+                try:
+                    self._configured.check_queue(*name)
+                except InvalidTopic as error:
+                    error.row = place
+                    raise
+            with self._shared.naming:
+                self.check_open()
+                if self._configured.turn == turn:
+                    return [self._streams.get(*name) or self._make(*name) for name in names]
+
     def _stream(self, topic: object, queue_id: object) -> Stream:
         """The stream of a name, made at first use."""
         name = check_name(topic, queue_id)
         self._configured.full.check([name[0]])
-        if self._streams.get(*name) is None:
-            self._configured.check_queue(*name)
-        return self.make([name])[0]
+        return self._make_checked([name], {} if self._streams.get(*name) is not None else {None: name})[0]
 
     def look_closely(self, on: bool) -> None:
         """Whether appends have to check if their topic is full: then none finds its stream by the shortest way."""

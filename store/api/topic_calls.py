@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..errors import InvalidMessage
 from ..log.streams import check_name
 from ..topics.settings import Keep, TopicSettings, checked
@@ -65,8 +67,7 @@ class TopicChanges:
         self._shared.check_open()
         name, _ = check_name(topic, 0)
         settings = checked(*given)
-        self._check_used(name, settings)
-        self._fetcher.configured.change(name, settings)
+        self._fetcher.configured.change(name, settings, partial(self._check_used, name, settings))
         return settings
 
     def _check_used(self, topic: str, settings: TopicSettings) -> None:

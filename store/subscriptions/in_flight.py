@@ -116,7 +116,7 @@ class InFlight:
 
     def have_owners(self, rows: Indexes) -> npt.NDArray[np.bool_]:
         """(n,) whether the consumers that got the messages of some rows are not gone."""
-        return self._owners[rows] != NO_OWNER
+        return np.asarray(self._owners[rows] != NO_OWNER)
 
     def add(
         self, places: Places, deadline_ms: int, owner: int = NO_OWNER, given_ms: int = UNKNOWN_MS,

@@ -40,10 +40,13 @@ class TopicTable:
 
     Attributes:
         full: the topics that take no message for now.
+        turn: how often settings have changed. A queue that was checked is made under the lock of names, and only if
+            this is the same as before the check.
     """
 
     def __init__(self, hidden: HiddenStreams, reader: Callable[[], Reader], *, may_write: bool) -> None:
         """`reader` gives the store's reader, which is another one once the store has its caches."""
+        self.turn = 0
         self._hidden = hidden
         self._reader = reader
         self._may_write = may_write
@@ -134,9 +137,14 @@ class TopicTable:
         except (StoreCorrupt, StoreUnusable):
             return TopicSettings(keep="unacknowledged", retention_ms=MOST_MS)
 
-    def change(self, topic: str, settings: TopicSettings) -> None:
-        """Give a topic other settings; durable when it returns. Raises as an append does."""
+    def change(self, topic: str, settings: TopicSettings, check: Callable[[], None]) -> None:
+        """Give a topic other settings; durable when it returns. Raises as an append does, and what `check` raises: from
+        its call on nobody makes a queue of the topic by the settings before.
+        """
         with self._changing(topic):
+            with self._hidden.naming:
+                self.turn += 1
+            check()
             self._names.add((topic,))
             self._write(self._hidden.find_or_make(hidden_topic(TOPIC_KIND, topic)), settings.pack())
             self._known[topic] = settings

@@ -8,14 +8,15 @@ from __future__ import annotations
 import argparse
 import random
 from contextlib import ExitStack
-from pathlib import Path
 from unittest import mock
 
 from stratalog.store import MessageStore, StoreConfig
 from stratalog.store.segment import sealing
 from stratalog.store.testing import SimulatedDisk, TunedConfig
 
-FOLDER = Path("/store")
+from .helpers import simulated_home
+
+FOLDER = simulated_home("gone-cuts")
 TOPICS = ("a", "b", "c", "d")
 SEGMENT = 1 << 16
 MORE_LIVES = 8  # times as many at the most

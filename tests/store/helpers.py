@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
+import os
 import shutil
 import struct
 import subprocess
@@ -62,6 +64,13 @@ def memory_folder() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def simulated_home(name: str) -> Path:
+    """A folder for stores on simulated disks. The lock is a real one, so no other process has this folder."""
+    folder = Path(tempfile.gettempdir()) / f"stratalog-{name}-{os.getpid()}"
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def segment_path(store: Path, sequence: int, lane: int = 0) -> Path:

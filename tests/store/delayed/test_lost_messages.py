@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,14 +17,14 @@ from stratalog.store.testing import SimulatedDisk
 
 from ...clocks import WallClock
 from ...seeds import draw_seed
-from ..helpers import tiny
+from ..helpers import simulated_home, tiny
 from .consumer import START_MS, Consumer, Got, Hand, delays_of
 
 LANES = 2
 TOPIC = next(
     name for name in map(str, range(99)) if lane_of(hidden_topic(DELAYS, name), 0, LANES) != lane_of(name, 0, LANES)
 )
-HOME = Path("/simulated/lost-delays")
+HOME = simulated_home("lost-delays")
 FIRST, LOST = 4, 6  # messages that are forced, and that are not
 SOONER_MS, LATER_MS, MUCH_LATER_MS = START_MS + 5, START_MS + 10, START_MS + 1000
 

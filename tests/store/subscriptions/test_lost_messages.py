@@ -22,7 +22,7 @@ from stratalog.store.subscriptions.settings import Settings
 from stratalog.store.testing import SimulatedDisk
 
 from ...seeds import draw_seed
-from ..helpers import tiny
+from ..helpers import simulated_home, tiny
 from .helpers import TOPIC, fill, places
 
 LANES = 2
@@ -30,7 +30,7 @@ NAME = next(
     name for name in map(str, range(99))
     if lane_of(hidden_topic(CURSOR_KIND, TOPIC, name), 0, LANES) != lane_of(TOPIC, 0, LANES)
 )  # fmt: skip
-HOME = Path("/simulated/lost")
+HOME = simulated_home("lost")
 FIRST, LOST = 4, 10  # messages that are forced, and that are not
 
 
