@@ -12,6 +12,7 @@ from ..check import BrokenPromise
 from .bills import count_bills
 from .inline import RunClock, end, has_untaken, is_behind, is_held_up, is_paused, open_on, work
 from .ledger import Kind, Ledger, Place, Sent
+from .sent_back import check_sent_back
 from .shape import DEAD, TOPIC, Shape
 
 END_MS = 1 << 42
@@ -31,6 +32,7 @@ class Look:
         self._chance = chance
         self._config = shape.config()
         self._is_lossy = shape.is_lossy
+        self._sends_back = shape.sends_back
         self.clock = RunClock(now_ms)
         self._came: dict[str, set[Place]] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -52,6 +54,8 @@ class Look:
                 self._ledger.check_settings(store)
             self._subscribe(store)
             self._look_at_bills(store)
+            if self._sends_back:
+                check_sent_back(store)
             if self._chance.random() < DRAINED_NOW:
                 self._take_all(store)
             else:

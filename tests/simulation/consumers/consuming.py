@@ -111,6 +111,8 @@ class Consuming(Producing):
             check_given(self._ledger, kind, place, message.data, clock.now_ms)
             if place in held and held[place].until_ms > now_ms:
                 raise BrokenPromise(f"{kind.name} gets {place}, which another consumer has")
+            if place in held and held[place].until_ms + kind.rests_ms(held[place].delivery.attempt) > now_ms:
+                raise BrokenPromise(f"{kind.name} gets {place}, which has timed out and rests")
             if later.pop(place, 0) > now_ms:
                 raise BrokenPromise(f"{kind.name} gets {place}, which was given back to come later")
             held[place] = Held(delivery, now_ms + wait_ms, subscription)
@@ -242,8 +244,12 @@ class Consuming(Producing):
             except StaleReceipt:
                 self._reached["stale receipts"] += 1
                 return
-            self._later[name].update(dict.fromkeys(places, self._clock.passed_ms + delay_ms))
+            rests_ms = [delay_ms or self._ledger.kinds[name].rests_ms(one.attempt) for one in given]
+            self._later[name].update(
+                {place: self._clock.passed_ms + ms for place, ms in zip(places, rests_ms, strict=True)}
+            )
             self._reached["given back for later"] += len(places) if delay_ms else 0
+            self._reached["rests"] += sum(rests_ms) > 0 and not delay_ms
 
     def extend(self) -> None:
         """Keep some longer, or shorter."""

@@ -74,6 +74,11 @@ class Kind:
         found: int = self.settings.get("precision_ms", 0)
         return found
 
+    def rests_ms(self, attempt: int) -> int:
+        """How long a message rests that was given out so often, and failed."""
+        delays: list[int] = self.settings.get("backoff_ms", [0])
+        return delays[min(attempt, len(delays)) - 1]
+
     @property
     def dead_letters(self) -> str | None:
         """The topic of its dead letters."""

@@ -8,7 +8,10 @@ from typing import Any
 from .consuming import Consuming
 from .inline import compact_cursor
 from .ledger import CONFIGURED, FILTERS_OF_TAGGED, Kind
+from .sent_back import fail_and_send_back
 from .shape import TOPIC
+
+LONG_AGO_MS = -(1 << 40)
 
 
 class Moving(Consuming):
@@ -75,7 +78,8 @@ class Moving(Consuming):
             del self._held[name], self._later[name], self._subscriptions[name]
         else:
             for held in self._held[name].values():
-                held.until_ms = 0 if held.by is gone else held.until_ms
+                if held.by is gone and held.until_ms > self._clock.passed_ms:  # else it has failed before, and rests
+                    held.until_ms = LONG_AGO_MS
             self._reached["one of several went"] += 1
         gone.close()
 
@@ -100,6 +104,10 @@ class Moving(Consuming):
         for place in places[:1]:
             self._ack(name, [place], lambda one: subscription.ack(one[0]))
             self._reached["acknowledged beside a snapshot"] += 1
+
+    def send_back(self) -> None:
+        """Jobs fail, and dead letters go back."""
+        self._reached["sent back"] += fail_and_send_back(self.store, self._chance)
 
     def trim(self) -> None:
         """Remove messages, delayed or not."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from stratalog.store import StoreConfig
+from stratalog.store import StoreConfig, TopicSettings
 from stratalog.store.testing import TunedConfig
 
 from ..shape import KIB
 from .ledger import FILTERS_OF_TAGGED, Kind
 
 TOPIC: Final = "t"
+NEVER_MS: Final = 1 << 49  # no message of a run is so old
 DEAD: Final = "dead"
 KINDS: Final = (
     Kind("plain", {}),
@@ -21,13 +22,14 @@ KINDS: Final = (
     Kind("keys", {"mode": "ordered", "order_by": "key"}),
     Kind("tagged", {"filter": FILTERS_OF_TAGGED[0]}),
     Kind("other", {"precision_ms": 20}),
+    Kind("patient", {"backoff_ms": [40, 300]}),
 )
 CALLS: Final[dict[str, int]] = {  # how often, against each other
     "append": 8, "append_some": 3, "submit": 2, "receive": 10, "ack": 6, "ack_some": 5, "submit_acks": 2, "nack": 4,
     "extend": 3, "change": 2, "set_clock": 2, "seek": 1, "skip_all": 1, "compact_cursors": 2, "subscribe": 4,
     "close_one": 1, "delete": 1, "trim": 1, "cancel": 4, "move": 4, "pass_time": 5, "work": 4, "checkpoint": 2,
     "compact_changes": 1, "drop_copies": 1, "fill": 3, "upkeep": 6, "flush": 1, "reopen": 1, "come": 2, "stall": 1,
-    "force_one": 4, "configure": 3,
+    "force_one": 4, "configure": 3, "send_back": 4,
 }  # fmt: skip
 # A power cut may take these back, and the ledger does not know to what.
 NOT_LOSSY: Final = frozenset({"change", "move", "configure"})
@@ -44,6 +46,9 @@ class Shape:
         trims: how often trims are made; transactions: how often some.
         configures: topics get settings, and lose them.
         keeps: the topic keeps what is not acknowledged, whatever retention wants.
+        age_ms: the topic's own `retention_ms`.
+        expires: the topic has a `ttl_ms`, which no message reaches: its consumers go the longer way.
+        sends_back: dead letters of other topics are sent back.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -59,8 +64,17 @@ class Shape:
     configures: bool = False
     transactions: int = 0
     keeps: bool = False
+    age_ms: int | None = None
+    expires: bool = False
+    sends_back: bool = False
     steps: int = 60
     lives: int = 2
+
+    @property
+    def settings(self) -> TopicSettings:
+        """Of the topic."""
+        keep: Literal["unacknowledged", "retention"] = "unacknowledged" if self.keeps else "retention"
+        return TopicSettings(keep=keep, retention_ms=self.age_ms, ttl_ms=NEVER_MS if self.expires else None)
 
     @property
     def is_lossy(self) -> bool:
@@ -79,6 +93,7 @@ class Shape:
         """How often each call is made."""
         unwanted = (OF_DELAYS if not self.delayed else set()) | (NOT_LOSSY if self.is_lossy else {"force_one"})
         unwanted |= set() if self.configures else {"configure"}
+        unwanted |= set() if self.sends_back else {"send_back"}
         weights = {call: count for call, count in CALLS.items() if call not in unwanted}
         changed = {"trim": self.trims} | ({"transact": self.transactions} if self.transactions else {})
         return weights | changed
@@ -87,7 +102,7 @@ class Shape:
 def draw_shape(chance: random.Random) -> Shape:
     """A shape for a seed."""
     is_lossy = chance.random() < 0.15
-    return Shape(
+    shape = Shape(
         lanes=chance.choice((2, 3)) if is_lossy else chance.choice((1, 1, 2)),
         durability="os" if is_lossy else "force",
         frame_kib=chance.choice((4, 4, 16)),
@@ -102,4 +117,7 @@ def draw_shape(chance: random.Random) -> Shape:
         configures=chance.random() < 0.4,
         transactions=chance.choice((0, 4, 12)),
         keeps=chance.random() < 0.4 and not is_lossy,
+        age_ms=None if is_lossy else chance.choice((None, None, 150, 600)),
+        expires=chance.random() < 0.3,
     )
+    return replace(shape, sends_back=shape.retention_ms is None and shape.lanes == 1)

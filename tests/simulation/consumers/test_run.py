@@ -78,6 +78,17 @@ def test_every_part_of_the_schedule_is_reached(monkeypatch: pytest.MonkeyPatch) 
     assert missing() == set()
 
 
+def test_no_crash_sends_a_dead_letter_twice_or_loses_it_and_what_rests_is_not_hastened() -> None:
+    shape = Shape(kinds=KINDS[-1:], delayed=0.0, retention_ms=None, age_ms=150, sends_back=True, steps=40)
+    first, tally = draw_seed(), Tally()
+    effort = Effort(moments=0.15, nested=0.1, calls=frozenset({"send_back"}))
+    while tally.seeds < MOST_RUNS and not (
+        tally.parts["rests"] and tally.parts["sent back"] and tally.kinds["send_back"] > 8
+    ):
+        explore(first + tally.seeds, shape, effort, tally)
+    assert tally.parts["rests"] and tally.parts["sent back"] and tally.kinds["send_back"] > 8
+
+
 @pytest.mark.parametrize("kind", ["write", "force", "read", "create"])
 def test_errors_of_the_device_lose_repeat_and_hasten_no_delivery(kind: Kind) -> None:
     """What they let fail is no promise; behind a failed write or force nothing is one until the store is opened."""

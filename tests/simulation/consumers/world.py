@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from stratalog.store import MessageStore, StoreError
 from stratalog.store.testing import Fault, Operation, SimulatedDisk
@@ -17,6 +18,7 @@ from .bills import count_bills
 from .calls import BACKGROUND, Callers
 from .inline import Inline, RunClock, delays_of, end, is_poisoned, open_on
 from .ledger import Ledger
+from .sent_back import check_sent_back
 from .shape import TOPIC, Shape
 
 LEFT_POISONED = 0.1  # of the steps behind a failed write: the process ends there
@@ -148,8 +150,10 @@ class World:
         store = open_on(self.disk, self.shape.config(), self.clock, random.Random(f"names {self.seed}"))
         self._store = store
         self._callers.begin(store)
-        if self.shape.keeps and store.topic_settings(TOPIC).keep != "unacknowledged":
-            store.configure_topic(TOPIC, keep="unacknowledged")
+        if store.topic_settings(TOPIC) != self.shape.settings:
+            store.configure_topic(TOPIC, **asdict(self.shape.settings))
+        if self.shape.sends_back:
+            check_sent_back(store)
         self.ledger.settings = {topic: {queues} for topic, queues in self.ledger.check_settings(store).items()}
         ends = {queue_id: store.queue_bounds(TOPIC, queue_id)[1] for queue_id in store.queues(TOPIC)}
         self.ledger.crashed(ends, {info.name: info.settings for info in store.subscriptions(TOPIC)})

@@ -28,6 +28,10 @@ FILTERS: dict[str, tuple[Filter | None, str]] = {  # with the tags that pass
     "sql": ("tag = 'b'", "b"),
     "key": ("tag = 'c' OR key = 'key of a'", "ac"),
 }
+RESTS_S: dict[str, tuple[float, ...]] = {
+    NAMES[0]: (0.0,),
+    NAMES[1]: (0.4, 12.0),
+}  # after each attempt; the last repeats
 Place = tuple[int, int]  # (queue id, offset)
 queues = st.sampled_from(QUEUES)
 names = st.sampled_from(NAMES)
@@ -39,6 +43,7 @@ class Model:
     """What a subscription is to know: which messages are acknowledged, out (with their deadlines) or held."""
 
     chosen: str  # of `FILTERS`
+    rests_s: tuple[float, ...]
     acked: set[Place] = field(default_factory=set)
     out: dict[int, tuple[Place, float]] = field(default_factory=dict)  # by receipt
     again: dict[Place, float] = field(default_factory=dict)  # given back, or timed out: when it comes
@@ -57,8 +62,12 @@ class Model:
         for receipt, (place, deadline) in list(self.out.items()):
             if deadline <= now:
                 del self.out[receipt]
-                self.again[place] = deadline
+                self.again[place] = deadline + self.rest_s(place)
                 self.late[receipt] = place
+
+    def rest_s(self, place: Place) -> float:
+        """How long a message that has failed rests."""
+        return self.rests_s[min(self.attempts[place], len(self.rests_s)) - 1]
 
 
 class SubscriptionMachine(RuleBasedStateMachine):
@@ -136,9 +145,10 @@ class SubscriptionMachine(RuleBasedStateMachine):
         """The subscription, opened if it is not; made with the filter for one of the names."""
         if name not in self.subs:
             chosen = self.models[name].chosen if name in self.models else "mapping" if name == NAMES[1] else "none"
-            self.subs[name] = self.store.subscribe(TOPIC, name, filter=FILTERS[chosen][0])
+            rests_ms = [int(rest_s * 1000) for rest_s in RESTS_S[name]]
+            self.subs[name] = self.store.subscribe(TOPIC, name, filter=FILTERS[chosen][0], backoff_ms=rests_ms)
             if name not in self.models:
-                self.models[name] = Model(chosen)
+                self.models[name] = Model(chosen, RESTS_S[name])
                 self.models[name].acked |= {place for place in self.messages if place[1] < self.first[place[0]]}
         self.models[name].expire(self.clock.now)
         return self.subs[name]
@@ -220,7 +230,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         for receipt in self.draw(data, model):
             sub.nack(receipt, delay_s * 1000)
             place = self.settle(model, receipt)
-            model.again[place] = self.clock.now + delay_s
+            model.again[place] = self.clock.now + (delay_s or model.rest_s(place))
             with self.stale(place):
                 sub.nack(receipt)
 

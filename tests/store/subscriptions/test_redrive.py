@@ -230,6 +230,47 @@ def test_in_several_lanes_it_is_refused_and_nothing_is_sent(tmp_path: Path) -> N
         assert store.subscriptions(DEAD)[0].backlog.total == 16, "they stay"
 
 
+def test_by_a_model_each_dead_letter_goes_back_once_whatever_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redriving, "SENT_TOGETHER", 4)
+    rng = random.Random(draw_seed())
+    path, sent = tmp_path / "0", set[tuple[int, int]]()
+    jobs, letters = dict[int, list[bytes]](), dict[int, list[bytes]]()
+    store = MessageStore.open(path, tiny())
+    for turn in range(120):
+        choice = rng.random()
+        if choice < 0.4:
+            queue_id, data = rng.randrange(3), b"%d" % turn
+            store.append(TOPIC, queue_id, data)
+            jobs.setdefault(queue_id, []).append(data)
+        elif choice < 0.6 and jobs:
+            bury(store)
+            for queue_id, known in jobs.items():
+                letters[queue_id] = list(known)  # each place of a job fails once
+        elif choice < 0.9:
+            asked, most = rng.choice([None, 0, 1, 2]), rng.choice([None, 1, 3])
+            open_ones = [
+                (queue_id, at) for queue_id, datas in letters.items() for at in range(len(datas))
+                if (queue_id, at) not in sent and asked in (None, queue_id)
+            ]  # fmt: skip
+            count = store.redrive(DEAD, queue_id=asked, max_messages=most)
+            assert count == min(len(open_ones), most or len(open_ones))
+            for queue_id in {queue_id for queue_id, _ in open_ones}:
+                mine = [at for of, at in open_ones if of == queue_id]
+                back = datas(store, TOPIC, queue_id)[len(jobs[queue_id]) :]
+                assert back == [letters[queue_id][at] for at in mine[: len(back)]], "in their order"
+                sent |= {(queue_id, at) for at in mine[: len(back)]}
+                jobs[queue_id] += back
+        else:
+            store.close()
+            store = MessageStore.open(path, tiny())
+        for queue_id, known in jobs.items():
+            assert datas(store, TOPIC, queue_id) == known
+    store.close()
+    assert len(sent) > 10
+
+
 def test_coroutines_send_back_as_well(store: MessageStore, clock: SteppedClock) -> None:
     fill(store, 3)
     bury(store)
