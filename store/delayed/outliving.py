@@ -34,6 +34,10 @@ class Outliving:
         """Those of a lane's segment."""
         return OutlivingOfSegment(self, lane, sealed)
 
+    def keeps(self, stream: Stream) -> bool:
+        """Whether its topic keeps what is not acknowledged, delayed or not."""
+        return stream.topic in self._topics.keeping()
+
     def is_wanted(self, stream: Stream, offset: int) -> bool:
         """Whether somebody has still to get a message."""
         settings = self._topics.keeping().get(stream.topic)

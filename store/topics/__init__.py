@@ -4,5 +4,5 @@ Begin with `table`: the settings of all topics.
 
     what may be set     settings
     topics at their cap full
-    an age of its own   aging, ttl
+    an age of its own   aging, known_ages, ttl
 """

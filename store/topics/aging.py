@@ -39,6 +39,9 @@ class AllWanted(Protocol):
     def of(self, lane: Lane, sealed: SealedSegment) -> Wanted:
         """Those of a lane's segment. Raises StoreCorrupt, OSError."""
 
+    def keeps(self, stream: Stream) -> bool:
+        """Whether its topic keeps all that is not acknowledged."""
+
     def is_wanted(self, stream: Stream, offset: int) -> bool:
         """Whether a message is one of them. Raises StoreError."""
 
@@ -47,18 +50,20 @@ class _AgeInLane:
     """The topics of one age, in one lane.
 
     Invariant: of each segment before `next` that has come of age, all messages of these topics are trimmed, or their
-    stream is in `held` with the first one that is not, and a segment at which to go on.
+    stream is in `held`: with the first one that is not, the segment at which to go on, and whether its topic kept all
+        that is not acknowledged.
     """
 
     def __init__(self, topics: frozenset[str]) -> None:
         self.topics = topics
         self.next = 0  # the number of the segment that is looked at next
-        self.held: dict[Stream, tuple[int, int]] = {}
+        self.held: dict[Stream, tuple[int, int, bool]] = {}
 
-    def let_go(self, is_wanted: Callable[[Stream, int], bool]) -> None:
+    def let_go(self, wanted: AllWanted) -> None:
         """Go on with the streams whose message is not wanted any more."""
-        for stream, (offset, sequence) in list(self.held.items()):
-            if offset < stream.low or not is_wanted(stream, offset):
+        for stream, (offset, sequence, keeps_all) in list(self.held.items()):
+            is_over = offset < stream.low or keeps_all != wanted.keeps(stream)
+            if is_over or not wanted.is_wanted(stream, offset):
                 del self.held[stream]
                 self.next = min(self.next, sequence)
 
@@ -72,12 +77,12 @@ class TopicAges:
     """
 
     def __init__(
-        self, clock: Clock, lanes: Sequence[Lane], ages: Callable[[], Mapping[str, int]], default_ms: int | None,
+        self, clock: Clock, lanes: Sequence[Lane], ages: Callable[[], Mapping[str, int] | None], default_ms: int | None,
         wanted: AllWanted, trim: Callable[[Sequence[tuple[Stream, int]]], None],
         count: Callable[[SealedSegment, Sequence[Range]], None],
     ) -> None:  # fmt: skip
-        """`ages` has the topics with an age, in ms; `default_ms` is the store's. `trim` removes the messages of streams
-        below offsets, durably, and `count` counts what subscriptions have lost by it.
+        """`ages` has the topics with an age, in ms, and None until it knows them; `default_ms` is the store's. `trim`
+        removes the messages of streams below offsets, durably; `count` counts what subscriptions have lost by it.
         """
         self._clock = clock
         self._lanes = lanes
@@ -91,26 +96,38 @@ class TopicAges:
         self._longer: dict[str, int] = {}  # the topics that keep their messages longer than the store
         self._kept: dict[int, tuple[int, float, bool]] = {}  # by lane: a segment, until when this holds, is it kept
         self._look_s = 0.0  # when held streams are looked at again
+        self._rest_s = 0.0  # until then nothing is looked at
+        self._is_known = False  # which topics have an age
 
     def look(self) -> None:
         """Trim what has come of age. Raises StoreError, OSError; then the next look tries again."""
-        self._follow_settings()
-        if not self._in_lanes or not self._wanted.is_known:
+        began_s = self._clock.monotonic_s()
+        if began_s < self._rest_s:
             return
-        began_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        try:
+            self._is_known = self._follow_settings()
+            if self._in_lanes and self._wanted.is_known:
+                self._look(began_s, self._clock.wall_ms())
+        finally:
+            end_s = self._clock.monotonic_s()
+            self._rest_s = end_s + LOOK_TIMES * (end_s - began_s)
+
+    def _look(self, began_s: float, now_ms: int) -> None:
         if began_s >= self._look_s and any(one.held for one in self._in_lanes.values()):
             for one in self._in_lanes.values():
-                one.let_go(self._wanted.is_wanted)
+                one.let_go(self._wanted)
             end_s = self._clock.monotonic_s()
             self._look_s = end_s + max(LOOK_S, LOOK_TIMES * (end_s - began_s))
         for (lane, age_ms), one in self._in_lanes.items():
             self._look_at(self._lanes[lane], one, now_ms - age_ms)
 
-    def _follow_settings(self) -> None:
-        """Take on ages that were changed. The topics of another age begin with the oldest segment."""
+    def _follow_settings(self) -> bool:
+        """Take on ages that were changed; False if they are not known yet. The topics of another age begin with the
+        oldest segment.
+        """
         ages = self._ages()
-        if ages is self._known:
-            return
+        if ages is None or ages is self._known or ages == self._known:
+            return ages is not None
         by_age: defaultdict[int, set[str]] = defaultdict(set)
         for topic, age_ms in ages.items():
             by_age[age_ms].add(topic)
@@ -118,12 +135,13 @@ class TopicAges:
         for age_ms, names in by_age.items():
             for lane in range(len(self._lanes)):
                 before = known.get((lane, age_ms))
-                same = before is not None and before.topics == names
-                self._in_lanes[lane, age_ms] = before if same and before else _AgeInLane(frozenset(names))
+                is_same = before is not None and before.topics == names
+                self._in_lanes[lane, age_ms] = before if is_same and before else _AgeInLane(frozenset(names))
         default = self._default_ms
         self._longer = {} if default is None else {topic: one for topic, one in ages.items() if one > default}
         self._kept.clear()
         self._known = ages
+        return True
 
     def _look_at(self, lane: Lane, one: _AgeInLane, limit_ms: int) -> None:
         """Trim the topics of one age, in the segments of a lane whose newest message is older than a time."""
@@ -147,7 +165,7 @@ class TopicAges:
 
     def _old_of(
         self, lane: Lane, sealed: SealedSegment, topics: frozenset[str], lows: Mapping[Stream, int],
-        held: dict[Stream, tuple[int, int]],
+        held: dict[Stream, tuple[int, int, bool]],
     ) -> list[Range]:  # fmt: skip
         """The messages of a segment that are to be trimmed; streams that are kept from there on are added to `held`."""
         found: list[Range] = []
@@ -161,7 +179,7 @@ class TopicAges:
             begin, end = max(first, stream.low, lows.get(stream, 0)), first + count
             kept = None if wanted is None or begin >= end else wanted.first(stream, begin, end)
             if kept is not None:
-                held[stream] = kept, _number(sealed)
+                held[stream] = kept, _number(sealed), self._wanted.keeps(stream)
                 end = kept
             if begin < end:
                 found.append((stream, begin, end))
@@ -170,10 +188,13 @@ class TopicAges:
     # -- longer than the store ------------------------------------------------------------------------
 
     def outlives(self, lane: Lane, sealed: SealedSegment) -> bool:
-        """Whether a segment that is older than the store's `retention_ms` has messages of a topic with a longer one.
+        """Whether a segment that is older than the store's `retention_ms` may have messages of a topic with a longer
+        one.
 
         It asks once in a second for each lane, as the answer is wanted with each progress of a lane.
         """
+        if not self._is_known:
+            return True
         self._follow_settings()
         if not self._longer:
             return False

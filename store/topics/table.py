@@ -19,6 +19,7 @@ from ..log.streams import Stream
 from ..read.reader import Reader
 from ..segment.sealed import SealedSegment
 from .full import FullTopics
+from .known_ages import KnownAges
 from .settings import MOST_MS, NOT_CONFIGURED, TopicSettings
 from .ttl import TopicTtl
 
@@ -53,7 +54,9 @@ class TopicTable:
         self._names = HiddenNames(hidden, TOPIC_KIND, may_write=may_write)
         self._known: dict[str, TopicSettings] = {}
         self._keeping: dict[str, TopicSettings] | None = None  # see `keeping`; replaced as a whole
-        self._ages: dict[str, int] | None = None  # see `ages`; replaced as a whole
+        self._ages = KnownAges(
+            lambda: [names[0] for names in self._names], lambda topic: self._or_keeping(topic).retention_ms
+        )
         self.full = FullTopics()
         self._unsure: set[str] = set()
         self._ttls: WeakValueDictionary[str, TopicTtl] = WeakValueDictionary()
@@ -117,19 +120,14 @@ class TopicTable:
             ttl.is_used = found is not None or topic in self._unsure
         return found
 
-    def ages(self) -> Mapping[str, int]:
-        """The topics that have a `retention_ms`, which is their value. The first call reads all settings.
+    def ages(self) -> Mapping[str, int] | None:
+        """The topics that have a `retention_ms`, which is their value; None until the settings of all were read, which
+        takes several calls.
 
         A topic whose settings cannot be read may have a long one, so it has the longest. Raises StoreUnreadable.
         """
-        known = self._ages
-        if known is None:
-            with self._lock:
-                found = {topic: self._or_keeping(topic).retention_ms for topic in self}
-                known = {topic: age_ms for topic, age_ms in found.items() if age_ms is not None}
-                if not self._unsure:
-                    self._ages = known
-        return known
+        with self._lock:
+            return self._ages.all(self._unsure)
 
     def _or_keeping(self, topic: str) -> TopicSettings:
         try:
@@ -148,6 +146,7 @@ class TopicTable:
             self._names.add((topic,))
             self._write(self._hidden.find_or_make(hidden_topic(TOPIC_KIND, topic)), settings.pack())
             self._known[topic] = settings
+            self._ages.note(topic, settings.retention_ms)
 
     @contextmanager
     def _changing(self, topic: str) -> Iterator[None]:
@@ -156,7 +155,6 @@ class TopicTable:
             self._unsure.add(topic)
             self._known.pop(topic, None)
             self._keeping = None
-            self._ages = None
             if (ttl := self._ttls.get(topic)) is not None:
                 ttl.is_used = True
             try:
@@ -174,6 +172,7 @@ class TopicTable:
                 return False
             self._hidden.trim(stream, stream.next_offset)
             self._names.drop((topic,))
+            self._ages.note(topic, None)
         return True
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:

@@ -83,8 +83,14 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
     ),
     "ages: a longer one keeps nothing": Bug(AGING, "one > default}", "one > default + (1 << 60)}", AGES),
     "ages: a change is for later segments alone": Bug(
-        AGING, "before if same and before else _AgeInLane(frozenset(names))", "before or _AgeInLane(frozenset(names))",
+        AGING, "before if is_same and before else _AgeInLane(frozenset(names))", "before or _AgeInLane(frozenset(names))",
         AGES,
+    ),
+    "ages: a topic that was not read yet has none": Bug(
+        AGING, "        if not self._is_known:\n            return True\n", "", AGES,
+    ),
+    "ages: a queue is held for what its topic does not keep any more": Bug(
+        AGING, "is_over = offset < stream.low or keeps_all != wanted.keeps(stream)", "is_over = offset < stream.low", AGES,
     ),
     "ages: copies do not hold their queue": Bug(
         OUTLIVING, "np.concatenate([copies[copies < end], here", "np.concatenate([here", AGES,

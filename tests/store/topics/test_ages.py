@@ -13,8 +13,8 @@ from stratalog.store.testing import VirtualClock
 from stratalog.store.topics.settings import Keep
 from tests.seeds import draw_seed
 
-from ..helpers import crash_copy, tiny
-from ..subscriptions.test_removed_counts import ByHand, counts, remove_by_hand
+from ..helpers import crash_copy, tiny, until
+from ..subscriptions.test_removed_counts import RETIRE, ByHand, counts, remove_by_hand
 
 SIZE = 3_800
 HOUR_MS = 3_600_000
@@ -206,6 +206,51 @@ def test_a_topic_that_keeps_what_is_not_acknowledged_keeps_what_follows_it(tmp_p
         remove()
         assert first(store, "t") == end > 70
         assert counts(store) == {("t", "a"): 0}
+
+
+def test_a_topic_that_keeps_nothing_any_more_lets_its_queues_go(tmp_path: Path, clock: VirtualClock) -> None:
+    store, remove = opened(tmp_path, clock)
+    with store:
+        store.configure_topic("t", retention_ms=HOUR_MS, keep="unacknowledged")
+        store.subscribe("t", "a")
+        fill(store, "t", 60)
+        clock.advance(ms=HOUR_MS + 1)
+        remove()
+        assert first(store, "t") == 0
+        store.configure_topic("t", retention_ms=HOUR_MS)
+        end = old_end(store, "t")
+        remove()
+        assert first(store, "t") == end > 30
+        assert counts(store) == {("t", "a"): end}
+
+
+def test_many_configured_topics_are_read_some_at_a_time_and_nothing_goes_meanwhile(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stratalog.store.topics.known_ages.READ_AT_ONCE", 2)
+    store, _ = opened(tmp_path, clock)
+    with store:
+        for number in range(9):
+            store.configure_topic(f"t{number}", queues=1)
+        store.configure_topic("long", retention_ms=DAY_MS)
+        store.configure_topic("short", retention_ms=HOUR_MS)
+        for _ in range(30):
+            fill(store, "long", 1)
+            fill(store, "short", 1)
+    store, remove = opened(tmp_path, clock, retention_ms=2 * HOUR_MS)
+    with store:
+        clock.advance(ms=3 * HOUR_MS)
+        until(lambda: not any(map(store._upkeep.sealer.waiting, store._lanes)))
+        for turn in range(6):
+            assert first(store, "long") == first(store, "short") == 0, turn
+            RETIRE(store._upkeep.removal)
+        assert first(store, "long") == 0
+        assert first(store, "short") > 10
+        remove()
+        assert first(store, "long") == 0
+        clock.advance(ms=DAY_MS)
+        remove()
+        assert first(store, "long") > 10
 
 
 def test_a_delayed_message_outlives_the_age_of_its_topic(tmp_path: Path, clock: VirtualClock) -> None:
