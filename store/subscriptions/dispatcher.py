@@ -50,8 +50,9 @@ class Dispatcher:
         self.delays = delays = SubscriptionDelays(state)
         self._lines = Lines(state, delays.fetch_into)
         self._redelivery = Redelivery(state, self._lines, delays.fetch_into, move)
-        self.expiring = Expiring(state)
-        self._scanner = Scanner(state, delays, self.expiring)
+        self._expiring = Expiring(state)
+        self._ttl = self._expiring.ttl  # each receive looks at it
+        self._scanner = Scanner(state, delays, self._expiring)
         self._due = DueSource(state, delays, self._lines, self._scanner.has_ahead, self._scanner.are_wanted)
         self._has_dead = False  # the newest look has found messages that were given out too often in earlier openings
         self._has_expired = False  # the newest look has left out messages whose time was over
@@ -170,7 +171,7 @@ class Dispatcher:
         Quicker than `take`; None if it cannot. `receiving` is held.
         """
         state, self.attempt_records = self.state, ()
-        if state.order is not None or state.to_redeliver or self._has_missed or self.expiring.ttl.is_used:
+        if state.order is not None or state.to_redeliver or self._has_missed or self._ttl.is_used:
             return None
         if len(self._due) or self.delays.has_due():
             return None
@@ -294,9 +295,9 @@ class Dispatcher:
         """Give messages out. The first ones are redelivered: their attempts and receipts are known."""
         batch = joined(batches)
         counts = np.concatenate([attempts, np.ones(len(batch) - len(attempts), np.int64)])
-        if self.expiring.ttl.is_used:
+        if self._ttl.is_used:
             whole = len(batch)
-            batch, counts, used = self.expiring.without_over(batch, counts, used)
+            batch, counts, used = self._expiring.without_over(batch, counts, used)
             self._has_expired = len(batch) < whole
             if not len(batch):
                 return None

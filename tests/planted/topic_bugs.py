@@ -83,14 +83,16 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
     ),
     "ages: a longer one keeps nothing": Bug(AGING, "one > default}", "one > default + (1 << 60)}", AGES),
     "ages: a change is for later segments alone": Bug(
-        AGING, "before if is_same and before else _AgeInLane(frozenset(names))", "before or _AgeInLane(frozenset(names))",
+        AGING, "before if is_same and before else _AgeInLane(frozenset(names))",
+        "before or _AgeInLane(frozenset(names))",
         AGES,
     ),
     "ages: a topic that was not read yet has none": Bug(
         AGING, "        if not self._is_known:\n            return True\n", "", AGES,
     ),
     "ages: a queue is held for what its topic does not keep any more": Bug(
-        AGING, "is_over = offset < stream.low or keeps_all != wanted.keeps(stream)", "is_over = offset < stream.low", AGES,
+        AGING, "is_over = offset < stream.low or keeps_all != wanted.keeps(stream)", "is_over = offset < stream.low",
+        AGES,
     ),
     "ages: copies do not hold their queue": Bug(
         OUTLIVING, "np.concatenate([copies[copies < end], here", "np.concatenate([here", AGES,
@@ -102,11 +104,11 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
         "store/topics/aging.py", "                self._count(segment, mine)\n", "                pass\n", AGES,
     ),
     "ttl: what was read ahead comes": Bug(
-        DISPATCHER, "        if self.expiring.ttl.is_used:\n            whole",
+        DISPATCHER, "        if self._ttl.is_used:\n            whole",
         "        if False:\n            whole", TTL,
     ),
     "ttl: the quick way passes it by": Bug(
-        DISPATCHER, " or self._has_missed or self.expiring.ttl.is_used:", " or self._has_missed:", TTL,
+        DISPATCHER, " or self._has_missed or self._ttl.is_used:", " or self._has_missed:", TTL,
     ),
     "ttl: a delayed message ages while it waits": Bug(
         EXPIRING, "found &= ~has_time | (times_ms < limit_ms)", "found &= found", TTL,
