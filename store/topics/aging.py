@@ -104,22 +104,26 @@ class TopicAges:
         began_s = self._clock.monotonic_s()
         if began_s < self._rest_s:
             return
+        has_trimmed = False
         try:
             self._is_known = self._follow_settings()
             if self._in_lanes and self._wanted.is_known:
-                self._look(began_s, self._clock.wall_ms())
+                has_trimmed = self._look(began_s, self._clock.wall_ms())
         finally:
             end_s = self._clock.monotonic_s()
-            self._rest_s = end_s + LOOK_TIMES * (end_s - began_s)
+            self._rest_s = 0.0 if has_trimmed else end_s + LOOK_TIMES * (end_s - began_s)
 
-    def _look(self, began_s: float, now_ms: int) -> None:
+    def _look(self, began_s: float, now_ms: int) -> bool:
+        """True if something was trimmed: there may be more."""
         if began_s >= self._look_s and any(one.held for one in self._in_lanes.values()):
             for one in self._in_lanes.values():
                 one.let_go(self._wanted)
             end_s = self._clock.monotonic_s()
             self._look_s = end_s + max(LOOK_S, LOOK_TIMES * (end_s - began_s))
-        for (lane, age_ms), one in self._in_lanes.items():
-            self._look_at(self._lanes[lane], one, now_ms - age_ms)
+        looked = [
+            self._look_at(self._lanes[lane], one, now_ms - age_ms) for (lane, age_ms), one in self._in_lanes.items()
+        ]
+        return any(looked)
 
     def _follow_settings(self) -> bool:
         """Take on ages that were changed; False if they are not known yet. The topics of another age begin with the
@@ -143,8 +147,10 @@ class TopicAges:
         self._known = ages
         return True
 
-    def _look_at(self, lane: Lane, one: _AgeInLane, limit_ms: int) -> None:
-        """Trim the topics of one age, in the segments of a lane whose newest message is older than a time."""
+    def _look_at(self, lane: Lane, one: _AgeInLane, limit_ms: int) -> bool:
+        """Trim the topics of one age, in the segments of a lane whose newest message is older than a time. True if
+        there was something.
+        """
         sealed = lane.view.sealed
         at = bisect_left(sealed, one.next, key=_number)
         lows, ranges, held = dict[Stream, int](), list[tuple[SealedSegment, list[Range]]](), dict(one.held)
@@ -162,6 +168,7 @@ class TopicAges:
         for segment, mine in ranges:
             if mine:
                 self._count(segment, mine)
+        return bool(lows)
 
     def _old_of(
         self, lane: Lane, sealed: SealedSegment, topics: frozenset[str], lows: Mapping[Stream, int],
