@@ -26,7 +26,7 @@ def say(*words):
     os.write(1, (" ".join(words) + "\\n").encode())
 
 store = MessageStore.open(sys.argv[1], small(retention_bytes=600_000))
-store.configure_topic("t", keep="unacknowledged")
+store.configure_topic("t", keep="unacknowledged", retention_ms=rng.choice((None, 200, 1 << 40)))
 subs = [store.subscribe("t", "slow"), store.subscribe("t", "ordered", mode="ordered")]
 say("open")
 

@@ -39,6 +39,7 @@ KIB = 1 << 10
 PREFIX = struct.Struct("<HIH")  # queue, offset, salt
 SALT = 0x5AFE
 POOL = random.Random("payloads").randbytes(64 * KIB)
+NEVER_MS = 1 << 49  # no message is so old
 FIRST_DUE_MS = 1_800_000_000_000
 BULK_MESSAGES = 80_000  # more than the low 16 bits of an offset can tell apart
 BULK_RETIRED = 150_000
@@ -237,8 +238,9 @@ class Maker:
         return PREFIX.size + int(2 ** self.chance.uniform(0, 13))
 
     def beside(self) -> None:
-        """What makes records: acknowledgements, changed settings and delays, a bulk commit, a trim."""
+        """What makes records: acknowledgements, changed settings and delays, a topic's too, a bulk commit, a trim."""
         chance, store = self.chance, self.store
+        store.configure_topic(EVENTS, retention_ms=chance.choice((None, NEVER_MS)), ttl_ms=NEVER_MS)
         most = 6 if self.plan.small else 20  # each is a frame of its own
         known = [info.settings.filter for info in store.subscriptions(EVENTS)]
         subscription = store.subscribe(EVENTS, "s", filter=known[0] if known else None)
