@@ -365,7 +365,7 @@ def test_by_a_model_nothing_younger_goes_and_nothing_wanted_is_lost(
 ) -> None:
     model = Model(tmp_path / "0", clock, lanes)
     try:
-        for _ in range(60):
+        for _ in range(40):
             for _ in range(model.rng.randrange(5)):
                 model.append()
             for topic in model.AGES:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ from stratalog.store.testing import VirtualClock
 from tests.seeds import draw_seed
 
 from ..helpers import crash_copy, start, tiny
+from ..interrupts import interrupt_at, places
 from ..subscriptions.test_removed_counts import ByHand, remove_by_hand
 
 HOUR_MS = 3_600_000
@@ -275,7 +278,7 @@ def test_by_a_model_nothing_old_comes_and_nothing_young_is_lost(
         since: dict[tuple[int, int], int] = {}  # when each begins to age
         acked: set[tuple[int, int]] = set()
         held: dict[tuple[int, int], Any] = {}
-        for _ in range(300):
+        for _ in range(120):
             now_ms = clock.wall_ms()
             for _ in range(rng.randrange(4)):
                 queue_id = rng.randrange(2)
@@ -329,3 +332,26 @@ def test_changes_of_the_setting_beside_receivers_leave_what_the_last_one_says(
         fill(store, 2)
         clock.advance(ms=2 * HOUR_MS)
         assert len(offsets(sub)) >= 2
+
+
+def test_a_receive_that_is_interrupted_anywhere_loses_nothing_young_and_gives_out_nothing_old(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    ours = ("expiring.py", "dispatcher.py", "scanner.py", "ttl.py")
+    with opened(tmp_path, clock) as store:
+        store.configure_topic("t", ttl_ms=HOUR_MS)
+        for place in islice(places(), random.Random(draw_seed()).randrange(5), None, 5):  # each fifth
+            name = f"s{place}"
+            sub = store.subscribe("t", name, start="latest")
+            fill(store, 3)
+            sub.nack_batch(sub.receive(2))
+            begin = store.queue_bounds("t", 0)[1]
+            clock.advance(ms=HOUR_MS + 1)
+            fill(store, 3)
+            was, _ = interrupt_at(place, ours, partial(sub.receive, 2, 0, 1))
+            clock.advance(ms=2)
+            assert sorted(offsets(sub)) == [begin, begin + 1, begin + 2]
+            assert sub.backlog().total == 3
+            store.delete_subscription("t", name)
+            if not was:
+                break
