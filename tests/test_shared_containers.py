@@ -70,6 +70,7 @@ SAFE = {
     "store/segment/postings.py:_take_back": OWNER,
     "store/shards/lane_attach.py": ONE_THREAD,
     "store/subscriptions/": OWNER,
+    "store/topics/aging.py": ONE_THREAD,
 }
 
 
