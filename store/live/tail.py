@@ -62,7 +62,8 @@ class Tail:
         self.firsts = firsts
         self._reader = TailReader(segment, ring)
         header = segment.header
-        self._scanner = FrameScanner(self._reader, header.lane, header.sequence, DATA_START, header.chain)
+        lane, sequence, block = header.lane, header.sequence, header.block_bytes
+        self._scanner = FrameScanner(self._reader, lane, sequence, DATA_START, header.chain, block)
         self._last: tuple[int, Sequence[int]] = (0, ())  # of the newest frame: its first entry, the messages' ends
 
     def again(self) -> Tail:
@@ -96,7 +97,8 @@ class Tail:
 
         Returns what can be seen now and could not before. Raises StoreCorrupt.
         """
-        self._reader.size_bytes = self._reader.file.size() if position is None else align_up(position)
+        block = self._scanner.block_bytes
+        self._reader.size_bytes = self._reader.file.size() if position is None else align_up(position, block)
         end = self._reader.size_bytes if position is None else position
         while self._scanner.position < end:
             heads: list[FrameHead] = []
@@ -126,7 +128,7 @@ class Tail:
     def _next(self, end: int) -> FrameHead | None:
         """The frame that follows below a durable position. None there is damage, unless it can only be padding."""
         head = self._scanner.following()
-        if head is None and align_up(self._scanner.position) < end:
+        if head is None and self._scanner.padded < end:
             self._reader.forget()
             head = self._scanner.following()
             if head is None:

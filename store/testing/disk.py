@@ -64,7 +64,7 @@ from .memory import SimulatedReads
 from .names import Change, Names
 from .outside import Outside
 from .pages import SimulatedPage
-from .survivors import MANNERS, Manner, Survivors
+from .survivors import BLOCK_BYTES, MANNERS, Manner, Survivors
 
 FORCES = ("force", "force_folder")
 
@@ -78,9 +78,12 @@ class SimulatedDisk(Outside):
     Args:
         faults: the errors to inject.
         capacity_bytes: writes beyond it raise ENOSPC; None sets no limit.
+        block_bytes: the device's own block, 512 or 4,096 (`Disk.block_bytes`).
     """
 
-    def __init__(self, faults: Iterable[Fault] = (), *, capacity_bytes: int | None = None) -> None:
+    def __init__(
+        self, faults: Iterable[Fault] = (), *, capacity_bytes: int | None = None, block_bytes: int = BLOCK_BYTES
+    ) -> None:
         self.lock = threading.RLock()
         self.operations = 0  # that changed something, or tried to; counted with ..
         self.changes = 0  # .. and without forces, which do not change the written bytes
@@ -88,6 +91,7 @@ class SimulatedDisk(Outside):
         self.on_operation: Callable[[Operation], None] | None = None
         self.cut_at: int | None = None
         self.capacity_bytes = capacity_bytes
+        self._block_bytes = block_bytes
         self._faults = Faults(faults)
         self._pages: dict[str, SimulatedPage] = {}  # of mapped files, by path
         self._folders: dict[str, Names] = {}  # by path; strings, as hashing a Path takes longer than a read
@@ -129,6 +133,10 @@ class SimulatedDisk(Outside):
             return
         if self.used_bytes() + end - content.allocated_bytes > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def block_bytes(self, path: Path) -> int:
+        """The device's own block."""
+        return self._block_bytes
 
     def used_bytes(self) -> int:
         """The space that the files with a name take."""
