@@ -62,9 +62,8 @@ Frame (one batch)
     payloads                 back to back, without gaps
 
     The next frame begins right after the last payload or, if zeros were filled in to end a block, at the next
-    block boundary (in a `fine` segment, at a boundary of 512 bytes up to that one). `chain`, the checksum of the
-    frame before (of the segment's header for the first), tells which, and makes bytes of an earlier life of the
-    file impossible to take for this one's.
+    block boundary (in a `fine` segment, one of 512 bytes up to that one). `chain`, the checksum of the frame before
+    (of the segment's header for the first), tells which; bytes of an earlier life of the file never have it.
     `durable_*` is how far the lane was durable when the frame was built: whatever is missing below the
     highest such mark is damage, whatever is missing above it was never acknowledged.
     `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.frame import Definition, Frame, frame_of, numbers_bytes
-from ..format.layout import DATA_START, FrameHead, FrameHeader, align_up, checksum64
+from ..format.layout import DATA_START, FrameHead, FrameHeader, SealRecord, align_up, checksum64
 from ..format.records import RECORD_BYTES, Record, StreamLow, Trimmed, add_low
 from ..log.streams import Stream
 from ..log.write import OpenSegment, VisibleEntries
@@ -223,10 +223,11 @@ class Tail:
         self._with_records = [frame for frame in self._with_records if _end_entry(frame) > visible]
         self._take_lows(trimmed)
 
-    def proved(self) -> tuple[Mark, int]:
+    def proved(self, record: SealRecord | None) -> tuple[Mark, int]:
         """The highest mark in the frames after those that were taken, and the chain after the last of them.
 
-        They are looked at and not taken. Only for a log that nobody writes to.
+        They are looked at and not taken. Only for a log that nobody writes to. The seal `record` is a mark, too: of the
+        last frame's end, if all frames are there, and not of what was filled in after it.
         """
         self._reader.size_bytes = self._reader.file.size()
         scanner, mark = self._scanner, (0, 0)
@@ -234,6 +235,9 @@ class Tail:
         try:
             while (frame := scanner.next_frame()) is not None:
                 mark = max(mark, mark_of(frame.header))
+            if record is not None:
+                is_all = scanner.chain == record.chain
+                mark = max(mark, (self.sequence, scanner.position if is_all else record.data_end))
             return mark, scanner.chain
         finally:
             scanner.position, scanner.chain = stood

@@ -155,15 +155,10 @@ class Flusher:
         Raises OSError.
         """
         lane = self.lane
-        if lane.fills_pages:
-            self._wait_for(lane.issued)  # a write that is out has zeros where the next one begins
+        while lane.fills_pages and lane.under_way.has_writes:  # a write that is out has zeros where the next one begins
+            time.sleep(NAP_S)
         self.perform(lane.plan(follows=False, barrier=barrier), by_builder=False)
-        self._wait_for(lane.tail)
-
-    def _wait_for(self, position: int) -> None:
-        """Wait until all before a lane position is durable or the lane has failed. `building` is held."""
-        lane = self.lane
-        while lane.poison is None and lane.durable < position:
+        while lane.poison is None and lane.durable < lane.tail:
             time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
 
     def tell(self, done: WriteOutcome) -> None:
