@@ -8,6 +8,8 @@ The disk keeps written and forced state apart, for bytes, lengths and names. A p
   forced one: as a whole, or as 512-byte sectors of several states, or as torn sectors. Blocks survive in any
   order, whatever the order of the writes. A force settles all blocks of its file that were written before it;
   a write with `force` settles its own bytes and nothing else.
+* **The device's own block** (`block_bytes`): of a write past the page cache that takes only a part of one, the device
+  writes the rest of the block again. Until that write is forced, a power cut may leave other bytes there.
 * **Lengths.** A file that grew or was cut since its last force has any of its lengths since then, independent of
   its blocks. The part that grew without surviving bytes is zeros. A forced write settles the length as far
   as its bytes need it.
@@ -78,7 +80,7 @@ class SimulatedDisk(Outside):
     Args:
         faults: the errors to inject.
         capacity_bytes: writes beyond it raise ENOSPC; None sets no limit.
-        block_bytes: the device's own block, 512 or 4,096 (`Disk.block_bytes`).
+        block_bytes: the device's own block, 512 or 4,096.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class SimulatedDisk(Outside):
         self.on_operation: Callable[[Operation], None] | None = None
         self.cut_at: int | None = None
         self.capacity_bytes = capacity_bytes
-        self._block_bytes = block_bytes
+        self.unit_bytes = block_bytes
         self._faults = Faults(faults)
         self._pages: dict[str, SimulatedPage] = {}  # of mapped files, by path
         self._folders: dict[str, Names] = {}  # by path; strings, as hashing a Path takes longer than a read
@@ -136,7 +138,7 @@ class SimulatedDisk(Outside):
 
     def block_bytes(self, path: Path) -> int:
         """The device's own block."""
-        return self._block_bytes
+        return self.unit_bytes
 
     def used_bytes(self) -> int:
         """The space that the files with a name take."""
@@ -300,7 +302,7 @@ class SimulatedDisk(Outside):
             how = chance.choice(MANNERS) if manner is None else manner
             survivors = Survivors(chance, how, unforced)
             left = {id(content): content.survive(survivors) for content in contents}
-            found = SimulatedDisk(capacity_bytes=self.capacity_bytes)
+            found = SimulatedDisk(capacity_bytes=self.capacity_bytes, block_bytes=self.unit_bytes)
             for folder, names in folders:
                 kept = names.survive(survivors)
                 found._folders[folder] = Names({name: left[id(content)] for name, content in kept.items()})
@@ -315,7 +317,7 @@ class SimulatedDisk(Outside):
     def copy(self) -> SimulatedDisk:
         """An independent disk in this state, forced and not."""
         with self.lock:
-            twin = SimulatedDisk(capacity_bytes=self.capacity_bytes)
+            twin = SimulatedDisk(capacity_bytes=self.capacity_bytes, block_bytes=self.unit_bytes)
             twin._folders = {folder: names.copy() for folder, names in self._folders.items()}
             for path, page, content in twin._mapped(self._pages):
                 twin._pages[path] = page.copy(content)
