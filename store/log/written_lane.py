@@ -100,9 +100,9 @@ class WrittenLane(Lane):
         self._lazy = config.durability == "os"  # answers do not wait for forces
         tuned = TunedConfig.of(config)
         self._clock_ms, self._alignment = clock_ms, tuned.alignment
-        self.device_block_bytes = tuned.block_bytes or BLOCK_BYTES
+        self._device_block_bytes = tuned.block_bytes or BLOCK_BYTES
         self.block_bytes = self.forced_block_bytes = BLOCK_BYTES
-        self._fine = int(self._lazy or self.device_block_bytes == FINE_BLOCK_BYTES)  # of the next segments
+        self._fine = int(self._lazy or self._device_block_bytes == FINE_BLOCK_BYTES)  # of the next segments
         self.next_segment, self.reserve_segment, self._on_progress, self._on_full = hooks
         self._report_at = 0  # the tail at which upkeep looks again
         self.on_segment: Callable[[OpenSegment], object] | None = None  # a new one takes frames: see `read.feed`
@@ -226,8 +226,7 @@ class WrittenLane(Lane):
         self.chain = segment.header.chain
         self.look_at_footer()
         self.segment = segment
-        self.block_bytes = segment.header.block_bytes
-        self.forced_block_bytes = max(self.block_bytes, self.device_block_bytes)
+        self.take_blocks(segment)
         self.table = OpenTable(self.offsets.column())
         self.tail += DATA_START
         opened = OpenSegment(segment, self.table)
@@ -236,6 +235,11 @@ class WrittenLane(Lane):
             tell(opened)
         with self.viewing:
             self.view = self.view._replace(open=(*self.view.open, opened))
+
+    def take_blocks(self, segment: Segment) -> None:
+        """Write in the blocks that a segment's header says, and after a force in those of the device."""
+        self.block_bytes = segment.header.block_bytes
+        self.forced_block_bytes = max(self.block_bytes, self._device_block_bytes)
 
     def next_header(self, sequence: int, capacity_bytes: int, store_id: bytes) -> SegmentHeader:
         """The header of the segment that follows."""

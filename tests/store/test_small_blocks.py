@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from stratalog.store.testing import Operation, SimulatedDisk
 from tests.seeds import draw_seed
 
 from . import golden
+from .disks import GatedDisk
 from .helpers import put_snapshot, segment_path, take_snapshot, tiny
 
 pytestmark = pytest.mark.disk
@@ -66,7 +68,12 @@ class Rule:
         self.writes = 0
         self._written: dict[Path, int] = {}
         self._forced: dict[Path, int] = {}
-        disk.on_operation = self.see
+        self._disk = disk
+        self.begin()
+
+    def begin(self) -> None:
+        """See them from now on."""
+        self._disk.on_operation = self.see
 
     def see(self, operation: Operation) -> None:
         """Raises AssertionError."""
@@ -124,21 +131,22 @@ def header_of(disk: SimulatedDisk, path: Path) -> SegmentHeader:
 def test_a_store_goes_on_from_device_to_device(tmp_path: Path) -> None:
     """Each segment has the blocks that its header says. A resumed one goes on in blocks that both devices take."""
     disk, sent = SimulatedDisk(), []
+    rule = Rule(disk, 4096)
     for life, unit in enumerate((4096, 512, 4096, 512, 512, 4096)):
-        disk.unit_bytes = unit
-        rule = Rule(disk, unit)
+        disk.unit_bytes = rule.block_bytes = unit
+        rule.begin()
         with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
             for number in range(60):
                 sent.append(b"%d, %d" % (life, number) * (number % 90))
                 store.append("t", 0, sent[-1])
             assert all_data(store) == sent
-        assert rule.writes
         disk.on_operation = None
         with StoreReader.open(tmp_path, disk=disk) as reader:
             assert all_data(reader) == sent
     paths = [path for path in map(tmp_path.joinpath, disk.list(tmp_path / "lane-00")) if path.suffix == ".seg"]
     fine = {header_of(disk, tmp_path / "lane-00" / path.name).fine for path in paths[:-1]}
     assert fine == {0, 1}
+    assert rule.writes > 300
 
 
 def lone(path: Path, count: int, block_bytes: int = 512, **settings: Any) -> list[bytes]:
@@ -266,6 +274,44 @@ def test_a_reader_follows_small_blocks(tmp_path: Path, durability: str) -> None:
                     assert reader.read("t", 0, number + 1)[0].data == sent[-1]
             store.flush()
             assert all_data(reader) == [b"", *sent]
+
+
+def test_a_reader_takes_what_fills_the_page_after_a_flush_for_padding(tmp_path: Path) -> None:
+    """A closed log ends with a page, by its record, and its last frame 512 bytes after the one before."""
+    with MessageStore.open(tmp_path, tiny(durability="os")) as store:
+        for number in range(3):
+            store.append("t", 0, b"%d" % number)
+    (tmp_path / "LIVE").unlink()
+    with StoreReader.open(tmp_path) as reader:
+        assert all_data(reader) == [b"0", b"1", b"2"]
+    described = inspect_folder(tmp_path)
+    assert (described["verdict"], described["problems"]) == ("healthy", [])
+    assert verify_folder(tmp_path).ok
+
+
+def test_a_write_begins_after_one_that_fills_its_page_has_ended(tmp_path: Path) -> None:
+    """Else zeros might come after the bytes that take their place."""
+    disk = GatedDisk()
+    with MessageStore.open(tmp_path, tiny(durability="os"), disk=disk) as store:
+        store.append("t", 0, b"first")
+        disk.gate.clear()
+        late = store.submit("t", 0, b"second")
+        assert disk.waiting.acquire(timeout=10)
+        (flusher,) = store._flushers
+
+        def flush() -> None:
+            with flusher.building:
+                flusher.write_out(barrier=True)
+
+        other = threading.Thread(target=flush)
+        other.start()
+        assert not disk.waiting.acquire(timeout=0.2), "a second write is with the device"
+        disk.gate.set()
+        other.join()
+        assert late.result(10) == 1
+        assert all_data(store) == [b"first", b"second"]
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert all_data(store) == [b"first", b"second"]
 
 
 def test_what_was_flushed_survives_a_power_cut_in_a_later_write_of_the_same_kind(tmp_path: Path) -> None:
