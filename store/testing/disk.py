@@ -8,8 +8,8 @@ The disk keeps written and forced state apart, for bytes, lengths and names. A p
   forced one: as a whole, or as 512-byte sectors of several states, or as torn sectors. Blocks survive in any
   order, whatever the order of the writes. A force settles all blocks of its file that were written before it;
   a write with `force` settles its own bytes and nothing else.
-* **The device's own block** (`block_bytes`): of a write past the page cache that takes only a part of one, the device
-  writes the rest of the block again. Until that write is forced, a power cut may leave other bytes there.
+* **The device's own block** (`block_bytes`): if a write past the page cache takes a part of one, a power cut before its
+  force may harm the rest.
 * **Lengths.** A file that grew or was cut since its last force has any of its lengths since then, independent of
   its blocks. The part that grew without surviving bytes is zeros. A forced write settles the length as far
   as its bytes need it.
@@ -137,7 +137,6 @@ class SimulatedDisk(Outside):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def block_bytes(self, path: Path) -> int:
-        """The device's own block."""
         return self.unit_bytes
 
     def used_bytes(self) -> int:

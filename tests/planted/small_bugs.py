@@ -59,7 +59,7 @@ SMALL_BLOCKS: dict[str, Bug] = {
         (f"{BLOCKS}::test_a_header_of_unknown_blocks_is_none",),
     ),
     "small blocks: a repair forgets them": Bug(
-        "store/recovery/lane_files.py", "int(is_fine(frames_in(self._disk, path, self._lane, sequence)))", "0", REPAIRED,
+        "store/recovery/lane_files.py", "is_fine(frames_in(self._disk, path, self._lane, sequence))", "False", REPAIRED,
     ),
     "small blocks: a repair sees them everywhere": Bug(
         "store/segment/begun.py", "if begin != before and begin % BLOCK_BYTES and begin % FINE_BLOCK_BYTES == 0:",

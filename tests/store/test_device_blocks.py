@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,7 +106,8 @@ def test_a_store_asks_its_disk_only_if_it_writes_past_the_page_cache(tmp_path: P
             asked.append(path)
             return super().block_bytes(path)
 
-    for number, settings in enumerate(({"direct_io": False}, {"durability": "os"}, {"block_bytes": 4096}, {})):
+    given: list[dict[str, Any]] = [{"direct_io": False}, {"durability": "os"}, {"block_bytes": 4096}, {}]
+    for number, settings in enumerate(given):
         before = len(asked)
         with MessageStore.open(tmp_path / str(number), tiny(**settings), disk=Asked()) as store:
             assert len(asked) - before == (not settings and store.stats()["log"]["direct_io"])

@@ -36,7 +36,7 @@ def jobs(path: Path, disk: SimulatedDisk, **settings: Any) -> dict[str, Any]:
             store.append("jobs", 0, JOB)
             (delivery,) = worker.receive(max_messages=1)
             worker.ack(delivery)
-        found = dict(store.stats()["log"])
+        found: dict[str, Any] = {**store.stats()["log"]}
         found["written_bytes"] -= before
     assert len(JOB) == 30
     return found
