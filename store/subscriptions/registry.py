@@ -172,7 +172,7 @@ class Subscriptions:
 
     def _names_of(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted."""
-        return [name for of_topic, name in self._names if of_topic == topic]
+        return [name for _, name in self._names.of(topic)]
 
     def _dead_letters_of(self, topic: str, name: str) -> str | None:
         with self._lock:
@@ -356,19 +356,35 @@ class Subscriptions:
         """The topics that have a subscription."""
         return {topic for topic, _ in self._names}
 
-    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> Bools:
-        """(n,) which offsets, which ascend, lack a durable acknowledgement of some subscription of a topic."""
-        found = np.zeros(len(offsets), np.bool_)
+    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s, *, without: bool = False) -> Bools:
+        """(n,) which offsets, which ascend, lack a durable acknowledgement of some subscription of a topic; `without`
+        one, all or none.
+        """
+        found, is_subscribed = np.zeros(len(offsets), np.bool_), False
         for name in self._names_of(topic):
-            if not found.all():
+            if not found.all() or not is_subscribed:
                 try:
                     shared = self._shared(topic, name)
                 except StoreCorrupt:  # its acknowledgements are not known: all messages may be wanted
-                    found[:] = True
-                    break
+                    return np.ones(len(offsets), np.bool_)
                 if shared.state.cursor.settings is not None:
                     found |= ~shared.state.are_acknowledged(queue_id, offsets)
+                    is_subscribed = True
                 self._forget_deleted(shared)
+        return found if is_subscribed or not without else ~found
+
+    def acknowledged(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
+        """For each subscription of a topic, how many of the messages begin .. end - 1 it has acknowledged; of a damaged
+        one none.
+        """
+        found = []
+        for name in self._names_of(topic):
+            with suppress(StoreCorrupt):
+                state = self._shared(topic, name).state
+                if state.cursor.settings is not None:
+                    found.append(state.count_acknowledged(queue_id, begin, end))
+                    continue
+            found.append(0)
         return found
 
     def _info(self, topic: str, name: str, bounds: TopicBounds) -> SubscriptionInfo | None:

@@ -79,6 +79,12 @@ class State:
         self.mark_changed()
         self.parts.waiting.look_at([(self.topic, ANY_QUEUE)])
 
+    def note_progress(self) -> None:
+        """Note that messages were acknowledged for good, or are wanted again: retention may look at work queues."""
+        delays = self.parts.delays
+        if delays is not None:
+            delays.note_change(self.topic)
+
     def mark_changed(self) -> None:
         """Note that the next look may find a message; nobody is woken for it."""
         self.version = next(self._versions)
@@ -239,6 +245,7 @@ class State:
             known = self.left_out[queue_id] = SkippedOffsets(acked.era, BitMap64())
         known.offsets.update(array("Q", ascending.tobytes()))
         self.left_out_count += len(ascending)
+        self.note_progress()
 
     def drop(self, places: Places) -> None:
         """Have the lines of messages that are gone go on, and count these as acknowledged."""
@@ -297,6 +304,14 @@ class State:
             self.take_in()
             return self.cursor.queue(queue_id).are_in(ascending)
 
+    def count_acknowledged(self, queue_id: int, begin: int, end: int) -> int:
+        """How many of the messages begin .. end - 1 of a queue are acknowledged for good."""
+        with self.lock:
+            self.take_in()
+            acked = self.cursor.queue(queue_id)
+            low = min(max(begin, acked.mark), end)
+            return low - begin + acked.above.range_cardinality(low, end)
+
     def count_left(self, queue_id: int, begin: int, end: int, spared: Int64s) -> int:
         """How many of the messages begin .. end - 1 of a queue are not acknowledged, without those `spared` (n,), which
         ascend and are in that range. An acknowledgement on its way counts, as in a backlog.
@@ -353,6 +368,7 @@ class State:
             self.cursor.begin(life, settings)
             self.cursor.move(marks)
         self._adopt(settings)
+        self.note_progress()
 
     def change(self, settings: Settings) -> None:
         """Change the settings, durably. `changing` is held, and for another filter nothing is given out meanwhile."""
@@ -384,6 +400,7 @@ class State:
             self.table.remove(self.table.rows_of(list(offsets)))
             if self.order is not None:
                 self.order.drop(offsets)
+        self.note_progress()
 
     def delete(self) -> None:
         """Delete the subscription, durably. `changing` is held, and nothing is given out meanwhile."""
@@ -396,4 +413,5 @@ class State:
         with self.lock:
             self.cursor.begin(life, None)
             self.table.remove(self.table.live())
+        self.note_progress()
         self.forget_consumers()
