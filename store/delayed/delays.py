@@ -13,17 +13,19 @@ import numpy.typing as npt
 from ...cache import MemoryPlan
 from ..device.steps import take_all
 from ..errors import StoreCorrupt
-from ..format.arrays import Bools, Int64s
+from ..format.arrays import Int64s
 from ..format.delays import DELAYS
 from ..format.layout import NO_TIME
 from ..log.lane import Lane
 from ..log.streams import Change, Stream
 from ..log.write import VisibleEntries
+from .changed_topics import ChangedTopics
 from .due_scan import DueRows, DueScan
-from .messages import are_over, figures_of
+from .messages import figures_of
 from .opening import end_of, forget_deleted
 from .parts import StoreParts, Subscribers, topic_of
 from .topic import DelayedTopic
+from .wanted import still_wanted
 from .worker import Visits, Worker
 
 MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, the most if no setting says more
@@ -57,8 +59,7 @@ class Delays:
         with_copies: the topics that may have copies of messages whose segments are gone.
         subscribers: set by the subscriptions; without it, pending messages count as not acknowledged.
         is_work_queue: whether a topic keeps its messages until all of its subscriptions have acknowledged them.
-        notes_changes: some topic is a work queue; only then `changed` has the topics whose messages were acknowledged
-            or trimmed, or whose copies were forgotten, since `work_queues` took them out.
+        changed: topics of which less is wanted.
 
     Invariant: messages that are durable before `catch_up` is called are in the trackers when it returns, or in a part
     of the log that a lagging topic knows it has not read.
@@ -72,8 +73,7 @@ class Delays:
         self.is_open = False
         self.subscribers: Subscribers | None = None
         self.is_work_queue: Callable[[str], bool] = lambda topic: False
-        self.notes_changes = False
-        self.changed: set[str] = set()
+        self.changed = ChangedTopics()
         self.parts = parts
         self._poisoned = poisoned
         self._memory_bytes = memory_bytes
@@ -163,34 +163,13 @@ class Delays:
 
     # -- retention ------------------------------------------------------------------------------------
 
-    def wanted(self, topic: DelayedTopic, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which delayed messages, whose offsets ascend, some subscription has still to get."""
-        if self.subscribers is None:
-            with topic.lock:
-                found = topic.are_pending(queue_id, offsets)
-        else:
-            found = self.unacknowledged(topic.name, queue_id, offsets)
-        return found & ~are_over(topic, queue_id, offsets)
-
-    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> Bools:
-        """(n,) which messages, whose offsets ascend, some subscription has not acknowledged; of a work queue without a
-        subscription all.
-        """
-        assert self.subscribers is not None, "a store that removes segments has them"
-        return self.subscribers.unacknowledged(topic, queue_id, offsets, without=self.is_work_queue(topic))
-
-    def note_change(self, topic: str) -> None:
-        """Messages of a topic, which may be a hidden one, may be wanted no more."""
-        if self.notes_changes:
-            self.changed.add(topic)
-
     def drop_copies(self, topic: DelayedTopic) -> None:
         """Forget copies that nobody wants any more, or that are gone. Raises StoreError."""
         with topic.lock:
             before, of_queues = topic.copies.places, topic.copies.of_queues()
         kept = np.zeros(len(before), np.bool_)
         for queue_id, rows, offsets in of_queues:
-            kept[rows] = self.wanted(topic, queue_id, offsets)
+            kept[rows] = still_wanted(self, topic, queue_id, offsets)
         with topic.lock:
             copies = topic.copies
             if copies.places is not before:
@@ -199,7 +178,7 @@ class Delays:
             if kept.all():
                 return
             copies.keep(kept)
-            self.note_change(topic.name)
+            self.changed.note(topic.name)
             stream = copies.stream
             assert stream is not None, "it has copies"
             low = int(copies.at.min()) if len(copies) else copies.next_at
@@ -217,8 +196,8 @@ class Delays:
 
     def _trimmed(self, changes: Sequence[Change]) -> None:
         """The lows of some streams have moved. Called by the thread of a lane."""
-        for stream, _ in changes if self.topics or self.notes_changes else ():
-            self.note_change(stream.topic)
+        for stream, _ in changes if self.topics or self.changed.is_followed else ():
+            self.changed.note(stream.topic)
             if (topic := self.topics.get(stream.topic)) is not None:
                 topic.see_trim()
 

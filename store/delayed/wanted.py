@@ -21,6 +21,7 @@ from ..log.streams import Stream
 from ..segment.part import Part
 from ..segment.sealed import SealedSegment
 from .due_scan import DueRows, DueScan
+from .messages import are_over
 from .topic import DelayedTopic
 
 if TYPE_CHECKING:
@@ -123,6 +124,24 @@ def rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
         scan.move(part)
 
 
+def still_wanted(delays: Delays, topic: DelayedTopic, queue_id: int, offsets: Int64s) -> Bools:
+    """(n,) which messages of a topic with an index, whose offsets ascend, some subscription has still to get."""
+    if delays.subscribers is None:
+        with topic.lock:
+            found = topic.are_pending(queue_id, offsets)
+    else:
+        found = unacknowledged(delays, topic.name, queue_id, offsets)
+    return found & ~are_over(topic, queue_id, offsets)
+
+
+def unacknowledged(delays: Delays, topic: str, queue_id: int, offsets: Int64s) -> Bools:
+    """(n,) which messages, whose offsets ascend, some subscription has not acknowledged; of a work queue without a
+    subscription all.
+    """
+    assert delays.subscribers is not None, "a store that removes segments has them"
+    return delays.subscribers.unacknowledged(topic, queue_id, offsets, without=delays.is_work_queue(topic))
+
+
 def _delayed(delays: Delays, stream: Stream, rows: DueRows) -> Iterator[WantedMessages]:
     """The wanted ones of a queue's delayed messages."""
     topic = delays.find(stream.topic)
@@ -138,8 +157,8 @@ def _delayed(delays: Delays, stream: Stream, rows: DueRows) -> Iterator[WantedMe
 def _are_wanted(delays: Delays, topic: DelayedTopic | None, stream: Stream, ascending: Int64s) -> Bools:
     """(n,) which messages of a queue some subscription has still to get, and have no copy."""
     if topic is None:
-        return delays.unacknowledged(stream.topic, stream.queue_id, ascending)
-    wanted = delays.wanted(topic, stream.queue_id, ascending)
+        return unacknowledged(delays, stream.topic, stream.queue_id, ascending)
+    wanted = still_wanted(delays, topic, stream.queue_id, ascending)
     with topic.lock:
         return wanted & ~topic.copies.has(stream.queue_id, ascending)
 
@@ -181,6 +200,6 @@ def _copied(delays: Delays, topic: DelayedTopic, sealed: SealedSegment) -> Itera
         rows = np.flatnonzero((copies.at >= begin) & (copies.at < begin + count))
         of_queues, sizes = copies.of_queues() if len(rows) else [], copies.sizes
     for queue_id, mine, offsets in of_queues:
-        kept = np.isin(mine, rows) & delays.wanted(topic, queue_id, offsets)
+        kept = np.isin(mine, rows) & still_wanted(delays, topic, queue_id, offsets)
         if kept.any():
             yield WantedMessages(topic.name, queue_id, offsets[kept], int(sizes[mine[kept]].sum()), are_copies=True)

@@ -83,7 +83,7 @@ class State:
         """Note that messages were acknowledged for good, or are wanted again: retention may look at work queues."""
         delays = self.parts.delays
         if delays is not None:
-            delays.note_change(self.topic)
+            delays.changed.note(self.topic)
 
     def mark_changed(self) -> None:
         """Note that the next look may find a message; nobody is woken for it."""

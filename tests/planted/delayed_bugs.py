@@ -105,7 +105,7 @@ DELAYED: dict[str, Bug] = {
         "        return False and self.all_bytes <= MOST_WASTE", RETENTION,
     ),
     "delayed: a copy goes before all subscriptions have it": Bug(
-        "store/delayed/delays.py", "            kept[rows] = self.wanted(topic, queue_id, offsets)\n",
+        "store/delayed/delays.py", "            kept[rows] = still_wanted(self, topic, queue_id, offsets)\n",
         "            pass\n", RETENTION,
     ),
     "delayed: retention removes records of changes with their segment": Bug(

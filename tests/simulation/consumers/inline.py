@@ -39,6 +39,7 @@ LIMITS: dict[str, object] = {  # what a run of some hundred messages would not r
     "stratalog.store.delayed.opening.READ_MESSAGES": 3,
     "stratalog.store.delayed.keeping.COPIED_BYTES": 2000,
     "stratalog.store.delayed.work_queues.LOOK_S": 0.1,
+    "stratalog.store.delayed.work_queues.LOOK_TIMES": 0,
     "stratalog.store.delayed.due_scan.STEP_MESSAGES": 7,
     "stratalog.store.format.delays.MOST_ROWS": 3,
 }
