@@ -32,6 +32,7 @@ from .subscription_bugs import SUBSCRIPTIONS
 from .topic_bugs import SETTINGS_OF_TOPICS
 from .transaction_bugs import TRANSACTIONS
 from .visit_bugs import VISITING
+from .work_queue_bugs import WORK_QUEUES
 
 CACHE: dict[str, Bug] = {
     "cache: a reader does not look whether rows were taken away": Bug(
@@ -447,6 +448,6 @@ BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
-    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
-    **DEAD_LETTERS,
+    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **WORK_QUEUES, **POSITIONS, **CLOCKS, **CONSOLE,
+    **TRANSACTIONS, **DEAD_LETTERS,
 }  # fmt: skip

@@ -51,7 +51,7 @@ KEEPING_TOPICS: dict[str, Bug] = {
     "keep: copies go with their segments": Bug(WANTED, "        yield from _copied(delays, topic, sealed)\n",
         "        yield from ()\n", MODEL),
     "keep: cancelled messages are kept": Bug(
-        WANTED, "    if topic is None:\n        subscribers", "    if True:\n        subscribers", CANCELLED,
+        WANTED, "    if topic is None:\n        return una", "    if True:\n        return una", CANCELLED,
     ),
     "keep: a consumer finds only copies of before it came": Bug(
         "store/subscriptions/delays.py", "self._parts.delays.find(self._name) if self._parts.delays else None", "None",
@@ -69,11 +69,11 @@ KEEPING_TOPICS: dict[str, Bug] = {
         "            try:\n", LARGER,
     ),
     "keep: copies do not fill a topic": Bug(
-        KEEPING, "            kept[topic] += 0 if index is None else index.copies.size_bytes\n", "", COPIES,
+        KEEPING, "found + (0 if index is None else index.copies.size_bytes)", "found", COPIES,
     ),
     "keep: kept segments do not fill a topic": Bug(
-        KEEPING, "look.topics[topic] for look in list(self._looks.values()) if look.is_kept",
-        "look.topics[topic] for look in list(self._looks.values()) if False", FULL,
+        KEEPING, "look.topics[topic] if look is not None and look.is_kept", "look.topics[topic] if False and look.is_kept",
+        FULL,
     ),
     "keep: a full topic takes the messages of queues that it has": Bug(
         "store/topics/full.py", "        self._looks_closely(bool(errors))\n", "", FULL,
@@ -84,11 +84,11 @@ KEEPING_TOPICS: dict[str, Bug] = {
     ),
     "keep: a full topic takes batches": Bug(
         "store/api/appender.py",
-        "        self._configured.full.check([topic for topic, _ in names])\n        known = [",
+        "        self._configured.full.check([topic for topic, _ in names], acknowledged)\n        known = [",
         "        known = [", FULL,
     ),
     "keep: a full topic stays full": Bug(
-        "store/topics/full.py", "        self._errors = errors\n", "        self._errors = self._errors or errors\n",
+        "store/topics/full.py", "self._errors, self._most = errors,", "self._errors, self._most = self._errors or errors,",
         FULL,
     ),
     "keep: the subscription with the smallest backlog is named": Bug(

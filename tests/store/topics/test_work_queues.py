@@ -125,6 +125,44 @@ def test_a_stuck_message_does_not_keep_what_follows_it(tmp_path: Path) -> None:
         assert places(all_of(sub)) == [(0, 0)]
 
 
+def test_wanted_messages_in_front_move_so_that_what_follows_can_go(tmp_path: Path) -> None:
+    store, remove = queue(tmp_path)
+    with store:
+        sub = store.subscribe("t", "a")
+        fill(store, 60)
+        first = sub.receive(60)
+        for _ in range(6):
+            fill(store, 50)
+            leave(sub, lambda _: False)
+            remove()
+            assert is_within_bound(store, 60)
+        sub.nack_batch(first)
+        assert sorted(places(all_of(sub))) == [(0, at) for at in range(60)]
+
+
+@pytest.mark.parametrize("keep", ["unacknowledged", "until_acknowledged"])
+def test_an_ordered_subscription_gets_what_it_has_read_ahead_before_copies_of_what_follows(
+    tmp_path: Path, keep: Any
+) -> None:
+    store, remove = opened(tmp_path, retention_bytes=200_000)
+    with store:
+        store.configure_topic("t", keep=keep)
+        sub = store.subscribe("t", "a", mode="ordered")
+        fill(store, 10)
+        got = sub.receive(2)
+        fill(store, 5)
+        for _ in range(4):
+            fill(store, 60, "waste")
+            remove()
+        assert store.queue_bounds("t", 0)[0] == 15
+        order = list[int]()
+        while got:
+            order += [one.message.offset for one in got]
+            sub.ack_batch(got)
+            got = sub.receive(3)
+        assert order == list(range(15))
+
+
 @pytest.mark.parametrize("limits", [{"retention_bytes": 200_000}, {"retention_ms": 1}])
 def test_a_work_queue_without_a_subscription_keeps_all_whatever_age_and_size_want(
     tmp_path: Path, limits: dict[str, Any]
@@ -269,8 +307,27 @@ def test_an_idle_store_with_many_subscriptions_writes_and_removes_nothing(tmp_pa
         assert (store.stats()["log"]["removed_segments"], store._lanes[0].tail) == before
 
 
+def test_an_idle_store_with_many_work_queues_writes_and_removes_nothing(tmp_path: Path) -> None:
+    """Each has a message, in a block of its own: copies would take blocks as well."""
+    store, remove = queue(tmp_path)
+    with store:
+        topics = [f"t{number}" for number in range(50)]
+        for topic in topics:
+            store.configure_topic(topic, keep="until_acknowledged")
+        for topic in topics:
+            store.append(topic, 0, b"x")
+        fill(store, 20)
+        remove()
+        remove()
+        before = store.stats()["log"]["removed_segments"], store._lanes[0].tail
+        for _ in range(20):
+            remove()
+        assert (store.stats()["log"]["removed_segments"], store._lanes[0].tail) == before
+
+
+@pytest.mark.parametrize("way", ["ack", "ack_batch", "skip_all"])
 @pytest.mark.parametrize("segments", [10, 40])
-def test_looks_go_by_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: int) -> None:
+def test_looks_go_by_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segments: int, way: str) -> None:
     looked = list[int]()
     real = WorkQueues._share
 
@@ -294,7 +351,8 @@ def test_looks_go_by_what_has_changed(tmp_path: Path, monkeypatch: pytest.Monkey
         other.skip_all()
         RETIRE(store._upkeep.removal)
         assert looked == [], "nothing of it has changed"
-        sub.ack(sub.receive(1)[0])
+        got = sub.receive(2)
+        {"ack": lambda: sub.ack(got[0]), "ack_batch": lambda: sub.ack_batch(got), "skip_all": sub.skip_all}[way]()
         RETIRE(store._upkeep.removal)
         assert 1 <= len(looked) <= 12
 
