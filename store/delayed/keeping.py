@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ...index import TrackerClosed
 from ..config import StoreConfig
 from ..errors import StoreCorrupt, StoreError
 from ..format.arrays import Int64s
@@ -237,7 +238,7 @@ class Keeping:
 
         It raises nothing. What it cannot find out now, retention's next look does.
         """
-        with suppress(StoreError, OSError):
+        with suppress(StoreError, OSError, TrackerClosed):
             if not self._most_bytes() and not self._topics.full:
                 return
             with self._looking:

@@ -380,10 +380,11 @@ class Subscriptions:
         found = []
         for name in self._names_of(topic):
             with suppress(StoreCorrupt):
-                state = self._shared(topic, name).state
-                if state.cursor.settings is not None:
-                    found.append(state.count_acknowledged(queue_id, begin, end))
-                    continue
+                shared = self._shared(topic, name)
+                if shared.state.cursor.settings is not None:
+                    found.append(shared.state.count_acknowledged(queue_id, begin, end))
+                self._forget_deleted(shared)
+                continue
             found.append(0)
         return found
 

@@ -72,8 +72,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
         KEEPING, "found + (0 if index is None else index.copies.size_bytes)", "found", COPIES,
     ),
     "keep: kept segments do not fill a topic": Bug(
-        KEEPING, "look.topics[topic] if look is not None and look.is_kept", "look.topics[topic] if False and look.is_kept",
-        FULL,
+        KEEPING, "look.topics[topic] if look is not None and look.is_kept",
+        "look.topics[topic] if False and look.is_kept", FULL,
     ),
     "keep: a full topic takes the messages of queues that it has": Bug(
         "store/topics/full.py", "        self._looks_closely(bool(errors))\n", "", FULL,
@@ -88,8 +88,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
         "        known = [", FULL,
     ),
     "keep: a full topic stays full": Bug(
-        "store/topics/full.py", "self._errors, self._most = errors,", "self._errors, self._most = self._errors or errors,",
-        FULL,
+        "store/topics/full.py", "self._errors, self._most = errors,",
+        "self._errors, self._most = self._errors or errors,", FULL,
     ),
     "keep: the subscription with the smallest backlog is named": Bug(
         "store/subscriptions/registry.py", "return max(backlogs)[1], max(backlogs)[0]",
