@@ -15,9 +15,10 @@ from stratalog.store.format.delays import COPIES, DELAYS
 from stratalog.store.format.hidden import TOPIC_KIND, hidden_topic
 from stratalog.store.log.removal import Removal
 from stratalog.store.log.streams import lane_of
+from stratalog.store.testing import SimulatedDisk
 from tests.seeds import draw_seed
 
-from ..helpers import crash_copy, until
+from ..helpers import crash_copy, tiny, until
 from ..subscriptions.test_removed_counts import RETIRE, ByHand, counts
 from .keeping import SIZE, all_of, fill, leave, look_at_once, opened, places
 
@@ -292,6 +293,27 @@ def test_a_seek_brings_back_what_is_there_and_loses_nothing_of_it(tmp_path: Path
         remove()
         assert {at for _, at in places(all_of(sub))} == {*range(0, earliest, 25), *range(earliest, 300)}
         assert counts(store) == {("t", "a"): 0}
+
+
+def test_with_durability_os_a_power_cut_takes_no_copy_of_a_message_that_was_forced(
+    tmp_path: Path,
+) -> None:
+    """Nor the settings and the subscription, which were written again."""
+    disk, config = SimulatedDisk(), tiny(durability="os", flush_interval_ms=3_600_000)
+    with MessageStore.open(tmp_path, config, disk=disk) as store:
+        remove = ByHand(store)
+        store.configure_topic("t", keep="until_acknowledged")
+        sub = store.subscribe("t", "a")
+        fill(store, 300)
+        left = leave(sub, lambda at: at % 30 == 0)
+        store.flush()
+        remove()
+        assert store.queue_bounds("t", 0)[0] > 200
+        cut = disk.crash(random.Random(draw_seed()), "none")
+    with MessageStore.open(tmp_path, config, disk=cut) as store:
+        assert store.topic_settings("t").keep == "until_acknowledged"
+        assert [one.name for one in store.subscriptions("t")] == ["a"]
+        assert sorted(places(all_of(store.subscribe("t", "a")))) == left
 
 
 # -- what it costs ------------------------------------------------------------------------------------
