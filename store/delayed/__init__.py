@@ -8,7 +8,8 @@ the thread.
     to consumers        due_list, messages
     changes             decisions, changes
     the thread          worker
-    retention           keeping, wanted, copies; work queues: work_queues, changed_topics
+    retention           keeping, wanted, copies
+    work queues         work_queues, changed_topics
     counting            counting
     its surroundings    parts
 """

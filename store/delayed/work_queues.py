@@ -69,7 +69,8 @@ class _QueuesOfLane:
     """
 
     def __init__(self) -> None:
-        self.shares: dict[int, Share] = {}  # by sequence, ascending
+        self.shares: dict[int, Share] = {}  # by sequence
+        self.first = 0  # sequence of them
         self.all_bytes = self.moved_bytes = 0
         self.topics: Counter[str] = Counter()
         self.turn = 0  # the sequence whose turn it is
@@ -84,6 +85,7 @@ class _QueuesOfLane:
     def put(self, sequence: int, share: Share) -> None:
         """Add a segment, or what is wanted of it now."""
         self.drop(sequence)
+        self.first = sequence if not self.shares else self.first
         self.shares[sequence] = share
         self.all_bytes += share.size_bytes
         self.moved_bytes += share.moved_bytes
@@ -99,9 +101,10 @@ class _QueuesOfLane:
 
     def forget_before(self, sequence: int) -> None:
         """Forget the segments before this one, which have left the log."""
-        while self.shares and (oldest := next(iter(self.shares))) < sequence:
-            self.drop(oldest)
-            del self.shares[oldest]
+        while self.shares and self.first < sequence:
+            self.drop(self.first)
+            del self.shares[self.first]
+            self.first += 1
 
 
 class WorkQueues:
@@ -175,7 +178,7 @@ class WorkQueues:
                 self._delays.changed.is_followed = bool(names)
             self._settings = settings
         if any(topic in self._names or is_hidden(topic) for topic in self._delays.changed.take()):
-            for known in self._lanes.values():
+            for known in list(self._lanes.values()):
                 known.is_changed = True
         return bool(self._names)
 

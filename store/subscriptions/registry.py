@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext, suppress
-
-import numpy as np
 
 from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
@@ -29,6 +26,7 @@ from .journal import Journal, names_of
 from .moving import Moving
 from .parts import Parts
 from .positions import Rates, oldest_of, positions_of
+from .progress import count_acknowledged, unacknowledged
 from .removed import RemovedMessages
 from .settings import (
     DeadLetterChains,
@@ -334,15 +332,8 @@ class Subscriptions:
             report("messages that retention removed could not be counted", error)
 
     def _states_of(self, topics: set[str]) -> dict[str, list[State]]:
-        """The subscriptions of some topics, loaded if need be, without damaged ones."""
-        found = defaultdict[str, list[State]](list)
-        for topic, name in [names for names in self._names if names[0] in topics]:
-            with suppress(StoreCorrupt):  # its acknowledgements are not known
-                shared = self._shared(topic, name)
-                if shared.state.cursor.settings is not None:
-                    found[topic].append(shared.state)
-                self._forget_deleted(shared)
-        return found
+        """The subscriptions of some topics, loaded if need be, without damaged ones: nobody knows what these lack."""
+        return {topic: [state for state in self._states_or_none(topic) if state is not None] for topic in topics}
 
     def holds_most(self, topic: str) -> tuple[str | None, int]:
         """The subscription of a topic with the largest backlog, and that backlog; None if none can be counted."""
@@ -357,36 +348,24 @@ class Subscriptions:
         return {topic for topic, _ in self._names}
 
     def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s, *, without: bool = False) -> Bools:
-        """(n,) which offsets, which ascend, lack a durable acknowledgement of some subscription of a topic; `without`
-        one, all or none.
-        """
-        found, is_subscribed = np.zeros(len(offsets), np.bool_), False
-        for name in self._names_of(topic):
-            if not found.all() or not is_subscribed:
-                try:
-                    shared = self._shared(topic, name)
-                except StoreCorrupt:  # its acknowledgements are not known: all messages may be wanted
-                    return np.ones(len(offsets), np.bool_)
-                if shared.state.cursor.settings is not None:
-                    found |= ~shared.state.are_acknowledged(queue_id, offsets)
-                    is_subscribed = True
-                self._forget_deleted(shared)
-        return found if is_subscribed or not without else ~found
+        """As `progress.unacknowledged`, for the subscriptions of a topic."""
+        return unacknowledged(self._states_or_none(topic), queue_id, offsets, without=without)
 
     def acknowledged(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
-        """For each subscription of a topic, how many of the messages begin .. end - 1 it has acknowledged; of a damaged
-        one none.
-        """
-        found = []
+        """As `progress.count_acknowledged`, for the subscriptions of a topic."""
+        return count_acknowledged(self._states_or_none(topic), queue_id, begin, end)
+
+    def _states_or_none(self, topic: str) -> Iterator[State | None]:
+        """Yield the subscriptions of a topic, loaded if need be; None for a damaged one."""
         for name in self._names_of(topic):
-            with suppress(StoreCorrupt):
+            try:
                 shared = self._shared(topic, name)
-                if shared.state.cursor.settings is not None:
-                    found.append(shared.state.count_acknowledged(queue_id, begin, end))
-                self._forget_deleted(shared)
+            except StoreCorrupt:
+                yield None
                 continue
-            found.append(0)
-        return found
+            if shared.state.cursor.settings is not None:
+                yield shared.state
+            self._forget_deleted(shared)
 
     def _info(self, topic: str, name: str, bounds: TopicBounds) -> SubscriptionInfo | None:
         with self._lock:

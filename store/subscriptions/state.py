@@ -24,7 +24,7 @@ from ..read.waiting import ANY_QUEUE
 from .ack_row import AckRow
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
-from .cursor import AckedOffsets, Cursor, SkippedOffsets
+from .cursor import Cursor, SkippedOffsets
 from .in_flight import NO_OWNER, NOTHING, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
@@ -297,39 +297,6 @@ class State:
             self.take_in()
             frozen, start = self.cursor.frozen(), self.table.first_start()
         return frozen.records(self.limit_bytes), start
-
-    def are_acknowledged(self, queue_id: int, ascending: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which messages of a queue are acknowledged for good: no record on its way for them may fail."""
-        with self.lock:
-            self.take_in()
-            return self.cursor.queue(queue_id).are_in(ascending)
-
-    def count_acknowledged(self, queue_id: int, begin: int, end: int) -> int:
-        """How many of the messages begin .. end - 1 of a queue are acknowledged for good."""
-        with self.lock:
-            self.take_in()
-            acked = self.cursor.queue(queue_id)
-            low = min(max(begin, acked.mark), end)
-            return low - begin + acked.above.range_cardinality(low, end)
-
-    def count_left(self, queue_id: int, begin: int, end: int, spared: Int64s) -> int:
-        """How many of the messages begin .. end - 1 of a queue are not acknowledged, without those `spared` (n,), which
-        ascend and are in that range. An acknowledgement on its way counts, as in a backlog.
-        """
-        with self.lock:
-            self.take_in()
-            acked = self.cursor.queues.get(queue_id) or AckedOffsets()
-            low = max(begin, acked.mark)
-            if low >= end or self.cursor.settings is None:
-                return 0
-            count = end - low - acked.above.range_cardinality(low, end)
-            if not count:
-                return 0
-            rows = self.table.rows_of([queue_id])
-            under_way = self.table.places(rows[self.table.states(rows) == RowState.ACKED]).offsets
-            under_way = under_way[(under_way >= low) & (under_way < end)]
-            out = np.union1d(under_way, spared)
-            return int(count - np.count_nonzero(~acked.are_in(out)))
 
     # -- starting over --------------------------------------------------------------------------------
 

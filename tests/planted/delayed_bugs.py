@@ -101,7 +101,7 @@ DELAYED: dict[str, Bug] = {
         RETENTION,
     ),
     "delayed: segments of pending messages are copied all the same": Bug(
-        "store/delayed/keeping.py", "        return self._wanted_bytes > 0 and self.all_bytes <= MOST_WASTE",
+        "store/delayed/keeping.py", "        return wanted_bytes > 0 and self.all_bytes <= MOST_WASTE",
         "        return False and self.all_bytes <= MOST_WASTE", RETENTION,
     ),
     "delayed: a copy goes before all subscriptions have it": Bug(

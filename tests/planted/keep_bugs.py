@@ -22,10 +22,10 @@ KEEPING_TOPICS: dict[str, Bug] = {
         REMOVED, "begin, end = max(first, stream.low), first + count", "begin, end = first, first + count", COUNTS,
     ),
     "removed counts: acknowledgements on their way do not count": Bug(
-        "store/subscriptions/state.py", "out = np.union1d(under_way, spared)", "out = spared", COUNTS,
+        "store/subscriptions/progress.py", "out = np.union1d(under_way, spared)", "out = spared", COUNTS,
     ),
     "removed counts: those above the mark do not count as acknowledged": Bug(
-        "store/subscriptions/state.py", "end - low - acked.above.range_cardinality(low, end)", "end - low", COUNTS,
+        "store/subscriptions/progress.py", "end - low - acked.above.range_cardinality(low, end)", "end - low", COUNTS,
     ),
     "removed counts: copies count": Bug(
         REMOVED, "            found += [low + (there - least), low", "            found += [low", COUNTS,
@@ -42,8 +42,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
         "store/log/removal.py", "            count(lane, gone)\n", "            pass\n", COUNTS,
     ),
     "removed counts: only subscriptions in memory are counted": Bug(
-        "store/subscriptions/registry.py", "[names for names in self._names if names[0] in topics]",
-        "[names for names in self._known if names[0] in topics]", COUNTS,
+        "store/subscriptions/registry.py", "        for name in self._names_of(topic):\n            try:\n",
+        "        for name in [one for of, one in list(self._known) if of == topic]:\n            try:\n", COUNTS,
     ),
     "keep: retention does not know of it": Bug(
         WANTED, "if stream.topic in kept and not is_hidden(stream.topic)]", "if False]", OUTLIVES,

@@ -29,7 +29,7 @@ NOTES = (f"{CAP}::test_the_newest_of_two_notes_at_once_holds",)
 
 WORK_QUEUES: dict[str, Bug] = {
     "work queue: without a subscription nothing is kept": Bug(
-        "store/subscriptions/registry.py", "return found if is_subscribed or not without else ~found", "return found",
+        "store/subscriptions/progress.py", "return found if is_subscribed or not without else ~found", "return found",
         ALONE,
     ),
     "work queue: copies that no subscription wants are dropped": Bug(
