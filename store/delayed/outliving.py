@@ -12,7 +12,7 @@ from ..log.lane import Lane
 from ..log.streams import Stream
 from ..segment.sealed import SealedSegment
 from .keeping import KeepingTopics
-from .wanted import has_expired, rows_of
+from .wanted import has_expired, rows_of, still_wanted, unacknowledged
 
 if TYPE_CHECKING:
     from .delays import Delays
@@ -56,11 +56,10 @@ class Outliving:
 
     def are_wanted(self, stream: Stream, ascending: Int64s) -> Bools:
         """(n,) which messages some subscription has still to get."""
-        topic, subscribers = self._delays.find(stream.topic), self._delays.subscribers
+        topic = self._delays.find(stream.topic)
         if topic is not None:
-            return self._delays.wanted(topic, stream.queue_id, ascending)
-        assert subscribers is not None, "a store that removes messages has them"
-        return subscribers.unacknowledged(stream.topic, stream.queue_id, ascending)
+            return still_wanted(self._delays, topic, stream.queue_id, ascending)
+        return unacknowledged(self._delays, stream.topic, stream.queue_id, ascending)
 
     def copies_of(self, stream: Stream) -> Int64s:
         """The offsets of a queue's messages that live on as copies, in ascending order."""

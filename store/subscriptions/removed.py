@@ -18,6 +18,7 @@ from ..log.streams import Stream
 from ..segment.sealed import SealedSegment
 from .life_counts import LifeCounts
 from .parts import Parts
+from .progress import count_left
 from .state import State
 
 States = Mapping[str, Sequence[State]]  # of subscriptions, by topic
@@ -89,11 +90,11 @@ class RemovedMessages:
     def _count_range(
         self, stream: Stream, sealed: SealedSegment, begin: int, end: int, states: Sequence[State]
     ) -> None:
-        losers = [state for state in states if state.count_left(stream.queue_id, begin, end, _NONE)]
+        losers = [state for state in states if count_left(state, stream.queue_id, begin, end, _NONE)]
         spared = self._spared(stream, sealed, begin, end) if losers else _NONE
         has_expired = bool(losers) and self._has_expired(stream, sealed)
         for state in losers:
-            left = state.count_left(stream.queue_id, begin, end, spared)
+            left = count_left(state, stream.queue_id, begin, end, spared)
             if left and has_expired:
                 self._parts.expired.add(state.topic, state.name, state.cursor.life, left)
             elif left:

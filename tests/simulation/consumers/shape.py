@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from stratalog.store import StoreConfig, TopicSettings
 from stratalog.store.testing import TunedConfig
+from stratalog.store.topics.settings import Keep
 
 from ..shape import KIB
 from .ledger import FILTERS_OF_TAGGED, Kind
@@ -49,6 +50,7 @@ class Shape:
         age_ms: the topic's own `retention_ms`.
         expires: the topic has a `ttl_ms`, which no message reaches: its consumers go the longer way.
         sends_back: dead letters of other topics are sent back.
+        is_queue: it keeps nothing else, as soon as all have acknowledged it; what fills segments is consumed at once.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -67,19 +69,25 @@ class Shape:
     age_ms: int | None = None
     expires: bool = False
     sends_back: bool = False
+    is_queue: bool = False
     steps: int = 60
     lives: int = 2
 
     @property
     def settings(self) -> TopicSettings:
         """Of the topic."""
-        keep: Literal["unacknowledged", "retention"] = "unacknowledged" if self.keeps else "retention"
+        keep: Keep = self.keep if self.keeps else "retention"
         return TopicSettings(keep=keep, retention_ms=self.age_ms, ttl_ms=NEVER_MS if self.expires else None)
 
     @property
     def is_lossy(self) -> bool:
         """May a power cut take what was acknowledged?"""
         return self.durability == "os"
+
+    @property
+    def keep(self) -> Literal["unacknowledged", "until_acknowledged"]:
+        """The topic's setting, if it keeps anything."""
+        return "until_acknowledged" if self.is_queue else "unacknowledged"
 
     def config(self) -> StoreConfig:
         """For the store."""
@@ -120,4 +128,5 @@ def draw_shape(chance: random.Random) -> Shape:
         age_ms=None if is_lossy else chance.choice((None, None, 150, 600)),
         expires=chance.random() < 0.3,
     )
-    return replace(shape, sends_back=shape.retention_ms is None and shape.lanes == 1)
+    is_queue = shape.keeps and chance.random() < 0.6
+    return replace(shape, is_queue=is_queue, sends_back=shape.retention_ms is None and shape.lanes == 1)

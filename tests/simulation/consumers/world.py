@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from stratalog.store import MessageStore, StoreError
+from stratalog.store import MessageStore, StoreError, TopicSettings
 from stratalog.store.testing import Fault, Operation, SimulatedDisk
 
 from ..check import BrokenPromise
@@ -18,6 +18,7 @@ from .bills import count_bills
 from .calls import BACKGROUND, Callers
 from .inline import Inline, RunClock, delays_of, end, is_poisoned, open_on
 from .ledger import Ledger
+from .producing import FILLER
 from .sent_back import check_sent_back
 from .shape import TOPIC, Shape
 
@@ -38,7 +39,7 @@ class World:
     ) -> None:  # fmt: skip
         self.seed = seed
         self.shape = shape
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(block_bytes=random.Random(f"device {seed}").choice((512, 4096)))
         self.clock = RunClock()
         self.ledger = Ledger(shape.kinds, keeps=shape.keeps)
         self.operations: list[Operation] = []
@@ -150,14 +151,22 @@ class World:
         store = open_on(self.disk, self.shape.config(), self.clock, random.Random(f"names {self.seed}"))
         self._store = store
         self._callers.begin(store)
-        if store.topic_settings(TOPIC) != self.shape.settings:
-            store.configure_topic(TOPIC, **asdict(self.shape.settings))
+        for topic in {TOPIC: None} | dict.fromkeys(self._keeping()):
+            settings = self.shape.settings if topic == TOPIC else TopicSettings(keep=self.shape.keep)
+            if store.topic_settings(topic) != settings:
+                store.configure_topic(topic, **asdict(settings))
         if self.shape.sends_back:
             check_sent_back(store)
         self.ledger.settings = {topic: {queues} for topic, queues in self.ledger.check_settings(store).items()}
         ends = {queue_id: store.queue_bounds(TOPIC, queue_id)[1] for queue_id in store.queues(TOPIC)}
         self.ledger.crashed(ends, {info.name: info.settings for info in store.subscriptions(TOPIC)})
         self.ledger.bills.opened(count_bills(store))
+
+    def _keeping(self) -> list[str]:
+        """The topics that keep what is not acknowledged."""
+        if not self.shape.keeps:
+            return []
+        return [TOPIC, FILLER] if self.shape.is_queue else [TOPIC]
 
     def _reopen(self) -> None:
         self._note_figures()
