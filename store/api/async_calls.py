@@ -65,10 +65,14 @@ class WritingForCoroutines(AppendCalls, DelayedCalls, TopicCalls, TrimCalls, Rea
         return await self._aside(partial(self.delete_topic, topic))
 
     async def configure_topic_async(
-        self, topic: str, *, queues: int | None = None, keep: Keep = "retention", retention_bytes: int | None = None
-    ) -> TopicSettings:
+        self, topic: str, *, queues: int | None = None, keep: Keep = "retention", retention_bytes: int | None = None,
+        id_window_ms: int = 600_000, id_window_count: int = 100_000,
+    ) -> TopicSettings:  # fmt: skip
         """`configure_topic` for coroutines. Args, result and errors: as for `configure_topic`."""
-        call = partial(self.configure_topic, topic, queues=queues, keep=keep, retention_bytes=retention_bytes)
+        call = partial(
+            self.configure_topic, topic, queues=queues, keep=keep, retention_bytes=retention_bytes,
+            id_window_ms=id_window_ms, id_window_count=id_window_count,
+        )  # fmt: skip
         return await self._aside(call)
 
     async def cancel_delayed_async(self, topic: str, queue_id: int, offset: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import InvalidMessage
 from ..log.streams import check_name
+from ..topics.id_windows import IdWindows
 from ..topics.settings import Keep, TopicSettings, checked
 from .fetcher import Fetcher
 from .shared import Shared
@@ -15,8 +16,9 @@ class TopicCalls:
     _topics: TopicChanges
 
     def configure_topic(
-        self, topic: str, *, queues: int | None = None, keep: Keep = "retention", retention_bytes: int | None = None
-    ) -> TopicSettings:
+        self, topic: str, *, queues: int | None = None, keep: Keep = "retention", retention_bytes: int | None = None,
+        id_window_ms: int = 600_000, id_window_count: int = 100_000,
+    ) -> TopicSettings:  # fmt: skip
         """Give a topic its settings, all at once, and return them. They are as durable as an append when it returns.
 
         A setting that is left out takes its default, so a program may call this at each start. The topic exists from
@@ -35,29 +37,35 @@ class TopicCalls:
                 which age and size would have removed and a subscription keeps. While there is more, the topic takes no
                 message: `append` and its like raise TopicFull, which names the subscription. A bulk commit is not held
                 back by it. None: no limit.
+            id_window_ms, id_window_count: the topic knows a `message_id` (see `append`) for so long, and as long as
+                fewer than so many other ids came after it; at most 10,000,000. An id takes some 200 bytes of memory,
+                from the first append with an id since the opening on. A smaller window holds at once; a larger one
+                does not bring back what was forgotten before.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has or had messages.
             PublishBufferFull, StoreFull, StoreClosed, StoreUnreadable: the topic is as it was.
             StorePoisoned: a write or force failed; the settings may or may not be there at the next opening.
         """
-        return self._topics.configure(topic, queues, keep, retention_bytes)
+        return self._topics.configure(topic, queues, keep, retention_bytes, id_window_ms, id_window_count)
 
 
 class TopicChanges:
     """The part that `TopicCalls` passes its call on to."""
 
-    def __init__(self, shared: Shared, fetcher: Fetcher) -> None:
+    def __init__(self, shared: Shared, fetcher: Fetcher, windows: IdWindows) -> None:
         self._shared = shared
         self._fetcher = fetcher
+        self._windows = windows
 
-    def configure(self, topic: object, queues: object, keep: object, retention_bytes: object) -> TopicSettings:
+    def configure(self, topic: object, *given: object) -> TopicSettings:
         """Check the settings, and make them durable."""
         self._shared.check_open()
         name, _ = check_name(topic, 0)
-        settings = checked(queues, keep, retention_bytes)
+        settings = checked(*given)
         self._check_used(name, settings)
         self._fetcher.configured.change(name, settings)
+        self._windows.resize(name, settings)
         return settings
 
     def _check_used(self, topic: str, settings: TopicSettings) -> None:

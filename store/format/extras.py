@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from ..errors import StoreError
+
+
+class IdsUnderWay(Protocol):
+    """Ids of messages that are on their way to the log; see `log.message_ids`."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What they add to the frame of their messages."""
+
+    def fail(self, error: StoreError | None) -> None:
+        """They did not get to the log; with None, nothing of them was ever queued. Again is fine."""
 
 
 class Extras(NamedTuple):
@@ -14,5 +29,33 @@ class Extras(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of key and properties."""
+        """Bytes of key and properties, and of the record of ids."""
         return len(self.key or b"") + len(self.properties or b"")
+
+    @property
+    def ids(self) -> Sequence[IdsUnderWay]:
+        """The ids that the request has: no column of the message, they go to a record beside it (`message_ids`)."""
+        return ()
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the message has one of the columns."""
+        return self.due_ms is not None or self.key is not None or self.properties is not None
+
+
+class ExtrasWithIds(Extras):
+    """The optional columns of one message, or none, in a request whose messages have ids."""
+
+    ids: Sequence[IdsUnderWay] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of key and properties, and of the record of ids."""
+        return super().size_bytes + sum([one.size_bytes for one in self.ids])
+
+    @classmethod
+    def of(cls, extras: Extras | None, ids: Sequence[IdsUnderWay]) -> ExtrasWithIds:
+        """The columns of a message, or None, with ids."""
+        found = cls(*extras) if extras is not None else cls(None, None, None)
+        found.ids = ids
+        return found
