@@ -214,6 +214,10 @@ class Appender:
         topic, queue_id, data, extras = self.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
         return self.stream_of(topic, queue_id), data, extras
 
+    def known_stream(self, topic: str, queue_id: int) -> Stream | None:
+        """The stream of a name, if it is there and its topic takes messages without a closer look."""
+        return self._topics.get(topic, _NO_QUEUES).get(queue_id)
+
     def stream_of(self, topic: str, queue_id: int) -> Stream:
         """The stream of a name that was checked, made at first use. Raises TopicFull, InvalidTopic, StoreClosed."""
         return self._topics.get(topic, _NO_QUEUES).get(queue_id) or self._stream(topic, queue_id)

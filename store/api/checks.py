@@ -90,7 +90,7 @@ def check_extras(deliver_at_ms: int | None, key: bytes | None, properties: Mappi
 
 def check_id(message_id: object) -> bytes:
     """A message id as UTF-8; raises InvalidMessage."""
-    if not isinstance(message_id, str):
+    if type(message_id) is not str and not isinstance(message_id, str):
         raise InvalidMessage(f"message_id is a str, not {type(message_id).__name__}")
     try:
         data = str.encode(message_id)

@@ -145,18 +145,18 @@ class IdBatch:
     def _admit(self, topic: str, rows: Sequence[int], places: list[int], left_out: set[int]) -> PendingIds:
         """Let the ids of one topic in, at these places of a group. Those that are known become repeats."""
         window = self._windows.of(topic)
-        stream = self._windows.stream(topic, self._streams[rows[places[0]]].lane)
+        target = self._windows.target(topic, window, self._streams[rows[places[0]]].lane)
         digests = [self._digests[rows[at]] or b"" for at in places]
         if len({*digests}) == len(digests):
             queue_ids = [self._streams[rows[at]].queue_id for at in places]
-            ids = PendingIds(window, stream, digests, queue_ids, places)
+            ids = PendingIds(target, digests, queue_ids, places)
             self._made.append(ids)
             if window.admit_all(ids):
                 return ids
         admitted: list[bytes] = []
         queue_ids, admitted_places = list[int](), list[int]()
         seen: set[bytes] = set()
-        ids = PendingIds(window, stream, admitted, queue_ids, admitted_places)
+        ids = PendingIds(target, admitted, queue_ids, admitted_places)
         self._made.append(ids)
         for digest, at in zip(digests, places, strict=True):
             found: PendingIds | int | None = ids if digest in seen else None

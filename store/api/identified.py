@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from ..format.arrays import Int64s
-from ..format.extras import Extras, ExtrasWithIds
+from ..format.extras import Extras
 from ..format.message_ids import digest_of
-from ..log.message_ids import PendingIds
+from ..log.message_ids import PendingId, PendingIds
 from ..log.request import call_in_loop
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest, Ticket
@@ -21,8 +21,6 @@ from .id_batch import IdBatch
 from .partitioner import Queues
 from .repeats import RepeatTicket
 from .shared import Shared
-
-_ONE_ROW = (0,)
 
 
 class IdentifiedAppender:
@@ -38,25 +36,37 @@ class IdentifiedAppender:
         self.windows = windows
         self._appender = appender
         self._shared = shared
+        self._loaded = windows.loaded
         self._clock = shared.clock
+        self._max_message_bytes = shared.config.max_message_bytes
 
     def submit(
         self, topic: str, queue_id: int | None, data: Payload | None, deliver_at_ms: int | None, key: bytes | None,
         properties: Mapping[str, str] | None, queues: Queues | None, message_id: str,
     ) -> Ticket:  # fmt: skip
         """Hand one message over; return its ticket, or one that follows the first append of the id."""
-        appender = self._appender
+        # The usual message is accepted here: a call saved on it shows.
+        appender, stream, extras = self._appender, None, None
+        has_more = deliver_at_ms is not None or key is not None or properties is not None or queues is not None
+        if not has_more and type(queue_id) is int and type(topic) is str:
+            stream = appender.known_stream(topic, queue_id)
+        if stream is None or type(data) is not bytes or len(data) > self._max_message_bytes:
+            topic, queue_id, data, extras = appender.check(
+                topic, queue_id, data, deliver_at_ms, key, properties, queues
+            )
+        assert queue_id is not None
         digest = digest_of(check_id(message_id))
-        topic, queue_id, data, extras = appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
-        appender.check_open()
-        window = self.windows.of(topic)
-        found = window.find(digest, self._clock.wall_ms())
-        if found is None:
-            stream, ids = self._prepare(window, topic, queue_id, digest)
+        window = self._loaded.get(topic) or self.windows.of(topic)
+        window.expire(self._clock.wall_ms())
+        if stream is None and (found := window.find(digest)) is None:
+            stream = appender.stream_of(topic, queue_id)
+        if stream is not None:
+            target = window.targets.get(stream.lane) or self.windows.target(topic, window, stream.lane)
+            ids = PendingId(target, digest, queue_id)
             try:
                 found = window.admit(digest, ids)
                 if found is None:
-                    ticket = SubmitRequest(stream, data, len(data), ExtrasWithIds.of(extras, (ids,)))
+                    ticket = SubmitRequest(stream, data, len(data), ids.beside(extras))
                     stream.lane.queue.put(ticket)
             except BaseException:
                 ids.take_back()
@@ -65,6 +75,7 @@ class IdentifiedAppender:
                 if window.has_old_records:
                     self.windows.trim_old(window)
                 return ticket
+        assert found is not None
         return self._repeat(window, topic, queue_id, digest, data, extras, found)
 
     def append(
@@ -83,15 +94,15 @@ class IdentifiedAppender:
         appender = self._appender
         digest = digest_of(check_id(message_id))
         topic, queue_id, data, extras = appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
-        appender.check_open()
         window = self.windows.of(topic)
-        found = window.find(digest, self._clock.wall_ms())
+        window.expire(self._clock.wall_ms())
+        found = window.find(digest)
         if found is None:
             stream, ids = self._prepare(window, topic, queue_id, digest)
             try:
                 found = window.admit(digest, ids)
                 if found is None:
-                    future = appender.put_one_async(stream, data, ExtrasWithIds.of(extras, (ids,)))
+                    future = appender.put_one_async(stream, data, ids.beside(extras))
             except BaseException:
                 ids.take_back()
                 raise
@@ -114,15 +125,16 @@ class IdentifiedAppender:
     def _batch(self, messages: Iterable[tuple[str, int, Payload]], message_ids: Iterable[str | None]) -> IdBatch:
         return IdBatch(self._shared, self._appender, self.windows, messages, message_ids)
 
-    def _prepare(self, window: IdWindow, topic: str, queue_id: int, digest: bytes) -> tuple[Stream, PendingIds]:
+    def _prepare(self, window: IdWindow, topic: str, queue_id: int, digest: bytes) -> tuple[Stream, PendingId]:
         """The stream of a message, and its id, which is on its way once it is admitted."""
         stream = self._appender.stream_of(topic, queue_id)
-        return stream, PendingIds(window, self.windows.stream(topic, stream.lane), (digest,), (queue_id,), _ONE_ROW)
+        return stream, PendingId(self.windows.target(topic, window, stream.lane), digest, queue_id)
 
     def _repeat(
         self, window: IdWindow, topic: str, queue_id: int, digest: bytes, data: bytes, extras: Extras | None,
         found: PendingIds | int,
     ) -> RepeatTicket:  # fmt: skip
+        self._appender.check_open()
         prepare = partial(self._prepare, window, topic, queue_id, digest)
         listeners = self._shared.queues[0].listeners
         ticket = RepeatTicket(window, digest, data, extras, prepare, listeners)

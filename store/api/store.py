@@ -114,7 +114,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             shared, self._appender.find_or_make, self._appender.make, fetcher.configured.full
         )
         self._windows = IdWindows(
-            shared.hidden, fetcher.configured, lambda: fetcher.reader, shared.clock, shared.queues
+            shared.hidden, fetcher.configured, lambda: fetcher.reader, shared.clock, shared.queues, shared.check_open
         )
         self._identified = IdentifiedAppender(shared, self._appender, self._windows)
         self._topics = TopicChanges(shared, fetcher, self._windows)

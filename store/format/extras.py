@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ..errors import StoreError
@@ -29,7 +29,7 @@ class Extras(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of key and properties, and of the record of ids."""
+        """Bytes of key and properties."""
         return len(self.key or b"") + len(self.properties or b"")
 
     @property
@@ -37,25 +37,23 @@ class Extras(NamedTuple):
         """The ids that the request has: no column of the message, they go to a record beside it (`message_ids`)."""
         return ()
 
-    @property
-    def has_columns(self) -> bool:
-        """Whether the message has one of the columns."""
-        return self.due_ms is not None or self.key is not None or self.properties is not None
+
+NO_EXTRAS: Final = Extras(None, None, None)
 
 
 class ExtrasWithIds(Extras):
-    """The optional columns of one message, or none, in a request whose messages have ids."""
+    """The optional columns of one message, or none, in a request whose messages have ids.
+
+    `size_bytes` counts the record of the ids, too.
+    """
 
     ids: Sequence[IdsUnderWay] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of key and properties, and of the record of ids."""
-        return super().size_bytes + sum([one.size_bytes for one in self.ids])
+    size_bytes: int = 0
 
     @classmethod
     def of(cls, extras: Extras | None, ids: Sequence[IdsUnderWay]) -> ExtrasWithIds:
         """The columns of a message, or None, with ids."""
-        found = cls(*extras) if extras is not None else cls(None, None, None)
+        found = tuple.__new__(cls, NO_EXTRAS if extras is None else extras)
         found.ids = ids
+        found.size_bytes = sum([one.size_bytes for one in ids], 0 if extras is None else extras.size_bytes)
         return found

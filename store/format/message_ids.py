@@ -88,11 +88,10 @@ def seen_bytes(count: int) -> int:
     return HEAD_BYTES + ID_BYTES * count
 
 
-def pack_seen(digests: Sequence[bytes], queue_ids: Sequence[int], offsets: npt.ArrayLike, time_ms: int) -> bytes:
+def pack_seen(digests: Sequence[bytes], queue_ids: Int64s, offsets: Int64s, time_ms: int) -> bytes:
     """The SEEN record of some messages: `seen_bytes` long."""
     head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, SEEN, 0, len(digests), 0, time_ms)
-    columns = np.array(queue_ids, "<u4").tobytes() + np.asarray(offsets, "<i8").tobytes()
-    return head + b"".join(digests) + columns
+    return b"".join([head, *digests, queue_ids.astype("<u4").tobytes(), offsets.tobytes()])
 
 
 def pack_kept(

@@ -73,7 +73,7 @@ def build_columns(lane: WrittenLane, requests: Sequence[Request]) -> int:
 def records_of(ids: Sequence[FrameIds]) -> ColumnRows:
     """The records of a frame's ids, which `fill_all` writes later."""
     sizes = [len(one.record) for one in ids]
-    streams = [one.stream for one in ids]
+    streams = [one.target.stream for one in ids]
     return ColumnRows(
         streams,
         np.arange(len(ids)),

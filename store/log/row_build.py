@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from ..format.extras import ExtrasWithIds
 from ..format.frame import Definition, column_bytes_bound, encode_columns
 from ..format.layout import ATOMIC
 from ..segment.footer_room import share_of_frame
 from ..segment.open_table import EntryRows, entry_rows
 from .atomic_group import are_atomic
 from .batch import columns_of, extras_of, given_extras, hand_out, last_ends
-from .message_ids import fill_all, ids_in
+from .message_ids import FrameIds, fill_all, ids_in, split
 from .request import Request
 from .room import define, make_room, note_records
 from .sizer import cost_bytes
@@ -25,11 +24,13 @@ from .written_lane import WrittenLane
 def build_rows(lane: WrittenLane, requests: Sequence[Request], left_bytes: int | None, *, plain: bool) -> None:
     """Do what `LaneMachine.build` does, for at least one message. `plain`: each request is one."""
     streams, datas, sizes = columns_of(requests, plain)
-    given = given_extras(requests, plain)
-    ids = ids_in(requests) if given and ExtrasWithIds in set(map(type, given)) else []
+    given = all_given = given_extras(requests, plain)
+    ids: list[FrameIds] = []
+    if given:
+        has_ids, given = split(all_given)
+        ids = ids_in(requests) if has_ids else ids
     if ids:  # one record more for each topic: the requests keep their columns, and the frame gets longer ones
-        given = [extra for extra in given if extra.has_columns]
-        streams, sizes = [*streams, *[one.stream for one in ids]], [*sizes, *[len(one.record) for one in ids]]
+        streams, sizes = [*streams, *[one.target.stream for one in ids]], [*sizes, *[len(one.record) for one in ids]]
     extras = [*extras_of(requests), *[None] * len(ids)] if given else None
     numbers = [stream.number for stream in streams]
     fresh = {stream for stream in streams if stream.number == NOT_DEFINED} if NOT_DEFINED in numbers else set()
@@ -58,10 +59,13 @@ def build_rows(lane: WrittenLane, requests: Sequence[Request], left_bytes: int |
     payload = lane.put_frame(flags, len(columns.packed), len(datas), datas, payload_bytes, pack, is_own=True)
     # An atomic frame is shown and answered as a whole.
     ends = [lane.tail] * len(sizes) if is_atomic else [*accumulate(sizes, initial=payload)][1:]
-    messages = len(streams) - len(ids)
-    hand_out(requests, offsets[:messages] if ids else offsets, plain)
-    lane.unissued.add(ends[:messages] if plain else last_ends(requests, ends))
-    cost = sum(map(cost_bytes, requests)) if ids else payload_bytes + sum([extra.size_bytes for extra in given])
+    hand_out(requests, offsets[: -len(ids)] if ids else offsets, plain)
+    lane.unissued.add((ends[: -len(ids)] if ids else ends) if plain else last_ends(requests, ends))
+    if ids and not plain:
+        cost = sum(map(cost_bytes, requests))
+    else:
+        records_bytes = sum([len(one.record) for one in ids])
+        cost = payload_bytes - records_bytes + sum([extra.size_bytes for extra in all_given])
     simple = payload if plain and not given and not ids else None
     lane.under_way.add_frame(PendingFrame(requests, ends, lane.tail, first_entry, lane.table, cost, simple, ids))
     lane.counters.count(len(streams), len(ids) + (0 if plain else note_records(lane, requests)))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import repeat
 from typing import NamedTuple
 
 from ..errors import PublishBufferFull, StoreError
-from ..log.message_ids import FrameIds, PendingIds
+from ..log.lane import Lane
+from ..log.message_ids import FrameIds, IdTarget, PendingIds
 from ..log.request import Barrier
 from ..log.streams import Stream
 
+NEVER_MS = 1 << 62
 MARK_IDS = 4096  # records are trimmed in steps of about so many ids
 
 
@@ -37,14 +38,17 @@ class IdWindow:
         * an id is there as long as its message is on its way: whatever leaves by age or number was durable.
 
     Attributes:
+        targets: where the ids of a lane's messages go.
         has_old_records: `old_records` has something.
 
     This relies on the interpreter lock: `setdefault` of a dict whose keys are bytes is one step for other threads.
     """
 
     def __init__(self, window_ms: int, most: int) -> None:
+        self.targets: dict[Lane, IdTarget] = {}
         self._window_ms = window_ms
         self._most = most
+        self._oldest_ms = NEVER_MS  # the first of `_times`
         self._known: dict[bytes, PendingIds | int] = {}
         self._order: deque[bytes] = deque()
         self._times: deque[int] = deque()
@@ -54,19 +58,21 @@ class IdWindow:
         self.has_old_records = False
         self._lock = threading.RLock()  # a finalizer may append while its thread is in here
 
+    def __bool__(self) -> bool:
+        return True  # also an empty one
+
     def __len__(self) -> int:
         """How many ids are known whose messages are durable."""
         return len(self._order)
 
-    def find(self, digest: bytes, now_ms: int) -> PendingIds | int | None:
-        """What is known of an id: None if nothing is."""
-        self.expire(now_ms)
+    def find(self, digest: bytes) -> PendingIds | int | None:
+        """What is known of an id: None if nothing is. The caller has called `expire` before."""
         return self._known.get(digest)
 
     def admit(self, digest: bytes, ids: PendingIds) -> PendingIds | int | None:
         """Note that an id is on its way with `ids`: None. Or what is known of it already, and nothing is noted.
 
-        The caller has asked `find` or called `expire` before.
+        The caller has called `expire` before.
         """
         found = self._known.setdefault(digest, ids)
         return None if found is ids else found
@@ -95,16 +101,15 @@ class IdWindow:
         with self._lock:
             count = len(ids.digests)
             if self._settled - self._marked >= MARK_IDS:
-                self._marks.append(_Mark(self._settled, ids.stream, ids.record_offset))
+                self._marks.append(_Mark(self._settled, ids.target.stream, ids.record_offset))
                 self._marked = self._settled
             self._known.update(zip(ids.digests, ids.places, strict=True))
             self._order.extend(ids.digests)
             self._times.extend(repeat(max(ids.time_ms, self._times[-1]) if self._times else ids.time_ms, count))
+            self._oldest_ms = self._times[0]
             self._settled += count
-            first = 0
+            ids.is_durable = True
             for part in ids.parts:
-                part.places = ids.places[first : first + len(part.digests)]
-                first += len(part.digests)
                 part.is_over = True
                 if part.promise is not None:
                     promises.append(part.promise)
@@ -133,6 +138,7 @@ class IdWindow:
         self._order.extend(digests)
         self._times.extend(times_ms)
         self._settled += len(digests)
+        self._oldest_ms = self._times[0] if self._times else NEVER_MS
         self._drop(len(self._order) - self._most)
 
     def mark(self, stream: Stream, offset: int) -> None:
@@ -159,18 +165,20 @@ class IdWindow:
     def expire(self, now_ms: int) -> None:
         """Forget what is too old."""
         limit = now_ms - self._window_ms
-        with suppress(IndexError):  # there is none, or another thread has taken the last one
-            if self._times[0] <= limit:
-                with self._lock:
-                    while self._times and self._times[0] <= limit:
-                        self._drop(1)
+        if self._oldest_ms <= limit:
+            with self._lock:
+                while self._times and self._times[0] <= limit:
+                    self._drop(1)
 
     def _drop(self, count: int) -> None:
         """Forget the `count` oldest ids. The lock is held."""
+        if count <= 0:
+            return
         for _ in range(count):
             del self._known[self._order.popleft()]
             self._times.popleft()
-        if count > 0 and self._marks and self._settled - len(self._order) >= self._marks[0].ids:
+        self._oldest_ms = self._times[0] if self._times else NEVER_MS
+        if self._marks and self._settled - len(self._order) >= self._marks[0].ids:
             self.has_old_records = True
 
     def old_records(self) -> list[tuple[Stream, int]]:

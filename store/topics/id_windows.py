@@ -16,7 +16,7 @@ from ..format.message_ids import KEPT, SeenIds, pack_kept
 from ..format.records import StreamLow
 from ..log.hidden_streams import HiddenNames, HiddenStreams
 from ..log.lane import Lane
-from ..log.message_ids import MOST_WITH_IDS, QUEUE_BITS
+from ..log.message_ids import MOST_WITH_IDS, QUEUE_BITS, IdTarget
 from ..log.queue import RequestQueue
 from ..log.request import Request
 from ..log.streams import Change, Stream
@@ -39,11 +39,14 @@ class IdWindows:
     A table is read at the first append with an id since the opening; what lies in the log: see `format.message_ids`.
 
     Invariant: there is one table a topic. What is on its way is in no other place.
+
+    Attributes:
+        loaded: the tables that were read, by topic.
     """
 
     def __init__(
         self, hidden: HiddenStreams, configured: TopicTable, reader: Callable[[], Reader], clock: Clock,
-        queues: Sequence[RequestQueue[Request]],
+        queues: Sequence[RequestQueue[Request]], check_open: Callable[[], None],
     ) -> None:  # fmt: skip
         """`reader` gives the store's reader, which is another one once the store has its caches."""
         self._hidden = hidden
@@ -51,43 +54,43 @@ class IdWindows:
         self._reader = reader
         self._clock = clock
         self._queues = queues
+        self._check_open = check_open
         self._names = HiddenNames(hidden, IDS_KIND, may_write=True)
-        self._windows: dict[str, IdWindow] = {}
-        self._streams: dict[tuple[str, int], Stream] = {}  # by topic and lane
+        self.loaded: dict[str, IdWindow] = {}
         self._lock = threading.RLock()  # a finalizer may append while its thread reads a table
 
     def of(self, topic: str) -> IdWindow:
         """The table of a topic, whose name was checked. Raises StoreCorrupt, StoreUnreadable, StoreUnusable."""
-        window = self._windows.get(topic)
+        window = self.loaded.get(topic)
         if window is None:
             with self._lock:
-                window = self._windows.get(topic)
+                window = self.loaded.get(topic)
                 if window is None:
                     window = self._load(topic)
                     for queue in self._queues:  # a frame has at most as many records of ids as other messages
                         queue.frame_messages = MOST_WITH_IDS
-                    self._windows[topic] = window
+                    self.loaded[topic] = window
         return window
 
-    def stream(self, topic: str, lane: Lane) -> Stream:
-        """The stream of the ids of a topic whose messages are in a lane, made at first use."""
-        found = self._streams.get((topic, lane.index))
+    def target(self, topic: str, window: IdWindow, lane: Lane) -> IdTarget:
+        """Where the ids of a topic go whose messages are in a lane; the stream is made at first use."""
+        found = window.targets.get(lane)
         if found is None:
             self._names.add((topic, str(lane.index)))
-            found = self._hidden.find_or_make(_name(topic, lane), lane)
-            self._streams[topic, lane.index] = found
+            found = window.targets[lane] = IdTarget(window, self._hidden.find_or_make(_name(topic, lane), lane))
         return found
 
     def resize(self, topic: str, settings: TopicSettings) -> None:
         """The topic has other settings."""
         with self._lock:
-            window = self._windows.get(topic)
+            window = self.loaded.get(topic)
             if window is not None:
                 window.resize(settings.id_window_ms, settings.id_window_count)
 
     # -- what the log has -------------------------------------------------------------------------------
 
     def _load(self, topic: str) -> IdWindow:
+        self._check_open()
         settings = self._configured.settings(topic)
         window = IdWindow(settings.id_window_ms, settings.id_window_count)
         now_ms = self._clock.wall_ms()
@@ -167,7 +170,7 @@ class IdWindows:
     def forget(self, topic: str) -> None:
         """The trims are durable, and the topic has its default settings again."""
         with self._lock:
-            window = self._windows.get(topic)
+            window = self.loaded.get(topic)
             if window is not None:
                 window.clear()
         self.resize(topic, TopicSettings())
@@ -218,7 +221,7 @@ class IdWindows:
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: lost threads may hold the locks, and nobody else answers what is on its way."""
         self._lock = threading.RLock()
-        for window in list(self._windows.values()):
+        for window in list(self.loaded.values()):
             window.after_fork(error)
 
 
