@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -52,10 +52,18 @@ class IdBatch:
         messages = list(messages) if not isinstance(messages, str | bytes | bytearray | memoryview) else messages
         self._digests = digests_of(message_ids, len(messages))
         self._streams, self._datas, self._sizes = appender.accept_batch(messages)
+        self._topics = self._topics_with_ids()
+        self._is_uniform = len(self._topics) == 1 and None not in self._digests  # as most batches are
         self.offsets: Int64s = np.empty(len(self._streams), np.int64)
         self._groups: list[tuple[Sequence[int], RowGroup]] = []
         self._repeats: list[_Repeat] = []
         self._made: list[PendingIds] = []  # all that may be on their way
+
+    def _topics_with_ids(self) -> set[str]:
+        if None in self._digests:
+            pairs = zip(self._streams, self._digests, strict=True)
+            return {stream.topic for stream, digest in pairs if digest is not None}
+        return {stream.topic for stream in {*self._streams}}
 
     def append(self) -> Int64s:
         """Store the rows; the offsets when all are durable. Raises as `append_batch` does."""
@@ -92,7 +100,7 @@ class IdBatch:
         """Sort rows into groups to be handed over, whose ids are on their way now, and repeats."""
         self._groups, self._repeats, self._made = [], [], []
         now_ms = self._shared.clock.wall_ms()
-        for topic in {self._streams[row].topic for row in rows if self._digests[row] is not None}:
+        for topic in self._topics:
             window = self._windows.of(topic)
             window.expire(now_ms)
             self._windows.trim_old(window)
@@ -123,10 +131,13 @@ class IdBatch:
         return [streams[row] for row in rows], [datas[row] for row in rows], [sizes[row] for row in rows]
 
     def _plan_group(self, rows: Sequence[int], group: RowGroup) -> None:
-        by_topic: dict[str, list[int]] = {}
-        for at, row in enumerate(rows):
-            if self._digests[row] is not None:
-                by_topic.setdefault(self._streams[row].topic, []).append(at)
+        by_topic: dict[str, Sequence[int]] = {}
+        if self._is_uniform:
+            by_topic[group.stream.topic] = range(len(rows))
+        else:
+            for at, row in enumerate(rows):
+                if self._digests[row] is not None:
+                    by_topic.setdefault(self._streams[row].topic, []).append(at)  # type: ignore[attr-defined]
         left_out: set[int] = set()
         ids = [self._admit(topic, rows, places, left_out) for topic, places in by_topic.items()]
         if left_out:
@@ -142,14 +153,19 @@ class IdBatch:
             group.extras = ExtrasWithIds.of(None, ids) if ids else None
             self._groups.append((rows, group))
 
-    def _admit(self, topic: str, rows: Sequence[int], places: list[int], left_out: set[int]) -> PendingIds:
+    def _admit(self, topic: str, rows: Sequence[int], places: Sequence[int], left_out: set[int]) -> PendingIds:
         """Let the ids of one topic in, at these places of a group. Those that are known become repeats."""
         window = self._windows.of(topic)
         target = self._windows.target(topic, window, self._streams[rows[places[0]]].lane)
-        digests = [self._digests[rows[at]] or b"" for at in places]
+        if isinstance(rows, range) and isinstance(places, range):  # all of them
+            digests, streams = self._digests[rows.start : rows.stop], self._streams[rows.start : rows.stop]
+        else:
+            digests = [self._digests[rows[at]] for at in places]
+            streams = [self._streams[rows[at]] for at in places]
         if len({*digests}) == len(digests):
-            queue_ids = [self._streams[rows[at]].queue_id for at in places]
-            ids = PendingIds(target, digests, queue_ids, places)
+            one = len({*streams}) == 1
+            queues = np.full(len(streams), streams[0].queue_id) if one else [stream.queue_id for stream in streams]
+            ids = PendingIds(target, cast("list[bytes]", digests), queues, places)
             self._made.append(ids)
             if window.admit_all(ids):
                 return ids
@@ -158,7 +174,7 @@ class IdBatch:
         seen: set[bytes] = set()
         ids = PendingIds(target, admitted, queue_ids, admitted_places)
         self._made.append(ids)
-        for digest, at in zip(digests, places, strict=True):
+        for digest, at in zip(cast("list[bytes]", digests), places, strict=True):
             found: PendingIds | int | None = ids if digest in seen else None
             if found is None:
                 admitted.append(digest)  # first: an interrupt finds all that is admitted
@@ -223,7 +239,7 @@ class IdBatch:
         """Note the offsets of a round whose appends are over. Returns the rows that need another one."""
         again = []
         for rows, group in self._groups:
-            self.offsets[rows] = group.offsets
+            self.offsets[slice(rows.start, rows.stop) if isinstance(rows, range) else rows] = group.offsets
         for repeat in self._repeats:
             place = repeat.found if isinstance(repeat.found, int) else repeat.found.place_of(repeat.digest)
             if place is None:

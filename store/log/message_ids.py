@@ -8,6 +8,7 @@ ATOMIC. So one record, and not one a message, goes with the ids of all producers
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
@@ -63,7 +64,7 @@ class PendingIds:
     promise: Barrier | None = None
 
     def __init__(
-        self, target: IdTarget, digests: Sequence[bytes], queue_ids: Sequence[int], rows: Sequence[int]
+        self, target: IdTarget, digests: Sequence[bytes], queue_ids: Sequence[int] | Int64s, rows: Sequence[int]
     ) -> None:
         self.target = target
         self.digests = digests
@@ -166,9 +167,9 @@ class FrameIds:
             self.queue_ids = np.array([part.queue_id for part in singles], np.int64)
             self.entries = np.array(firsts, np.int64)
         else:
-            self.digests = [digest for part in parts for digest in part.digests]
+            self.digests = list(chain.from_iterable([part.digests for part in parts]))
             self.queue_ids = np.concatenate([np.array(part.queue_ids, np.int64) for part in parts])
-            rows = [np.array(part.rows, np.int64) + first for first, part in zip(firsts, parts, strict=True)]
+            rows = [_column(part.rows) + first for first, part in zip(firsts, parts, strict=True)]
             self.entries = np.concatenate(rows)
         for part in parts:
             part.frame = self
@@ -191,6 +192,10 @@ class FrameIds:
     def settle(self) -> None:
         """All of the frame is durable."""
         self.target.table.settle(self)
+
+
+def _column(rows: Sequence[int]) -> Int64s:
+    return np.arange(rows.start, rows.stop) if isinstance(rows, range) else np.array(rows, np.int64)
 
 
 def ids_in(requests: Sequence[Request]) -> list[FrameIds]:

@@ -79,8 +79,7 @@ class IdWindow:
 
     def admit_all(self, ids: PendingIds) -> bool:
         """`admit` all of them, which are all different; if one is known, none is noted: False."""
-        admit = self._known.setdefault
-        found = [admit(digest, ids) for digest in ids.digests]
+        found = list(map(self._known.setdefault, ids.digests, repeat(ids)))
         if found.count(ids) == len(found):
             return True
         self.fail(ids, None)
