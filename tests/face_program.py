@@ -13,7 +13,9 @@ def write(path: str) -> int:
     """Some messages; a number of bytes and offsets."""
     with MessageStore.open(path, StoreConfig(lanes=2)) as store:
         offset: int = store.append("orders", 3, b"one", key=b"k", properties={"a": "b"})
-        ticket = store.submit("orders", 3, b"two")
+        ticket = store.submit("orders", 3, b"two", message_id="o-17")
+        assert not ticket.is_repeat
+        assert store.append_batch([("orders", 3, b"again")], message_ids=["o-17"]).tolist() == [ticket.result()]
         sub: Subscription = store.subscribe("orders", "billing")
         delivery = next(iter(sub))
         message: Message = delivery.message
@@ -24,6 +26,7 @@ def write(path: str) -> int:
         sub.change(filter=None, backoff_ms=[1000, 5000])
         sent: int = store.redrive("failed", max_messages=3)
         settings = store.configure_topic("orders", queues=8, keep="unacknowledged", retention_bytes=1 << 30)
+        store.configure_topic("bills", id_window_ms=60_000, id_window_count=1000)
         assert settings.keep == "unacknowledged" and settings.retention_bytes == 1 << 30
         lost: int = store.subscriptions("orders")[0].removed_unacknowledged
         assert not lost

@@ -15,7 +15,7 @@ from ..format.extras import ExtrasWithIds
 from ..format.message_ids import ID_BYTES, MAX_ID_BYTES, digest_of
 from ..log.lane import Lane
 from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES, PendingIds, offset_of
-from ..log.request import RowGroup, call_in_loop, cut
+from ..log.request import Barrier, RowGroup, call_in_loop, cut
 from ..log.streams import Stream
 from ..topics.id_window import IdWindow
 from ..topics.id_windows import IdWindows
@@ -88,7 +88,7 @@ class IdBatch:
             if handed is not None:
                 await handed
             for repeat in self._repeats:
-                await self._await(loop, repeat)
+                await self._await(repeat)
             rows = self._take_in()
             if not rows:
                 return self.offsets
@@ -227,12 +227,10 @@ class IdBatch:
             if promise is not None:
                 promise.result()
 
-    async def _await(self, loop: asyncio.AbstractEventLoop, repeat: _Repeat) -> None:
+    async def _await(self, repeat: _Repeat) -> None:
         promise = repeat.window.promise_of(repeat.found) if isinstance(repeat.found, PendingIds) else None
         if promise is not None:
-            told: asyncio.Future[None] = loop.create_future()
-            promise.then(partial(call_in_loop, loop, partial(_tell, told)))
-            await told
+            await answer_of(promise)
             promise.result()
 
     def _take_in(self) -> list[int]:
@@ -247,6 +245,14 @@ class IdBatch:
             else:
                 self.offsets[repeat.row] = offset_of(place)
         return again
+
+
+def answer_of(promise: Barrier) -> asyncio.Future[None]:
+    """A Future of the running loop, done once a promise has its answer."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[None] = loop.create_future()
+    promise.then(partial(call_in_loop, loop, partial(_tell, told)))
+    return told
 
 
 def _tell(told: asyncio.Future[None]) -> None:

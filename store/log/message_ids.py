@@ -219,14 +219,14 @@ def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
     return [FrameIds(*found) for found in parts.values()]
 
 
-def split(given: Sequence[Extras]) -> tuple[bool, list[Extras]]:
-    """Whether some of these extras have ids; and those that are more than ids."""
-    kinds: set[type] = {*map(type, given)}
-    if kinds == {PendingId}:
-        return True, []
+def split(requests: Sequence[Request], given: list[Extras], plain: bool) -> tuple[list[FrameIds], list[Extras]]:
+    """The ids of some requests, as `ids_in` has them; and those of their extras that are more than ids."""
+    kinds: set[type] = {*map(type, given if plain else [request.extras for request in requests])}
     if ExtrasWithIds not in kinds and PendingId not in kinds:
-        return False, list(given)
-    return True, [extra for extra in given if isinstance(extra, tuple) and extra != NO_EXTRAS]
+        return [], given
+    if kinds == {PendingId}:
+        return ids_in(requests), []
+    return ids_in(requests), [extra for extra in given if isinstance(extra, tuple) and extra != NO_EXTRAS]
 
 
 def fill_all(ids: Sequence[FrameIds], offsets: Sequence[int] | Int64s, time_ms: int) -> None:

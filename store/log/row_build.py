@@ -11,7 +11,7 @@ from ..segment.footer_room import share_of_frame
 from ..segment.open_table import EntryRows, entry_rows
 from .atomic_group import are_atomic
 from .batch import columns_of, extras_of, given_extras, hand_out, last_ends
-from .message_ids import FrameIds, fill_all, ids_in, split
+from .message_ids import FrameIds, fill_all, split
 from .request import Request
 from .room import define, make_room, note_records
 from .sizer import cost_bytes
@@ -26,9 +26,8 @@ def build_rows(lane: WrittenLane, requests: Sequence[Request], left_bytes: int |
     streams, datas, sizes = columns_of(requests, plain)
     given = all_given = given_extras(requests, plain)
     ids: list[FrameIds] = []
-    if given:
-        has_ids, given = split(all_given)
-        ids = ids_in(requests) if has_ids else ids
+    if given or not plain:
+        ids, given = split(requests, all_given, plain)
     if ids:  # one record more for each topic: the requests keep their columns, and the frame gets longer ones
         streams, sizes = [*streams, *[one.target.stream for one in ids]], [*sizes, *[len(one.record) for one in ids]]
     extras = [*extras_of(requests), *[None] * len(ids)] if given else None

@@ -194,5 +194,5 @@ class IdWindow:
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: a lost thread may hold the lock, and tickets that wait get the error."""
         self._lock = threading.RLock()
-        for ids in [one for one in self._known.values() if isinstance(one, PendingIds)]:
+        for ids in [one for one in list(self._known.values()) if isinstance(one, PendingIds)]:
             self.fail(ids, error)
