@@ -47,6 +47,7 @@ class IdBatch:
         self, shared: Shared, appender: Appender, windows: IdWindows, messages: Iterable[tuple[str, int, Payload]],
         message_ids: Iterable[str | None],
     ) -> None:  # fmt: skip
+        shared.check_open()
         self._shared = shared
         self._windows = windows
         messages = list(messages) if not isinstance(messages, str | bytes | bytearray | memoryview) else messages
@@ -54,6 +55,7 @@ class IdBatch:
         self._streams, self._datas, self._sizes = appender.accept_batch(messages)
         self._topics = self._topics_with_ids()
         self._is_uniform = len(self._topics) == 1 and None not in self._digests  # as most batches are
+        self._same = self._found_twice()
         self.offsets: Int64s = np.empty(len(self._streams), np.int64)
         self._groups: list[tuple[Sequence[int], RowGroup]] = []
         self._repeats: list[_Repeat] = []
@@ -65,9 +67,27 @@ class IdBatch:
             return {stream.topic for stream, digest in pairs if digest is not None}
         return {stream.topic for stream in {*self._streams}}
 
+    def _found_twice(self) -> dict[int, int]:
+        """The rows with the topic and the id of an earlier row, and that row."""
+        if self._is_uniform and len({*self._digests}) == len(self._digests):
+            return {}
+        first_of: dict[tuple[str, bytes], int] = {}
+        found = {}
+        for row, (stream, digest) in enumerate(zip(self._streams, self._digests, strict=True)):
+            if digest is not None:
+                first = first_of.setdefault((stream.topic, digest), row)
+                if first != row:
+                    found[row] = first
+        return found
+
+    def _rows(self) -> Sequence[int]:
+        """The rows of the first round."""
+        rows = range(len(self._streams))
+        return [row for row in rows if row not in self._same] if self._same else rows
+
     def append(self) -> Int64s:
         """Store the rows; the offsets when all are durable. Raises as `append_batch` does."""
-        rows: Sequence[int] = range(len(self._streams))
+        rows = self._rows()
         while rows:
             self._hand_over(rows)
             for _, group in self._groups:
@@ -80,8 +100,11 @@ class IdBatch:
     def append_async(self) -> asyncio.Future[Int64s]:
         """Hand the first round over; a task of the running loop does the rest."""
         loop = asyncio.get_running_loop()
-        handed = self._hand_over_async(loop, range(len(self._streams)))
-        return loop.create_task(self._finish_async(loop, handed))
+        handed = self._hand_over_async(loop, self._rows())
+        task = loop.create_task(self._finish_async(loop, handed))
+        if handed is not None:
+            task.add_done_callback(partial(_cancel_too, handed))
+        return task
 
     async def _finish_async(self, loop: asyncio.AbstractEventLoop, handed: asyncio.Future[Int64s] | None) -> Int64s:
         while True:
@@ -162,32 +185,29 @@ class IdBatch:
         else:
             digests = [self._digests[rows[at]] for at in places]
             streams = [self._streams[rows[at]] for at in places]
-        if len({*digests}) == len(digests):
-            one = len({*streams}) == 1
-            queues = np.full(len(streams), streams[0].queue_id) if one else [stream.queue_id for stream in streams]
-            ids = PendingIds(target, cast("list[bytes]", digests), queues, places)
-            self._made.append(ids)
-            if window.admit_all(ids):
-                return ids
-        admitted: list[bytes] = []
-        queue_ids, admitted_places = list[int](), list[int]()
-        seen: set[bytes] = set()
-        ids = PendingIds(target, admitted, queue_ids, admitted_places)
+        queue_ids: Sequence[int] | Int64s
+        if len({*streams}) == 1:
+            queue_ids = np.full(len(streams), streams[0].queue_id)
+        else:
+            queue_ids = [stream.queue_id for stream in streams]
+        ids = PendingIds(target, cast("list[bytes]", digests), queue_ids, places)
         self._made.append(ids)
-        for digest, at in zip(cast("list[bytes]", digests), places, strict=True):
-            found: PendingIds | int | None = ids if digest in seen else None
-            if found is None:
-                admitted.append(digest)  # first: an interrupt finds all that is admitted
-                queue_ids.append(self._streams[rows[at]].queue_id)
-                admitted_places.append(at)
-                found = window.admit(digest, ids)
-                if found is None:
-                    seen.add(digest)
-                    continue
-                for column in (admitted, queue_ids, admitted_places):
+        if window.admit_all(ids):
+            return ids
+        admitted: list[bytes] = []
+        admitted_queues, admitted_places = list[int](), list[int]()
+        ids = PendingIds(target, admitted, admitted_queues, admitted_places)
+        self._made.append(ids)
+        for digest, stream, at in zip(cast("list[bytes]", digests), streams, places, strict=True):
+            admitted.append(digest)  # first: an interrupt finds all that is admitted
+            admitted_queues.append(stream.queue_id)
+            admitted_places.append(at)
+            found = window.admit(digest, ids)
+            if found is not None:
+                for column in (admitted, admitted_queues, admitted_places):
                     column.pop()
-            left_out.add(at)
-            self._repeats.append(_Repeat(rows[at], digest, window, found))
+                left_out.add(at)
+                self._repeats.append(_Repeat(rows[at], digest, window, found))
         return ids
 
     def _hand_over(self, rows: Sequence[int]) -> None:
@@ -244,7 +264,14 @@ class IdBatch:
                 again.append(repeat.row)
             else:
                 self.offsets[repeat.row] = offset_of(place)
+        if not again and self._same:
+            self.offsets[list(self._same)] = self.offsets[list(self._same.values())]
         return again
+
+
+def _cancel_too(handed: asyncio.Future[Int64s], task: asyncio.Task[Int64s]) -> None:
+    if task.cancelled():  # perhaps before its first step: then it waits for nothing yet
+        handed.cancel()
 
 
 def answer_of(promise: Barrier) -> asyncio.Future[None]:
