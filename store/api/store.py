@@ -138,7 +138,6 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self._store_id = header.store_id
         running = self._running
         running.ids = self._windows
-        self._windows.pass_damage = repair
         self._flushers = running.flushers
         self._scanned_bytes, self._scan_ms = 0, 0.0
         self._upkeep = running.upkeep = Upkeep(

@@ -42,7 +42,6 @@ class IdWindows:
 
     Attributes:
         loaded: the tables that were read, by topic.
-        pass_damage: damaged records are passed over, as in a repair: their ids are forgotten.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class IdWindows:
         self._clock = clock
         self._queues = queues
         self._check_open = check_open
-        self.pass_damage = False
         self._names = HiddenNames(hidden, IDS_KIND, may_write=True)
         self.loaded: dict[str, IdWindow] = {}
         self._lock = threading.RLock()  # a finalizer may append while its thread reads a table
@@ -142,11 +140,6 @@ class IdWindows:
                 batch = self._reader().read_batch(stream, at, stop - at, READ_BYTES)
             except OSError as error:
                 raise _unreadable(error) from error
-            except StoreCorrupt:
-                if not self.pass_damage:
-                    raise
-                at += 1
-                continue
             if not len(batch) or int(batch.offsets[0]) >= stop:
                 return
             for offset, data in zip(batch.offsets.tolist(), batch.payloads(), strict=True):
