@@ -63,9 +63,8 @@ class TrimChanges:
         name, _ = check_name(topic, 0)
         changes = self.changes_of(name)
         self._write([*changes, *self._windows.changes_of(name)])
-        was_configured = self._configured.forget(name)
         self._windows.forget(name)
-        return was_configured or bool(changes)
+        return self._configured.forget(name) or bool(changes)
 
     def changes_of(self, topic: str) -> list[Change]:
         """The changes that delete a topic: one for each of its listed queues."""
