@@ -1,5 +1,5 @@
-"""Message ids under crashes: at each operation of the disk the power may go. The next opening must refuse exactly the ids
-whose messages are there.
+"""Message ids under crashes: at each operation of the disk the power may go. The next opening must refuse exactly the
+ids whose messages are there.
 
 The store works in one thread (`consumers.inline`). Each message has data of its own: so what a crash has left says
 which appends are in the log.
@@ -153,11 +153,12 @@ class World:
                 for one in store.read(topic, queue_id, first, max_messages=1 << 20, max_bytes=1 << 30):
                     there[topic, queue_id, one.offset] = one.data
         if is_own:
-            self._settle(there)
+            self._settle(there, firsts)
+            self._settle_deletion(store)
         for name in {*self.known, *(name for name, _ in self.on_way)}:
             self._check(store, name, there, firsts)
 
-    def _settle(self, there: dict[tuple[str, int, int], bytes]) -> None:
+    def _settle(self, there: dict[tuple[str, int, int], bytes], firsts: dict[tuple[str, int], int]) -> None:
         """The power was cut: what was on its way is there, or is not."""
         found = {data: place for place, data in there.items()}
         for name, sent in self.on_way:
@@ -171,25 +172,28 @@ class World:
         self.on_way.clear()
         if self._config.durability == "os":  # it may lose what was answered
             for name, every in self.known.items():
-                self.known[name] = [one for one in every if one.data in found or self._may_be_gone(name, one, there)]
-        if self._deleting is not None:
-            for name in [one for one in self.known if one.topic == self._deleting]:
-                del self.known[name]  # it may know them still: `_check` says nothing of these
-            self._deleting = None
+                self.known[name] = [
+                    one for one in every
+                    if one.data in found or (one.place and one.place[1] < firsts[name.topic, one.place[0]])
+                ]  # fmt: skip
 
-    def _may_be_gone(self, name: Name, sent: Sent, there: dict[tuple[str, int, int], bytes]) -> bool:
-        """Whether retention or a trim has removed it: something later of its queue is there."""
-        assert sent.place is not None
-        queue_id, offset = sent.place
-        return any(key[:2] == (name.topic, queue_id) and key[2] > offset for key in there)
+    def _settle_deletion(self, store: MessageStore) -> None:
+        """A topic was about to be deleted: its ids are forgotten, or they are known still."""
+        for name in [one for one in self.known if one.topic == self._deleting]:
+            found = self._found(store, name)
+            self.known[name] = [sent for sent in self.known[name] if sent.place and place_of(*sent.place) == found]
+        self._deleting = None
+
+    def _found(self, store: MessageStore, name: Name) -> object:
+        window = store._windows.of(name.topic)
+        window.expire(self._clock.wall_ms())
+        return window.find(digest_of(name.message_id.encode()))
 
     def _check(
         self, store: MessageStore, name: Name, there: dict[tuple[str, int, int], bytes],
         firsts: dict[tuple[str, int], int],
     ) -> None:  # fmt: skip
-        window = store._windows.of(name.topic)
-        window.expire(self._clock.wall_ms())
-        found = window.find(digest_of(name.message_id.encode()))
+        found = self._found(store, name)
         every = [*self.known[name], *(sent for of, sent in self.on_way if of == name)]
         possible: set[int] = set()
         must: int | None = None

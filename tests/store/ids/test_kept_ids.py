@@ -13,7 +13,7 @@ from stratalog.testing import VirtualClock
 from tests.seeds import draw_seed
 
 from ..disks import GatedDisk
-from ..helpers import crash_copy, payload, place_of, tiny
+from ..helpers import crash_copy, payload, place_of, start, tiny, until
 from ..subscriptions.test_removed_counts import ByHand, remove_by_hand
 
 SIZE = 3_000
@@ -149,6 +149,53 @@ def test_a_compaction_keeps_the_ids(tmp_path: Path, lanes: int) -> None:
     with MessageStore.open(tmp_path, config) as store:
         assert [store.append("t", 4, b"", message_id=f"{number}") for number in range(300)] == offsets
         assert sum(store.queue_bounds("t", queue)[1] for queue in range(5)) == 300
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_torn_frame_keeps_neither_the_message_nor_its_id(tmp_path: Path, columns: bool) -> None:
+    with MessageStore.open(tmp_path / "a", tiny()) as store:
+        store.append("t", 0, b"before", message_id="before")
+        store.flush()
+        with store._flushers[0].building:  # all in one frame
+            tickets = [store.submit("t", 0, bytes(5000), message_id=f"{number}") for number in range(4)]
+            if columns:
+                store.submit_columns([("u", 0)], [0], [3], b"abc")
+        assert [ticket.result() for ticket in tickets] == [1, 2, 3, 4]
+        path, position = place_of(store, ("t", 0), 3)
+        crash_copy(tmp_path / "a", tmp_path / "b")
+    torn = tmp_path / "b" / path.relative_to(tmp_path / "a")
+    content = bytearray(torn.read_bytes())
+    content[position:] = bytes(len(content) - position)  # a part of the frame, from its third message on
+    torn.write_bytes(content)
+    (tmp_path / "b" / "LIVE").unlink()
+    with MessageStore.open(tmp_path / "b", tiny()) as store:
+        assert store.queue_bounds("t", 0) == (0, 1)
+        again = [store.submit("t", 0, b"", message_id=f"{number}") for number in range(4)]
+        assert [ticket.result() for ticket in again] == [1, 2, 3, 4]
+        assert not any(ticket.is_repeat for ticket in again)
+        assert store.submit("t", 0, b"", message_id="before").is_repeat
+
+
+def test_batches_that_share_a_frame_have_their_own_offsets(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="before")
+        found: dict[str, list[int]] = {}
+
+        def append(name: str, queues: list[int]) -> None:
+            rows = [("t", queue, b"x") for queue in queues]
+            ids = [f"{name} {at}" if at % 3 else None for at in range(len(rows))]
+            found[name] = store.append_batch(rows, message_ids=ids).tolist()
+
+        with store._flushers[0].building:
+            workers = [start(append, name, [at % 2 for at in range(9)]) for name in "abc"]
+            until(lambda: len(store._queues[0].requests) == 3)
+        for worker in workers:
+            worker.join()
+        assert sorted(found["a"] + found["b"] + found["c"]) == sorted([*range(1, 16), *range(12)])
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for name, offsets in found.items():
+            for at in (1, 2, 4, 5, 7, 8):
+                assert store.append("t", 0, b"", message_id=f"{name} {at}") == offsets[at]
 
 
 def flip(path: Path, position: int) -> None:
