@@ -310,6 +310,7 @@ class World:
         topic = self.chance.choice(TOPICS)
         self._deleting = topic
         self.store.delete_topic(topic)
+        self.store.flush()  # with "os" a power cut may bring it back until then
         self._deleting = None
         for name in [one for one in self.known if one.topic == topic]:
             del self.known[name]
