@@ -89,7 +89,7 @@ class IdWindows:
 
     # -- what the log has -------------------------------------------------------------------------------
 
-    def _load(self, topic: str) -> IdWindow:
+    def _load(self, topic: str, *, pass_damage: bool = False) -> IdWindow:
         self._check_open()
         settings = self._configured.settings(topic)
         window = IdWindow(settings.id_window_ms, settings.id_window_count)
@@ -97,7 +97,8 @@ class IdWindows:
         found: list[SeenIds] = []
         firsts: list[tuple[Stream, int, int]] = []
         for stream in self._known_streams(topic):
-            records, first, end = self._newest(stream, now_ms - settings.id_window_ms, settings.id_window_count)
+            limits = now_ms - settings.id_window_ms, settings.id_window_count
+            records, first, end = self._newest(stream, *limits, pass_damage=pass_damage)
             found += records
             firsts.append((stream, first, end))
         if found:
@@ -112,14 +113,16 @@ class IdWindows:
         found = [self._hidden.find(_name(topic, lane)) for lane in self._hidden.lanes]
         return [stream for stream in found if stream is not None]
 
-    def _newest(self, stream: Stream, after_ms: int, most: int) -> tuple[list[SeenIds], int, int]:
+    def _newest(
+        self, stream: Stream, after_ms: int, most: int, *, pass_damage: bool
+    ) -> tuple[list[SeenIds], int, int]:  # fmt: skip
         """The records of a stream that may count, in log order; where they begin, and the stream's end."""
         found: list[SeenIds] = []
         first, end = self._bounds(stream)
         count, begin = 0, end
         while begin > first and count < most:
             begin, stop = max(first, begin - READ_RECORDS), begin
-            chunk = list(self._records(stream, begin, stop))
+            chunk = list(self._records(stream, begin, stop, pass_damage=pass_damage))
             found = chunk + found
             seen = [one for one in chunk if one.kind != KEPT]
             count += sum(len(one.digests) for one in seen)
@@ -133,13 +136,20 @@ class IdWindows:
         except OSError as error:
             raise _unreadable(error) from error
 
-    def _records(self, stream: Stream, at: int, stop: int) -> Iterator[SeenIds]:
+    def _records(self, stream: Stream, at: int, stop: int, *, pass_damage: bool) -> Iterator[SeenIds]:
         """The records in a range of offsets. Those that a repair gave up are passed over. Raises StoreCorrupt."""
+        most = stop - at
         while at < stop:
             try:
-                batch = self._reader().read_batch(stream, at, stop - at, READ_BYTES)
+                batch = self._reader().read_batch(stream, at, min(most, stop - at), READ_BYTES)
             except OSError as error:
                 raise _unreadable(error) from error
+            except StoreCorrupt:
+                if not pass_damage:
+                    raise
+                at += most == 1
+                most = 1  # one by one from here on: so all others are found
+                continue
             if not len(batch) or int(batch.offsets[0]) >= stop:
                 return
             for offset, data in zip(batch.offsets.tolist(), batch.payloads(), strict=True):
@@ -176,14 +186,21 @@ class IdWindows:
         self.resize(topic, TopicSettings())
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
-        """Whether retention may remove a segment. The ids in it that still count are written again first."""
+        """Whether retention may remove a segment. The ids in it that still count are written again first.
+
+        Those of a damaged record go with it: retention does not stop at damage.
+        """
         for stream in self._streams_in(lane, oldest):
             begin, count = oldest.first_of(stream.number)
             end = begin + count
             if count and end > stream.low:
                 parts = hidden_parts(stream.topic)
                 assert parts is not None
-                self._keep(self.of(parts.names[0]), stream, max(begin, stream.low), end)
+                try:
+                    window = self.of(parts.names[0])
+                except StoreCorrupt:  # for retention alone: an append still hears of it
+                    window = self._load(parts.names[0], pass_damage=True)
+                self._keep(window, stream, max(begin, stream.low), end)
                 self._hidden.trim(stream, end)
                 if end > stream.low:
                     return False
@@ -207,7 +224,7 @@ class IdWindows:
         queue_ids: list[int] = []
         offsets: list[int] = []
         times: list[int] = []
-        for ids in self._records(stream, begin, end):
+        for ids in self._records(stream, begin, end, pass_damage=True):
             columns = zip(ids.digests, *(column.tolist() for column in ids[2:]), strict=True)
             for digest, queue_id, offset, time_ms in columns:
                 if window.has(digest, offset << QUEUE_BITS | queue_id):

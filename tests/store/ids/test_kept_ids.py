@@ -238,6 +238,23 @@ def test_damage_in_a_sealed_segment_is_reported_by_whoever_needs_its_ids(tmp_pat
         assert [store.append("t", 0, b"", message_id=one) for one in "ba"] == [1, 3]
 
 
+def test_retention_does_not_stop_at_a_damaged_record(tmp_path: Path) -> None:
+    config = tiny(retention_bytes=200_000)
+    with MessageStore.open(tmp_path, config) as store:
+        for message_id in "abc":
+            store.append("t", 0, b"", message_id=message_id)
+        path, position = place_of(store, ("t", 0), 1)
+        fill(store, 30)
+    flip(path, position + 40)
+    with MessageStore.open(tmp_path, config) as store:
+        for _ in range(2):
+            fill(store, 90)
+            ByHand(store)()
+        assert store.queue_bounds("t", 0) == (3, 3)
+    with MessageStore.open(tmp_path, config) as store:
+        assert [store.append("t", 0, b"", message_id=one) for one in "acb"] == [0, 2, 3]
+
+
 def test_random_records_come_back_as_they_were(tmp_path: Path) -> None:
     rng = random.Random(draw_seed())
     known: dict[str, tuple[int, int]] = {}
