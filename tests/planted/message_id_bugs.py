@@ -32,7 +32,7 @@ MESSAGE_IDS: dict[str, Bug] = {
     "message ids: an id that is on its way is stored again": Bug(
         WINDOW, "        return None if found is ids else found\n",
         "        return None if found is ids or not isinstance(found, int) else found\n",
-        (f"{CALLS}::test_a_second_append_waits_for_the_first_one_that_is_on_its_way",),
+        (f"{CALLS}::test_threads_with_the_same_ids_store_each_once",),
     ),
     "message ids: they are known for a millisecond too long": Bug(
         WINDOW, "while self._times and self._times[0] <= limit:", "while self._times and self._times[0] < limit:",
@@ -118,9 +118,8 @@ MESSAGE_IDS: dict[str, Bug] = {
         "store/api/repeats.py", "        self._is_repeat = True\n", "        self._is_repeat = False\n",
         (f"{CALLS}::test_a_ticket_says_whether_its_id_is_a_repeat",),
     ),
-    "message ids: lanes answer for themselves": Bug(
-        WINDOW, "    def find(self, digest: bytes) -> PendingIds | int | None:\n",
-        "    def find(self, digest: bytes) -> PendingIds | int | None:\n        return None\n",
+    "message ids: an opening reads those of the first lane alone": Bug(
+        WINDOWS, "for lane in self._hidden.lanes]", "for lane in self._hidden.lanes[:1]]",
         (f"{CALLS}::test_every_call_answers_an_id_that_any_call_has_stored",),
     ),
     "message ids: a crash leaves an id without its message": Bug(
