@@ -137,9 +137,13 @@ class Transaction:
         """
         committing = self._end()
         committing.let_pass()
-        while (busy := committing.admit_ids()) is not None:
-            busy.exception()  # whatever its outcome is: the ids are looked at again
-        request = committing.hand_over(AtomicGroup.put_and_sleep)
+        try:
+            while (busy := committing.admit_ids()) is not None:
+                busy.exception()  # whatever its outcome is: the ids are looked at again
+            request = committing.hand_over(AtomicGroup.put_and_sleep)
+        except BaseException:
+            committing.take_back_ids()
+            raise
         self._note_committed(committing, request)
         if committing.wants_compaction:
             committing.compact_in_time()
@@ -148,9 +152,13 @@ class Transaction:
         """`commit` for coroutines. If its task is cancelled, all of it becomes durable all the same, or nothing."""
         committing, answered = self._end(), list[asyncio.Future[npt.NDArray[np.int64]]]()
         put_async = self._appender.put_async
-        while (busy := committing.admit_ids()) is not None:
-            await answer_of(busy)
-        request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
+        try:
+            while (busy := committing.admit_ids()) is not None:
+                await answer_of(busy)
+            request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
+        except BaseException:
+            committing.take_back_ids()
+            raise
         for future in answered:
             await future
         self._note_committed(committing, request)

@@ -101,19 +101,16 @@ class Committing:
             self._messages = self._all.only(self._ids.stored)
         return busy
 
+    def take_back_ids(self) -> None:
+        """The commit has raised: unless a queue has them, others with its ids try by themselves."""
+        if self._ids is not None:
+            self._ids.take_back()
+
     def hand_over(self, put: Callable[[AtomicGroup], object]) -> AtomicGroup | None:
         """Acknowledge the messages in memory and `put` the request; None if there is nothing to write.
 
         Raises as `Transaction.commit` does: then nothing is stored, unless it is an interrupt.
         """
-        try:
-            return self._hand_over(put)
-        except BaseException:
-            if self._ids is not None:
-                self._ids.take_back()
-            raise
-
-    def _hand_over(self, put: Callable[[AtomicGroup], object]) -> AtomicGroup | None:
         appender, joints = self._appender, self._joints
         appender.check_open()
         self._check_size()
