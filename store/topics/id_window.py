@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import repeat, starmap
 from typing import NamedTuple
 
 from ..errors import PublishBufferFull, StoreError
@@ -173,9 +173,9 @@ class IdWindow:
         """Forget the `count` oldest ids. The lock is held."""
         if count <= 0:
             return
-        for _ in range(count):
-            del self._known[self._order.popleft()]
-            self._times.popleft()
+        gone = list(starmap(self._order.popleft, repeat((), count)))  # loops in C: each batch comes here
+        deque(map(self._known.__delitem__, gone), maxlen=0)
+        deque(starmap(self._times.popleft, repeat((), count)), maxlen=0)
         self._oldest_ms = self._times[0] if self._times else NEVER_MS
         if self._marks and self._settled - len(self._order) >= self._marks[0].ids:
             self.has_old_records = True
