@@ -15,8 +15,9 @@ MOST_BYTES = (1 << 63) - 1
 MOST_MS = (1 << 53) - 1
 MOST_IDS = 10_000_000  # of a topic: some 2 GB of memory
 
-Keep = Literal["retention", "unacknowledged"]
+Keep = Literal["retention", "unacknowledged", "until_acknowledged"]
 KEEPS: Final = get_args(Keep)
+WORK_QUEUE: Final = "until_acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +27,9 @@ class TopicSettings:
     Attributes:
         queues: the topic has the queues 0 .. queues - 1, and takes messages in no other. None: in any queue.
         keep: what keeps a message. "retention": age and size alone. "unacknowledged": also each subscription of the
-            topic that has not acknowledged it.
-        retention_bytes: the most that such subscriptions may keep beyond retention. None: no limit.
+            topic that has not acknowledged it. "until_acknowledged": these alone, and what all of them have
+            acknowledged goes.
+        retention_bytes: the most that such messages may take, "unacknowledged" beyond retention. None: no limit.
         id_window_ms, id_window_count: how long, and for how many later ids, the topic knows a `message_id`.
     """
 
@@ -69,8 +71,8 @@ def checked(
         raise InvalidMessage(f"keep is one of {', '.join(map(repr, KEEPS))}, not {shown(keep)}")
     if retention_bytes is not None and keep == "retention":
         raise InvalidMessage(
-            "retention_bytes of a topic limits what is kept beyond retention: give another `keep` with it. The limit "
-            "of the whole store is `retention_bytes` of StoreConfig"
+            "retention_bytes of a topic limits what is kept for its subscriptions: give another `keep` with it. The "
+            "limit of the whole store is `retention_bytes` of StoreConfig"
         )
     return TopicSettings(
         queues=None if queues is None else _number("queues", queues, 1, MOST_QUEUES),
