@@ -13,7 +13,9 @@ def write(path: str) -> int:
     """Some messages; a number of bytes and offsets."""
     with MessageStore.open(path, StoreConfig(lanes=2)) as store:
         offset: int = store.append("orders", 3, b"one", key=b"k", properties={"a": "b"})
-        ticket = store.submit("orders", 3, b"two")
+        ticket = store.submit("orders", 3, b"two", message_id="o-17")
+        assert not ticket.is_repeat
+        assert store.append_batch([("orders", 3, b"again")], message_ids=["o-17"]).tolist() == [ticket.result()]
         sub: Subscription = store.subscribe("orders", "billing")
         delivery = next(iter(sub))
         message: Message = delivery.message
@@ -27,6 +29,8 @@ def write(path: str) -> int:
         settings = store.configure_topic("failed", retention_ms=settings.queues, ttl_ms=60_000)
         expired: int = store.subscriptions("orders")[0].expired
         assert settings.ttl_ms == 60_000 and not expired
+        store.configure_topic("bills", id_window_ms=60_000, id_window_count=1000)
+        assert settings.keep == "unacknowledged" and settings.retention_bytes == 1 << 30
         lost: int = store.subscriptions("orders")[0].removed_unacknowledged
         assert not lost
         figures: Stats = store.stats()

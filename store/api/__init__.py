@@ -6,6 +6,7 @@ Each passes them on to a part that does the work. A lane and its flusher call ho
 `lanes` sets them, and most are methods of `running` and of `log.upkeep`.
 
     appending           append_calls, appender, checks, partitioner, batches, batch_ticket
+    with message ids    identified, id_batch, repeats
     transactions        transaction
     columns             column_calls, columns, column_checks, stream_table, arrow
     reading             read_calls, fetcher

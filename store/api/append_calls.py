@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..log.ticket import Ticket
 from .appender import Appender
 from .checks import Payload
+from .identified import IdentifiedAppender
 from .partitioner import Queues
 
 
@@ -21,6 +22,7 @@ class AppendCalls:
     """
 
     _appender: Appender
+    _identified: IdentifiedAppender
 
     def append(
         self,
@@ -32,6 +34,7 @@ class AppendCalls:
         key: bytes | None = None,
         properties: Mapping[str, str] | None = None,
         queues: Queues | None = None,
+        message_id: str | None = None,
     ) -> int:
         """Append one message; return its offset when the message is durable. Offsets of a queue are 0, 1, 2 ..
 
@@ -55,7 +58,9 @@ class AppendCalls:
             StorePoisoned: a write or force failed; the message may or may not be durable.
             StoreClosed: the message was not accepted.
         """
-        return self._appender.append(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        if message_id is None:
+            return self._appender.append(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        return self._identified.append(topic, queue_id, data, deliver_at_ms, key, properties, queues, message_id)
 
     def submit(
         self,
@@ -67,6 +72,7 @@ class AppendCalls:
         key: bytes | None = None,
         properties: Mapping[str, str] | None = None,
         queues: Queues | None = None,
+        message_id: str | None = None,
     ) -> Ticket:
         """Hand one message over and return a ticket at once; `ticket.result()` waits for the message's offset.
 
@@ -81,7 +87,9 @@ class AppendCalls:
             TopicFull: nor was it; the subscriptions of the topic keep too much, see `configure_topic`.
             StorePoisoned, StoreClosed: the message was not accepted. `Ticket.result` raises later errors.
         """
-        return self._appender.submit(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        if message_id is None:
+            return self._appender.submit(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        return self._identified.submit(topic, queue_id, data, deliver_at_ms, key, properties, queues, message_id)
 
     def append_async(
         self,
@@ -93,6 +101,7 @@ class AppendCalls:
         key: bytes | None = None,
         properties: Mapping[str, str] | None = None,
         queues: Queues | None = None,
+        message_id: str | None = None,
     ) -> asyncio.Future[int]:
         """`append` for coroutines: hand one message over and return a Future of its offset.
 
@@ -114,9 +123,13 @@ class AppendCalls:
             StorePoisoned, StoreClosed: the message was not accepted. The Future raises later errors, among them
                 `PublishBufferFull`.
         """
-        return self._appender.append_async(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        if message_id is None:
+            return self._appender.append_async(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        return self._identified.append_async(topic, queue_id, data, deliver_at_ms, key, properties, queues, message_id)
 
-    def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> npt.NDArray[np.int64]:
+    def append_batch(
+        self, messages: Iterable[tuple[str, int, Payload]], *, message_ids: Iterable[str | None] | None = None
+    ) -> npt.NDArray[np.int64]:
         """Append many messages; return their offsets when all are durable.
 
         Messages of one queue keep their order. A batch is not a transaction: if the device fails, some of its messages
@@ -124,6 +137,8 @@ class AppendCalls:
 
         Args:
             messages: a (topic, queue id, data) tuple per message; see `append`.
+            message_ids: an id, or None, per message; see `append`. Of an id that is there twice, the first row is
+                stored, and both get its offset.
 
         Returns: int64 (n), the offset of each message, in the order of the rows.
 
@@ -133,9 +148,13 @@ class AppendCalls:
             TopicFull: the subscriptions of one of the topics keep too much, see `configure_topic`; no row is stored.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed: some messages may be stored.
         """
-        return self._appender.append_batch(messages)
+        if message_ids is None:
+            return self._appender.append_batch(messages)
+        return self._identified.append_batch(messages, message_ids)
 
-    def append_batch_async(self, messages: Iterable[tuple[str, int, Payload]]) -> asyncio.Future[npt.NDArray[np.int64]]:
+    def append_batch_async(
+        self, messages: Iterable[tuple[str, int, Payload]], *, message_ids: Iterable[str | None] | None = None
+    ) -> asyncio.Future[npt.NDArray[np.int64]]:
         """`append_batch` for coroutines: hand many messages over and return a Future of their offsets.
 
         The Future is done when each message of the batch is durable or has failed. While the publish buffer is full,
@@ -150,7 +169,9 @@ class AppendCalls:
             StorePoisoned, StoreClosed: some messages may be stored. The Future raises later errors, among them
                 `PublishBufferFull`; then, too, some messages may be stored.
         """
-        return self._appender.append_batch_async(messages)
+        if message_ids is None:
+            return self._appender.append_batch_async(messages)
+        return self._identified.append_batch_async(messages, message_ids)
 
     def flush(self) -> None:
         """Return when every message handed over before the call is forced (also with "os"), or has failed.

@@ -15,7 +15,7 @@ from ..device.sleepers import Cancels
 from ..errors import InvalidMessage, InvalidTopic, StoreError, copy_of
 from ..format.extras import Extras
 from ..log.queue import RequestQueue
-from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, Request, pass_on
+from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, Request, fail_ids, pass_on
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
 from ..topics.full import Acknowledged
@@ -142,7 +142,10 @@ class Appender:
         queues: Queues | None,
     ) -> asyncio.Future[int]:
         """Hand one message over; return a Future of its offset."""
-        stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        return self.put_one_async(*self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues))
+
+    def put_one_async(self, stream: Stream, data: bytes, extras: Extras | None) -> asyncio.Future[int]:
+        """Hand one checked message over for a coroutine; return a Future of its offset."""
         loop = asyncio.get_running_loop()
         request = AsyncRequest(stream, data, len(data), extras, loop)
         if not stream.lane.queue.put(request, wait=False):
@@ -173,11 +176,18 @@ class Appender:
 
     def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[BatchPart]:
         """Check a batch and cut it into groups; nothing is handed over yet."""
+        columns = self.accept_batch(messages)
+        return cut_by_lane(self._lanes, *columns, self._frame_bytes) if columns[0] else []
+
+    def accept_batch(
+        self, messages: Iterable[tuple[str, int, Payload]]
+    ) -> tuple[list[Stream], list[bytes], list[int]]:  # fmt: skip
+        """Check a batch: (streams, datas, sizes), a row each."""
         rows = self._rows(messages)
         if not rows:
             self.check_open()
-            return []
-        return cut_by_lane(self._lanes, *self._accept_batch(rows), self._frame_bytes)
+            return [], [], []
+        return self._accept_batch(rows)
 
     def _rows(self, messages: Iterable[tuple[str, int, Payload]]) -> list[tuple[str, int, Payload]]:
         """The rows of a batch, as they were given. Raises InvalidMessage."""
@@ -203,7 +213,15 @@ class Appender:
     ) -> tuple[Stream, bytes, Extras | None]:
         """Check one message: (stream, data, extras)."""
         topic, queue_id, data, extras = self.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
-        return self._topics.get(topic, _NO_QUEUES).get(queue_id) or self._stream(topic, queue_id), data, extras
+        return self.stream_of(topic, queue_id), data, extras
+
+    def known_stream(self, topic: str, queue_id: int) -> Stream | None:
+        """The stream of a name, if it is there and its topic takes messages without a closer look."""
+        return self._topics.get(topic, _NO_QUEUES).get(queue_id)
+
+    def stream_of(self, topic: str, queue_id: int) -> Stream:
+        """The stream of a name that was checked, made at first use. Raises TopicFull, InvalidTopic, StoreClosed."""
+        return self._topics.get(topic, _NO_QUEUES).get(queue_id) or self._stream(topic, queue_id)
 
     def check(
         self,
@@ -373,12 +391,14 @@ class Appender:
 def _give_up(queue: RequestQueue[Request], request: AsyncRequest) -> None:
     """Fail a request that has waited too long for space in the publish buffer."""
     error = queue.withdraw(request)
-    if error is not None and not request.future.done():
-        request.future.set_exception(error)
+    if error is not None:
+        fail_ids([request], None)
+        if not request.future.done():
+            request.future.set_exception(error)
 
 
 def _leave_line(queue: RequestQueue[Request], request: AsyncRequest, timer: Cancels) -> None:
     """Called when the append has its outcome: a cancelled one leaves the line for space."""
     timer.cancel()
-    if request.future.cancelled():
-        queue.withdraw(request)
+    if request.future.cancelled() and queue.withdraw(request) is not None:
+        fail_ids([request], None)

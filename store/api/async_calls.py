@@ -67,11 +67,12 @@ class WritingForCoroutines(AppendCalls, DelayedCalls, TopicCalls, TrimCalls, Rea
     async def configure_topic_async(
         self, topic: str, *, queues: int | None = None, retention_ms: int | None = None,
         retention_bytes: int | None = None, keep: Keep = "retention", ttl_ms: int | None = None,
+        id_window_ms: int = 600_000, id_window_count: int = 100_000,
     ) -> TopicSettings:  # fmt: skip
         """`configure_topic` for coroutines. Args, result and errors: as for `configure_topic`."""
         call = partial(
             self.configure_topic, topic, queues=queues, retention_ms=retention_ms, retention_bytes=retention_bytes,
-            keep=keep, ttl_ms=ttl_ms,
+            keep=keep, ttl_ms=ttl_ms, id_window_ms=id_window_ms, id_window_count=id_window_count,
         )  # fmt: skip
         return await self._aside(call)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import InvalidMessage, InvalidTopic, MessageTooLarge, shown
 from ..format.extras import Extras
+from ..format.message_ids import MAX_ID_BYTES
 from ..log.streams import check_name
 
 Payload = bytes | bytearray | memoryview
@@ -85,6 +86,19 @@ def check_extras(deliver_at_ms: int | None, key: bytes | None, properties: Mappi
             raise InvalidMessage("properties is a mapping of str to str")
         packed = json.dumps(dict(properties), separators=(",", ":")).encode()
     return Extras(deliver_at_ms, key, packed)
+
+
+def check_id(message_id: object) -> bytes:
+    """A message id as UTF-8; raises InvalidMessage."""
+    if type(message_id) is not str and not isinstance(message_id, str):
+        raise InvalidMessage(f"message_id is a str, not {type(message_id).__name__}")
+    try:
+        data = str.encode(message_id)
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(f"the message_id cannot be written as UTF-8: {error}") from None
+    if not 0 < len(data) <= MAX_ID_BYTES:
+        raise InvalidMessage(f"a message_id has 1 to {MAX_ID_BYTES} bytes of UTF-8, this one has {len(data)}")
+    return data
 
 
 def check_counts(**values: int) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ from ..read.feeder import Feeder
 from ..read.waiting import ANY_QUEUE, WaitingReaders
 from ..segment.sealing import FullSegment
 from ..shards.attacher import Attacher
+from ..topics.id_windows import IdWindows
 
 RESUME_BELOW_BYTES = 16 << 20
 
@@ -94,6 +95,7 @@ class OpenStore:
         self.calls: WriterCalls | None = None
         self.delays: Delays | None = None
         self.attacher: Attacher | None = None
+        self.ids: IdWindows | None = None
         self.poison: StoreError | None = None
         self.opened = False  # all of it: until then `end` leaves no notes
         self.ended = False
@@ -305,6 +307,8 @@ class OpenStore:
             for ticket in tickets:
                 ticket.forget_waiters()
             answer_all(tickets, error)
+        if self.ids is not None:
+            self.ids.after_fork(error)
         self.listeners.after_fork()
 
     # -- a store that nobody holds --------------------------------------------------------------------

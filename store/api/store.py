@@ -30,6 +30,7 @@ from ..read.cached import cached_reader
 from ..read.feeder import Feeder
 from ..recovery.lane_recovery import LaneRecovery
 from ..recovery.repair import Loss
+from ..topics.id_windows import IdWindows
 from .aging import begin_aging
 from .appender import Appender
 from .async_calls import WritingForCoroutines
@@ -38,6 +39,7 @@ from .columns import ColumnAppender
 from .delayed_calls import make_delaying
 from .fetcher import Fetcher
 from .figures import Stats
+from .identified import IdentifiedAppender
 from .lanes import LaneMaker
 from .shard_calls import ShardCalls, answering, begin_attaching
 from .shared import Shared
@@ -113,7 +115,11 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self._columns = ColumnAppender(
             shared, self._appender.find_or_make, self._appender.make, fetcher.configured.full
         )
-        self._topics = TopicChanges(shared, fetcher)
+        self._windows = IdWindows(
+            shared.hidden, fetcher.configured, lambda: fetcher.reader, shared.clock, shared.queues, shared.check_open
+        )
+        self._identified = IdentifiedAppender(shared, self._appender, self._windows)
+        self._topics = TopicChanges(shared, fetcher, self._windows)
         return fetcher
 
     # -- opening and closing --------------------------------------------------------------------------
@@ -134,6 +140,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         config = replace(config, block_bytes=self._block_bytes(config.block_bytes) if direct else BLOCK_BYTES)
         self._store_id = header.store_id
         running = self._running
+        running.ids = self._windows
         self._flushers = running.flushers
         self._scanned_bytes, self._scan_ms = 0, 0.0
         self._upkeep = running.upkeep = Upkeep(
@@ -162,11 +169,15 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self._lanes = [flusher.lane for flusher in running.flushers]
         if not repair:  # it may have lost what tells
             retire_gone(self._lanes, self._streams)
-        self._trimming = TrimChanges(self._shared, self._fetcher.configured, self._caches, self._upkeep, self._waiting)
+        self._trimming = TrimChanges(
+            self._shared, self._fetcher.configured, self._windows, self._caches, self._upkeep, self._waiting
+        )
         self._delaying = make_delaying(
             self._shared, self._disk, self._running, self._upkeep, self._caches.plan, self._fetcher.configured
         )
-        self._upkeep.removal.guards += [self._subscriptions().may_go, self._fetcher.configured.may_go]
+        self._upkeep.removal.guards += [
+            self._subscriptions().may_go, self._fetcher.configured.may_go, self._windows.may_go
+        ]  # fmt: skip
         self._fetcher.configured.full.watch(
             self._appender.look_closely, self._delaying.keeping.look_for_refused, self._delaying.keeping.look_now,
             self._subscriptions().holds_most,

@@ -8,6 +8,7 @@ from ..filters.given import Filter
 from ..subscriptions.backoff import Backoff
 from ..subscriptions.settings import Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
+from ..topics.id_windows import IdWindows
 from .appender import Appender
 from .columns import ColumnAppender
 from .redriving import Redriving
@@ -22,6 +23,7 @@ class SubscriptionCalls(SubscriptionList):
     _columns: ColumnAppender
     _trimming: TrimChanges
     _appender: Appender
+    _windows: IdWindows
 
     def subscribe(
         self,
@@ -82,7 +84,7 @@ class SubscriptionCalls(SubscriptionList):
         Use it in a `with` block, or `async with`: see `Transaction`. Raises StoreClosed.
         """
         self._shared.check_open()
-        return Transaction(self._appender, self._subscriptions(), self._fetcher)
+        return Transaction(self._appender, self._subscriptions(), self._fetcher, self._windows, self._shared.clock)
 
     def redrive(self, dead_letter_topic: str, *, queue_id: int | None = None, max_messages: int | None = None) -> int:
         """Send dead letters back to the topics and queues that they came from; return how many.

@@ -6,6 +6,7 @@ from functools import partial
 
 from ..errors import InvalidMessage
 from ..log.streams import check_name
+from ..topics.id_windows import IdWindows
 from ..topics.settings import Keep, TopicSettings, checked
 from .fetcher import Fetcher
 from .shared import Shared
@@ -19,6 +20,7 @@ class TopicCalls:
     def configure_topic(
         self, topic: str, *, queues: int | None = None, retention_ms: int | None = None,
         retention_bytes: int | None = None, keep: Keep = "retention", ttl_ms: int | None = None,
+        id_window_ms: int = 600_000, id_window_count: int = 100_000,
     ) -> TopicSettings:  # fmt: skip
         """Give a topic its settings, all at once, and return them. They are as durable as an append when it returns.
 
@@ -49,21 +51,28 @@ class TopicCalls:
             ttl_ms: the age from which on no subscription gets a message: it counts as acknowledged, and as `expired` in
                 SubscriptionInfo. A delayed message ages from its delivery time on. Reads by offset find it as before.
                 None: subscriptions get messages whatever their age.
+            id_window_ms, id_window_count: the topic knows a `message_id` (see `append`) for so long, and as long as
+                fewer than so many other ids came after it; at most 10,000,000. An id takes some 200 bytes of memory,
+                from the first append with an id since the opening on. A smaller window holds at once; a larger one
+                does not bring back what was forgotten before.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has or had messages.
             PublishBufferFull, StoreFull, StoreClosed, StoreUnreadable: the topic is as it was.
             StorePoisoned: a write or force failed; the settings may or may not be there at the next opening.
         """
-        return self._topics.configure(topic, queues, keep, retention_bytes, retention_ms, ttl_ms)
+        return self._topics.configure(
+            topic, queues, keep, retention_bytes, retention_ms, ttl_ms, id_window_ms, id_window_count
+        )
 
 
 class TopicChanges:
     """The part that `TopicCalls` passes its call on to."""
 
-    def __init__(self, shared: Shared, fetcher: Fetcher) -> None:
+    def __init__(self, shared: Shared, fetcher: Fetcher, windows: IdWindows) -> None:
         self._shared = shared
         self._fetcher = fetcher
+        self._windows = windows
 
     def configure(self, topic: object, *given: object) -> TopicSettings:
         """Check the settings, `given` as `checked` takes them, and make them durable."""
@@ -71,6 +80,7 @@ class TopicChanges:
         name, _ = check_name(topic, 0)
         settings = checked(*given)
         self._fetcher.configured.change(name, settings, partial(self._check_used, name, settings))
+        self._windows.resize(name, settings)
         self._fetcher.configured.full.look_now()
         return settings
 

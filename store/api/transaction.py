@@ -11,18 +11,23 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from ..device.clock import Clock
 from ..errors import InvalidMessage, StoreError, shown
+from ..format.message_ids import digest_of
 from ..log.atomic_group import AtomicGroup
 from ..subscriptions.acknowledging import Acknowledging
 from ..subscriptions.committing import Committing, PendingMessages
 from ..subscriptions.delivery import Delivery
+from ..subscriptions.joint_ids import JointIds
 from ..subscriptions.registry import Subscriptions
 from ..subscriptions.settings import receipt_of
 from ..subscriptions.subscription import Subscription
+from ..topics.id_windows import IdWindows
 from .appender import Appender
 from .batches import BatchPart
-from .checks import Payload
+from .checks import Payload, check_id
 from .fetcher import Fetcher
+from .id_batch import answer_of, digests_of
 from .partitioner import Queues
 
 
@@ -41,8 +46,12 @@ class Transaction:
     4,096 messages, and as many bytes as the largest message and a frame: 6 MiB by default.
     """
 
-    def __init__(self, appender: Appender, subscriptions: Subscriptions, fetcher: Fetcher) -> None:
+    def __init__(
+        self, appender: Appender, subscriptions: Subscriptions, fetcher: Fetcher, windows: IdWindows, clock: Clock
+    ) -> None:  # fmt: skip
         """Use `MessageStore.transaction`."""
+        self._windows = windows
+        self._clock = clock
         self._appender = appender
         self._subscriptions = subscriptions
         self._fetcher = fetcher
@@ -64,22 +73,31 @@ class Transaction:
         key: bytes | None = None,
         properties: Mapping[str, str] | None = None,
         queues: Queues | None = None,
+        message_id: str | None = None,
     ) -> None:
         """Append a message at the commit. Args: as for `MessageStore.append`; the queue is chosen now.
+
+        A message whose `message_id` its topic has seen at the commit is left out, and `offsets` has that of the first
+        one with it. All else of the transaction is stored.
 
         Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
         """
         self._check_open()
-        self._messages.add(*self._appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues))
+        digest = None if message_id is None else digest_of(check_id(message_id))
+        self._messages.add(*self._appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues), digest)
 
-    def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> None:
+    def append_batch(
+        self, messages: Iterable[tuple[str, int, Payload]], *, message_ids: Iterable[str | None] | None = None
+    ) -> None:
         """Append many messages at the commit. Args: as for `MessageStore.append_batch`.
 
         Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
         """
         self._check_open()
-        for row in self._appender.check_batch(messages):
-            self._messages.add(*row, None)
+        rows = self._appender.check_batch(messages)
+        digests = [None] * len(rows) if message_ids is None else digests_of(message_ids, len(rows))
+        for row, digest in zip(rows, digests, strict=True):
+            self._messages.add(*row, None, digest)
 
     def ack(self, delivery: Delivery | int, subscription: Subscription | None = None) -> None:
         """Acknowledge a message at the commit.
@@ -121,7 +139,13 @@ class Transaction:
         """
         committing = self._end()
         committing.let_pass()
-        request = committing.hand_over(AtomicGroup.put_and_sleep)
+        try:
+            while (busy := committing.admit_ids()) is not None:
+                busy.exception()  # whatever its outcome is: the ids are looked at again
+            request = committing.hand_over(AtomicGroup.put_and_sleep)
+        except BaseException:
+            committing.take_back_ids()
+            raise
         self._note_committed(committing, request)
         if committing.wants_compaction:
             committing.compact_in_time()
@@ -130,7 +154,13 @@ class Transaction:
         """`commit` for coroutines. If its task is cancelled, all of it becomes durable all the same, or nothing."""
         committing, answered = self._end(), list[asyncio.Future[npt.NDArray[np.int64]]]()
         put_async = self._appender.put_async
-        request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
+        try:
+            while (busy := committing.admit_ids()) is not None:
+                await answer_of(busy)
+            request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
+        except BaseException:
+            committing.take_back_ids()
+            raise
         for future in answered:
             await future
         self._note_committed(committing, request)
@@ -159,10 +189,12 @@ class Transaction:
         self._outcome = "failed, or was interrupted"
         messages, receipts = self._messages, self._receipts
         self._messages, self._receipts = PendingMessages(), {}
-        return Committing(self._appender, messages, receipts)
+        digests = messages.digests
+        ids = JointIds(self._windows, self._clock, digests) if any(digests) else None
+        return Committing(self._appender, messages, receipts, ids=ids)
 
     def _note_committed(self, committing: Committing, request: AtomicGroup | None) -> None:
-        self._offsets = np.empty(0, np.int64) if request is None else request.offsets[: committing.count]
+        self._offsets = committing.offsets_of(request)
         self._outcome = "was committed"
 
     def _check_open(self) -> None:

@@ -14,6 +14,7 @@ from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..read.finder import Finder
 from ..read.waiting import ANY_QUEUE, WaitingReaders
+from ..topics.id_windows import IdWindows
 from ..topics.table import TopicTable
 from .checks import check_counts
 from .shared import Shared
@@ -23,8 +24,10 @@ class TrimChanges:
     """The part that `TrimCalls` passes its calls on to. Each change is a record in the log, see `format.records`."""
 
     def __init__(
-        self, shared: Shared, configured: TopicTable, caches: Caches, upkeep: Upkeep, waiting: WaitingReaders
-    ) -> None:
+        self, shared: Shared, configured: TopicTable, windows: IdWindows, caches: Caches, upkeep: Upkeep,
+        waiting: WaitingReaders,
+    ) -> None:  # fmt: skip
+        self._windows = windows
         self._configured = configured
         self._shared = shared
         self._streams = shared.streams
@@ -60,11 +63,12 @@ class TrimChanges:
             self._write([(stream, StreamLow(before_offset))])
 
     def delete_topic(self, topic: str) -> bool:
-        """Remove all messages and the settings of a topic; False if it has none of both."""
+        """Remove all messages, settings and ids of a topic; False if it has no messages and no settings."""
         self._shared.check_open()
         name, _ = check_name(topic, 0)
         changes = self.changes_of(name)
-        self._write(changes)
+        self._write([*changes, *self._windows.changes_of(name)])
+        self._windows.forget(name)
         return self._configured.forget(name) or bool(changes)
 
     def changes_of(self, topic: str) -> list[Change]:

@@ -20,11 +20,14 @@ from .layout import MAX_TOPIC_BYTES
 HIDDEN_MARK: Final = "\x01"
 CURSOR_KIND: Final = "cursor"
 TOPIC_KIND: Final = "topic"  # its settings, see `topic_settings`
+IDS_KIND: Final = "ids"  # of its messages, see `message_ids`
 MAX_KIND_BYTES: Final = 16
 MAX_HIDDEN_TOPIC_BYTES: Final = MAX_KIND_BYTES + 2 * MAX_TOPIC_BYTES + 3
 
 
-_SAID_AGAIN: Final = tuple(f"{HIDDEN_MARK}{kind}{HIDDEN_MARK}" for kind in (CURSOR_KIND, "delays", TOPIC_KIND))
+_SAID_AGAIN: Final = tuple(
+    f"{HIDDEN_MARK}{kind}{HIDDEN_MARK}" for kind in (CURSOR_KIND, "delays", TOPIC_KIND, IDS_KIND)
+)
 
 
 class HiddenTopic(NamedTuple):
@@ -55,7 +58,8 @@ def is_hidden(topic: str) -> bool:
 
 
 def is_said_again(topic: str) -> bool:
-    """Whether a topic's records can be written again at the log's end: see `cursors`, `delays` and `topic_settings`."""
+    """Whether a topic's records can be written again at the log's end: see `cursors`, `delays`, `topic_settings`
+    and `message_ids`."""
     return topic.startswith(_SAID_AGAIN)
 
 

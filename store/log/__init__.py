@@ -16,5 +16,6 @@ process appends to; `LaneMachine` with the steps.
     threads             flusher
     the background      upkeep, spares, reserve, sealer, removal, retention, early, retention_rounds, pace, ring_growth
     streams             streams, hidden_streams, trims, gone
+    message ids         message_ids
     beside the queue    at_once, together, stopping
 """

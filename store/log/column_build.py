@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..format.column_frame import FrameColumns, message_checksums, narrow
 from ..format.footer import TRIM_BYTES
 from ..format.layout import ATOMIC
@@ -13,6 +15,7 @@ from ..segment.open_table import EntryRows, entry_columns
 from .atomic_group import are_atomic
 from .batch import hand_out, last_ends
 from .column_group import ColumnGroup, ColumnRows, joined, parts_of
+from .message_ids import FrameIds, fill_all, ids_in
 from .request import Request
 from .room import define, make_room, note_records
 from .sizer import cost_bytes
@@ -30,6 +33,9 @@ def have_columns(requests: Sequence[Request]) -> bool:
 def build_columns(lane: WrittenLane, requests: Sequence[Request]) -> int:
     """Do what `LaneMachine.build` does, in arrays."""
     parts = parts_of(requests)
+    ids = ids_in(requests)
+    if ids:
+        parts.append(records_of(ids))
     make_room(
         lane, sum([part.bytes_bound() for part in parts]), lambda: share_of(parts) + TRIM_BYTES * count_trims(requests)
     )
@@ -38,6 +44,8 @@ def build_columns(lane: WrittenLane, requests: Sequence[Request]) -> int:
     rows = joined(parts)
     numbers = narrow(rows.known_numbers())
     offsets = lane.offsets.give_column(numbers)
+    if ids:
+        fill_all(ids, offsets, lane.now_ms())
     first_entry = lane.table.entries
     columns = FrameColumns(numbers, rows.lengths, offsets, rows.times_ms, rows.keys, rows.properties, defined)
     ends = rows.lengths.cumsum()
@@ -46,20 +54,34 @@ def build_columns(lane: WrittenLane, requests: Sequence[Request]) -> int:
         checksums = message_checksums(stored, rows.lengths)
         return columns.packed(checksums), entry_columns(ends - rows.lengths + position, rows.lengths, checksums)
 
-    is_atomic = are_atomic(requests)
+    is_atomic = bool(ids) or are_atomic(requests)
     flags = columns.flags | ATOMIC if is_atomic else columns.flags
     payload = lane.put_frame(
         flags, columns.size_bytes, len(ends), rows.payloads, rows.payload_bytes, pack, is_own=False
     )  # fmt: skip
-    hand_out(requests, offsets, plain=False)
+    hand_out(requests, offsets, plain=False)  # records of ids come last, and belong to no request
     # An atomic frame is shown and answered as a whole.
     placed = array("q", [lane.tail] * len(ends) if is_atomic else (ends + payload).tobytes())
     lane.unissued.add(last_ends(requests, placed))
     cost = sum(map(cost_bytes, requests))
-    lane.under_way.add_frame(PendingFrame(requests, placed, lane.tail, first_entry, lane.table, cost, None))
-    lane.counters.count(len(ends), note_records(lane, requests))
+    lane.under_way.add_frame(PendingFrame(requests, placed, lane.tail, first_entry, lane.table, cost, None, ids))
+    lane.counters.count(len(ends), len(ids) + note_records(lane, requests))
     lane.counters.payload_bytes += rows.payload_bytes
     return 0
+
+
+def records_of(ids: Sequence[FrameIds]) -> ColumnRows:
+    """The records of a frame's ids, which `fill_all` writes later."""
+    sizes = [len(one.record) for one in ids]
+    streams = [one.target.stream for one in ids]
+    return ColumnRows(
+        streams,
+        np.arange(len(ids)),
+        None,
+        np.array(sizes, np.int64),
+        [memoryview(one.record) for one in ids],
+        sum(sizes),
+    )
 
 
 def share_of(parts: Sequence[ColumnRows]) -> int:

@@ -45,14 +45,17 @@ class HiddenStreams:
         """The stream of a hidden topic; None if it was never made."""
         return self._streams.hidden.get(topic)
 
-    def find_or_make(self, topic: str) -> Stream:
-        """The stream of a hidden topic, made at first use. It is durable with its first message."""
+    def find_or_make(self, topic: str, lane: Lane | None = None) -> Stream:
+        """The stream of a hidden topic, made at first use: in that lane, which its topic names, or in any.
+
+        It is durable with its first message.
+        """
         assert is_hidden(topic)
         with self.naming:
             self._check_open()
             stream = self._streams.hidden.get(topic)
             if stream is None:
-                index = lane_of(topic, QUEUE_ID, len(self.lanes))
+                index = lane_of(topic, QUEUE_ID, len(self.lanes)) if lane is None else lane.index
                 stream = Stream(topic, QUEUE_ID, self.lanes[index])
                 self._streams.add(stream)
         return stream

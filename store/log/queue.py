@@ -84,6 +84,7 @@ class RequestQueue(Generic[RequestT]):
         self.cap_bytes = cap_bytes
         self.used_bytes = 0
         self.sizer = sizer
+        self.frame_messages = MAX_FRAME_MESSAGES
         self.listeners = Listeners()  # for the callbacks of its tickets; a store has one for all of its queues
         self._frame_bytes = frame_bytes
         self._timeout_ms = timeout_ms
@@ -353,13 +354,13 @@ class RequestQueue(Generic[RequestT]):
         self.taken = taken
         self.sizer.observe(self._under_way + len(items))
         size, count = self.used_bytes - self._taken_bytes, len(items) + self._more
-        if size <= self._frame_bytes and count <= MAX_FRAME_MESSAGES:
+        if size <= self._frame_bytes and count <= self.frame_messages:
             taken.extend(items)
             items.clear()
         else:
             size = count = 0
             while items and (not taken or size + cost_bytes(items[0]) <= self._frame_bytes):
-                if taken and count + items[0].count > MAX_FRAME_MESSAGES:
+                if taken and count + items[0].count > self.frame_messages:
                     break
                 request = items[0]
                 taken.append(request)

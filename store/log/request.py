@@ -13,7 +13,7 @@ import contextlib
 import math
 import numbers
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar, cast
 
 import numpy as np
@@ -261,19 +261,23 @@ class RowGroup(Group):
         self.sizes = sizes
 
     def answer(self, error: StoreError | None = None) -> None:
+        if error is not None:
+            fail_ids([self], error)
         self.datas, self.streams, self.sizes = [], [], []  # the ring has it all now
         super().answer(error)
 
 
-def cut(streams: list[Stream], datas: list[bytes], sizes: list[int], limit_bytes: int) -> list[RowGroup]:
-    """The messages of one lane, in groups that fit into a frame."""
+def cut(
+    streams: list[Stream], datas: list[bytes], sizes: list[int], limit_bytes: int, most: int = MAX_FRAME_MESSAGES
+) -> list[RowGroup]:
+    """The messages of one lane, in groups that fit into a frame: of at most so many."""
     total = sum(sizes)
-    if total <= limit_bytes and len(streams) <= MAX_FRAME_MESSAGES:
+    if total <= limit_bytes and len(streams) <= most:
         return [RowGroup(streams, datas, sizes, total)]
     groups: list[RowGroup] = []
     begin = size = 0
     for index, length in enumerate([*sizes, limit_bytes + 1]):
-        if index > begin and (size + length > limit_bytes or index - begin >= MAX_FRAME_MESSAGES):
+        if index > begin and (size + length > limit_bytes or index - begin >= most):
             groups.append(RowGroup(streams[begin:index], datas[begin:index], sizes[begin:index], size))
             begin, size = index, 0
         size += length
@@ -310,6 +314,8 @@ def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> 
 
     If an answer raises, the others are still given, and the error is raised at the end.
     """
+    if error is not None:
+        fail_ids(requests, error)  # first: the answers drop them
     kinds = set(map(type, requests))
     if kinds == {BlockingRequest}:
         _answer_blocked(cast("Sequence[ChainedRequest]", requests), error)
@@ -325,6 +331,17 @@ def answer_all(requests: Sequence[Request], error: StoreError | None = None) -> 
     finally:
         if chained:
             _answer_blocked(cast("Sequence[ChainedRequest]", chained), error)
+
+
+def fail_ids(requests: Iterable[Request], error: StoreError | None) -> None:
+    """Some requests get an error for an answer: so do the appends that wait for one of their message ids.
+
+    With None, nothing of them was ever queued: then these appends try by themselves. Again is fine.
+    """
+    for request in requests:
+        if request.extras is not None:
+            for ids in request.extras.ids:
+                ids.fail(error)
 
 
 def _answer_each(requests: Sequence[Request], error: StoreError | None) -> None:

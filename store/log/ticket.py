@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..device.background import report
 from ..errors import StoreError, copy_of
+from .listeners import Listeners
 from .request import Request, call_in_loop
 
 OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
@@ -73,6 +74,11 @@ class Ticket(Promise[int]):
 
     __slots__ = ()
 
+    @property
+    def is_repeat(self) -> bool:
+        """Whether the topic had the `message_id` already, so that nothing was stored. It counts once it is `done`."""
+        return False
+
 
 class BatchTicket(Promise[npt.NDArray[np.int64]]):
     """The promise of the offsets of many messages, int64 (n). Only `submit_columns` makes them.
@@ -95,7 +101,7 @@ class SubmitRequest(Request, Ticket):
             except Exception as error:  # what a caller's own code raises harms no other callback
                 report(f"a callback of {self!r} has raised", error)
         else:
-            listeners = self.stream.lane.queue.listeners
+            listeners = self._listeners
             self.then(lambda: listeners.call(lambda: callback(self)))
 
     def __await__(self) -> Generator[Any, None, int]:
@@ -115,6 +121,10 @@ class SubmitRequest(Request, Ticket):
         else:
             self.then(lambda: call_in_loop(loop, resolve))
         return future.__await__()
+
+    @property
+    def _listeners(self) -> Listeners:
+        return self.stream.lane.queue.listeners
 
     def __dir__(self) -> list[str]:
         return dir(Ticket)

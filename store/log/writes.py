@@ -18,6 +18,7 @@ from ..device.background import report
 from ..errors import StorePoisoned
 from ..segment.open_table import OpenTable
 from .batch import requests_within
+from .message_ids import FrameIds
 from .request import Request, answer_all
 from .sizer import cost_bytes
 from .together import Change
@@ -38,6 +39,7 @@ class PendingFrame(NamedTuple):
         ends: where each message ends; none for a barrier, which has `end` alone.
         first_entry, table: of the frame's first message.
         payload: where the first payload begins; None if the requests are not one plain message each.
+        ids: those of its messages, by topic. A frame with some is atomic.
     """
 
     requests: Sequence[Request]
@@ -47,6 +49,7 @@ class PendingFrame(NamedTuple):
     table: OpenTable
     cost_bytes: int
     payload: int | None
+    ids: Sequence[FrameIds] = ()
 
     def split(self, whole: int) -> tuple[Sequence[Request], int, PendingFrame]:
         """The requests within the first `whole` messages, what they cost, and the frame without them.
@@ -235,6 +238,8 @@ class WritesInFlight:
             if frame.ends:
                 whole_end = frame.end
                 self._show(frame, len(frame.ends), shown)
+            for ids in frame.ids:
+                ids.settle()
         whole = bisect_right(self._pending[0].ends, durable) if self._pending else 0
         if whole:  # of a frame that is partly durable, the messages that are whole (R5)
             frame = self._pending[0]

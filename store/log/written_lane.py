@@ -142,6 +142,10 @@ class WrittenLane(Lane):
         """The error of the lane, once a write or force has failed."""
         return self.under_way.poison
 
+    def now_ms(self) -> int:
+        """The time by the store's clock, in ms since the epoch."""
+        return self._clock_ms()
+
     def wants_mark(self) -> bool:
         """True if the lane is idle and its newest frames are vouched for by no mark on disk."""
         # Compare marks, not positions: no mark vouches for a mark's own block, and none needs to.

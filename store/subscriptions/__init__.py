@@ -12,7 +12,7 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
     whose turn          news, calling
     which, what order   settings, changing, ordering, lines
     again, and later    redelivery, backoff, moving, origin, attempts, delays, place_list
-    acknowledging       acknowledging, group_commit, ack_row, joint_acks, committing
+    acknowledging       acknowledging, group_commit, ack_row, joint_acks, joint_ids, committing
     what is durable     cursor, journal
     how far it is       info, backlog, positions, progress, removed, life_counts, inspecting
     as an iterator      iterating

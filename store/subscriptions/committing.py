@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
+import numpy as np
+
 from ..errors import InvalidMessage, MessageTooLarge, StoreError
-from ..format.extras import Extras
+from ..format.arrays import Int64s
+from ..format.extras import Extras, ExtrasWithIds
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.atomic_group import AtomicGroup
+from ..log.request import Barrier
 from ..log.streams import Stream
 from .acknowledging import Acknowledging
+from .joint_ids import JointIds
 from .parts import Appending
 
 ACK_BYTES = 40  # of a record, at the most: for one message, and for its head
@@ -23,19 +28,24 @@ class PendingMessages:
         names: (topic, queue id) of each.
         size_bytes: of all, with keys and properties.
         has_extras: some message has a delivery time, a key or properties.
+        digests: of the message ids, None for a message without one.
     """
 
-    __slots__ = ("datas", "extras", "has_extras", "names", "size_bytes")
+    __slots__ = ("datas", "digests", "extras", "has_extras", "names", "size_bytes")
 
     def __init__(self) -> None:
         self.names: list[tuple[str, int]] = []
         self.datas: list[bytes] = []
         self.extras: list[Extras | None] = []
+        self.digests: list[bytes | None] = []
         self.size_bytes = 0
         self.has_extras = False
 
-    def add(self, topic: str, queue_id: int, data: bytes, extras: Extras | None) -> None:
+    def add(
+        self, topic: str, queue_id: int, data: bytes, extras: Extras | None, digest: bytes | None = None
+    ) -> None:  # fmt: skip
         """Add one."""
+        self.digests.append(digest)
         self.names.append((topic, queue_id))
         self.datas.append(data)
         self.extras.append(extras)
@@ -44,29 +54,58 @@ class PendingMessages:
             self.has_extras = True
             self.size_bytes += extras.size_bytes
 
+    def only(self, rows: Collection[int]) -> PendingMessages:
+        """Some of them, without ids."""
+        found = PendingMessages()
+        for row in rows:
+            found.add(*self.names[row], self.datas[row], self.extras[row])
+        return found
+
 
 class Committing:
-    """One commit. Its steps: `hand_over`; the request's answer settles the acknowledgements; `compact_in_time`.
+    """One commit. Its steps: `admit_ids`; `hand_over`; the request's answer settles the acknowledgements;
+    `compact_in_time`.
 
     Invariant: once a message is ACKED by it, the outcome of its request, or the lack of one, settles it.
     """
 
-    __slots__ = ("_appender", "_find", "_joints", "_messages")
+    __slots__ = ("_all", "_appender", "_find", "_ids", "_joints", "_messages")
 
     def __init__(
         self, appender: Appending, messages: PendingMessages, receipts: Mapping[Acknowledging, Collection[int]],
-        *, are_again: bool = False,
+        *, are_again: bool = False, ids: JointIds | None = None,
     ) -> None:  # fmt: skip
-        """`receipts`: the messages to acknowledge, by subscription. `are_again`: the store has had these messages."""
+        """`receipts`: the messages to acknowledge, by subscription. `are_again`: the store has had these messages.
+        `ids`: of the messages, if some have one.
+        """
         self._appender = appender
         self._find = appender.find_again if are_again else appender.find_or_make
-        self._messages = messages
+        self._messages = self._all = messages
+        self._ids = ids
         self._joints = [(acks, acks.joint(each)) for acks, each in receipts.items()]
 
     def let_pass(self) -> None:
         """Let other threads pass that acknowledge messages of the same subscriptions. For threads alone."""
         for _, joint in self._joints:
             joint.let_pass()
+
+    def admit_ids(self) -> Barrier | None:
+        """Leave out messages whose ids their topics have seen: None. Or what to wait for; then call it again.
+
+        Raises as `Transaction.commit` does: nothing is stored.
+        """
+        if self._ids is None:
+            return None
+        self._appender.check_open()
+        busy = self._ids.admit(self._all.names, self._find)
+        if busy is None:
+            self._messages = self._all.only(self._ids.stored)
+        return busy
+
+    def take_back_ids(self) -> None:
+        """The commit has raised: unless a queue has them, others with its ids try by themselves."""
+        if self._ids is not None:
+            self._ids.take_back()
 
     def hand_over(self, put: Callable[[AtomicGroup], object]) -> AtomicGroup | None:
         """Acknowledge the messages in memory and `put` the request; None if there is nothing to write.
@@ -116,6 +155,8 @@ class Committing:
         if not datas:
             return None
         request = AtomicGroup(streams, datas, extras, self._settle)
+        if self._ids is not None and self._ids.ids:
+            request.extras = ExtrasWithIds.of(None, self._ids.ids)
         for joint in marked:
             joint.request = request
         return request
@@ -139,6 +180,8 @@ class Committing:
         count, size = len(self._messages.datas) + len(self._joints), self._messages.size_bytes
         for _, joint in self._joints:
             size += ACK_BYTES * (1 + len(joint.receipts))
+        for one in self._ids.ids if self._ids is not None else ():
+            count, size = count + 1, size + one.size_bytes
         return count, size
 
     def _check_size(self) -> None:
@@ -160,10 +203,10 @@ class Committing:
         for _, joint in self._joints:
             joint.settle(error)
 
-    @property
-    def count(self) -> int:
-        """How many messages it appends."""
-        return len(self._messages.names)
+    def offsets_of(self, request: AtomicGroup | None) -> Int64s:
+        """The offset of each message of the transaction; `request` has its answer."""
+        stored = np.empty(0, np.int64) if request is None else request.offsets[: len(self._messages.names)]
+        return stored if self._ids is None else self._ids.offsets_of(stored)
 
     @property
     def wants_compaction(self) -> bool:

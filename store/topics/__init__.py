@@ -1,8 +1,9 @@
-"""Settings of topics, kept in the store: how many queues a topic has, and what keeps its messages.
+"""What the store knows of topics: their settings, which are kept in it, and the ids of their newest messages.
 
-Begin with `table`: the settings of all topics.
+Begin with `table`: the settings of all topics; or with `id_windows`: their message ids.
 
     what may be set     settings
     topics at their cap full
     an age of its own   aging, known_ages, ttl
+    message ids         id_window
 """

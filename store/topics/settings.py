@@ -12,7 +12,8 @@ from ..format.topic_settings import pack_settings, unpack_settings
 
 MOST_QUEUES = 1 << 16  # all of them are listed, used or not
 MOST_BYTES = (1 << 63) - 1
-MOST_MS = 1 << 50  # some 35,000 years
+MOST_MS = (1 << 53) - 1
+MOST_IDS = 10_000_000  # of a topic: some 2 GB of memory
 
 Keep = Literal["retention", "unacknowledged", "until_acknowledged"]
 KEEPS: Final = get_args(Keep)
@@ -31,6 +32,7 @@ class TopicSettings:
         retention_bytes: the most that such messages may take, "unacknowledged" beyond retention. None: no limit.
         retention_ms: the age at which messages are removed. None: the store's.
         ttl_ms: the age from which on subscriptions do not get a message. None: they get it whatever its age.
+        id_window_ms, id_window_count: how long, and for how many later ids, the topic knows a `message_id`.
     """
 
     queues: int | None = None
@@ -38,6 +40,8 @@ class TopicSettings:
     retention_bytes: int | None = None
     retention_ms: int | None = None
     ttl_ms: int | None = None
+    id_window_ms: int = 600_000
+    id_window_count: int = 100_000
 
     def pack(self) -> bytes:
         """The record of these settings: of those that are not the defaults."""
@@ -50,9 +54,14 @@ class TopicSettings:
         given = unpack_settings(data)
         try:
             return checked(
-                given.get("queues"), given.get("keep", "retention"), given.get("retention_bytes"),
-                given.get("retention_ms"), given.get("ttl_ms"),
-            )  # fmt: skip
+                given.get("queues"),
+                given.get("keep", NOT_CONFIGURED.keep),
+                given.get("retention_bytes"),
+                given.get("retention_ms"),
+                given.get("ttl_ms"),
+                given.get("id_window_ms", NOT_CONFIGURED.id_window_ms),
+                given.get("id_window_count", NOT_CONFIGURED.id_window_count),
+            )
         except StoreError as error:
             raise ValueError(str(error)) from error
 
@@ -61,8 +70,9 @@ NOT_CONFIGURED = TopicSettings()
 
 
 def checked(
-    queues: object, keep: object, retention_bytes: object, retention_ms: object = None, ttl_ms: object = None
-) -> TopicSettings:
+    queues: object, keep: object, retention_bytes: object, retention_ms: object, ttl_ms: object, id_window_ms: object,
+    id_window_count: object,
+) -> TopicSettings:  # fmt: skip
     """Settings of a user's arguments. Raises InvalidMessage."""
     if not isinstance(keep, str) or keep not in KEEPS:
         raise InvalidMessage(f"keep is one of {', '.join(map(repr, KEEPS))}, not {shown(keep)}")
@@ -77,13 +87,16 @@ def checked(
         retention_bytes=None if retention_bytes is None else _number("retention_bytes", retention_bytes, 1, MOST_BYTES),
         retention_ms=None if retention_ms is None else _number("retention_ms", retention_ms, 1, MOST_MS),
         ttl_ms=None if ttl_ms is None else _number("ttl_ms", ttl_ms, 1, MOST_MS),
+        id_window_ms=_number("id_window_ms", id_window_ms, 1, MOST_MS, or_none=False),
+        id_window_count=_number("id_window_count", id_window_count, 1, MOST_IDS, or_none=False),
     )
 
 
-def _number(name: str, value: object, least: int, most: int) -> int:
+def _number(name: str, value: object, least: int, most: int, *, or_none: bool = True) -> int:
     """An int in a range; numpy's ints are taken, too."""
     if isinstance(value, np.integer):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidMessage(f"{name} is an int from {least} to {most}, or None, not {shown(value)}")
+        none = ", or None" if or_none else ""
+        raise InvalidMessage(f"{name} is an int from {least} to {most}{none}, not {shown(value)}")
     return int(value)

@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stratalog.store import MessageBatch, MessageStore, StoreCorrupt, StoreError
+from stratalog.store.format.message_ids import digest_of
+from stratalog.store.log.message_ids import place_of
 from tests.store.helpers import Queue
 
-from .stories import BULK, EMPTY, NAMES, PREFIX, SALT, Story, Told, has_extras, same_extras
+from .stories import BULK, EMPTY, EVENTS, NAMES, PREFIX, SALT, Story, Told, has_extras, same_extras
 
 PROBES = 12  # single reads of a queue's messages around damage
 MOST_ADDED = 16  # messages that a case appends to a queue, at the most
@@ -111,9 +113,11 @@ class Reading:
         self.refused: list[set[int]] = [set() for _ in self.got]
         self.lost_names: list[tuple[int, int]] = []  # (queue, offset) found under a lost name
         self.scanned: list[Bools] | None = self._nothing()
+        self.forgotten_ids = 0
         self._scan()
         for told in expected.story.queues:
             self._read_queue(told, quick=quick)
+        self._look_at_ids()
 
     def _nothing(self) -> list[Bools]:
         # A repair may leave out as many offsets of a queue as messages of its lane are lost.
@@ -122,6 +126,22 @@ class Reading:
 
     def _note(self, error: StoreCorrupt) -> None:
         self.errors.setdefault(error.file, str(error))
+
+    def _look_at_ids(self) -> None:
+        """An id leads to its own message, or is forgotten by a repair; or its damage is told."""
+        ids = self._expected.story.ids
+        if not ids:
+            return
+        try:
+            window = self._store._windows.of(EVENTS)
+        except StoreCorrupt as error:
+            self._note(error)
+            return
+        for message_id, place in ids.items():
+            found = window.find(digest_of(message_id.encode()))
+            if found not in (None, place_of(*place)):
+                raise Broken("an id leads to another message", f"{message_id} of {place}: {found}")
+            self.forgotten_ids += found is None
 
     # -- queue by queue -------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ NAMES: tuple[Queue, ...] = (
     ("late", 3), ("late", 4), ("empty", 0), ("rare", 5),
 )  # fmt: skip
 BULK, EMPTY, LATE = 0, 8, (6, 7)
-WITH_DUE, EVENTS = 4, "events"  # a queue whose messages have delivery times, and its topic
+WITH_IDS, WITH_DUE, EVENTS = 3, 4, "events"  # a queue whose messages have delivery times, and its topic
 LEFT_OUT, NOTHING = -1, b"no message has these bytes"  # at an offset that a repair left out
 
 
@@ -126,6 +126,7 @@ class Story:
     plan: Plan
     moments: list[Snapshot]
     queues: list[Told]
+    ids: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the topic EVENTS: queue id and offset
 
     @property
     def final(self) -> Snapshot:
@@ -181,6 +182,7 @@ class Maker:
         self.chance = random.Random(f"story {plan}")
         self.queues = [Told(number, name) for number, name in enumerate(NAMES)]
         self.moments: list[Snapshot] = []
+        self.ids: dict[str, tuple[int, int]] = {}
         self.store = self.open()
 
     def open(self, **how: Any) -> MessageStore:
@@ -260,11 +262,24 @@ class Maker:
                 store.cancel_delayed(*delayed.name, offset)
             else:
                 store.reschedule_delayed(*delayed.name, offset, FIRST_DUE_MS + 10 * offset)
+        self.identify(chance.randrange(1, most))
         self.commit(as_segments=chance.random() < 0.5)
         told = self.queues[chance.choice((0, 1, 3))]
         first, end = store.queue_bounds(*told.name)
         if end > first:
             store.trim(*told.name, chance.randrange(first, end))
+
+    def identify(self, count: int) -> None:
+        """Messages with ids, of which the last one is sent twice."""
+        self.store.configure_topic(EVENTS, id_window_ms=1 << 50)
+        told = self.queues[WITH_IDS]
+        for _ in range(count):
+            offset, length, message_id = len(told.lengths), self.length(), f"id {len(self.ids)}"
+            told.lengths.append(length)
+            for _ in range(2):
+                data = payload(told.number, offset, length)
+                assert self.store.append(*told.name, data, message_id=message_id) == offset
+            self.ids[message_id] = told.name[1], offset
 
     def commit(self, *, as_segments: bool) -> None:
         """A bulk commit of some queues' next messages."""
@@ -344,7 +359,7 @@ class Maker:
         if plan.closed:
             self.moments.append(take_snapshot(self.path))
         self.note_truth()
-        return Story(plan, self.moments, self.queues)
+        return Story(plan, self.moments, self.queues, self.ids)
 
     def note_truth(self) -> None:
         """What the unharmed store has, which must be what was acknowledged."""

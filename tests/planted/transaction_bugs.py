@@ -30,7 +30,7 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{FRAMES}::test_of_a_frame_that_is_durable_in_part_nothing_is_shown_answered_or_vouched_for",),
     ),
     "transactions: with columns beside it, a frame is not atomic": Bug(
-        "store/log/column_build.py", "    is_atomic = are_atomic(requests)\n", "    is_atomic = False\n",
+        "store/log/column_build.py", "is_atomic = bool(ids) or are_atomic(requests)", "is_atomic = bool(ids)",
         (f"{FRAMES}::test_a_transaction_beside_columns_is_in_an_atomic_frame",),
     ),
     "transactions: one that has users' messages takes the reserve": Bug(

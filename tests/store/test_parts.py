@@ -14,6 +14,7 @@ from stratalog.store import Message, MessageStore
 from stratalog.store.api.append_calls import AppendCalls
 from stratalog.store.api.appender import Appender
 from stratalog.store.api.fetcher import Fetcher
+from stratalog.store.api.identified import IdentifiedAppender
 from stratalog.store.api.read_calls import ReadCalls
 
 from .disks import GatedDisk
@@ -31,8 +32,11 @@ CALLS = [
 def test_a_call_has_a_text_and_the_arguments_of_its_part_in_order(calls: type, part: type, name: str) -> None:
     """They are passed on by position: an order of its own would mix them up."""
     assert len(inspect.getdoc(getattr(MessageStore, name)) or "") > 100
-    asked, given = (inspect.signature(getattr(owner, name)).parameters for owner in (MessageStore, part))
-    assert list(asked) == list(given)
+    asked, given = (list(inspect.signature(getattr(owner, name)).parameters) for owner in (MessageStore, part))
+    if asked[-1].startswith("message_id"):  # with an id, another part does it
+        assert asked == list(inspect.signature(getattr(IdentifiedAppender, name)).parameters)
+        del asked[-1]
+    assert asked == given
 
 
 @pytest.mark.parametrize("part", ["_appender", "_fetcher", "_shared", "_waiting", "_running", "_lanes", "_queues"])

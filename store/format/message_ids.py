@@ -1,0 +1,110 @@
+"""Records of message ids: which ids a topic has seen, as messages of hidden streams.
+
+A topic has one such stream in each lane that has messages with ids of it: `hidden_topic(IDS_KIND, topic, lane)`, with
+the lane as digits. A record lies in the frame of its messages, after them, and the frame is ATOMIC: so an id is durable
+with its message or not at all. A record has all ids of its topic in that frame.
+
+    magic    4 bytes  IDS_MAGIC
+    version  u8       IDS_VERSION
+    kind     u8       SEEN: the messages lie in this frame
+                      KEPT: retention has removed the records that said so, and the ids still count
+    zeros    u16
+    count    u32
+    zeros    u32
+    time     i64      when they were put into the log, in ms; in a KEPT record that of the newest
+    digests  n x 16   xxh3_128 of the id in UTF-8, big-endian
+    queues   n x u32  } of the message: it is what an append with this id answers
+    offsets  n x i64  }
+    times    n x i64  of each id; in a KEPT record alone
+
+The SEEN records of a stream are in the order of the log. A KEPT one lies behind records that are newer than it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from .arrays import Int64s
+
+IDS_MAGIC: Final = b"SLMI"
+IDS_VERSION: Final = 1
+SEEN: Final = 1
+KEPT: Final = 2
+DIGEST_BYTES: Final = 16
+MAX_ID_BYTES: Final = 255
+ID_BYTES: Final = DIGEST_BYTES + 12  # of a SEEN record, for each id
+
+_HEAD = struct.Struct("<4sBBHIIq")
+HEAD_BYTES: Final = _HEAD.size
+
+digest_of = xxhash.xxh3_128_digest
+
+
+class SeenIds(NamedTuple):
+    """The ids of one record, in columns, the oldest first.
+
+    Attributes:
+        kind: SEEN or KEPT.
+        digests: of each id, 16 bytes.
+        queue_ids, offsets, times_ms: int64 (n), of the messages.
+    """
+
+    kind: int
+    digests: list[bytes]
+    queue_ids: Int64s
+    offsets: Int64s
+    times_ms: Int64s
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview) -> SeenIds | None:
+        """The ids, or None when the bytes are no record of this version."""
+        if len(data) < HEAD_BYTES:
+            return None
+        magic, version, kind, zeros, count, more_zeros, time_ms = _HEAD.unpack_from(data)
+        if (magic, version, zeros, more_zeros) != (IDS_MAGIC, IDS_VERSION, 0, 0) or kind not in (SEEN, KEPT):
+            return None
+        if len(data) != HEAD_BYTES + count * (ID_BYTES + (8 if kind == KEPT else 0)):
+            return None
+        at = HEAD_BYTES + DIGEST_BYTES * count
+        raw = bytes(data[HEAD_BYTES:at])
+        digests = [raw[begin : begin + DIGEST_BYTES] for begin in range(0, len(raw), DIGEST_BYTES)]
+        queue_ids = np.frombuffer(data, "<u4", count, at).astype(np.int64)
+        offsets = np.frombuffer(data, "<i8", count, at + 4 * count)
+        if kind == KEPT:
+            times = np.frombuffer(data, "<i8", count, at + 12 * count)
+        else:
+            times = np.full(count, time_ms, np.int64)
+        return cls(kind, digests, queue_ids, offsets, times)
+
+
+def seen_bytes(count: int) -> int:
+    """The bytes of a SEEN record."""
+    return HEAD_BYTES + ID_BYTES * count
+
+
+def pack_seen(digests: Sequence[bytes], queue_ids: Int64s, offsets: Int64s, time_ms: int) -> bytes:
+    """The SEEN record of some messages: `seen_bytes` long."""
+    head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, SEEN, 0, len(digests), 0, time_ms)
+    return b"".join([head, *digests, queue_ids.astype("<u4").tobytes(), offsets.tobytes()])
+
+
+def pack_kept(
+    digests: Sequence[bytes], queue_ids: npt.ArrayLike, offsets: npt.ArrayLike, times_ms: Int64s, limit_bytes: int
+) -> list[bytes]:
+    """The KEPT records of some ids, at least one, the oldest first; each of at most `limit_bytes`."""
+    step = max(1, (limit_bytes - HEAD_BYTES) // (ID_BYTES + 8))
+    queues, places = np.asarray(queue_ids).astype("<u4"), np.asarray(offsets).astype("<i8")
+    records = []
+    for begin in range(0, len(digests), step):
+        part = slice(begin, begin + step)
+        times = times_ms[part]
+        head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, KEPT, 0, len(times), 0, int(times.max()))
+        columns = queues[part].tobytes() + places[part].tobytes() + times.astype("<i8").tobytes()
+        records.append(head + b"".join(digests[part]) + columns)
+    return records

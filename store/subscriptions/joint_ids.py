@@ -1,0 +1,107 @@
+"""The message ids of a transaction: what its topics have seen is left out of it, and answered beside the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..device.clock import Clock
+from ..format.arrays import Int64s
+from ..log.lane import Lane
+from ..log.message_ids import IdTarget, PendingIds, offset_of
+from ..log.request import Barrier
+from ..log.streams import FindOrMake
+from ..topics.id_windows import IdWindows
+
+
+class JointIds:
+    """The ids of the messages of one commit.
+
+    Invariant: while it waits for another append, none of its own ids is on its way: so no two wait for each other.
+
+    Attributes:
+        ids: on their way with this commit.
+        stored: the numbers of the messages that it stores, once `admit` has let them in.
+    """
+
+    def __init__(self, windows: IdWindows, clock: Clock, digests: Sequence[bytes | None]) -> None:
+        """`digests`: of each message's id; None for none."""
+        self._windows = windows
+        self._clock = clock
+        self._digests = digests
+        self.ids: list[PendingIds] = []
+        self.stored: list[int] = []
+        self._places: dict[int, int] = {}  # of messages that the topic has had
+        self._same: dict[int, int] = {}  # of messages with the id of an earlier one of the transaction: which
+
+    def admit(self, names: Sequence[tuple[str, int]], find: FindOrMake) -> Barrier | None:
+        """Let the ids of messages with these names in: None. Or what to wait for; then nothing is on its way.
+
+        Raises as an append does; then nothing is on its way either.
+        """
+        rows = [row for row, digest in enumerate(self._digests) if digest is not None]
+        streams = find([names[row] for row in rows])
+        try:
+            busy = self._admit({row: stream.lane for row, stream in zip(rows, streams, strict=True)}, names)
+        except BaseException:
+            self.take_back()
+            raise
+        if busy is not None:
+            self.take_back()
+        return busy
+
+    def _admit(self, lanes: dict[int, Lane], names: Sequence[tuple[str, int]]) -> Barrier | None:
+        by_target: dict[IdTarget, tuple[list[bytes], list[int], list[int]]] = {}
+        made: dict[IdTarget, PendingIds] = {}
+        first_of: dict[tuple[str, bytes], int] = {}
+        self.ids, self.stored, self._places, self._same = [], [], {}, {}
+        for row, digest in enumerate(self._digests):
+            topic, queue_id = names[row]
+            if digest is None:
+                self.stored.append(row)
+                continue
+            if (topic, digest) in first_of:
+                self._same[row] = first_of[topic, digest]
+                continue
+            window = self._windows.of(topic)
+            window.expire(self._clock.wall_ms())
+            target = self._windows.target(topic, window, lanes[row])
+            if target not in made:
+                by_target[target] = [], [], []
+                made[target] = PendingIds(target, *by_target[target])
+                self.ids.append(made[target])
+            digests, queue_ids, places = columns = by_target[target]
+            digests.append(digest)  # first: an interrupt finds all that is admitted
+            queue_ids.append(queue_id)
+            places.append(len(self.stored))
+            found = window.admit(digest, made[target])
+            while isinstance(found, PendingIds):
+                busy = window.promise_of(found)
+                if busy is not None:
+                    return busy
+                found = window.admit(digest, made[target])
+            if found is None:
+                first_of[topic, digest] = row
+                self.stored.append(row)
+            else:
+                for column in columns:
+                    column.pop()
+                self._places[row] = found
+        self.ids = [one for one in self.ids if one.digests]
+        return None
+
+    def take_back(self) -> None:
+        """The commit has failed, or waits: unless a queue has the ids, others with them try by themselves."""
+        for one in self.ids:
+            one.take_back()
+
+    def offsets_of(self, stored: Int64s) -> Int64s:
+        """The offsets of all messages, from those of the stored ones."""
+        offsets = np.empty(len(self._digests), np.int64)
+        offsets[self.stored] = stored[: len(self.stored)]
+        for row, place in self._places.items():
+            offsets[row] = offset_of(place)
+        for row, first in self._same.items():
+            offsets[row] = offsets[first]
+        return offsets

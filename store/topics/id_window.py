@@ -1,0 +1,198 @@
+"""The message ids that one topic has seen within its window, in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from itertools import repeat, starmap
+from typing import NamedTuple
+
+from ..errors import PublishBufferFull, StoreError
+from ..log.lane import Lane
+from ..log.message_ids import FrameIds, IdTarget, PendingIds
+from ..log.request import Barrier
+from ..log.streams import Stream
+
+NEVER_MS = 1 << 62
+MARK_IDS = 4096  # records are trimmed in steps of about so many ids
+
+
+class _Mark(NamedTuple):
+    """When the first `ids` ids of the window have left it, nothing of a stream below `offset` counts any more."""
+
+    ids: int
+    stream: Stream
+    offset: int
+
+
+class IdWindow:
+    """A table of ids, by their digests. Any number of threads may use it.
+
+    An id is there from the moment at which an append is the first with it. Until the message is durable, it leads to
+    the `PendingIds` of that append, and then to the message's place (`log.message_ids.place_of`).
+
+    Invariants:
+        * `_known` has a place for exactly the digests in `_order`, which has them by age with their times in `_times`;
+          so there are at most `most` of them;
+        * an id is there as long as its message is on its way: whatever leaves by age or number was durable.
+
+    Attributes:
+        targets: where the ids of a lane's messages go.
+        has_old_records: `old_records` has something.
+
+    This relies on the interpreter lock: `setdefault` of a dict whose keys are bytes is one step for other threads.
+    """
+
+    def __init__(self, window_ms: int, most: int) -> None:
+        self.targets: dict[Lane, IdTarget] = {}
+        self._window_ms = window_ms
+        self._most = most
+        self._oldest_ms = NEVER_MS  # the first of `_times`
+        self._known: dict[bytes, PendingIds | int] = {}
+        self._order: deque[bytes] = deque()
+        self._times: deque[int] = deque()
+        self._settled = 0  # how many ids ever came to `_order`
+        self._marks: deque[_Mark] = deque()
+        self._marked = 0
+        self.has_old_records = False
+        self._lock = threading.RLock()  # a finalizer may append while its thread is in here
+
+    def __bool__(self) -> bool:
+        return True  # also an empty one
+
+    def __len__(self) -> int:
+        """How many ids are known whose messages are durable."""
+        return len(self._order)
+
+    def find(self, digest: bytes) -> PendingIds | int | None:
+        """What is known of an id: None if nothing is. The caller has called `expire` before."""
+        return self._known.get(digest)
+
+    def admit(self, digest: bytes, ids: PendingIds) -> PendingIds | int | None:
+        """Note that an id is on its way with `ids`: None. Or what is known of it already, and nothing is noted.
+
+        The caller has called `expire` before.
+        """
+        found = self._known.setdefault(digest, ids)
+        return None if found is ids else found
+
+    def admit_all(self, ids: PendingIds) -> bool:
+        """`admit` all of them, which are all different; if one is known, none is noted: False."""
+        found = list(map(self._known.setdefault, ids.digests, repeat(ids)))
+        if found.count(ids) == len(found):
+            return True
+        self.fail(ids, None)
+        return False
+
+    def promise_of(self, ids: PendingIds) -> Barrier | None:
+        """A request that is answered when ids have their outcome; None if they have it."""
+        with self._lock:
+            if ids.is_over:
+                return None
+            if ids.promise is None:
+                ids.promise = Barrier()
+            return ids.promise
+
+    def settle(self, ids: FrameIds) -> None:
+        """A frame with ids is durable: see `IdTable`."""
+        promises = []
+        with self._lock:
+            count = len(ids.digests)
+            if self._settled - self._marked >= MARK_IDS:
+                self._marks.append(_Mark(self._settled, ids.target.stream, ids.record_offset))
+                self._marked = self._settled
+            self._known.update(zip(ids.digests, ids.places, strict=True))
+            self._order.extend(ids.digests)
+            self._times.extend(repeat(max(ids.time_ms, self._times[-1]) if self._times else ids.time_ms, count))
+            self._oldest_ms = self._times[0]
+            self._settled += count
+            ids.is_durable = True
+            for part in ids.parts:
+                part.is_over = True
+                if part.promise is not None:
+                    promises.append(part.promise)
+            self._drop(len(self._order) - self._most)
+        for promise in promises:
+            promise.answer()
+
+    def fail(self, ids: PendingIds, error: StoreError | None) -> None:
+        """Ids did not get to the log: see `IdTable`."""
+        with self._lock:
+            if ids.is_over:
+                return
+            if isinstance(error, PublishBufferFull):
+                error = None  # it has left the line: nothing was queued
+            for digest in ids.digests:
+                if self._known.get(digest) is ids:
+                    del self._known[digest]
+            ids.is_over = True
+            promise = ids.promise
+        if promise is not None:
+            promise.answer(error)
+
+    def load(self, digests: Sequence[bytes], places: Sequence[int], times_ms: Sequence[int]) -> None:
+        """Take in what the log says, the oldest first and each id once. Before all else."""
+        self._known.update(zip(digests, places, strict=True))
+        self._order.extend(digests)
+        self._times.extend(times_ms)
+        self._settled += len(digests)
+        self._oldest_ms = self._times[0] if self._times else NEVER_MS
+        self._drop(len(self._order) - self._most)
+
+    def mark(self, stream: Stream, offset: int) -> None:
+        """When all that is known now has left, records of a stream below an offset are not needed."""
+        with self._lock:
+            self._marks.append(_Mark(self._settled, stream, offset))
+            self.has_old_records = self.has_old_records or not self._order
+
+    def has(self, digest: bytes, place: int) -> bool:
+        """Whether an id is known with just this place."""
+        return self._known.get(digest) == place
+
+    def resize(self, window_ms: int, most: int) -> None:
+        """Have another window from now on. What has left the one before stays forgotten."""
+        with self._lock:
+            self._window_ms, self._most = window_ms, most
+            self._drop(len(self._order) - most)
+
+    def clear(self) -> None:
+        """Forget all but what is on its way."""
+        with self._lock:
+            self._drop(len(self._order))
+
+    def expire(self, now_ms: int) -> None:
+        """Forget what is too old."""
+        limit = now_ms - self._window_ms
+        if self._oldest_ms <= limit:
+            with self._lock:
+                while self._times and self._times[0] <= limit:
+                    self._drop(1)
+
+    def _drop(self, count: int) -> None:
+        """Forget the `count` oldest ids. The lock is held."""
+        if count <= 0:
+            return
+        gone = list(starmap(self._order.popleft, repeat((), count)))  # loops in C: each batch comes here
+        deque(map(self._known.__delitem__, gone), maxlen=0)
+        deque(starmap(self._times.popleft, repeat((), count)), maxlen=0)
+        self._oldest_ms = self._times[0] if self._times else NEVER_MS
+        if self._marks and self._settled - len(self._order) >= self._marks[0].ids:
+            self.has_old_records = True
+
+    def old_records(self) -> list[tuple[Stream, int]]:
+        """Streams whose records below an offset are not needed any more; each is told once."""
+        with self._lock:
+            gone = self._settled - len(self._order)
+            found = dict[Stream, int]()
+            while self._marks and self._marks[0].ids <= gone:
+                mark = self._marks.popleft()
+                found[mark.stream] = max(mark.offset, found.get(mark.stream, 0))
+            self.has_old_records = False
+        return [(stream, offset) for stream, offset in found.items() if offset > stream.low]
+
+    def after_fork(self, error: StoreError) -> None:
+        """In a forked child: a lost thread may hold the lock, and tickets that wait get the error."""
+        self._lock = threading.RLock()
+        for ids in [one for one in list(self._known.values()) if isinstance(one, PendingIds)]:
+            self.fail(ids, error)

@@ -1,0 +1,269 @@
+"""The message ids of all topics of a store: read from the log, forgotten, and kept when retention comes to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from ..device.clock import Clock
+from ..errors import StoreCorrupt, StoreError, StoreUnreadable
+from ..format.arrays import Int64s
+from ..format.hidden import IDS_KIND, hidden_parts, hidden_topic
+from ..format.message_ids import KEPT, SeenIds, pack_kept
+from ..format.records import StreamLow
+from ..log.hidden_streams import HiddenNames, HiddenStreams
+from ..log.lane import Lane
+from ..log.message_ids import MOST_WITH_IDS, QUEUE_BITS, IdTarget
+from ..log.queue import RequestQueue
+from ..log.request import Barrier, Request
+from ..log.streams import Change, Stream
+from ..log.trims import trim_requests
+from ..read.reader import Reader
+from ..segment.sealed import SealedSegment
+from .id_window import IdWindow
+from .settings import TopicSettings
+from .table import TopicTable
+
+READ_RECORDS = 4096
+READ_BYTES = 4 << 20
+RECORD_BYTES = 64 << 10  # of ids that are kept, at the most
+FEW_RECORDS = 1024  # so many old ones are left where they are
+
+
+class IdWindows:
+    """The tables of ids, a topic each. Any number of threads may use it.
+
+    A table is read at the first append with an id since the opening; what lies in the log: see `format.message_ids`.
+
+    Invariant: there is one table a topic. What is on its way is in no other place.
+
+    Attributes:
+        loaded: the tables that were read, by topic.
+    """
+
+    def __init__(
+        self, hidden: HiddenStreams, configured: TopicTable, reader: Callable[[], Reader], clock: Clock,
+        queues: Sequence[RequestQueue[Request]], check_open: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`reader` gives the store's reader, which is another one once the store has its caches."""
+        self._hidden = hidden
+        self._configured = configured
+        self._reader = reader
+        self._clock = clock
+        self._queues = queues
+        self._check_open = check_open
+        self._names = HiddenNames(hidden, IDS_KIND, may_write=True)
+        self.loaded: dict[str, IdWindow] = {}
+        self._lock = threading.RLock()  # a finalizer may append while its thread reads a table
+
+    def of(self, topic: str) -> IdWindow:
+        """The table of a topic, whose name was checked. Raises StoreCorrupt, StoreUnreadable, StoreUnusable."""
+        window = self.loaded.get(topic)
+        if window is None:
+            with self._lock:
+                window = self.loaded.get(topic)
+                if window is None:
+                    window = self._load(topic)
+                    for queue in self._queues:  # a frame has at most as many records of ids as other messages
+                        queue.frame_messages = MOST_WITH_IDS
+                    self.loaded[topic] = window
+        return window
+
+    def target(self, topic: str, window: IdWindow, lane: Lane) -> IdTarget:
+        """Where the ids of a topic go whose messages are in a lane; the stream is made at first use."""
+        found = window.targets.get(lane)
+        if found is None:
+            self._names.add((topic, str(lane.index)))
+            found = window.targets[lane] = IdTarget(window, self._hidden.find_or_make(_name(topic, lane), lane))
+        return found
+
+    def resize(self, topic: str, settings: TopicSettings) -> None:
+        """The topic has other settings."""
+        with self._lock:
+            window = self.loaded.get(topic)
+            if window is not None:
+                window.resize(settings.id_window_ms, settings.id_window_count)
+
+    # -- what the log has -------------------------------------------------------------------------------
+
+    def _load(self, topic: str, *, pass_damage: bool = False) -> IdWindow:
+        self._check_open()
+        settings = self._configured.settings(topic)
+        window = IdWindow(settings.id_window_ms, settings.id_window_count)
+        now_ms = self._clock.wall_ms()
+        found: list[SeenIds] = []
+        firsts: list[tuple[Stream, int, int]] = []
+        for stream in self._known_streams(topic):
+            limits = now_ms - settings.id_window_ms, settings.id_window_count
+            records, first, end = self._newest(stream, *limits, pass_damage=pass_damage)
+            found += records
+            firsts.append((stream, first, end))
+        if found:
+            _fill(window, found, now_ms - settings.id_window_ms)
+        for stream, first, end in firsts:
+            if first - stream.low >= FEW_RECORDS:
+                self._trim_soon(stream, first)
+            window.mark(stream, end)
+        return window
+
+    def _known_streams(self, topic: str) -> list[Stream]:
+        found = [self._hidden.find(_name(topic, lane)) for lane in self._hidden.lanes]
+        return [stream for stream in found if stream is not None]
+
+    def _newest(
+        self, stream: Stream, after_ms: int, most: int, *, pass_damage: bool
+    ) -> tuple[list[SeenIds], int, int]:  # fmt: skip
+        """The records of a stream that may count, in log order; where they begin, and the stream's end."""
+        found: list[SeenIds] = []
+        first, end = self._bounds(stream)
+        count, begin = 0, end
+        while begin > first and count < most:
+            begin, stop = max(first, begin - READ_RECORDS), begin
+            chunk = list(self._records(stream, begin, stop, pass_damage=pass_damage))
+            found = chunk + found
+            seen = [one for one in chunk if one.kind != KEPT]
+            count += sum(len(one.digests) for one in seen)
+            if seen and max(int(one.times_ms.max()) for one in seen if len(one.digests)) <= after_ms:
+                break
+        return found, begin, end
+
+    def _bounds(self, stream: Stream) -> tuple[int, int]:
+        try:
+            return self._reader().bounds(stream)
+        except OSError as error:
+            raise _unreadable(error) from error
+
+    def _records(self, stream: Stream, at: int, stop: int, *, pass_damage: bool) -> Iterator[SeenIds]:
+        """The records in a range of offsets. Those that a repair gave up are passed over. Raises StoreCorrupt."""
+        most = stop - at
+        while at < stop:
+            try:
+                batch = self._reader().read_batch(stream, at, min(most, stop - at), READ_BYTES)
+            except OSError as error:
+                raise _unreadable(error) from error
+            except StoreCorrupt:
+                if not pass_damage:
+                    raise
+                at += most == 1
+                most = 1  # one by one from here on: so all others are found
+                continue
+            if not len(batch) or int(batch.offsets[0]) >= stop:
+                return
+            for offset, data in zip(batch.offsets.tolist(), batch.payloads(), strict=True):
+                if offset < stop:
+                    ids = SeenIds.unpack(data)
+                    if ids is not None:  # else a later version has written it
+                        yield ids
+            at = int(batch.offsets[-1]) + 1
+
+    # -- what goes --------------------------------------------------------------------------------------
+
+    def trim_old(self, window: IdWindow) -> None:
+        """Have records that have left the window trimmed. It does not wait; what fails is tried with the next ones."""
+        for stream, offset in window.old_records():
+            self._trim_soon(stream, offset)
+
+    def _trim_soon(self, stream: Stream, offset: int) -> None:
+        lane = stream.lane
+        with suppress(StoreError):
+            for request in trim_requests(lane.lows, [(stream, StreamLow(offset))], READ_BYTES):
+                lane.queue.put(request, wait=False)
+
+    def changes_of(self, topic: str) -> list[Change]:
+        """The trims that forget all ids of a topic."""
+        streams = [stream for stream in self._known_streams(topic) if not stream.is_empty]
+        return [(stream, StreamLow(stream.next_offset)) for stream in streams]
+
+    def forget(self, topic: str) -> None:
+        """The trims are durable, and the topic has its default settings again."""
+        with self._lock:
+            window = self.loaded.get(topic)
+            if window is not None:
+                window.clear()
+        self.resize(topic, TopicSettings())
+
+    def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
+        """Whether retention may remove a segment. The ids in it that still count are written again first.
+
+        Those of a damaged record go with it: retention does not stop at damage.
+        """
+        for stream in self._streams_in(lane, oldest):
+            begin, count = oldest.first_of(stream.number)
+            end = begin + count
+            if count and end > stream.low:
+                parts = hidden_parts(stream.topic)
+                assert parts is not None
+                try:
+                    window = self.of(parts.names[0])
+                except StoreCorrupt:  # for retention alone: an append still hears of it
+                    window = self._load(parts.names[0], pass_damage=True)
+                self._keep(window, stream, max(begin, stream.low), end)
+                self._hidden.trim(stream, end)
+                if end > stream.low:
+                    return False
+        return True
+
+    def _streams_in(self, lane: Lane, sealed: SealedSegment) -> list[Stream]:
+        """The streams of ids that have a record in a segment; all of the lane's, if the segment is damaged."""
+        named = [self._hidden.find(hidden_topic(IDS_KIND, *names)) for names in self._names]
+        mine = [one for one in named if one is not None and one.lane is lane and one.number >= 0]
+        try:
+            footer = sealed.footer
+        except StoreCorrupt:
+            return mine
+        there = {*np.intersect1d(footer.numbers[footer.counts > 0], [one.number for one in mine]).tolist()}
+        return [one for one in mine if one.number in there]
+
+    def _keep(self, window: IdWindow, stream: Stream, begin: int, end: int) -> None:
+        """Write the ids of some records again that are still in the window; forced when it returns, also with "os"."""
+        window.expire(self._clock.wall_ms())
+        digests: list[bytes] = []
+        queue_ids: list[int] = []
+        offsets: list[int] = []
+        times: list[int] = []
+        for ids in self._records(stream, begin, end, pass_damage=True):
+            columns = zip(ids.digests, *(column.tolist() for column in ids[2:]), strict=True)
+            for digest, queue_id, offset, time_ms in columns:
+                if window.has(digest, offset << QUEUE_BITS | queue_id):
+                    digests.append(digest)
+                    queue_ids.append(queue_id)
+                    offsets.append(offset)
+                    times.append(time_ms)
+        if digests:
+            self._hidden.append(stream, pack_kept(digests, queue_ids, offsets, np.array(times), RECORD_BYTES))
+            barrier = Barrier()
+            stream.lane.queue.put(barrier)
+            barrier.result()
+
+    def after_fork(self, error: StoreError) -> None:
+        """In a forked child: lost threads may hold the locks, and nobody else answers what is on its way."""
+        self._lock = threading.RLock()
+        for window in list(self.loaded.values()):
+            window.after_fork(error)
+
+
+def _name(topic: str, lane: Lane) -> str:
+    return hidden_topic(IDS_KIND, topic, str(lane.index))
+
+
+def _fill(window: IdWindow, found: Sequence[SeenIds], after_ms: int) -> None:
+    """Put records into an empty table: those of each stream in log order, KEPT ones wherever they lie."""
+    times = np.concatenate([one.times_ms for one in found])
+    order: Int64s = times.argsort(kind="stable")
+    order = order[times[order] > after_ms]
+    digests = [digest for one in found for digest in one.digests]
+    places = [
+        offset << QUEUE_BITS | queue_id
+        for one in found
+        for queue_id, offset in zip(one.queue_ids.tolist(), one.offsets.tolist(), strict=True)
+    ]
+    newest = {digests[at]: at for at in order.tolist()}  # of an id that is there twice, its newest message
+    kept = sorted(newest.values(), key=dict(zip(order.tolist(), range(len(order)), strict=True)).__getitem__)
+    window.load([digests[at] for at in kept], [places[at] for at in kept], times[kept].tolist())
+
+
+def _unreadable(error: OSError) -> StoreUnreadable:
+    return StoreUnreadable(f"the message ids of a topic could not be read: {error}. Nothing is stored; try again.")
