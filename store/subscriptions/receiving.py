@@ -5,17 +5,50 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from ..delayed.due_list import FOREVER_S
+from ..format.arrays import Int64s
 from ..read.waiting import ANY_QUEUE
 from .calling import Sleeper, WaitingConsumers
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
 from .in_flight import NEVER
+from .parts import Parts
 from .state import State
 
 Aside: TypeAlias = "Callable[[Callable[[], object]], Awaitable[object]]"  # makes a call in a thread
+
+
+class Look(Protocol):
+    """The call that a look is a part of."""
+
+    has_more: bool
+
+
+class LooksAt(Protocol):
+    """Answers a consumer's questions before it sleeps."""
+
+    def has_changed(self, sleeper: Sleeper) -> bool:
+        """Whether there is something new, and this consumer is to look at it."""
+
+    @property
+    def is_through(self) -> bool:
+        """Whether it has looked through all messages."""
+
+    def may_sleep(self) -> bool:
+        """Whether there is nothing to do until something new comes, or until a time at which a consumer is called."""
+
+
+class WaitedFor(Protocol):
+    """What a call that receives waits for, the state of one subscription; `topic` is the name under which it waits."""
+
+    parts: Parts
+    topic: str
+    calling: WaitingConsumers
+
+    def undo_receive(self, receipts: Int64s) -> None:
+        """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated."""
 
 
 class Looking:
@@ -29,7 +62,7 @@ class Looking:
         """A token: while it is unchanged, another receive finds only what becomes due."""
         return self._state.version, self._dispatcher.newest()
 
-    def look(self, call: ReceiveCall, seen: object, take: Callable[[], DeliveryBatch | None]) -> DeliveryBatch | None:
+    def look(self, call: Look, seen: object, take: Callable[[], DeliveryBatch | None]) -> DeliveryBatch | None:
         """`take` messages, and note for the other waiting consumers whether there are more. `receiving` is held.
 
         A consumer that was not called takes nothing if the newest look has left nothing. So a hundred consumers whose
@@ -44,7 +77,7 @@ class Looking:
         is_old = seen == self._state.calling.looked_at
         return is_old and self._state.now_ms() < self._dispatcher.next_ms() and self._dispatcher.is_at_rest
 
-    def _end(self, call: ReceiveCall, seen: object, *, found: bool) -> None:
+    def _end(self, call: Look, seen: object, *, found: bool) -> None:
         calling, dispatcher = self._state.calling, self._dispatcher
         if not found:
             call.has_more = dispatcher.is_unfinished
@@ -102,8 +135,8 @@ class ReceiveCall:
 
     def __init__(
         self,
-        state: State,
-        looks: Looking,
+        state: WaitedFor,
+        looks: LooksAt,
         wait_ms: int,
         take: Callable[[ReceiveCall], DeliveryBatch | None],
         is_closed: Callable[[], bool],
@@ -179,7 +212,7 @@ class ReceiveCall:
 class ThreadReceive:
     """The messages that a thread takes for a coroutine. If the coroutine ends before it has them, they come again."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: WaitedFor) -> None:
         self.batch: DeliveryBatch | None = None
         self._state = state
         self._is_over = False

@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from ..errors import StoreClosed, SubscriptionClosed
 from ..filters.given import Filter
+from ..log.request import Request
 from ..log.ticket import Ticket
 from .backoff import Backoff
 from .changing import change_settings
 from .delivery import Delivery, DeliveryBatch
 from .inspecting import Inspecting
 from .iterating import Iterating
-from .receiving import Looking, ReceiveCall
+from .receiving import Look, Looking, ReceiveCall
 from .settings import (
     LONGEST_MS,
     ReceiveArguments,
@@ -177,14 +178,19 @@ class Subscription(Inspecting, Iterating):
         self._settings()
         if call.sleeper is not None:
             self._state.calling.begins()
+        batch, noted = self._look(wanted, call)
+        if batch is not None and noted:
+            self._dispatcher.tries.wait_for(noted, batch.receipts)
+        return batch
+
+    def _look(self, wanted: ReceiveArguments, call: Look) -> tuple[DeliveryBatch | None, Sequence[Request]]:
+        """One look of a receive: messages, and the requests that make their attempts durable."""
         seen = self._looks.version()
         with self._dispatcher.receiving:
             self._settings()
             batch = self._looks.look(call, seen, partial(self._dispatcher.take, *wanted[:3], self._owner))
             noted = self._dispatcher.attempt_records
-        if batch is not None and noted:
-            self._dispatcher.tries.wait_for(noted, batch.receipts)
-        return batch
+        return batch, noted
 
     async def _aside(self, work: Callable[[], T]) -> T:
         """Make a call in a thread, which finishes it also if the coroutine is cancelled."""

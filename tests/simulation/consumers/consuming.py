@@ -59,7 +59,7 @@ class Consuming(Producing):
         offsets = dict.fromkeys(self._ends(), 0) if start == "earliest" else self._ends()
         kind = self._ledger.kinds[name]  # with the settings that it has by now
         with self._ledger.making(kind.name, offsets, self._firsts()):
-            found = self.store.subscribe(TOPIC, kind.name, start=start, **kind.settings)  # type: ignore[arg-type]  # one of the literals
+            found = self.store.subscribe(TOPIC, kind.name, start=start, **kind.settings)  # type: ignore[call-overload]  # one of the literals
         cut_snapshots(found)
         self._subscriptions[kind.name] = [found]
         self._held[kind.name], self._later[kind.name] = {}, {}
