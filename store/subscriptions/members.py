@@ -17,10 +17,12 @@ from ..read.waiting import ANY_QUEUE
 from .acknowledging import Acknowledging
 from .calling import WaitingConsumers
 from .delivery import Delivery, DeliveryBatch
+from .in_flight import NEVER
 from .parts import Parts
 from .receipt_topics import ReceiptTopics
 from .settings import ReceiveArguments, Settings, Start, receipt_of, stale
 from .subscription import Subscription
+from .wake_times import WakeTimes
 
 OpenOne = Callable[[str, str, Start, Settings, Collection[str]], Subscription]  # see `Subscriptions.open`
 
@@ -45,16 +47,15 @@ class Member(Subscription):
         """The part that acknowledges."""
         return self._acks
 
-    def look(self, wanted: ReceiveArguments) -> tuple[DeliveryBatch | None, Sequence[Request], bool]:
-        """Messages, the requests that make their attempts durable, and whether to look again without news.
-
-        If not, `WaitingReaders.listeners` are told when there is a reason to look. Raises as `receive` does.
+    def look(self, wanted: ReceiveArguments) -> tuple[DeliveryBatch | None, Sequence[Request], int]:
+        """Messages, the requests that make their attempts durable, and when to look again, by the clock of deadlines,
+        if `WaitingReaders.listeners` are not told of news before. Raises as `receive` does.
         """
         self._settings()
         look = MemberLook()
         batch, noted = self._look(wanted, look)
         self._state.calling.ended(None, has_more=look.has_more)  # calls others that wait for this topic alone
-        return batch, noted, look.has_more if batch is not None else not self._looks.may_sleep()
+        return batch, noted, 0 if look.has_more else self._looks.sleeps_until_ms()
 
     def take_few(self, count: int, visibility_ms: int) -> list[Delivery] | None:
         """`count` messages that are at hand; None if they are not."""
@@ -122,6 +123,7 @@ class Members:
         self._open_one = open_one
         self.settings = settings
         self._deleted: dict[str, None] = {}
+        self._wakes = WakeTimes()
         self._matches: Callable[[str], bool] | None = None
         me = weakref.ref(self)  # so an object that its program lets go of is not held
         self._listener, self._new_listener = partial(_tell, me), partial(_tell_new, me)
@@ -241,6 +243,20 @@ class Members:
         failed, self.failed = self.failed, None
         if failed is not None:
             raise copy_of(failed)
+
+    def looked_at(self, topic: str, until_ms: int) -> bool:
+        """A look at a topic has ended, which is not ready until this time. Returns whether that has come."""
+        is_now = until_ms <= self._now_ms()
+        if is_now:
+            self.served(topic)
+        elif until_ms < NEVER:
+            self._wakes.add(topic, until_ms)
+        return is_now
+
+    def wake(self) -> None:
+        """Make the topics ready whose time has come. A timer does so, too; but maybe after the next look."""
+        for topic in self._wakes.take(self._now_ms()):
+            self.ready[topic] = None
 
     def first(self) -> str | None:
         """The topic whose turn is next; it stays ready."""

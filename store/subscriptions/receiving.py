@@ -105,13 +105,18 @@ class Looking:
 
     def may_sleep(self) -> bool:
         """Whether there is nothing to do until something new comes, or until a time at which a consumer is called."""
+        return self.sleeps_until_ms() > self._state.now_ms()
+
+    def sleeps_until_ms(self) -> int:
+        """The time at which a consumer is called, by the clock of deadlines, if nothing new comes; 0 if there is
+        something to do now."""
         if self._dispatcher.is_unfinished:
-            return False
+            return 0
         calling = self._state.calling
         calling.expect()
         next_ms = self._next_ms()
         calling.wake_at(next_ms)
-        return next_ms > self._state.now_ms()
+        return next_ms
 
     def _next_ms(self) -> int:
         """When the next message comes without an append, by the clock of deadlines."""

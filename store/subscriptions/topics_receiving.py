@@ -53,6 +53,7 @@ class TopicsLook:
         members.raise_failed()
         members.join_new()
         members.check_left()
+        members.wake()
         parts: list[Part] = []
         try:
             self._go_round(wanted, parts)
@@ -90,17 +91,16 @@ class TopicsLook:
         return left.messages > 0 and left.size_bytes * LEAST_SHARE >= wanted.size_bytes
 
     def _part_of(self, topic: str, left: ReceiveArguments) -> Part | None:
-        members, goes_on, found = self._members, False, None
+        members, found = self._members, None
         try:
             with members.turn(topic):
                 member = members.by_topic[topic]
-                batch, noted, goes_on = member.look(left)
+                batch, noted, until_ms = member.look(left)
                 found = None if batch is None else Part(member, batch, noted)
+                if members.looked_at(topic, until_ms):
+                    self.is_through = False
         except StoreError as error:  # it stays ready
             members.failed = error
-        if goes_on:
-            members.served(topic)
-            self.is_through = False
         return found
 
     def _wait_for_attempts(self, parts: list[Part]) -> None:
@@ -123,6 +123,7 @@ def together(batches: Sequence[DeliveryBatch], name: str) -> DeliveryBatch:
 
 def take_few(members: Members, count: int, visibility_ms: int, *, in_loop: bool = False) -> list[Delivery] | None:
     """`count` messages of the topic whose turn it is, if they are at hand: quicker than a look. None if not."""
+    members.wake()
     topic = None if members.failed is not None or members.joining else members.first()
     if topic is None:
         return None
