@@ -8,7 +8,7 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
 
 A subscription of several topics is `topics_subscription`: one object over a subscription of each topic, its `members`.
 
-    giving out          receiving, dispatcher, scanner, read_ahead, delivery
+    giving out          receiving, queue_receiving, dispatcher, scanner, read_ahead, delivery
     what is given out   in_flight, removed_receipts, stories
     whose turn          news, calling
     which, what order   settings, changing, ordering, lines

@@ -53,7 +53,7 @@ class Member(Subscription):
         """
         self._settings()
         look = MemberLook()
-        batch, noted = self._look(wanted, look)
+        batch, noted = self._look(self._looks, wanted, look)
         self._state.calling.ended(None, has_more=look.has_more)  # calls others that wait for this topic alone
         return batch, noted, 0 if look.has_more else self._looks.sleeps_until_ms()
 

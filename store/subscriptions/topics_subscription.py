@@ -90,13 +90,18 @@ class TopicsSubscription(Iterating):
     # -- receiving ------------------------------------------------------------------------------------
 
     def receive(
-        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS
-    ) -> list[Delivery]:
+        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
+        *, topic: str | None = None, queue_id: int | None = None,
+    ) -> list[Delivery]:  # fmt: skip
         """Take messages of the topics that have some, the topics by turns; `delivery.message.topic` says which.
 
         A busy topic holds up no other: after each look it is the last in turn. Of one topic the messages come as in
         `Subscription.receive`, which has the arguments and the errors. An error of one topic comes with the next call
         if there are messages of others.
+
+        Args:
+            topic: only messages of this topic, one of the subscription's.
+            queue_id: only messages of this queue of `topic`, also if it has none yet.
 
         Raises:
             SubscriptionClosed: it was closed, or the subscriptions of all topics were deleted. One that was deleted
@@ -105,51 +110,76 @@ class TopicsSubscription(Iterating):
                 dead letters would come back to it. It is left out: the next call goes on with the others.
         """
         members = self._check()
-        if is_few(max_messages, wait_ms, visibility_timeout_ms):
+        if is_few(max_messages, wait_ms, visibility_timeout_ms) and topic is None and queue_id is None:
             few = take_few(members, max_messages, visibility_timeout_ms)
             if few is not None:
                 return few
-        return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms).deliveries()
+        batch = self.receive_batch(max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id)
+        return batch.deliveries()
 
     def receive_batch(
-        self,
-        max_messages: int = 4096,
-        wait_ms: int = 0,
-        visibility_timeout_ms: int = VISIBILITY_MS,
-        *,
-        max_bytes: int = MAX_BYTES,
-    ) -> DeliveryBatch:
+        self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
+        *, max_bytes: int = MAX_BYTES, topic: str | None = None, queue_id: int | None = None,
+    ) -> DeliveryBatch:  # fmt: skip
         """Take messages as columns; `stream_names[stream_index[n]]` is the (topic, queue id) of message n.
 
         Messages of several topics are copied into one buffer. Args and errors: as for `receive`, and for
         `Subscription.receive_batch`.
         """
-        batch = self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes).run()
-        return DeliveryBatch.empty() if batch is None else batch
+        if topic is not None or queue_id is not None:
+            member = self._named(topic)
+            batch = member.receive_batch(
+                max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
+            )
+            return self._noted(member, batch)
+        found = self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes).run()
+        return DeliveryBatch.empty() if found is None else found
+
+    def _named(self, topic: object) -> Member:
+        """The member of a topic. Raises InvalidMessage."""
+        members = self._check()
+        members.join_new()
+        member = members.by_topic.get(topic) if isinstance(topic, str) else None
+        if member is None:
+            raise InvalidMessage(
+                "a queue id alone does not say of which topic: give `topic`" if topic is None
+                else f"{shown(topic)} is not a topic of the subscription {self.name!r}"
+            )  # fmt: skip
+        return member
+
+    def _noted(self, member: Member, batch: DeliveryBatch) -> DeliveryBatch:
+        if len(batch):
+            self._members.receipts.note(int(batch.receipts[0]), len(batch), member.topic)
+        return batch
 
     async def receive_async(
-        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS
-    ) -> list[Delivery]:
+        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
+        *, topic: str | None = None, queue_id: int | None = None,
+    ) -> list[Delivery]:  # fmt: skip
         """`receive` for coroutines: neither the loop nor a thread waits meanwhile."""
         members = self._check()
-        if is_few(max_messages, wait_ms, visibility_timeout_ms):
+        if is_few(max_messages, wait_ms, visibility_timeout_ms) and topic is None and queue_id is None:
             few = take_few(members, max_messages, visibility_timeout_ms, in_loop=True)
             if few is not None:
                 return few
-        batch = await self.receive_batch_async(max_messages, wait_ms, visibility_timeout_ms)
+        batch = await self.receive_batch_async(
+            max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id
+        )
         return batch.deliveries()
 
     async def receive_batch_async(
-        self,
-        max_messages: int = 4096,
-        wait_ms: int = 0,
-        visibility_timeout_ms: int = VISIBILITY_MS,
-        *,
-        max_bytes: int = MAX_BYTES,
-    ) -> DeliveryBatch:
+        self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
+        *, max_bytes: int = MAX_BYTES, topic: str | None = None, queue_id: int | None = None,
+    ) -> DeliveryBatch:  # fmt: skip
         """`receive_batch` for coroutines."""
-        batch = await self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes).run_async(self._aside)
-        return DeliveryBatch.empty() if batch is None else batch
+        if topic is not None or queue_id is not None:
+            member = await self._aside(partial(self._named, topic))
+            batch = await member.receive_batch_async(
+                max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
+            )
+            return self._noted(member, batch)
+        found = await self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes).run_async(self._aside)
+        return DeliveryBatch.empty() if found is None else found
 
     def _call(self, *arguments: object) -> ReceiveCall:
         wanted = wanted_of(*arguments)
