@@ -69,7 +69,7 @@ class Redelivery:
             with state.lock:
                 receipts, places = self._next_redelivered(most, queue_id)
             if not len(receipts):
-                if state.to_redeliver and queue_id is None:  # the first ones had to wait for others of their line
+                if state.to_redeliver and queue_id is None:  # the first ones wait for others of their line
                     continue
                 break
             receipts, places = self._without_dead(receipts, places, failed)

@@ -57,7 +57,7 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "        if len(self._bodies) < record.parts // 2:\n", (f"{FOLDER}/test_acked.py",),
     ),
     "subscriptions: a consumer that was called does not call the next one": Bug(
-        "store/subscriptions/receiving.py", "            call.has_more = dispatcher.has_more()\n",
+        "store/subscriptions/receiving.py", "            call.has_more = self._has_more()\n",
         "            call.has_more = False\n",
         (f"{FOLDER}/test_calling.py::test_many_messages_of_one_append_wake_as_many_as_they_need",), hangs=True,
     ),

@@ -352,3 +352,15 @@ def test_an_interrupted_relisting_loses_nothing(store: MessageStore, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         sub.receive(1, queue_id=1)
     assert len(sub.receive()) == 5
+
+
+def test_what_is_due_in_other_queues_stays_for_them(store: MessageStore, clock: VirtualClock) -> None:
+    sub = store.subscribe(TOPIC, "s")
+    for queue_id in range(4):
+        put(store, queue_id, 2, deliver_at_ms=clock.wall_ms() + 500)
+    assert sub.receive() == []
+    clock.advance(ms=500)
+    until(lambda: not store.stats()["delayed"][TOPIC]["is_behind"])
+    assert sorted(places(sub.receive(queue_id=2))) == [(2, 0), (2, 1)]
+    assert sorted(places(sub.receive(1, queue_id=3))) == [(3, 0)]
+    assert sorted(places(sub.receive())) == [(0, 0), (0, 1), (1, 0), (1, 1), (3, 1)]
