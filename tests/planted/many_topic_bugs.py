@@ -6,7 +6,6 @@ from .plant import Bug
 
 FOLDER = "store/subscriptions"
 TOPICS = ("tests/store/subscriptions/test_topics.py",)
-MODEL = ("tests/store/subscriptions/test_topics_model.py",)
 PATTERNS = ("tests/store/subscriptions/test_topic_patterns.py",)
 QUEUE = ("tests/store/subscriptions/test_one_queue.py",)
 ONE_TOPIC_MODEL = ("tests/store/subscriptions/test_model.py",)
@@ -17,7 +16,8 @@ MANY_TOPICS: dict[str, Bug] = {
         (f"{TOPICS[0]}::test_a_busy_topic_does_not_hold_up_the_others",),
     ),
     "topics: after a look without more, a topic waits for no time": Bug(
-        f"{FOLDER}/members.py", "            self._wakes.add(topic, until_ms)\n", "            pass\n", MODEL,
+        f"{FOLDER}/members.py", "            self._wakes.add(topic, until_ms)\n", "            pass\n",
+        (f"{TOPICS[0]}::test_what_times_out_comes_also_before_a_timer_says_so",),
     ),
     "topics: a look that fails takes its topic out of the turns": Bug(
         f"{FOLDER}/members.py",
@@ -60,7 +60,8 @@ MANY_TOPICS: dict[str, Bug] = {
     ),
     "topics: the first receipt after a range belongs to it": Bug(
         f"{FOLDER}/receipt_topics.py", "int(ascending[at:].searchsorted(end))",
-        'int(ascending[at:].searchsorted(end, side="right"))', MODEL,
+        'int(ascending[at:].searchsorted(end, side="right"))',
+        (f"{TOPICS[0]}::test_a_batch_has_the_topic_of_each_message",),
     ),
     "topics: a stale receipt of one topic, and the others are acknowledged": Bug(
         f"{FOLDER}/topics_acks.py", "    for member, mine in receipts.items() if len(receipts) > 1 else ():",
