@@ -53,7 +53,11 @@ class Member(Subscription):
         """
         self._settings()
         look = MemberLook()
-        batch, noted = self._look(self._looks, wanted, look)
+        seen, dispatcher = self._looks.version(), self._dispatcher
+        with dispatcher.receiving:
+            self._settings()
+            batch = self._looks.look(look, seen, partial(dispatcher.take, *wanted[:3], self._owner))
+            noted = dispatcher.attempt_records
         self._state.calling.ended(None, has_more=look.has_more)  # calls others that wait for this topic alone
         return batch, noted, 0 if look.has_more else self._looks.sleeps_until_ms()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from ..format.arrays import Int64s
 from .dispatcher import Dispatcher
 from .in_flight import NEVER, RowState
-from .receiving import Look, Looking, ReceiveCall, Take
+from .receiving import Look, Looking
 from .state import State
 
 
@@ -28,10 +27,6 @@ class QueueLooking(Looking):
         self._is_cut = True  # the newest look has stopped before the end
         self.calling = state.queue_calls.begin(queue_id, partial(_tell, state, queue_id))
 
-    def call(self, wait_ms: int, take: Take, is_closed: Callable[[], bool]) -> ReceiveCall:
-        """The call."""
-        return ReceiveCall(self, self, wait_ms, take, is_closed, self.end)
-
     def end(self) -> None:
         """The call has ended."""
         self._state.queue_calls.end(self._queue_id)
@@ -43,6 +38,11 @@ class QueueLooking(Looking):
     def _end(self, call: Look, seen: object, *, found: bool) -> None:
         self._is_cut = not found and self._dispatcher.is_unfinished_in(self._queue_id)
         super()._end(call, seen, found=found)
+
+    @property
+    def is_through(self) -> bool:
+        """Whether it has looked through the queue."""
+        return not self._is_cut
 
     @property
     def _is_unfinished(self) -> bool:

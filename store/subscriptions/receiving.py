@@ -94,10 +94,6 @@ class Looking:
         if not call.has_more:
             calling.looked_at = seen
 
-    def call(self, wait_ms: int, take: Take, is_closed: Callable[[], bool]) -> ReceiveCall:
-        """A call that receives; see `ReceiveCall`."""
-        return ReceiveCall(self._state, self, wait_ms, take, is_closed)
-
     def has_changed(self, sleeper: Sleeper) -> bool:
         """Whether there is something new, and this consumer is to look at it."""
         calling = self.calling
@@ -109,7 +105,7 @@ class Looking:
     @property
     def is_through(self) -> bool:
         """Whether it has looked through all messages."""
-        return not self._is_unfinished
+        return not self._dispatcher.is_unfinished
 
     @property
     def _is_unfinished(self) -> bool:
@@ -191,7 +187,8 @@ class ReceiveCall:
             self._failed()
             raise
         finally:
-            self._end()
+            if self._on_end is not None:
+                self._on_end()
 
     async def run_async(self, aside: Aside) -> DeliveryBatch | None:
         """Receive for a coroutine; `aside` makes a call in a thread."""
@@ -212,7 +209,8 @@ class ReceiveCall:
             self._failed()
             raise
         finally:
-            self._end()
+            if self._on_end is not None:
+                self._on_end()
 
     def _begin_look(self) -> None:
         if self.sleeper is not None:
@@ -236,10 +234,6 @@ class ReceiveCall:
         """The call raised. It may have been called to look, or have taken the news that others were to look at, or have
         given out messages whose time-out nobody waits for."""
         self._calling.ended(self.sleeper, has_more=True)
-
-    def _end(self) -> None:
-        if self._on_end is not None:
-            self._on_end()
 
 
 class ThreadReceive:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from ..errors import StoreClosed, SubscriptionClosed
 from ..filters.given import Filter
-from ..log.request import Request
 from ..log.ticket import Ticket
 from .backoff import Backoff
 from .changing import change_settings
@@ -22,7 +21,7 @@ from .delivery import Delivery, DeliveryBatch
 from .inspecting import Inspecting
 from .iterating import Iterating
 from .queue_receiving import QueueLooking
-from .receiving import Look, Looking, ReceiveCall
+from .receiving import Looking, ReceiveCall
 from .settings import (
     LONGEST_MS,
     ReceiveArguments,
@@ -170,30 +169,26 @@ class Subscription(Inspecting, Iterating):
         wanted = wanted_of(*arguments)
         self._settings()
         looks, only = self._looks, wanted.queue_id
-        if only is not None:
-            looks = QueueLooking(self._state, self._dispatcher, only)
-        return looks.call(wanted.wait_ms, partial(self._take, looks, wanted), lambda: self.closed)
+        if only is None:
+            return ReceiveCall(self._state, looks, wanted.wait_ms, partial(self._take, looks, wanted), self._is_closed)
+        one = QueueLooking(self._state, self._dispatcher, only)
+        return ReceiveCall(one, one, wanted.wait_ms, partial(self._take, one, wanted), self._is_closed, one.end)
+
+    def _is_closed(self) -> bool:
+        return self.closed
 
     def _take(self, looks: Looking, wanted: ReceiveArguments, call: ReceiveCall) -> DeliveryBatch | None:
         self._settings()
         if call.sleeper is not None:
             looks.calling.begins()
-        batch, noted = self._look(looks, wanted, call)
+        seen = looks.version()
+        with self._dispatcher.receiving:
+            self._settings()
+            batch = looks.look(call, seen, partial(self._dispatcher.take, *wanted[:3], self._owner, wanted.queue_id))
+            noted = self._dispatcher.attempt_records
         if batch is not None and noted:
             self._dispatcher.tries.wait_for(noted, batch.receipts)
         return batch
-
-    def _look(
-        self, looks: Looking, wanted: ReceiveArguments, call: Look
-    ) -> tuple[DeliveryBatch | None, Sequence[Request]]:
-        """One look of a receive: messages, and the requests that make their attempts durable."""
-        seen = looks.version()
-        take = partial(self._dispatcher.take, *wanted[:3], self._owner, wanted.queue_id)
-        with self._dispatcher.receiving:
-            self._settings()
-            batch = looks.look(call, seen, take)
-            noted = self._dispatcher.attempt_records
-        return batch, noted
 
     async def _aside(self, work: Callable[[], T]) -> T:
         """Make a call in a thread, which finishes it also if the coroutine is cancelled."""
