@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -189,9 +189,10 @@ class QueueCalls:
         """The names under which they may wait."""
         return [(self._topic, queue_id) for queue_id in list(self._of)]
 
-    def gives_out(self, queue_ids: Iterable[int] | None, deadline_ms: int) -> None:
-        """Messages of some queues, or of any, were given out that come again at `deadline_ms`."""
-        for queue_id in list(self._of) if queue_ids is None else queue_ids:
-            found = self._of.get(queue_id)
-            if found is not None and deadline_ms < found[0].wakes_ms:
-                found[0].gives_out(deadline_ms)
+    def gives_out(self, deadline_ms: int) -> None:
+        """Messages come again at `deadline_ms`, maybe earlier than was known. Of those that are given out the consumers
+        are told before: they look, and see when these come again.
+        """
+        for calling, _ in list(self._of.values()) if self._of else ():
+            if deadline_ms < calling.wakes_ms:
+                calling.gives_out(deadline_ms)

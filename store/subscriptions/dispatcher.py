@@ -218,8 +218,6 @@ class Dispatcher:
                     first = int(state.table.add(Places(*columns), deadline_ms, owner, given_ms)[0])
             if deadline_ms < state.calling.wakes_ms:
                 state.calling.gives_out(deadline_ms)
-            if state.queue_calls:
-                state.queue_calls.gives_out((messages[0].queue_id,), deadline_ms)
             return [Delivery(message, 1, receipt, state.name) for receipt, message in enumerate(messages, first)]
         except BaseException:  # passed on; the messages come again, also after an interrupt
             self._has_missed = True
@@ -342,10 +340,8 @@ class Dispatcher:
             places = Places(queue_ids_of(batch), batch.offsets, attempts)
             given_ms = state.deadline_ms(0)
             receipts = state.enter(places, given_ms + visibility_ms, self._owner, given_ms, stories)
-        if state.queue_calls:
-            state.queue_calls.gives_out(np.unique(places.queues).tolist(), given_ms + visibility_ms)
-            if self._only is not None and given_ms + visibility_ms < state.calling.wakes_ms:
-                state.calling.gives_out(given_ms + visibility_ms)  # a look at all queues does so at its end
+        if self._only is not None and given_ms + visibility_ms < state.calling.wakes_ms:
+            state.calling.gives_out(given_ms + visibility_ms)  # a look at all queues does so at its end
         return DeliveryBatch(batch, receipts, attempts, state.name) if len(batch) else None
 
     # -- removed messages -----------------------------------------------------------------------------

@@ -160,7 +160,7 @@ class State:
             self.table.hold(self.rows(receipts), deadline_ms, RowState.OUT)
         self.mark_changed()
         self.calling.gives_out(deadline_ms)
-        self.queue_calls.gives_out(None, deadline_ms)
+        self.queue_calls.gives_out(deadline_ms)
 
     def redeliver(self, receipts: Int64s) -> None:
         """List messages to be given out again. Under the lock; one that is listed twice is given out once."""
