@@ -72,6 +72,11 @@ MANY_TOPICS: dict[str, Bug] = {
         f"{FOLDER}/topics_acks.py", "        if committing.fits:\n", "        if not committing:\n",
         (f"{TOPICS[0]}::test_all_acknowledgements_of_a_batch_share_one_frame",),
     ),
+    "topics: a crash tears what several topics acknowledge together": Bug(
+        f"{FOLDER}/topics_acks.py", "        if committing.fits:\n", "        if committing.fits and not parts:\n",
+        ("tests/simulation/consumers/test_run.py::test_no_crash_tears_an_acknowledgement_of_two_topics",
+         "tests/store/subscriptions/test_topics_attacked.py"),
+    ),
     "topics: a list that is wrong makes some of its subscriptions": Bug(
         f"{FOLDER}/topics_opening.py", "        _check_same(subscriptions, topic, who, settings, given)\n    members",
         "    members",

@@ -17,6 +17,8 @@ from .ledger import Kind, Place
 from .lines import check_order
 from .producing import Producing
 from .shape import TOPIC
+from .side import SIDE
+from .together import Together, may_be_together
 
 MOST_OBJECTS = 3
 SHORT_MS = 60  # a visibility time-out that passes in a run
@@ -81,6 +83,24 @@ class Consuming(Producing):
                 self._subscriptions[name].append(self.store.subscribe(TOPIC, name, **fixed))
                 self._reached["several consumers"] += 1
 
+    def come_together(self) -> None:
+        """A consumer of an open subscription that receives from another topic as well."""
+        kinds = [kind for kind in self._shape.kinds if may_be_together(kind) and kind.name in self._subscriptions]
+        if kinds:
+            kind = self._chance.choice(kinds)
+            objects = self._subscriptions[kind.name]
+            if len(objects) < MOST_OBJECTS:
+                objects.append(Together(self.store, kind, self._ledger.side, self._shape.lanes))  # type: ignore[arg-type]  # see there
+                self._reached["consumers of two topics"] += 1
+
+    def append_side(self) -> None:
+        """Messages of the other topic."""
+        count, side = self._chance.randrange(1, 4), self._ledger.side
+        side.sent = max(side.sent, self.store.queue_bounds(SIDE, 0)[1])
+        self.store.append_batch([(SIDE, 0, b"side")] * count)
+        side.sent = self.store.queue_bounds(SIDE, 0)[1]
+        self._ledger.version += 1
+
     def stall(self) -> None:
         """Nobody takes anything of a subscription any more, as long as others are there: it stays open."""
         if len(self._subscriptions) > 1:
@@ -95,7 +115,7 @@ class Consuming(Producing):
         now_ms, most = clock.passed_ms, chance.randrange(1, 12)
         if self._raises_kept(subscription):
             return
-        if chance.random() < 0.5:
+        if chance.random() < 0.5 or isinstance(subscription, Together):
             given = subscription.receive(most, 0, wait_ms)
         else:
             given = subscription.receive_batch(most, 0, wait_ms).deliveries()
@@ -162,7 +182,11 @@ class Consuming(Producing):
     def ack_some(self) -> None:
         """Many at once, in any order."""
         name, subscription, places = self._some_held()
-        if places:
+        if places and isinstance(subscription, Together):
+            tried = self._ledger.subscriptions[name].open & set(places)
+            self._ack(name, places, lambda given: subscription.ack_joint(given, tried))
+            self._reached["acknowledged together"] += 1
+        elif places:
             self._ack(name, places, subscription.ack_batch)
 
     def transact(self) -> None:

@@ -44,6 +44,7 @@ class Shape:
         trims: how often trims are made; transactions: how often some.
         configures: topics get settings, and lose them.
         keeps: the topic keeps what is not acknowledged, whatever retention wants.
+        several: some consumers receive from another topic as well, by one object; not where the topic keeps all.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -59,6 +60,7 @@ class Shape:
     configures: bool = False
     transactions: int = 0
     keeps: bool = False
+    several: bool = False
     steps: int = 60
     lives: int = 2
 
@@ -81,7 +83,7 @@ class Shape:
         unwanted |= set() if self.configures else {"configure"}
         weights = {call: count for call, count in CALLS.items() if call not in unwanted}
         changed = {"trim": self.trims} | ({"transact": self.transactions} if self.transactions else {})
-        return weights | changed
+        return weights | changed | ({"append_side": 4, "come_together": 4} if self.several and not self.keeps else {})
 
 
 def draw_shape(chance: random.Random) -> Shape:
@@ -102,4 +104,5 @@ def draw_shape(chance: random.Random) -> Shape:
         configures=chance.random() < 0.4,
         transactions=chance.choice((0, 4, 12)),
         keeps=chance.random() < 0.4 and not is_lossy,
+        several=chance.random() < 0.3 and not is_lossy,
     )

@@ -53,7 +53,7 @@ def test_no_crash_brings_an_acknowledged_message_back_or_loses_another(tmp_path:
     acked, tried, is_made = set[tuple[str, int, int]](), set[tuple[str, int, int]](), False
 
     def crash(operation: object) -> None:
-        crashed.extend((disk.crash(chance), set(acked), is_made) for _ in range(2))
+        crashed.append((disk.crash(chance), set(acked), is_made))
 
     with MessageStore.open(tmp_path, tiny(lanes=lanes), disk=disk) as store:
         disk.on_operation = crash
