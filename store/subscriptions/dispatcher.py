@@ -128,7 +128,7 @@ class Dispatcher:
         has_missed = self._has_missed and self.state.unfinished.change is None
         if has_missed or self._scanner.is_cut or self.delays.has_copies:
             return True
-        return self._due.has(queue_id) or self._redelivery.has(queue_id)
+        return self._due.has(queue_id) or (self.state.order is None and self._redelivery.has(queue_id))
 
     def has_more_in(self, queue_id: int) -> bool:
         """`has_more` of one queue. `receiving` is held."""

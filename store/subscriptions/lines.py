@@ -35,7 +35,7 @@ class Lines:
 
     def next_redelivered(self, receipts: Int64s, enough: int, queue_id: int | None = None) -> Int64s:
         """The messages to redeliver now, in order, together with others of their lines whose turn has come. With a
-        queue, `receipts` are of that one.
+        queue, `receipts` are all of that one, listed or not.
 
         It stops once it has `enough`. A message that has to wait is taken off the list: its line is blocked, and is
         looked at again when one of its messages is acknowledged or comes again. Under the state's lock.
@@ -65,7 +65,7 @@ class Lines:
         waits = ~np.isin(known, turn)
         if waits.any():
             self.state.unlist(known[waits])
-        self.state.redeliver(turn[~np.isin(turn, receipts)])
+        self.state.redeliver(turn if queue_id is not None else turn[~np.isin(turn, receipts)])
         return turn
 
     def before(self, found: Fetches, places: Places, bad: Int64s) -> Fetches:

@@ -22,6 +22,7 @@ from .state import LISTED_TOGETHER, State
 
 MOVED_MESSAGES = 4095  # at most so many are moved at once; with their acknowledgements they are a frame
 MOVED_BYTES = 4 << 20
+MOST_CHUNKS = 64  # of the list, beside those that it may need
 
 Move: TypeAlias = "Callable[[str, Sequence[MessageBatch], Int64s, Int64s], None]"
 
@@ -45,9 +46,9 @@ class Redelivery:
         self._move = move
 
     def has(self, queue_id: int) -> bool:
-        """Whether a message of a queue is listed, to be given out again."""
+        """Whether a message of a queue was given back or timed out; it may have to wait for others of its line."""
         with self.state.lock:
-            return len(self._listed_of(queue_id)) > 0
+            return len(self._waiting_of(queue_id)) > 0
 
     def take(
         self, room: Room, failed: list[StoreError], queue_id: int | None = None
@@ -86,26 +87,32 @@ class Redelivery:
             most = max(most, MOVED_MESSAGES)  # all of these were dead or gone; the messages after them may be neither
         return [], NOTHING, NOTHING
 
-    def _listed_of(self, queue_id: int) -> Int64s:
-        """The receipts of a queue's messages that wait to be given out again. It looks at those of all queues, in
-        columns, and unlists what waits no more: else a list that nobody takes from would grow. Under the state's lock.
+    def _waiting_of(self, queue_id: int) -> Int64s:
+        """The receipts of a queue's messages that were given back or timed out. Under the state's lock.
+
+        It takes them from the table: the list has those of all queues. Some may have to wait for others of their line.
         """
-        table, again = self.state.table, self.state.to_redeliver
-        if not again:
+        state, table = self.state, self.state.table
+        if not state.to_redeliver and (state.order is None or not state.order.stirred):
             return NOTHING
-        live = self._waiting(np.concatenate(list(again)))
+        if len(state.to_redeliver) > MOST_CHUNKS + 2 * (len(table) // LISTED_TOGETHER):
+            self._tidy()
+        rows = table.rows_of([queue_id])
+        states = table.states(rows)
+        return table.receipts(rows[(states == RowState.LATE) | (states == RowState.BACK)])
+
+    def _tidy(self) -> None:
+        """Unlist what waits no more: consumers of single queues take nothing off the list."""
+        live = self._waiting(np.concatenate(list(self.state.to_redeliver)))
         live = live[np.sort(np.unique(live, return_index=True)[1])]
-        self.state.to_redeliver = deque(
-            [live[at : at + LISTED_TOGETHER] for at in range(0, len(live), LISTED_TOGETHER)]
-        )
-        found: Int64s = live[table.places(table.find(live)).queues == queue_id]
-        return found
+        begins = range(0, len(live), LISTED_TOGETHER)
+        self.state.to_redeliver = deque([live[at : at + LISTED_TOGETHER] for at in begins])
 
     def _next_redelivered(self, most: int, queue_id: int | None) -> tuple[Int64s, Places]:
         """The next receipts to redeliver. They stay queued until they are acknowledged or reissued."""
         state, again = self.state, self.state.to_redeliver
         if queue_id is not None:
-            found = self._listed_of(queue_id)
+            found = self._waiting_of(queue_id)
             found = found[:most] if state.order is None else self._lines.next_redelivered(found, most, queue_id)
             return found, state.table.places(state.table.find(found))
         picked, enough = list[Int64s](), most

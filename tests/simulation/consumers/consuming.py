@@ -115,13 +115,21 @@ class Consuming(Producing):
         now_ms, most = clock.passed_ms, chance.randrange(1, 12)
         if self._raises_kept(subscription):
             return
-        if chance.random() < 0.5 or isinstance(subscription, Together):
+        is_together, only = isinstance(subscription, Together), None
+        if self._shape.by_queue and not is_together and chance.random() < 0.5:
+            only = chance.randrange(self._shape.queues)
+            self._reached["received from one queue"] += 1
+        if is_together:
             given = subscription.receive(most, 0, wait_ms)
+        elif chance.random() < 0.5:
+            given = subscription.receive(most, 0, wait_ms, queue_id=only)
         else:
-            given = subscription.receive_batch(most, 0, wait_ms).deliveries()
+            given = subscription.receive_batch(most, 0, wait_ms, queue_id=only).deliveries()
         self._ledger.settle()
         held, later = self._held[kind.name], self._later[kind.name]
         places = [(delivery.message.queue_id, delivery.message.offset) for delivery in given]
+        if only is not None and any(queue_id != only for queue_id, _ in places):
+            raise BrokenPromise(f"{kind.name} wants messages of the queue {only}, and gets {places}")
         if kind.is_ordered and set(places) <= self._ledger.sent.keys():  # else it is said below
             in_hand = {place for place, one in held.items() if one.until_ms > now_ms and place not in places}
             self._reached["followers"] += check_order(self._ledger, kind, places, in_hand, self._firsts())

@@ -45,6 +45,7 @@ class Shape:
         configures: topics get settings, and lose them.
         keeps: the topic keeps what is not acknowledged, whatever retention wants.
         several: some consumers receive from another topic as well, by one object; not where the topic keeps all.
+        by_queue: some calls receive from one queue only.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -61,6 +62,7 @@ class Shape:
     transactions: int = 0
     keeps: bool = False
     several: bool = False
+    by_queue: bool = False
     steps: int = 60
     lives: int = 2
 
@@ -105,4 +107,5 @@ def draw_shape(chance: random.Random) -> Shape:
         transactions=chance.choice((0, 4, 12)),
         keeps=chance.random() < 0.4 and not is_lossy,
         several=chance.random() < 0.3 and not is_lossy,
+        by_queue=chance.random() < 0.5,
     )

@@ -19,8 +19,9 @@ from stratalog.store import (
     Subscription,
     SubscriptionClosed,
 )
+from stratalog.store.subscriptions import redelivery
 from stratalog.store.subscriptions.dispatcher import Dispatcher
-from stratalog.store.subscriptions.redelivery import Redelivery
+from stratalog.store.subscriptions.redelivery import MOST_CHUNKS, Redelivery
 from stratalog.store.testing import VirtualClock
 
 from ..helpers import Worker, start, tiny, until
@@ -242,16 +243,29 @@ def test_lines_that_nobody_takes_do_not_pile_up(store: MessageStore) -> None:
     assert len(sub.receive(100)) == 59
 
 
-def test_what_waits_to_come_again_is_listed_once(store: MessageStore) -> None:
+def test_what_waits_to_come_again_is_listed_a_few_times_at_the_most(store: MessageStore) -> None:
     """Consumers of single queues leave no list that grows."""
     sub = store.subscribe(TOPIC, "s")
     for queue_id in (0, 1):
         put(store, queue_id, 3)
     sub.nack_batch(sub.receive())
-    for _ in range(100):
+    for _ in range(200):
         sub.nack_batch(sub.receive(queue_id=1))
-    assert sum(map(len, sub._state.to_redeliver)) <= 12
+    assert sum(map(len, sub._state.to_redeliver)) <= 3 * MOST_CHUNKS + 12
     assert len(sub.receive()) == 6
+
+
+def test_in_order_what_does_not_fit_comes_to_consumers_of_all_queues(store: MessageStore) -> None:
+    sub = store.subscribe(TOPIC, "s", mode="ordered")
+    store.append_batch([(TOPIC, 1, bytes(1000))] * 4)
+    given = sub.receive()
+    sub.nack_batch(given[:3])  # they wait for the last one, which a consumer has
+    assert sub.receive() == []
+    sub.nack(given[3])
+    few = sub.receive_batch(max_bytes=2500, queue_id=1)
+    assert few.offsets.tolist() == [0, 1]
+    sub.ack_batch(few.receipts)
+    assert places(sub.receive()) == [(1, 2), (1, 3)]
 
 
 def test_a_poor_message_of_the_queue_goes_to_the_dead_letters(store: MessageStore) -> None:
@@ -348,6 +362,7 @@ def test_an_interrupted_relisting_loses_nothing(store: MessageStore, monkeypatch
         return real(redelivery, receipts)
 
     monkeypatch.setattr(Redelivery, "_waiting", once)
+    monkeypatch.setattr(redelivery, "MOST_CHUNKS", -1)
     with pytest.raises(KeyboardInterrupt):
         sub.receive(1, queue_id=1)
     assert len(sub.receive()) == 5
