@@ -70,7 +70,8 @@ class SubscriptionCalls(SubscriptionList):
         """Open a subscription: a durable cursor over all queues of a topic. It is made, durably, if there is none.
 
         With a list of topics, or a `pattern` in place of the topic, it is one object that receives from all of them,
-        a `TopicsSubscription`: in each topic a subscription of this name, made with these settings if there is none.
+        a `TopicsSubscription`: in each topic a subscription of this name, made with these settings if there is none,
+        one after another. After an error some may have been made; call it again.
 
         It keeps what is acknowledged, whether it is open or not. Any number of objects of one name share it: their
         consumers compete for its messages. A queue that the topic gets later begins at its first message.

@@ -14,7 +14,7 @@ from .in_flight import NOTHING
 
 FEW_RANGES = 1024  # so many are kept before those are looked for whose messages are over
 
-NO_RANGE = 0, 0, ""
+NO_RANGE = 0, -1 << 63, ""
 
 Range: TypeAlias = "tuple[int, int, str]"  # its first receipt, the one after its last, and the topic
 AreLive: TypeAlias = "Callable[[str, Int64s, Int64s], Bools]"

@@ -127,8 +127,9 @@ def test_with_a_stale_receipt_no_message_of_any_topic_is_acknowledged_or_given_b
             with pytest.raises(StaleReceipt) as caught:
                 call(batch.receipts)
             assert caught.value.receipts == (int(batch.receipts[-1]),)
-            with pytest.raises(StaleReceipt):
-                call([*batch.receipts[:2].tolist(), 7])
+            for unknown in (7, -7):
+                with pytest.raises(StaleReceipt):
+                    call([*batch.receipts[:2].tolist(), unknown])
             assert sub.backlog() == (0, 3, 0)
 
 
