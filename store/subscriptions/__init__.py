@@ -15,7 +15,7 @@ A subscription of several topics is `topics_subscription`: one object over a sub
     again, and later    redelivery, backoff, moving, origin, attempts, delays, place_list
     acknowledging       acknowledging, group_commit, ack_row, joint_acks, committing
     what is durable     cursor, journal
-    how far it is       info, backlog, positions, removed, inspecting
+    how far it is       info, backlog, positions, progress, removed, inspecting
     as an iterator      iterating
     several topics      topics_subscription, topics_opening, topics_start, topics_receiving, topics_acks
     one of them each    members, receipt_topics, wake_times

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from stratalog.store import StoreConfig
@@ -46,6 +46,7 @@ class Shape:
         keeps: the topic keeps what is not acknowledged, whatever retention wants.
         several: some consumers receive from another topic as well, by one object; not where the topic keeps all.
         by_queue: some calls receive from one queue only.
+        is_queue: it keeps nothing else, as soon as all have acknowledged it; what fills segments is consumed at once.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -63,6 +64,7 @@ class Shape:
     keeps: bool = False
     several: bool = False
     by_queue: bool = False
+    is_queue: bool = False
     steps: int = 60
     lives: int = 2
 
@@ -70,6 +72,11 @@ class Shape:
     def is_lossy(self) -> bool:
         """May a power cut take what was acknowledged?"""
         return self.durability == "os"
+
+    @property
+    def keep(self) -> Literal["unacknowledged", "until_acknowledged"]:
+        """The topic's setting, if it keeps anything."""
+        return "until_acknowledged" if self.is_queue else "unacknowledged"
 
     def config(self) -> StoreConfig:
         """For the store."""
@@ -91,7 +98,7 @@ class Shape:
 def draw_shape(chance: random.Random) -> Shape:
     """A shape for a seed."""
     is_lossy = chance.random() < 0.15
-    return Shape(
+    shape = Shape(
         lanes=chance.choice((2, 3)) if is_lossy else chance.choice((1, 1, 2)),
         durability="os" if is_lossy else "force",
         frame_kib=chance.choice((4, 4, 16)),
@@ -106,6 +113,6 @@ def draw_shape(chance: random.Random) -> Shape:
         configures=chance.random() < 0.4,
         transactions=chance.choice((0, 4, 12)),
         keeps=chance.random() < 0.4 and not is_lossy,
-        several=chance.random() < 0.3 and not is_lossy,
-        by_queue=chance.random() < 0.5,
     )
+    shape = replace(shape, is_queue=shape.keeps and chance.random() < 0.6)
+    return replace(shape, several=chance.random() < 0.3 and not is_lossy, by_queue=chance.random() < 0.5)
