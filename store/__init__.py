@@ -60,6 +60,7 @@ from .subscriptions.info import SubscriptionInfo
 from .subscriptions.positions import InFlightMessage, Position
 from .subscriptions.settings import Settings as SubscriptionSettings
 from .subscriptions.subscription import Subscription
+from .subscriptions.topics_subscription import TopicsSubscription
 from .topics.settings import TopicSettings
 from .verify.report import VerifyReport
 
@@ -122,6 +123,7 @@ __all__ = [
     "Ticket",
     "TopicFull",
     "TopicSettings",
+    "TopicsSubscription",
     "Transaction",
     "VerifyReport",
     "abort_shards",

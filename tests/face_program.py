@@ -24,6 +24,10 @@ def write(path: str) -> int:
         sub.change(filter="tag = 'paid'")
         sub.change(filter={"tag": {"paid"}}, precision_ms=5)
         sub.change(filter=None, backoff_ms=[1000, 5000])
+        both = store.subscribe(["orders", "bills"], "office", filter="price > 5")
+        both.ack_batch(both.receive(topic="orders", queue_id=3))
+        ends: dict[tuple[str, int], int] = {place: at.next_offset for place, at in both.positions().items()}
+        assert ends["orders", 3] == 2 and sub.receive(queue_id=99) == []
         sent: int = store.redrive("failed", max_messages=3)
         settings = store.configure_topic("orders", queues=8, keep="unacknowledged", retention_bytes=1 << 30)
         settings = store.configure_topic("failed", retention_ms=settings.queues, ttl_ms=60_000)
@@ -62,6 +66,8 @@ async def work(path: str) -> int:
         await other.change_async(filter="key = 'k' OR TRUE")
         await other.change_async(backoff_ms={"first_ms": 10, "factor": 1.5, "most_ms": 99})
         assert await store.redrive_async("failed", queue_id=0) == 0
+        found = store.subscribe(pattern="ord*", name="found")
+        assert [one.message.topic for one in await found.receive_async(wait_ms=1)] == ["orders"]
         async for delivery in other:
             async with store.transaction() as tx:
                 tx.append("bills", 0, b"bill", key=b"k")

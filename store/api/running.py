@@ -134,6 +134,7 @@ class OpenStore:
         """Tell of queues that got more messages by attached segments."""
         if self.delays is not None:
             self.delays.attached()
+        self.waiting.listeners.tell({topic for topic, _ in names})
         self.waiting.look_at([*names, *{(topic, ANY_QUEUE) for topic, _ in names}])
 
     def telling(self) -> AbstractContextManager[object]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import overload
 
+from ..errors import InvalidMessage
 from ..filters.given import Filter
 from ..subscriptions.backoff import Backoff
 from ..subscriptions.settings import Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
+from ..subscriptions.topics_opening import subscribe_pattern, subscribe_topics
+from ..subscriptions.topics_start import Topics, TopicsStart, check_topics
+from ..subscriptions.topics_subscription import TopicsSubscription
 from ..topics.id_windows import IdWindows
 from .appender import Appender
 from .columns import ColumnAppender
@@ -25,11 +30,35 @@ class SubscriptionCalls(SubscriptionList):
     _appender: Appender
     _windows: IdWindows
 
+    @overload
+    def subscribe(
+        self, topic: str, name: str, start: Start = "earliest", *, mode: Mode = "shared",
+        precision_ms: int | None = None, order_by: OrderBy = "queue", filter: Filter | None = None,
+        max_attempts: int | None = None, dead_letter_topic: str | None = None, backoff_ms: Backoff | None = None,
+        pattern: None = None,
+    ) -> Subscription: ...  # fmt: skip
+
+    @overload
+    def subscribe(
+        self, topic: Topics, name: str, start: TopicsStart = "earliest", *, mode: Mode = "shared",
+        precision_ms: int | None = None, order_by: OrderBy = "queue", filter: Filter | None = None,
+        max_attempts: int | None = None, dead_letter_topic: str | None = None, backoff_ms: Backoff | None = None,
+        pattern: None = None,
+    ) -> TopicsSubscription: ...  # fmt: skip
+
+    @overload
+    def subscribe(
+        self, topic: None = None, *, name: str, start: TopicsStart = "earliest", mode: Mode = "shared",
+        precision_ms: int | None = None, order_by: OrderBy = "queue", filter: Filter | None = None,
+        max_attempts: int | None = None, dead_letter_topic: str | None = None, backoff_ms: Backoff | None = None,
+        pattern: str,
+    ) -> TopicsSubscription: ...  # fmt: skip
+
     def subscribe(
         self,
-        topic: str,
-        name: str,
-        start: Start = "earliest",
+        topic: str | Topics | None = None,
+        name: str | None = None,
+        start: Start | TopicsStart = "earliest",
         *,
         mode: Mode = "shared",
         precision_ms: int | None = None,
@@ -38,14 +67,24 @@ class SubscriptionCalls(SubscriptionList):
         max_attempts: int | None = None,
         dead_letter_topic: str | None = None,
         backoff_ms: Backoff | None = None,
-    ) -> Subscription:
+        pattern: str | None = None,
+    ) -> Subscription | TopicsSubscription:
         """Open a subscription: a durable cursor over all queues of a topic. It is made, durably, if there is none.
+
+        With a list of topics, or a `pattern` in place of the topic, it is one object that receives from all of them,
+        a `TopicsSubscription`: in each topic a subscription of this name, made with these settings if there is none,
+        one after another. After an error some may have been made; call it again.
 
         It keeps what is acknowledged, whether it is open or not. Any number of objects of one name share it: their
         consumers compete for its messages. A queue that the topic gets later begins at its first message.
 
         Args:
+            topic: a name, or a list, tuple or set of names; topics that have no message yet count, too.
             name: of the subscription within the topic; what may be a topic's name may be this one's.
+            pattern: receive from all topics that match, now or later: `*` is any text, `?` any character, `[ab]` one of
+                some, and `[*]` the character itself. Give `name` and no `topic`: `subscribe(pattern="orders.*",
+                name="billing")`. A topic that gets its first message later joins by itself, and begins with that. The
+                `dead_letter_topic` never joins.
             start: where a new one begins: "earliest"; "latest", after what is durable now; a time in ms since the
                 epoch; or a dict of offsets by queue id. One that exists goes on where it was.
             mode: "shared" gives any consumer the next messages. "ordered" gives a batch of a line to one consumer, in
@@ -74,9 +113,14 @@ class SubscriptionCalls(SubscriptionList):
             StoreCorrupt: a record of the subscription is damaged.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreUnreadable: it was not made.
         """
-        return self._subscriptions().subscribe(
-            topic, name, start, mode, order_by, filter, max_attempts, dead_letter_topic, precision_ms, backoff_ms
-        )
+        chosen = mode, order_by, filter, max_attempts, dead_letter_topic, precision_ms, backoff_ms
+        if pattern is not None:
+            if topic is not None:
+                raise InvalidMessage("give a topic, a list of topics, or a pattern, not both")
+            return subscribe_pattern(self._subscriptions(), pattern, name, start, *chosen)
+        if isinstance(topic, list | tuple | set | frozenset):
+            return subscribe_topics(self._subscriptions(), topic, name, start, *chosen)
+        return self._subscriptions().subscribe(topic, name, start, *chosen)
 
     def transaction(self) -> Transaction:
         """Begin a transaction: what is appended and acknowledged in it is durable and visible at once, or not at all.
@@ -124,15 +168,21 @@ class SubscriptionCalls(SubscriptionList):
         call = partial(self.redrive, dead_letter_topic, queue_id=queue_id, max_messages=max_messages)
         return await self._fetcher.async_reads.aside(call, self._shared.check_open)
 
-    def delete_subscription(self, topic: str, name: str) -> bool:
+    def delete_subscription(self, topic: str | Topics, name: str) -> bool:
         """Remove a subscription, durably; False if there is none. This closes its open objects.
+
+        With a list of topics it removes those of all, one after another, and is False if none was there. One that
+        belongs to a pattern's object leaves it; for all of them: `delete_subscription(sub.topics, sub.name)`.
 
         Raises:
             InvalidTopic, InvalidMessage: a name is not valid.
             PublishBufferFull, StoreFull, StorePoisoned, StoreReadOnly, StoreClosed, StoreUnreadable: it may still be
                 there; call it again.
         """
-        return self._subscriptions().delete(topic, name)
+        subscriptions = self._subscriptions()
+        if isinstance(topic, list | tuple | set | frozenset):
+            return any([subscriptions.delete(one, name) for one in check_topics(topic)])
+        return subscriptions.delete(topic, name)
 
     def _forget_lost(self) -> None:
         """At an opening: take back, for good, acknowledgements of messages that a power cut took."""

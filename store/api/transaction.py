@@ -22,6 +22,7 @@ from ..subscriptions.joint_ids import JointIds
 from ..subscriptions.registry import Subscriptions
 from ..subscriptions.settings import receipt_of
 from ..subscriptions.subscription import Subscription
+from ..subscriptions.topics_subscription import TopicsSubscription
 from ..topics.id_windows import IdWindows
 from .appender import Appender
 from .batches import BatchPart
@@ -99,20 +100,22 @@ class Transaction:
         for row, digest in zip(rows, digests, strict=True):
             self._messages.add(*row, None, digest)
 
-    def ack(self, delivery: Delivery | int, subscription: Subscription | None = None) -> None:
+    def ack(self, delivery: Delivery | int, subscription: Subscription | TopicsSubscription | None = None) -> None:
         """Acknowledge a message at the commit.
 
         Args:
             delivery: the delivery; or its receipt, then with `subscription`, the object that has received it.
 
-        Raises: SubscriptionClosed, InvalidMessage, StoreClosed: the transaction is as before.
+        Raises: SubscriptionClosed, InvalidMessage, StoreClosed: the transaction is as before; for a receipt of a
+            subscription of several topics, StaleReceipt, too.
         """
         self._check_open()
         receipt = receipt_of(delivery)
         if subscription is not None:
-            if not isinstance(subscription, Subscription):
+            if not isinstance(subscription, Subscription | TopicsSubscription):
                 raise InvalidMessage(f"subscription is a Subscription, not {shown(subscription)}")
-            topic, name = subscription.topic, subscription.name
+            topic = subscription.topic if isinstance(subscription, Subscription) else subscription.topic_of(delivery)
+            name = subscription.name
         elif isinstance(delivery, Delivery):
             topic, name = str(getattr(delivery.message, "topic", "")), delivery.subscription
         else:

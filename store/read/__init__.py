@@ -14,6 +14,6 @@ three.
     many queues         picking
     results             message, columns, details, frame_times, tables
     everything, times   scan, wanted, times
-    waiting             waiting, async_reads, loop_bells
+    waiting             waiting, async_reads, loop_bells, topic_news
     caches              caches, cached, feeder, feed
 """

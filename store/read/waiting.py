@@ -22,6 +22,7 @@ from ..log.streams import Stream, StreamMap
 from ..log.write import VisibleEntries
 from .finder import open_end
 from .loop_bells import LoopBells, set_all
+from .topic_news import TopicListeners
 
 Name: TypeAlias = "tuple[str, int]"  # (topic, queue)
 Sealed: TypeAlias = "tuple[int, int, int] | None"  # `SealedSegments.span`: a wait holds no segment
@@ -140,6 +141,7 @@ class WaitingReaders:
     def __init__(self, streams: StreamMap, clock: Clock) -> None:
         self.streams = streams
         self.bells = LoopBells()
+        self.listeners = TopicListeners(streams.topics.__contains__)
         self._clock = clock
         self._coroutines: set[CoroutineRead] = set()  # to wake them in a child process
         self._purgatory: Purgatory | None = None
@@ -242,9 +244,9 @@ class WaitingReaders:
                 self._purgatory = Purgatory(self._timers)
 
     def are_waiting(self, name: Name) -> bool:
-        """Whether somebody waits for a queue, or has until just now."""
+        """Whether somebody waits for a queue, or has until just now; or listens for the news of its topic."""
         purgatory = self._purgatory
-        return purgatory is not None and name in purgatory
+        return (purgatory is not None and name in purgatory) or name[0] in self.listeners
 
     def at(self, deadline_ms: int, work: Callable[[], object]) -> None:
         """Call `work` at this time, in a thread of the store. Raises RuntimeError where there are no timers."""
@@ -259,20 +261,28 @@ class WaitingReaders:
         A flusher does this after each write, so nothing is looked up unless somebody waits.
         """
         purgatory = self._purgatory
-        if purgatory is not None and purgatory.pending:
-            came = {number for table, begin, end in shown for number in table.few_numbers(begin, end)}
+        is_waited_for = purgatory is not None and purgatory.pending > 0
+        if not is_waited_for and not self.listeners:
+            return
+        came = {number for table, begin, end in shown for number in table.few_numbers(begin, end)}
+        if self.listeners:
+            self.listeners.tell({lane.streams[number].topic for number in came})
+        if is_waited_for and purgatory is not None:
             names = self._due(purgatory, lane, came)
             if names:
                 self._in_thread(partial(_look_at, purgatory, names, one_a_group=True))
 
     def look_at(self, names: Sequence[Name], *, one_a_group: bool = False) -> None:
         """Something has become of these queues: their messages were trimmed."""
+        if self.listeners:
+            self.listeners.look_at({topic for topic, queue_id in names if queue_id == ANY_QUEUE})
         purgatory = self._purgatory
         if purgatory is not None and purgatory.pending:
             self._in_thread(partial(_look_at, purgatory, names, one_a_group=one_a_group))
 
     def look_at_all(self) -> None:
         """More may be durable than was told."""
+        self.listeners.look_at_all()
         purgatory = self._purgatory
         if purgatory is not None and purgatory.pending:
             self.look_at(_names(purgatory))

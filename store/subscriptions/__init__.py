@@ -6,7 +6,9 @@ them. `registry` has all subscriptions of a store. A `receive` goes through `sub
 table `in_flight`. An `ack` goes through `acknowledging`, `group_commit` and `journal`: its record is a message of a
 hidden stream, and is appended like any other message. Once it is durable, `cursor` counts the message.
 
-    giving out          receiving, dispatcher, scanner, read_ahead, delivery
+A subscription of several topics is `topics_subscription`: one object over a subscription of each topic, its `members`.
+
+    giving out          receiving, queue_receiving, dispatcher, scanner, read_ahead, delivery
     what is given out   in_flight, removed_receipts, stories
     what is too old     expiring
     whose turn          news, calling
@@ -16,5 +18,7 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
     what is durable     cursor, journal
     how far it is       info, backlog, positions, progress, removed, life_counts, inspecting
     as an iterator      iterating
+    several topics      topics_subscription, topics_opening, topics_start, topics_receiving, topics_acks
+    one of them each    members, receipt_topics, wake_times
     its surroundings    parts
 """

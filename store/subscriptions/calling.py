@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -40,16 +41,18 @@ class WaitingConsumers:
     first. Each side writes its own mark before it reads the other's. So a call may be made twice, but is never lost.
 
     Attributes:
+        name: the (topic, queue id) that they wait for.
         looked_at: the version at which a look has found no more messages.
         wakes_ms: until then one waiting consumer will look for messages that come again; 0 if nobody waits.
     """
 
     def __init__(
-        self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int], notify: Callable[[], None]
-    ) -> None:
+        self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int], notify: Callable[[], None],
+        queue_id: int = ANY_QUEUE,
+    ) -> None:  # fmt: skip
         """`now_ms` is the clock of deadlines; `notify` is called when there is something to look at."""
         self._readers = readers
-        self._name = topic, ANY_QUEUE
+        self.name = topic, queue_id
         self._now_ms = now_ms
         self._notify = notify
         self._looker: Sleeper | None = None
@@ -60,7 +63,7 @@ class WaitingConsumers:
     @property
     def is_waited_for(self) -> bool:
         """Whether a consumer waits for messages of the topic."""
-        return self._readers.are_waiting(self._name)
+        return self._readers.are_waiting(self.name)
 
     def may_look(self, sleeper: Sleeper) -> bool:
         """Whether this consumer is to look, now that something is new. Called by the thread that tells of it."""
@@ -100,7 +103,7 @@ class WaitingConsumers:
     def call(self) -> None:
         """Call the next consumer, if there is something to look at."""
         self._asked = False
-        self._readers.look_at([self._name], one_a_group=True)
+        self._readers.look_at([self.name], one_a_group=True)
 
     def expect(self) -> None:
         """A consumer is about to wait. It calls this before it reads when a message comes again; a thread that gives
@@ -147,3 +150,49 @@ class WaitingConsumers:
     def _at(self, time_ms: int, work: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # there are no timers: then waiting consumers look now and then
             self._readers.at(time_ms, work)
+
+
+class QueueCalls:
+    """The consumers that receive from single queues of a topic, by queue. Any number of threads may use it.
+
+    Invariant: the queue of each call that is under way is here, and no other, unless an interrupt has ended a call.
+    """
+
+    def __init__(self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int]) -> None:
+        self._readers = readers
+        self._topic = topic
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._of: dict[int, tuple[WaitingConsumers, int]] = {}  # with the number of calls
+
+    def __bool__(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._of)
+
+    def begin(self, queue_id: int, notify: Callable[[], None]) -> WaitingConsumers:
+        """A call begins. `notify` is called when there is something to look at."""
+        with self._lock:
+            found, count = self._of.get(queue_id, (None, 0))
+            if found is None:
+                found = WaitingConsumers(self._readers, self._topic, self._now_ms, notify, queue_id)
+            self._of[queue_id] = found, count + 1
+        return found
+
+    def end(self, queue_id: int) -> None:
+        """A call has ended."""
+        with self._lock:
+            found, count = self._of.pop(queue_id)
+            if count > 1:
+                self._of[queue_id] = found, count - 1
+
+    def names(self) -> list[tuple[str, int]]:
+        """The names under which they may wait."""
+        return [(self._topic, queue_id) for queue_id in list(self._of)]
+
+    def gives_out(self, deadline_ms: int) -> None:
+        """Messages come again at `deadline_ms`, maybe earlier than was known. Of those that are given out the consumers
+        are told before: they look, and see when these come again.
+        """
+        for calling, _ in list(self._of.values()) if self._of else ():
+            if deadline_ms < calling.wakes_ms:
+                calling.gives_out(deadline_ms)

@@ -256,8 +256,17 @@ class DueSource:
         """Forget the messages of some queues, or all; they will be found again."""
         self._due.drop(queue_ids)
 
-    def take(self, failed: list[StoreError], room: Room, found: list[MessageBatch]) -> None:
-        """Add messages that were left out before and are due now. At times more are due than one call takes."""
+    def has(self, queue_id: int) -> bool:
+        """Whether a message of a queue is listed."""
+        return self._due.has(queue_id)
+
+    def take(
+        self, failed: list[StoreError], room: Room, found: list[MessageBatch], queue_id: int | None = None
+    ) -> None:
+        """Add messages that were left out before and are due now. At times more are due than one call takes.
+
+        With a queue, those of others are listed, and stay so.
+        """
         before = len(found)
         if self.state.now_ms() >= self.until_ms:
             self._delays.recheck_copies = True  # first: after an interrupt it is done again
@@ -266,9 +275,13 @@ class DueSource:
         if not self._delays.is_used:
             self._delays.open()  # the index may be there by now
         while self._delays.is_used and room.is_open:
-            if not len(self._due) and (len(found) > before or not self._list_due(room.messages)):
-                break  # messages found are not in the table yet, and must not be listed once more
-            found += self._next_due(room, failed)
+            most = room.messages if queue_id is None else max(room.messages, DUE_PLACES)
+            if not self._due.has(queue_id):
+                if len(found) > before or not self._list_due(most):
+                    break  # messages found are not in the table yet, and must not be listed once more
+                if queue_id is not None or self.state.queue_calls:
+                    self.state.notify()  # this look lists messages that others wait for
+            found += self._next_due(room, failed, queue_id)
 
     def _list_due(self, most: int) -> bool:
         """List due messages, and all due copies if these are to be checked; False if there are none."""
@@ -289,9 +302,9 @@ class DueSource:
         pairs = zip(queues.tolist(), offsets.tolist(), strict=True)
         return np.array([place in self._unreadable for place in pairs], np.bool_)
 
-    def _next_due(self, room: Room, failed: list[StoreError]) -> list[MessageBatch]:
-        """The next messages of the list that nobody has; they leave the list."""
-        queues, offsets = self._due.first(max(room.messages, DUE_PLACES))
+    def _next_due(self, room: Room, failed: list[StoreError], queue_id: int | None) -> list[MessageBatch]:
+        """The next messages of the list, or of a queue in it, that nobody has; they leave the list."""
+        queues, offsets = self._due.first(max(room.messages, DUE_PLACES), queue_id)
         rows = np.flatnonzero(self._mine(queues, offsets))[: room.messages]
         ends = np.append(rows, len(offsets) if len(rows) < room.messages else rows[-1] + 1)
         places = Places(queues[rows], offsets[rows], np.zeros(len(rows), np.int64))
@@ -307,7 +320,7 @@ class DueSource:
         if len(bad):
             self.until_ms = min(self.until_ms, self.state.now_ms() + RETRY_MS)
             self._unreadable.update(places.take(bad).pairs())
-        self._due.remove_first(int(ends[looked]))
+        self._due.remove_first(int(ends[looked]), queue_id)
         failed += errors
         room.take(batches)
         if errors or (len(rows) and not looked):

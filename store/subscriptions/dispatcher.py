@@ -57,7 +57,8 @@ class Dispatcher:
         self._has_dead = False  # the newest look has found messages that were given out too often in earlier openings
         self._has_expired = False  # the newest look has left out messages whose time was over
         self._failed: StoreError | None = None  # of the newest call, which gave out others: the next raises it
-        self._owner = NO_OWNER  # the consumer that receives now
+        self._owner = NO_OWNER  # the consumer that receives now ..
+        self._only: int | None = None  # .. and the queue that it wants messages of; None: of all
         self._removed: object = None  # the scanner's `removed` when rows and lines were last looked through
         self._has_missed = False  # a message on its way may have been lost from the lists: all has to be scanned again
 
@@ -127,6 +128,24 @@ class Dispatcher:
         has_lines = order is not None and bool(order.freed or order.stirred or order.reopened)
         return not has_lines and self._failed is None and not self.is_unfinished and self.delays.are_at_rest
 
+    def is_unfinished_in(self, queue_id: int) -> bool:
+        """`is_unfinished` of one queue, after a `take` of it. `receiving` is held."""
+        has_missed = self._has_missed and self.state.unfinished.change is None
+        if has_missed or self._scanner.is_cut or self.delays.has_copies:
+            return True
+        return self._due.has(queue_id) or (self.state.order is None and self._redelivery.has(queue_id))
+
+    def has_more_in(self, queue_id: int) -> bool:
+        """`has_more` of one queue. `receiving` is held."""
+        if self._has_missed or self._failed is not None or self.delays.has_due():
+            return True
+        order = self.state.order
+        if order is not None and bool(order.freed or order.stirred):  # maybe of this queue
+            return True
+        limit_of = None if order is None else self._lines.limit_of
+        has_again = self._due.has(queue_id) or self._redelivery.has(queue_id)
+        return has_again or self._scanner.has_left(limit_of, queue_id)
+
     def has_more(self) -> bool:
         """Whether another look may find a message. `receiving` is held."""
         state = self.state
@@ -147,12 +166,17 @@ class Dispatcher:
         """A token that changes when there may be new messages of the topic."""
         return self._scanner.newest()
 
+    @property
+    def unreadable_until_ms(self) -> int:
+        """When due messages that could not be read are looked at again, by the state's clock."""
+        return self._due.until_ms
+
     def next_ms(self) -> int:
         """When the next message comes again, by the state's clock."""
         return min(self.state.table.next_ms, self._due.until_ms)
 
     def receive_few(
-        self, count: int, visibility_ms: int, owner: int, check: Callable[[], object]
+        self, count: int, visibility_ms: int, owner: int, check: Callable[[], object], only: int | None = None
     ) -> list[Delivery] | None:
         """`take_few` for a thread; the attempts are durable when it returns. `check` raises if the consumer is gone."""
         check()  # before the lock, which a lost thread may hold in a forked child
@@ -160,12 +184,12 @@ class Dispatcher:
             let_pass(self.receiving, growth=2, moments=5)
         with self.receiving:
             check()
-            few, noted = self.take_few(count, visibility_ms, owner), self.attempt_records
+            few, noted = self.take_few(count, visibility_ms, owner, only), self.attempt_records
         if noted and few is not None:
             self.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
         return few
 
-    def take_few(self, count: int, visibility_ms: int, owner: int) -> list[Delivery] | None:
+    def take_few(self, count: int, visibility_ms: int, owner: int, only: int | None = None) -> list[Delivery] | None:
         """Give out `count` new messages of one queue, if they are read ahead and nothing comes before them.
 
         Quicker than `take`; None if it cannot. `receiving` is held.
@@ -183,7 +207,7 @@ class Dispatcher:
         given_ms = ceil(now_ms)
         deadline_ms = given_ms + visibility_ms
         try:
-            found = self._scanner.take_few(count)
+            found = self._scanner.take_few(count, only)
             if found is None:
                 return None
             messages = found[0].messages(found[1], found[1] + count)
@@ -221,9 +245,13 @@ class Dispatcher:
                 self.receiving.release()
         return None
 
-    def take(self, most: int, max_bytes: int, visibility_ms: int, owner: int) -> DeliveryBatch | None:
-        """Up to `most` messages that a consumer may have now; None if there are none. `receiving` is held."""
-        self._owner = owner
+    def take(
+        self, most: int, max_bytes: int, visibility_ms: int, owner: int, only: int | None = None
+    ) -> DeliveryBatch | None:
+        """Up to `most` messages that a consumer may have now, of the queue `only` if there is one; None if there are
+        none. `receiving` is held.
+        """
+        self._owner, self._only = owner, only
         self._raise_failed()
         try:
             self.attempt_records = ()
@@ -276,10 +304,10 @@ class Dispatcher:
         room = Room(most, max_bytes)
         self._has_dead = self._has_expired = False
         failed, is_whole = list[StoreError](), True
-        batches, attempts, used = self._redelivery.take(room, failed)
+        batches, attempts, used = self._redelivery.take(room, failed, self._only)
         for take in (self._lines.take_freed, partial(self._due.take, failed), self._take_new):
             try:
-                take(room, batches)
+                take(room, batches, self._only)
             except StoreError as error:  # the messages found so far go out
                 failed.append(error)
                 is_whole = False
@@ -327,6 +355,8 @@ class Dispatcher:
             places = Places(queue_ids_of(batch), batch.offsets, attempts)
             given_ms = state.deadline_ms(0)
             receipts = state.enter(places, given_ms + visibility_ms, self._owner, given_ms, stories)
+        if self._only is not None and given_ms + visibility_ms < state.calling.wakes_ms:
+            state.calling.gives_out(given_ms + visibility_ms)  # a look at all queues does so at its end
         return DeliveryBatch(batch, receipts, attempts, state.name) if len(batch) else None
 
     # -- removed messages -----------------------------------------------------------------------------
@@ -355,13 +385,13 @@ class Dispatcher:
 
     # -- new messages ---------------------------------------------------------------------------------
 
-    def _take_new(self, room: Room, found: list[MessageBatch]) -> None:
+    def _take_new(self, room: Room, found: list[MessageBatch], only: int | None = None) -> None:
         order, scanner = self.state.order, self._scanner
         limit_of, by_key = (None, False) if order is None else (self._lines.limit_of, order.by_key)
         while room.is_open:
             batches = scanner.take(
                 room.messages, room.size_bytes, limit_of, is_first=room.is_empty,
-                reopened=self._lines.reopened(), by_key=by_key,
+                reopened=self._lines.reopened(), by_key=by_key, only=only,
             )  # fmt: skip
             admitted = batches if order is None else self._lines.admitted(batches)
             room.take(admitted)

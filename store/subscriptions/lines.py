@@ -33,8 +33,9 @@ class Lines:
 
     # -- messages to redeliver ------------------------------------------------------------------------
 
-    def next_redelivered(self, receipts: Int64s, enough: int) -> Int64s:
-        """The messages to redeliver now, in order, together with others of their lines whose turn has come.
+    def next_redelivered(self, receipts: Int64s, enough: int, queue_id: int | None = None) -> Int64s:
+        """The messages to redeliver now, in order, together with others of their lines whose turn has come. With a
+        queue, `receipts` are all of that one, listed or not.
 
         It stops once it has `enough`. A message that has to wait is taken off the list: its line is blocked, and is
         looked at again when one of its messages is acknowledged or comes again. Under the state's lock.
@@ -42,6 +43,8 @@ class Lines:
         order, table = self.state.order, self.state.table
         assert order is not None, "only ordered subscriptions have lines"
         places, stirred = table.places(table.find(receipts)), order.stirred
+        others = [] if queue_id is None else [line for line in stirred if line.name[0] != queue_id]
+        stirred = stirred if queue_id is None else [line for line in stirred if line.name[0] == queue_id]
         listed = zip(places.pairs(), receipts.tolist(), strict=True)
         lines = ((order.line_of(*at), receipt) for at, receipt in listed)
         found, seen, count, looked = [NOTHING], set[Line](), 0, 0
@@ -57,12 +60,12 @@ class Lines:
                 seen.add(line)
                 found.append(self._of_line(line, enough - count))
             count += len(found[-1])
-        order.stirred = stirred[looked:]
+        order.stirred = others + stirred[looked:]
         turn, known = np.concatenate(found), receipts[: max(0, looked - len(stirred))]
         waits = ~np.isin(known, turn)
         if waits.any():
             self.state.unlist(known[waits])
-        self.state.redeliver(turn[~np.isin(turn, receipts)])
+        self.state.redeliver(turn if queue_id is not None else turn[~np.isin(turn, receipts)])
         return turn
 
     def before(self, found: Fetches, places: Places, bad: Int64s) -> Fetches:
@@ -116,16 +119,22 @@ class Lines:
 
     # -- whose turn has come --------------------------------------------------------------------------
 
-    def take_freed(self, room: Room, found: list[MessageBatch]) -> None:
+    def take_freed(self, room: Room, found: list[MessageBatch], queue_id: int | None = None) -> None:
         """Add messages whose turn has come: the ones before them are acknowledged."""
-        order, before = self.state.order, len(found)
-        while order is not None and order.freed and room.is_open and len(found) == before:  # a gone one frees the next
-            found += self._fetch_freed(order, room)
+        order = self.state.order
+        while order is not None and order.freed and room.is_open:
+            with self.state.lock:
+                freed = order.next_freed(room.messages, queue_id)
+                if not freed:
+                    order.went(freed)
+                    break
+            batches = self._fetch_freed(order, freed, room)
+            found += batches
+            if batches:
+                break  # else all were gone, which frees the next
 
-    def _fetch_freed(self, order: Order, room: Room) -> list[MessageBatch]:
+    def _fetch_freed(self, order: Order, freed: Sequence[tuple[Line, int]], room: Room) -> list[MessageBatch]:
         state = self.state
-        with state.lock:
-            freed = order.next_freed(room.messages)
         places = Places(*np.array([(line.name[0], at, 0) for line, at in freed], np.int64).reshape(-1, 3).T)
         found = self._fetch(room, places)
         with state.lock:

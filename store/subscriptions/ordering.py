@@ -123,13 +123,16 @@ class Order:
 
     # -- the next of a line ---------------------------------------------------------------------------
 
-    def next_freed(self, most: int) -> list[tuple[Line, int]]:
-        """The next messages of lines whose turn has come, line by line, `most` together; they stay listed."""
+    def next_freed(self, most: int, queue_id: int | None = None) -> list[tuple[Line, int]]:
+        """The next messages of lines whose turn has come, line by line, `most` together; they stay listed.
+
+        With a queue, only those of its lines: it passes over the others, which are at most as many as may be parked.
+        """
         found: list[tuple[Line, int]] = []
         for line in self.freed:
             if len(found) >= most:
                 break
-            if not line.out:
+            if not line.out and queue_id in (None, line.name[0]):
                 found += [(line, offset) for offset in islice(line.waiting, most - len(found))]
         return found
 
@@ -143,6 +146,8 @@ class Order:
                 self._let_out(line, (offset,))
         while self.freed and (self.freed[0].out or not self.freed[0].waiting):
             self.freed.popleft()
+        if len(self.freed) > len(self._lines):  # some are listed twice, behind one that nobody takes
+            self.freed = deque(dict.fromkeys(line for line in self.freed if line.waiting and not line.out))
 
     def release(self, queue_id: int, offset: int) -> bool:
         """A message is acknowledged, or gone. True if others may go out now. A second call does no harm."""

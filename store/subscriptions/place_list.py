@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..format.arrays import Int64s
+from ..format.arrays import Indexes, Int64s
 
 
 class PlaceList:
@@ -35,13 +35,27 @@ class PlaceList:
         self._queues = np.concatenate([self._queues, queues])
         self._offsets = np.concatenate([self._offsets, offsets])
 
-    def first(self, count: int) -> tuple[Int64s, Int64s]:
-        """(queue ids, offsets) of the first places; they stay listed."""
-        return self._queues[:count], self._offsets[:count]
+    def has(self, queue_id: int | None = None) -> bool:
+        """Whether a place of a queue is listed; or any."""
+        return len(self) > 0 if queue_id is None else bool((self._queues == queue_id).any())
 
-    def remove_first(self, count: int) -> None:
-        """Drop the first `count` places."""
-        self._queues, self._offsets = self._queues[count:], self._offsets[count:]
+    def first(self, count: int, queue_id: int | None = None) -> tuple[Int64s, Int64s]:
+        """(queue ids, offsets) of the first places, or of the first ones of a queue; they stay listed."""
+        if queue_id is None:
+            return self._queues[:count], self._offsets[:count]
+        rows = self._rows(queue_id, count)
+        return self._queues[rows], self._offsets[rows]
+
+    def remove_first(self, count: int, queue_id: int | None = None) -> None:
+        """Drop the first `count` places, or the first ones of a queue."""
+        if queue_id is None:
+            self._queues, self._offsets = self._queues[count:], self._offsets[count:]
+            return
+        rows = self._rows(queue_id, count)
+        self._queues, self._offsets = np.delete(self._queues, rows), np.delete(self._offsets, rows)
+
+    def _rows(self, queue_id: int, count: int) -> Indexes:
+        return np.flatnonzero(self._queues == queue_id)[:count]
 
     def drop(self, queue_ids: Sequence[int] | None = None) -> None:
         """Forget the places of some queues, or all; they will be found again."""

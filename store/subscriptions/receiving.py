@@ -5,23 +5,60 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from ..delayed.due_list import FOREVER_S
-from ..read.waiting import ANY_QUEUE
+from ..format.arrays import Int64s
 from .calling import Sleeper, WaitingConsumers
 from .delivery import DeliveryBatch
 from .dispatcher import Dispatcher
 from .in_flight import NEVER
+from .parts import Parts
 from .state import State
 
+Take: TypeAlias = "Callable[[ReceiveCall], DeliveryBatch | None]"  # makes a look
 Aside: TypeAlias = "Callable[[Callable[[], object]], Awaitable[object]]"  # makes a call in a thread
 
 
+class Look(Protocol):
+    """The call that a look is a part of."""
+
+    has_more: bool
+
+
+class LooksAt(Protocol):
+    """Answers a consumer's questions before it sleeps."""
+
+    def has_changed(self, sleeper: Sleeper) -> bool:
+        """Whether there is something new, and this consumer is to look at it."""
+
+    @property
+    def is_through(self) -> bool:
+        """Whether it has looked through all messages."""
+
+    def may_sleep(self) -> bool:
+        """Whether there is nothing to do until something new comes, or until a time at which a consumer is called."""
+
+
+class WaitedFor(Protocol):
+    """What a call that receives waits for: mostly the state of one subscription."""
+
+    parts: Parts
+    calling: WaitingConsumers
+
+    def undo_receive(self, receipts: Int64s) -> None:
+        """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated."""
+
+
 class Looking:
-    """Answers a consumer's questions before it sleeps. Any number of threads may use it."""
+    """Answers a consumer's questions before it sleeps. Any number of threads may use it.
+
+    Attributes:
+        calling: calls the consumers that wait for the same.
+    """
 
     def __init__(self, state: State, dispatcher: Dispatcher) -> None:
+        self.calling = state.calling
         self._state = state
         self._dispatcher = dispatcher
 
@@ -29,7 +66,7 @@ class Looking:
         """A token: while it is unchanged, another receive finds only what becomes due."""
         return self._state.version, self._dispatcher.newest()
 
-    def look(self, call: ReceiveCall, seen: object, take: Callable[[], DeliveryBatch | None]) -> DeliveryBatch | None:
+    def look(self, call: Look, seen: object, take: Callable[[], DeliveryBatch | None]) -> DeliveryBatch | None:
         """`take` messages, and note for the other waiting consumers whether there are more. `receiving` is held.
 
         A consumer that was not called takes nothing if the newest look has left nothing. So a hundred consumers whose
@@ -41,15 +78,15 @@ class Looking:
 
     def _has_nothing(self, seen: object) -> bool:
         """Whether nothing was told and nothing became due since a look that found no more messages."""
-        is_old = seen == self._state.calling.looked_at
+        is_old = seen == self.calling.looked_at
         return is_old and self._state.now_ms() < self._dispatcher.next_ms() and self._dispatcher.is_at_rest
 
-    def _end(self, call: ReceiveCall, seen: object, *, found: bool) -> None:
-        calling, dispatcher = self._state.calling, self._dispatcher
+    def _end(self, call: Look, seen: object, *, found: bool) -> None:
+        calling = self.calling
         if not found:
-            call.has_more = dispatcher.is_unfinished
+            call.has_more = self._is_unfinished
         elif calling.is_waited_for:
-            call.has_more = dispatcher.has_more()
+            call.has_more = self._has_more()
             calling.wake_at(self._next_ms())
         else:
             call.has_more, calling.wakes_ms = False, 0
@@ -59,10 +96,10 @@ class Looking:
 
     def has_changed(self, sleeper: Sleeper) -> bool:
         """Whether there is something new, and this consumer is to look at it."""
-        calling = self._state.calling
+        calling = self.calling
         if self.version() != calling.looked_at:
             return calling.may_look(sleeper)
-        calling.keep_watch(self._dispatcher.next_ms())
+        calling.keep_watch(self._again_ms())
         return False
 
     @property
@@ -70,22 +107,38 @@ class Looking:
         """Whether it has looked through all messages."""
         return not self._dispatcher.is_unfinished
 
+    @property
+    def _is_unfinished(self) -> bool:
+        return self._dispatcher.is_unfinished
+
+    def _has_more(self) -> bool:
+        return self._dispatcher.has_more()
+
+    def _again_ms(self) -> int:
+        """When a message comes again that was given out."""
+        return self._dispatcher.next_ms()
+
     def may_sleep(self) -> bool:
         """Whether there is nothing to do until something new comes, or until a time at which a consumer is called."""
-        if self._dispatcher.is_unfinished:
-            return False
-        calling = self._state.calling
+        return self.sleeps_until_ms() > self._state.now_ms()
+
+    def sleeps_until_ms(self) -> int:
+        """The time at which a consumer is called, by the clock of deadlines, if nothing new comes; 0 if there is
+        something to do now."""
+        if self._is_unfinished:
+            return 0
+        calling = self.calling
         calling.expect()
         next_ms = self._next_ms()
         calling.wake_at(next_ms)
-        return next_ms > self._state.now_ms()
+        return next_ms
 
     def _next_ms(self) -> int:
         """When the next message comes without an append, by the clock of deadlines."""
         now_ms = self._state.now_ms()  # before the time of day: if the clock is moved meanwhile, it is too early
         due_s = self._dispatcher.delays.due_in_s()
         due_ms = NEVER if due_s >= FOREVER_S else now_ms + math.ceil(due_s * 1000)
-        return min(self._dispatcher.next_ms(), due_ms)
+        return min(self._again_ms(), due_ms)
 
 
 class ReceiveCall:
@@ -97,23 +150,25 @@ class ReceiveCall:
     """
 
     __slots__ = (
-        "_calling", "_deadline_ms", "_is_closed", "_looks", "_state", "_take", "has_more", "sleeper",
+        "_calling", "_deadline_ms", "_is_closed", "_looks", "_on_end", "_state", "_take", "has_more", "sleeper",
     )  # fmt: skip
 
     def __init__(
         self,
-        state: State,
-        looks: Looking,
+        state: WaitedFor,
+        looks: LooksAt,
         wait_ms: int,
-        take: Callable[[ReceiveCall], DeliveryBatch | None],
+        take: Take,
         is_closed: Callable[[], bool],
+        on_end: Callable[[], None] | None = None,
     ) -> None:
-        """`take` makes a look; `is_closed` says whether the consumer is gone."""
+        """`is_closed` says whether the consumer is gone; `on_end` is called when it is over."""
         self._state = state
         self._calling = state.calling
         self._looks = looks
         self._take = take
         self._is_closed = is_closed
+        self._on_end = on_end
         self._deadline_ms = state.parts.waiting.deadline_after(wait_ms)
         self.sleeper: Sleeper | None = None
         self.has_more = True
@@ -131,6 +186,9 @@ class ReceiveCall:
         except BaseException:  # passed on
             self._failed()
             raise
+        finally:
+            if self._on_end is not None:
+                self._on_end()
 
     async def run_async(self, aside: Aside) -> DeliveryBatch | None:
         """Receive for a coroutine; `aside` makes a call in a thread."""
@@ -150,6 +208,9 @@ class ReceiveCall:
         except BaseException:  # passed on
             self._failed()
             raise
+        finally:
+            if self._on_end is not None:
+                self._on_end()
 
     def _begin_look(self) -> None:
         if self.sleeper is not None:
@@ -164,8 +225,7 @@ class ReceiveCall:
     def _sleep(self, *, in_loop: bool) -> tuple[tuple[str, int], Callable[[], bool], int, WaitingConsumers]:
         """The call sleeps next: the arguments of the wait."""
         self.sleeper = Sleeper(in_loop=in_loop)
-        name, has_changed = (self._state.topic, ANY_QUEUE), partial(self._has_changed, self.sleeper)
-        return name, has_changed, self._deadline_ms, self._calling
+        return self._calling.name, partial(self._has_changed, self.sleeper), self._deadline_ms, self._calling
 
     def _has_changed(self, sleeper: Sleeper) -> bool:
         return self._is_closed() or self._looks.has_changed(sleeper)
@@ -179,7 +239,7 @@ class ReceiveCall:
 class ThreadReceive:
     """The messages that a thread takes for a coroutine. If the coroutine ends before it has them, they come again."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: WaitedFor) -> None:
         self.batch: DeliveryBatch | None = None
         self._state = state
         self._is_over = False

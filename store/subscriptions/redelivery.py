@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -17,10 +18,11 @@ from .delivery import RETRY_MS, Fetches, Room, fetch_readable, in_turn, queue_id
 from .in_flight import NEVER, NOTHING, Places, RowState
 from .lines import Lines
 from .settings import Settings
-from .state import State
+from .state import LISTED_TOGETHER, State
 
 MOVED_MESSAGES = 4095  # at most so many are moved at once; with their acknowledgements they are a frame
 MOVED_BYTES = 4 << 20
+MOST_CHUNKS = 64  # of the list, beside those that it may need
 
 Move: TypeAlias = "Callable[[str, Sequence[MessageBatch], Int64s, Int64s], None]"
 
@@ -43,8 +45,15 @@ class Redelivery:
         self._fetch = fetch
         self._move = move
 
-    def take(self, room: Room, failed: list[StoreError]) -> tuple[list[MessageBatch], Int64s, Int64s]:
-        """The messages that were given back or timed out, with their attempts and receipts (n,).
+    def has(self, queue_id: int) -> bool:
+        """Whether a message of a queue was given back or timed out; it may have to wait for others of its line."""
+        with self.state.lock:
+            return len(self._waiting_of(queue_id)) > 0
+
+    def take(
+        self, room: Room, failed: list[StoreError], queue_id: int | None = None
+    ) -> tuple[list[MessageBatch], Int64s, Int64s]:
+        """The messages that were given back or timed out, of a queue or of all, with their attempts and receipts (n,).
 
         Errors of messages that cannot be read or moved are added to `failed`. Those are held back, and delay no others.
         """
@@ -52,14 +61,16 @@ class Redelivery:
         is_stirred = state.order is not None and len(state.order.stirred) > 0
         if not state.to_redeliver and not is_stirred and state.now_ms() < state.table.next_ms:
             return [], NOTHING, NOTHING
+        if state.now_ms() >= state.table.next_ms and (queue_id is not None or state.queue_calls):
+            state.notify()  # this look lists messages that others wait for
         with state.lock:
             state.expire()
         most = room.messages
         while not failed:
             with state.lock:
-                receipts, places = self._next_redelivered(most)
+                receipts, places = self._next_redelivered(most, queue_id)
             if not len(receipts):
-                if state.to_redeliver:  # the first ones had to wait for others of their line
+                if state.to_redeliver and queue_id is None:  # the first ones wait for others of their line
                     continue
                 break
             receipts, places = self._without_dead(receipts, places, failed)
@@ -76,9 +87,34 @@ class Redelivery:
             most = max(most, MOVED_MESSAGES)  # all of these were dead or gone; the messages after them may be neither
         return [], NOTHING, NOTHING
 
-    def _next_redelivered(self, most: int) -> tuple[Int64s, Places]:
+    def _waiting_of(self, queue_id: int) -> Int64s:
+        """The receipts of a queue's messages that were given back or timed out. Under the state's lock.
+
+        It takes them from the table: the list has those of all queues. Some may have to wait for others of their line.
+        """
+        state, table = self.state, self.state.table
+        if not state.to_redeliver and (state.order is None or not state.order.stirred):
+            return NOTHING
+        if len(state.to_redeliver) > MOST_CHUNKS + 2 * (len(table) // LISTED_TOGETHER):
+            self._tidy()
+        rows = table.rows_of([queue_id])
+        states = table.states(rows)
+        return table.receipts(rows[(states == RowState.LATE) | (states == RowState.BACK)])
+
+    def _tidy(self) -> None:
+        """Unlist what waits no more: consumers of single queues take nothing off the list."""
+        live = self._waiting(np.concatenate(list(self.state.to_redeliver)))
+        live = live[np.sort(np.unique(live, return_index=True)[1])]
+        begins = range(0, len(live), LISTED_TOGETHER)
+        self.state.to_redeliver = deque([live[at : at + LISTED_TOGETHER] for at in begins])
+
+    def _next_redelivered(self, most: int, queue_id: int | None) -> tuple[Int64s, Places]:
         """The next receipts to redeliver. They stay queued until they are acknowledged or reissued."""
         state, again = self.state, self.state.to_redeliver
+        if queue_id is not None:
+            found = self._waiting_of(queue_id)
+            found = found[:most] if state.order is None else self._lines.next_redelivered(found, most, queue_id)
+            return found, state.table.places(state.table.find(found))
         picked, enough = list[Int64s](), most
         if state.order is not None:
             most = max(most, MOVED_MESSAGES)  # many may have to wait

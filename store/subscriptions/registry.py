@@ -162,7 +162,7 @@ class Subscriptions:
     """
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+        self.parts = self._parts = parts
         self._known: dict[tuple[str, str], Shared] = {}
         self._lives: dict[tuple[str, str], int] = {}  # of the deleted subscriptions
         self._lock = threading.Lock()
@@ -177,30 +177,30 @@ class Subscriptions:
         return [name for _, name in self._names.of(topic)]
 
     def _dead_letters_of(self, topic: str, name: str) -> str | None:
-        with self._lock:
-            shared = self._known.get((topic, name))
         with suppress(StoreCorrupt):  # a damaged subscription gives nothing out
-            settings = self._cursor_of(topic, name).settings if shared is None else shared.state.cursor.settings
+            settings = self.settings_of(topic, name)
             return None if settings is None else settings.dead_letter_topic
         return None
 
-    def subscribe(
-        self, topic: object, name: object, start: object, mode: object, order_by: object, filter_: object,
-        max_attempts: object, dead_letter_topic: object, precision_ms: object, backoff_ms: object,
-    ) -> Subscription:  # fmt: skip
-        """An object of the subscription; makes the subscription if there is none."""
+    def settings_of(self, topic: str, name: str) -> Settings | None:
+        """The settings of a subscription; None if there is none. Raises StoreCorrupt, StoreUnreadable."""
+        shared = self._known.get((topic, name))  # one step, without the lock
+        return self._cursor_of(topic, name).settings if shared is None else shared.state.cursor.settings
+
+    def subscribe(self, topic: object, name: object, start: object, *chosen: object) -> Subscription:
+        """An object of the subscription; makes the subscription if there is none. `chosen`: see `check_settings`."""
         self._parts.check_open()
         self._parts.check_writes()
         plain, who = check_name(topic, 0)[0], check_subscription(name)
-        settings, given = check_settings(
-            mode, order_by, filter_, max_attempts, dead_letter_topic, precision_ms, backoff_ms
-        )
-        check_dead_letters(settings.dead_letter_topic, plain)
-        begin = check_start(start)
+        return self.open(plain, who, check_start(start), *check_settings(*chosen))
+
+    def open(self, topic: str, name: str, start: Start, settings: Settings, given: Collection[str]) -> Subscription:
+        """`subscribe` with checked arguments."""
+        check_dead_letters(settings.dead_letter_topic, topic)
         while True:
-            shared = self._shared(plain, who)
-            with self._chains.changing(plain, settings.dead_letter_topic) as check:
-                opened = shared.open(settings, given, begin, check)
+            shared = self._shared(topic, name)
+            with self._chains.changing(topic, settings.dead_letter_topic) as check:
+                opened = shared.open(settings, given, start, check)
             if opened is not None:
                 shared.tell_precision()
                 return opened

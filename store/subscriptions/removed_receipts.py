@@ -31,6 +31,10 @@ class RemovedReceipts:
         """(n,) which receipts are remembered."""
         return np.fromiter(map(self.__contains__, receipts.tolist()), np.bool_, len(receipts))
 
+    def has_between(self, begin: int, end: int) -> bool:
+        """Whether one of the receipts begin .. end - 1 is remembered."""
+        return self._older.range_cardinality(begin, end) + self._newer.range_cardinality(begin, end) > 0
+
     def add(self, receipts: Int64s, until_ms: int, now_ms: int) -> None:
         """Remember the receipts (n,) of removed messages until `until_ms`, their last deadline."""
         if now_ms >= self._older_ms:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -44,7 +44,8 @@ class Scanner:
         * messages that a filter leaves out, that have expired, and offsets that a repair gave up, are acknowledged.
 
     Attributes:
-        is_unfinished: the newest `take` has stopped with queues left to read.
+        is_unfinished: the newest `take` of all queues has stopped with queues left to read.
+        is_cut: the newest `take` of one queue has stopped before its end.
         reached: the highest read positions by queue id: messages below may have been given out.
     """
 
@@ -76,7 +77,7 @@ class Scanner:
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
         self._empty_at: object = None  # `newest` when there was nothing new
         self._is_held_back = False  # the call has left new messages of a line unread: copies of older ones come first
-        self.is_unfinished = False
+        self.is_unfinished = self.is_cut = False
 
     def _follow_settings(self) -> None:
         settings = self._state.cursor.settings
@@ -163,11 +164,14 @@ class Scanner:
             self._lanes = len(streams), [lanes[index] for index in sorted(lanes)]
         return self._lanes[1]
 
-    def take_few(self, count: int) -> tuple[ReadChunk, int] | None:
+    def take_few(self, count: int, only: int | None = None) -> tuple[ReadChunk, int] | None:
         """`count` messages of one queue that were read ahead: their chunk, and their first row in it.
 
-        None if the first chunk has fewer; and now and then, so that queues without a chunk have their turns.
+        None if the first chunk, or that of the queue `only`, has fewer; and now and then, so that queues without a
+        chunk have their turns.
         """
+        if only is not None:
+            return self._ahead.take_few(count, only) if only in self._ahead.chunks else None
         self._looks += 1
         if not self._ahead.chunks or (self._looks >= LOOKS_BETWEEN and self._lacks_some() and self._is_time_to_look()):
             return None
@@ -182,25 +186,28 @@ class Scanner:
 
     def take(
         self, most: int, max_bytes: int, limit_of: Callable[[int], int] | None = None, *, is_first: bool = True,
-        reopened: Sequence[int] = (), by_key: bool = False,
+        reopened: Sequence[int] = (), by_key: bool = False, only: int | None = None,
     ) -> list[MessageBatch]:  # fmt: skip
         """Up to `most` new messages, one batch for each queue, beginning with the queue whose turn it is.
 
         `limit_of` says how many messages of a queue may be taken. If it is none, the queue waits until it is
         `reopened`; with `by_key` all queues do. With `is_first`, the first message may be larger than `max_bytes`.
+        With `only`, those of this queue.
         """
         self._max_bytes, wanted = max_bytes if is_first else NO_BYTES, most
         newest = self.newest()
-        self.is_unfinished = False
-        self._looks, self._looked_s = 0, self._parts.clock.monotonic_s()
+        self.is_cut = False
+        if only is None:
+            self.is_unfinished = False
+            self._looks, self._looked_s = 0, self._parts.clock.monotonic_s()
         if reopened:
             self._ready.add(reopened)
             self._empty_at = None
         if not self._ahead.chunks and newest == self._empty_at:
             return []
         found: list[MessageBatch] = []
-        self._chunks_left, is_all, self._is_held_back = MOST_CHUNKS, is_first, False
-        for queue_id in self._ready.turn(self._ready.find(self._topic_lanes()), self._skip):
+        self._chunks_left, is_all, self._is_held_back = MOST_CHUNKS, is_first and only is None, False
+        for queue_id in self._turn(only):
             limit = most if limit_of is None else min(most, limit_of(queue_id))
             if limit <= 0:
                 is_all = False
@@ -219,28 +226,37 @@ class Scanner:
             most -= sum(map(len, batches))
             max_bytes -= sum(int(batch.lengths.sum()) for batch in batches)
             if self._chunks_left <= 0 or most <= 0 or max_bytes <= 0:
-                self.is_unfinished, is_all = True, False
+                self.is_cut, is_all = True, False
                 break
+        self.is_unfinished |= self.is_cut and only is None
         if is_all and not found and not self._is_held_back:
             self._empty_at = newest
-        if found and limit_of is None and wanted <= FEW_MESSAGES:
+        if found and limit_of is None and wanted <= FEW_MESSAGES and only is None:
             self._read_ahead(found[-1].queue_id(0))
         return found
 
-    def has_left(self, limit_of: Callable[[int], int] | None = None) -> bool:
-        """Whether another look may find a message."""
+    def _turn(self, only: int | None) -> Iterator[int]:
+        """The queues that may have messages to read, as their turn comes; or one of them."""
+        if only is None:
+            yield from self._ready.turn(self._ready.find(self._topic_lanes()), self._skip)
+        elif self._parts.streams.get(self._topic, only) is not None:  # else nothing is kept for it
+            self._ready.add([only])
+            self._skip([only])
+            yield only
+
+    def has_left(self, limit_of: Callable[[int], int] | None = None, only: int | None = None) -> bool:
+        """Whether another look may find a message; or one of the queue `only`."""
+        if only is not None:
+            return self._may_have(only, limit_of)
         self._ready.find(self._topic_lanes())
-        found = any(
-            (queue_id in self._ahead.chunks or self._has_unread(queue_id))
-            and (limit_of is None or limit_of(queue_id) > 0)
-            for queue_id in self._ready.queues
-        )
+        found = any(self._may_have(queue_id, limit_of) for queue_id in self._ready.queues)
         self.is_unfinished &= found
         return found
 
-    def _has_unread(self, queue_id: int) -> bool:
+    def _may_have(self, queue_id: int, limit_of: Callable[[int], int] | None) -> bool:
         at, end = self._next(queue_id)
-        return at < end
+        is_left = queue_id in self._ahead.chunks or at < end
+        return is_left and (limit_of is None or limit_of(queue_id) > 0)
 
     def _read_ahead(self, newest: int) -> None:
         """Read ahead in all queues, if they are few, so that quick looks find them; the queue `newest` comes last."""

@@ -243,12 +243,13 @@ def check_start(start: object) -> Start:
 
 
 class ReceiveArguments(NamedTuple):
-    """The arguments of a receive, checked."""
+    """The arguments of a receive, checked; `queue_id` None is all queues."""
 
     messages: int
     size_bytes: int
     visibility_ms: int
     wait_ms: int
+    queue_id: int | None = None
 
 
 def is_few(max_messages: object, wait_ms: object, visibility_ms: object) -> bool:
@@ -260,13 +261,16 @@ def is_few(max_messages: object, wait_ms: object, visibility_ms: object) -> bool
     )
 
 
-def wanted_of(max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object) -> ReceiveArguments:
-    """The arguments of a receive, checked. Raises InvalidMessage."""
+def wanted_of(
+    max_messages: object, wait_ms: object, visibility_ms: object, max_bytes: object, queue_id: object = None
+) -> ReceiveArguments:
+    """The arguments of a receive, checked. Raises InvalidMessage, InvalidTopic."""
     return ReceiveArguments(
         min(check_number("max_messages", max_messages, 1, 1 << 62), MOST_MESSAGES),
         check_number("max_bytes", max_bytes, 1, 1 << 62),
         check_number("visibility_timeout_ms", visibility_ms, 1, LONGEST_MS),
         min(check_number("wait_ms", wait_ms, 0, 1 << 62), LONGEST_WAIT_MS),
+        None if queue_id is None else check_name("queue", queue_id)[1],
     )
 
 

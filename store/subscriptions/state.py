@@ -23,7 +23,7 @@ from ..format.cursors import State as CursorState
 from ..read.waiting import ANY_QUEUE
 from .ack_row import AckRow
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
-from .calling import WaitingConsumers
+from .calling import QueueCalls, WaitingConsumers
 from .cursor import Cursor, SkippedOffsets
 from .in_flight import NO_OWNER, NOTHING, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
@@ -62,6 +62,7 @@ class State:
         self.left_out_count = 0
         self.unfinished = UnfinishedChange(self.changing, self.notify)  # a change of which the log may know alone
         self.calling = WaitingConsumers(parts.waiting, topic, self.now_ms, self.notify)
+        self.queue_calls = QueueCalls(parts.waiting, topic, self.now_ms)
         self.version = 0  # changes with all that only a look can find
         self._versions = count(1)  # each is given once: two threads that notify at once cannot bring an old one back
         self.limit_bytes = max(2048, parts.limit_bytes // 2)
@@ -77,7 +78,7 @@ class State:
     def notify(self) -> None:
         """Have waiting consumers look again."""
         self.mark_changed()
-        self.parts.waiting.look_at([(self.topic, ANY_QUEUE)])
+        self.parts.waiting.look_at([(self.topic, ANY_QUEUE), *self.queue_calls.names()])
 
     def note_progress(self) -> None:
         """Note that messages were acknowledged for good, or are wanted again: retention may look at work queues."""
@@ -141,8 +142,7 @@ class State:
         self.table.expire(self.now_ms(), self.redeliver, None if settings is None else settings.rests_ms)
 
     def undo_receive(self, receipts: Int64s) -> None:
-        """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated: only what is
-        still OUT is given back, and loses its newest attempt."""
+        """See `WaitedFor`: only what is still OUT is given back, and loses its newest attempt."""
         with self.lock:
             rows = self.table.find_out(receipts)
             self.undo_attempts(self.table.places(rows))  # first: by the table's attempt, so that it can be done again
@@ -166,8 +166,8 @@ class State:
         with self.lock:
             self.table.hold(self.rows(receipts), deadline_ms, RowState.OUT)
         self.mark_changed()
-        if deadline_ms < self.calling.wakes_ms:
-            self.calling.gives_out(deadline_ms)
+        self.calling.gives_out(deadline_ms)
+        self.queue_calls.gives_out(deadline_ms)
 
     def redeliver(self, receipts: Int64s) -> None:
         """List messages to be given out again. Under the lock; one that is listed twice is given out once."""

@@ -20,6 +20,7 @@ from .changing import change_settings
 from .delivery import Delivery, DeliveryBatch
 from .inspecting import Inspecting
 from .iterating import Iterating
+from .queue_receiving import QueueLooking
 from .receiving import Looking, ReceiveCall
 from .settings import (
     LONGEST_MS,
@@ -94,8 +95,9 @@ class Subscription(Inspecting, Iterating):
     # -- receiving ------------------------------------------------------------------------------------
 
     def receive(
-        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS
-    ) -> list[Delivery]:
+        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
+        *, queue_id: int | None = None,
+    ) -> list[Delivery]:  # fmt: skip
         """Take messages. Each is this consumer's until its visibility time-out, and comes again if it is not
         acknowledged by then.
 
@@ -107,6 +109,7 @@ class Subscription(Inspecting, Iterating):
             wait_ms: how long to wait for the first one; 0 does not wait. It first looks through all messages, however
                 long that takes: a filter may leave many out.
             visibility_timeout_ms: how long no other consumer gets them.
+            queue_id: only messages of this queue, also if it has none yet; None is all queues.
 
         A call that meets an error returns messages of other places, and the next call raises the error.
 
@@ -117,35 +120,32 @@ class Subscription(Inspecting, Iterating):
             TopicFull: the dead letters' topic takes none for now; receive again.
             PublishBufferFull, StoreFull, StorePoisoned: a dead letter, or with `max_attempts` the number of attempts,
                 could not be stored; receive again.
-            SubscriptionClosed, StoreClosed, InvalidMessage: nothing was taken.
+            SubscriptionClosed, StoreClosed, InvalidMessage, InvalidTopic: nothing was taken.
         """
-        if is_few(max_messages, wait_ms, visibility_timeout_ms):
+        if is_few(max_messages, wait_ms, visibility_timeout_ms) and queue_id is None:
             few = self._dispatcher.receive_few(max_messages, visibility_timeout_ms, self._owner, self._settings)
             if few is not None:
                 return few
-        return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms).deliveries()
+        return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id).deliveries()
 
     def receive_batch(
-        self,
-        max_messages: int = 4096,
-        wait_ms: int = 0,
-        visibility_timeout_ms: int = VISIBILITY_MS,
-        *,
-        max_bytes: int = MAX_BYTES,
-    ) -> DeliveryBatch:
+        self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
+        *, max_bytes: int = MAX_BYTES, queue_id: int | None = None,
+    ) -> DeliveryBatch:  # fmt: skip
         """Take messages as columns, with their receipts: `sub.ack_batch(batch.receipts)`.
 
         A batch ends before the message with which the payloads would be more than `max_bytes`, but has at least one; it
         is empty if there is none. Args and errors: as for `receive`.
         """
-        batch = self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes).run()
+        batch = self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes, queue_id).run()
         return DeliveryBatch.empty() if batch is None else batch
 
     async def receive_async(
-        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS
-    ) -> list[Delivery]:
+        self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
+        *, queue_id: int | None = None,
+    ) -> list[Delivery]:  # fmt: skip
         """`receive` for coroutines: neither the loop nor a thread waits meanwhile."""
-        if is_few(max_messages, wait_ms, visibility_timeout_ms):
+        if is_few(max_messages, wait_ms, visibility_timeout_ms) and queue_id is None:
             for _ in range(TURNS):
                 self._settings()
                 few = self._dispatcher.take_at_hand(max_messages, visibility_timeout_ms, self._owner, self._settings)
@@ -154,34 +154,38 @@ class Subscription(Inspecting, Iterating):
                 if not self._dispatcher.receiving.locked():
                     break
                 await asyncio.sleep(0)  # not a wait for an event: a thread is receiving, and will be done soon
-        batch = await self.receive_batch_async(max_messages, wait_ms, visibility_timeout_ms)
+        batch = await self.receive_batch_async(max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
         return batch.deliveries()
 
     async def receive_batch_async(
-        self,
-        max_messages: int = 4096,
-        wait_ms: int = 0,
-        visibility_timeout_ms: int = VISIBILITY_MS,
-        *,
-        max_bytes: int = MAX_BYTES,
-    ) -> DeliveryBatch:
+        self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
+        *, max_bytes: int = MAX_BYTES, queue_id: int | None = None,
+    ) -> DeliveryBatch:  # fmt: skip
         """`receive_batch` for coroutines."""
-        batch = await self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes).run_async(self._aside)
+        call = self._call(max_messages, wait_ms, visibility_timeout_ms, max_bytes, queue_id)
+        batch = await call.run_async(self._aside)
         return DeliveryBatch.empty() if batch is None else batch
 
     def _call(self, *arguments: object) -> ReceiveCall:
         wanted = wanted_of(*arguments)
         self._settings()
-        return ReceiveCall(self._state, self._looks, wanted.wait_ms, partial(self._take, wanted), lambda: self.closed)
+        looks, only = self._looks, wanted.queue_id
+        if only is None:
+            return ReceiveCall(self._state, looks, wanted.wait_ms, partial(self._take, looks, wanted), self._is_closed)
+        one = QueueLooking(self._state, self._dispatcher, only)
+        return ReceiveCall(one, one, wanted.wait_ms, partial(self._take, one, wanted), self._is_closed, one.end)
 
-    def _take(self, wanted: ReceiveArguments, call: ReceiveCall) -> DeliveryBatch | None:
+    def _is_closed(self) -> bool:
+        return self.closed
+
+    def _take(self, looks: Looking, wanted: ReceiveArguments, call: ReceiveCall) -> DeliveryBatch | None:
         self._settings()
         if call.sleeper is not None:
-            self._state.calling.begins()
-        seen = self._looks.version()
+            looks.calling.begins()
+        seen = looks.version()
         with self._dispatcher.receiving:
             self._settings()
-            batch = self._looks.look(call, seen, partial(self._dispatcher.take, *wanted[:3], self._owner))
+            batch = looks.look(call, seen, partial(self._dispatcher.take, *wanted[:3], self._owner, wanted.queue_id))
             noted = self._dispatcher.attempt_records
         if batch is not None and noted:
             self._dispatcher.tries.wait_for(noted, batch.receipts)

@@ -19,6 +19,7 @@ from .gone_bugs import GONE
 from .growth_consumer_bugs import GROWTH_OF_CONSUMERS
 from .interrupt_bugs import INTERRUPTS
 from .keep_bugs import KEEPING_TOPICS
+from .many_topic_bugs import MANY_TOPICS
 from .message_id_bugs import MESSAGE_IDS
 from .order_bugs import ORDER
 from .plan_bugs import PLANNING
@@ -451,5 +452,5 @@ BUGS: dict[str, Bug] = {
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
-    **DEAD_LETTERS, **SMALL_BLOCKS, **WORK_QUEUES, **MESSAGE_IDS,
+    **DEAD_LETTERS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
 }  # fmt: skip

@@ -14,6 +14,7 @@ from .inline import RunClock, end, has_untaken, is_behind, is_held_up, is_paused
 from .ledger import Kind, Ledger, Place, Sent
 from .sent_back import check_sent_back
 from .shape import DEAD, TOPIC, Shape
+from .together import look
 
 END_MS = 1 << 42
 LONG_MS = 1 << 39
@@ -56,6 +57,7 @@ class Look:
             self._look_at_bills(store)
             if self._sends_back:
                 check_sent_back(store)
+            self._look_at_side(store)
             if self._chance.random() < DRAINED_NOW:
                 self._take_all(store)
             else:
@@ -96,6 +98,14 @@ class Look:
         if bills.trying is not None:
             self._billed[bills.trying.name] = set(bills.trying.places) if is_there else set()
             self._unbilled[bills.trying.name] = set() if is_there else set(bills.trying.tried)
+
+    def _look_at_side(self, store: MessageStore) -> None:
+        """Of the other topic all comes that was not acknowledged. An acknowledgement of both is whole, or not there."""
+        ledger = self._ledger
+        for name in sorted(ledger.side.made):
+            over, must = look(store, ledger.kinds[name], ledger.side)
+            self._billed[name] = self._billed.get(name, set()) | over
+            self._unbilled[name] = self._unbilled.get(name, set()) | must
 
     def _begin_anew(self, store: MessageStore) -> None:
         """Of what was there nothing is certain: whatever is left, new messages come."""

@@ -17,6 +17,8 @@ from .ledger import Kind, Place
 from .lines import check_order
 from .producing import Producing
 from .shape import TOPIC
+from .side import SIDE
+from .together import Together, may_be_together
 
 MOST_OBJECTS = 3
 SHORT_MS = 60  # a visibility time-out that passes in a run
@@ -59,7 +61,7 @@ class Consuming(Producing):
         offsets = dict.fromkeys(self._ends(), 0) if start == "earliest" else self._ends()
         kind = self._ledger.kinds[name]  # with the settings that it has by now
         with self._ledger.making(kind.name, offsets, self._firsts()):
-            found = self.store.subscribe(TOPIC, kind.name, start=start, **kind.settings)  # type: ignore[arg-type]  # one of the literals
+            found = self.store.subscribe(TOPIC, kind.name, start=start, **kind.settings)  # type: ignore[call-overload]  # one of the literals
         cut_snapshots(found)
         self._subscriptions[kind.name] = [found]
         self._held[kind.name], self._later[kind.name] = {}, {}
@@ -81,6 +83,24 @@ class Consuming(Producing):
                 self._subscriptions[name].append(self.store.subscribe(TOPIC, name, **fixed))
                 self._reached["several consumers"] += 1
 
+    def come_together(self) -> None:
+        """A consumer of an open subscription that receives from another topic as well."""
+        kinds = [kind for kind in self._shape.kinds if may_be_together(kind) and kind.name in self._subscriptions]
+        if kinds:
+            kind = self._chance.choice(kinds)
+            objects = self._subscriptions[kind.name]
+            if len(objects) < MOST_OBJECTS:
+                objects.append(Together(self.store, kind, self._ledger.side, self._shape.lanes))  # type: ignore[arg-type]  # see there
+                self._reached["consumers of two topics"] += 1
+
+    def append_side(self) -> None:
+        """Messages of the other topic."""
+        count, side = self._chance.randrange(1, 4), self._ledger.side
+        side.sent = max(side.sent, self.store.queue_bounds(SIDE, 0)[1])
+        self.store.append_batch([(SIDE, 0, b"side")] * count)
+        side.sent = self.store.queue_bounds(SIDE, 0)[1]
+        self._ledger.version += 1
+
     def stall(self) -> None:
         """Nobody takes anything of a subscription any more, as long as others are there: it stays open."""
         if len(self._subscriptions) > 1:
@@ -95,13 +115,21 @@ class Consuming(Producing):
         now_ms, most = clock.passed_ms, chance.randrange(1, 12)
         if self._raises_kept(subscription):
             return
-        if chance.random() < 0.5:
+        is_together, only = isinstance(subscription, Together), None
+        if self._shape.by_queue and not is_together and chance.random() < 0.5:
+            only = chance.randrange(self._shape.queues)
+            self._reached["received from one queue"] += 1
+        if is_together:
             given = subscription.receive(most, 0, wait_ms)
+        elif chance.random() < 0.5:
+            given = subscription.receive(most, 0, wait_ms, queue_id=only)
         else:
-            given = subscription.receive_batch(most, 0, wait_ms).deliveries()
+            given = subscription.receive_batch(most, 0, wait_ms, queue_id=only).deliveries()
         self._ledger.settle()
         held, later = self._held[kind.name], self._later[kind.name]
         places = [(delivery.message.queue_id, delivery.message.offset) for delivery in given]
+        if only is not None and any(queue_id != only for queue_id, _ in places):
+            raise BrokenPromise(f"{kind.name} wants messages of the queue {only}, and gets {places}")
         if kind.is_ordered and set(places) <= self._ledger.sent.keys():  # else it is said below
             in_hand = {place for place, one in held.items() if one.until_ms > now_ms and place not in places}
             self._reached["followers"] += check_order(self._ledger, kind, places, in_hand, self._firsts())
@@ -164,7 +192,11 @@ class Consuming(Producing):
     def ack_some(self) -> None:
         """Many at once, in any order."""
         name, subscription, places = self._some_held()
-        if places:
+        if places and isinstance(subscription, Together):
+            tried = self._ledger.subscriptions[name].open & set(places)
+            self._ack(name, places, lambda given: subscription.ack_joint(given, tried))
+            self._reached["acknowledged together"] += 1
+        elif places:
             self._ack(name, places, subscription.ack_batch)
 
     def transact(self) -> None:

@@ -203,7 +203,8 @@ def lane_of_cursor(subscription: Subscription) -> int:
 
 def kept_error(subscription: Subscription) -> StoreError | None:
     """What an earlier receive met beside what it gave out: the next one raises it, and takes nothing."""
-    return subscription._dispatcher._failed
+    of_several: StoreError | None = getattr(subscription, "failed", None)
+    return of_several or subscription._dispatcher._failed
 
 
 def compact_cursor(subscription: Subscription) -> None:

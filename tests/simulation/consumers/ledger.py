@@ -11,6 +11,7 @@ from stratalog.store import MessageStore, PublishBufferFull, StoreError, StoreFu
 
 from ..check import BrokenPromise
 from .bills import Bills
+from .side import Side
 
 Place = tuple[int, int]  # (queue id, offset)
 CONFIGURED: Final = ("x", "y")  # topics that get settings
@@ -136,6 +137,7 @@ class Ledger:
         self.settings: dict[str, set[int | None]] = {topic: {None} for topic in CONFIGURED}
         self.is_poisoned = False
         self.bills = Bills()
+        self.side = Side()
         self._awaited: list[_Awaited] = []
 
     # -- messages -------------------------------------------------------------------------------------
@@ -379,6 +381,7 @@ class Ledger:
     def crashed(self, next_offsets: Mapping[int, int], subscriptions: Mapping[str, Any]) -> None:
         """The next life has these ends of queues, and these subscriptions: their settings by name."""
         self._awaited.clear()
+        self.side.crashed()
         self.is_poisoned = False
         for place in [place for place in self.sent if place[1] >= next_offsets.get(place[0], 0)]:
             del self.sent[place]  # it was never stored, and another one gets its place

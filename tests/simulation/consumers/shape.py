@@ -50,6 +50,8 @@ class Shape:
         age_ms: the topic's own `retention_ms`.
         expires: the topic has a `ttl_ms`, which no message reaches: its consumers go the longer way.
         sends_back: dead letters of other topics are sent back.
+        several: some consumers receive from another topic as well, by one object; not where the topic keeps all.
+        by_queue: some calls receive from one queue only.
         is_queue: it keeps nothing else, as soon as all have acknowledged it; what fills segments is consumed at once.
         lives: how often the store is opened; all but the last end by a crash.
     """
@@ -69,6 +71,8 @@ class Shape:
     age_ms: int | None = None
     expires: bool = False
     sends_back: bool = False
+    several: bool = False
+    by_queue: bool = False
     is_queue: bool = False
     steps: int = 60
     lives: int = 2
@@ -104,7 +108,7 @@ class Shape:
         unwanted |= set() if self.sends_back else {"send_back"}
         weights = {call: count for call, count in CALLS.items() if call not in unwanted}
         changed = {"trim": self.trims} | ({"transact": self.transactions} if self.transactions else {})
-        return weights | changed
+        return weights | changed | ({"append_side": 4, "come_together": 4} if self.several and not self.keeps else {})
 
 
 def draw_shape(chance: random.Random) -> Shape:
@@ -128,5 +132,6 @@ def draw_shape(chance: random.Random) -> Shape:
         age_ms=None if is_lossy else chance.choice((None, None, 150, 600)),
         expires=chance.random() < 0.3,
     )
-    is_queue = shape.keeps and chance.random() < 0.6
-    return replace(shape, is_queue=is_queue, sends_back=shape.retention_ms is None and shape.lanes == 1)
+    shape = replace(shape, is_queue=shape.keeps and chance.random() < 0.6)
+    shape = replace(shape, sends_back=shape.retention_ms is None and shape.lanes == 1)
+    return replace(shape, several=chance.random() < 0.3 and not is_lossy, by_queue=chance.random() < 0.5)

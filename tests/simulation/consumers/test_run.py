@@ -20,6 +20,8 @@ from .world import World
 
 STATES = 240  # the long form is `python -m tests.simulation.consumers`
 MOST_RUNS = 60
+STATES_OF_TWO = 20
+OF_TWO = Shape(kinds=KINDS[:1], several=True, delayed=0.0, retention_ms=None, large_bytes=20, lives=1)
 BUSY = Shape(kinds=KINDS[:2], delayed=0.8, steps=160, lives=2)
 TINY_TRACKER = {"seal_entries": 2, "most_buckets": 1}  # else a merge is in one run of eight
 
@@ -52,6 +54,15 @@ def test_no_crash_loses_repeats_or_hastens_a_delivery(part: int) -> None:
         explore(first + tally.seeds, effort=Effort(moments=0.1), tally=tally)
     print(tally)
     assert tally.in_recovery
+
+
+def test_no_crash_tears_an_acknowledgement_of_two_topics() -> None:
+    """Consumers of two topics by one object, beside others of one of them."""
+    first, tally = draw_seed(), Tally()
+    while tally.states < STATES_OF_TWO or not tally.parts["acknowledged together"]:
+        assert tally.seeds < MOST_RUNS
+        explore(first + tally.seeds, OF_TWO, Effort(moments=0.1, nested=0.0, calls=frozenset({"ack_some"})), tally)
+    print(tally)
 
 
 def test_every_part_of_the_schedule_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_receive_waits_for_what_becomes_due(tmp_path: Path) -> None:
 def test_ordered_subscription_waits_for_acknowledgements_of_due_messages_too(
     store: MessageStore, hand: Hand, order_by: str
 ) -> None:
-    sub = store.subscribe("t", "a", mode="ordered", order_by=order_by)  # type: ignore[arg-type]  # one of the two
+    sub = store.subscribe("t", "a", mode="ordered", order_by=order_by)  # type: ignore[call-overload]  # one of the two
     for _ in range(3):
         store.append("t", 0, b"x", key=b"k", deliver_at_ms=START_MS + 5)
     assert received(sub) == []

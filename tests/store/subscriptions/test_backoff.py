@@ -168,7 +168,7 @@ def test_an_ordered_line_waits_for_what_rests_and_keeps_its_order(
 ) -> None:
     for at in range(4):
         store.append(TOPIC, 0, b"%d" % at, key=b"k")
-    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by, backoff_ms=[1000, 9000])  # type: ignore[arg-type]
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by, backoff_ms=[1000, 9000])  # type: ignore[call-overload]
     seed = draw_seed()
     chance, done = random.Random(seed), list[bytes]()
     for _ in range(2000):
@@ -283,7 +283,7 @@ def test_delays_that_grow_are_a_list() -> None:
 )  # fmt: skip
 def test_a_policy_that_is_none_is_refused(store: MessageStore, clock: SteppedClock, given: object) -> None:
     with pytest.raises(InvalidMessage):
-        store.subscribe(TOPIC, "a", backoff_ms=given)  # type: ignore[arg-type]
+        store.subscribe(TOPIC, "a", backoff_ms=given)  # type: ignore[call-overload]
     assert store.subscriptions() == []
     sub = store.subscribe(TOPIC, "b", backoff_ms=[1])
     with pytest.raises(InvalidMessage):

@@ -49,10 +49,10 @@ def test_a_line_waits_beyond_a_close_for_an_acknowledgement_on_its_way(
 ) -> None:
     for _ in range(4):
         store.append(TOPIC, 0, b"-", key=b"k")
-    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)  # type: ignore[arg-type]  # one of the two
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)  # type: ignore[call-overload]  # one of the two
     answer = begin_to_ack(sub, sub.receive(1)[0])
     sub.close()
-    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)  # type: ignore[arg-type]  # one of the two
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)  # type: ignore[call-overload]  # one of the two
     assert sub.receive(1) == []
     answer(is_stored)
     clock.now += 1

@@ -50,7 +50,7 @@ def test_an_interrupted_receive_loses_no_message(
         fill(store, MESSAGES // 2, MESSAGES // 2)
         for place in islice(places(), random.Random(draw_seed()).randrange(STEP), None, STEP):
             name = f"s{place}"
-            with store.subscribe(TOPIC, name, mode=mode) as sub:  # type: ignore[arg-type]  # one of the two
+            with store.subscribe(TOPIC, name, mode=mode) as sub:  # type: ignore[call-overload]  # one of the two
                 if place % 2:
                     sub.nack_batch([one.receipt for one in sub.receive(1)])
                 interrupted, result = interrupt_at(place, FILES, lambda sub=sub: work(sub))  # type: ignore[misc]  # the loop's
@@ -96,7 +96,7 @@ def test_an_interrupted_acknowledgement_holds_or_can_be_made_again(tmp_path: Pat
                 sub.submit_ack(receipts[0]).result()
 
         for place in islice(places(), random.Random(draw_seed()).randrange(STEP), None, STEP):
-            with store.subscribe(TOPIC, f"s{place}", mode=mode) as sub:  # type: ignore[arg-type]  # one of the two
+            with store.subscribe(TOPIC, f"s{place}", mode=mode) as sub:  # type: ignore[call-overload]  # one of the two
                 firsts = [one for one in sub.receive() if one.message.offset == 0]
                 acked = firsts if how == "batch" else firsts[:1]
                 receipts = [one.receipt for one in acked]

@@ -162,17 +162,20 @@ class SubscriptionMachine(RuleBasedStateMachine):
         gone = {place for place in model.again if place[1] < self.first[place[0]]}
         return ready | {place for place, at in model.again.items() if at <= self.clock.now and place not in gone}
 
-    @rule(name=names, count=some, batch=st.booleans(), timeout_s=st.sampled_from([1, 30]))
-    def receive(self, name: str, count: int, batch: bool, timeout_s: int) -> None:
+    @rule(
+        name=names, count=some, batch=st.booleans(), timeout_s=st.sampled_from([1, 30]),
+        only=st.sampled_from([None, None, *QUEUES, 5]),
+    )  # fmt: skip
+    def receive(self, name: str, count: int, batch: bool, timeout_s: int, only: int | None) -> None:
         sub = self.sub(name)
         model = self.models[name]
-        available = self.available(model)
+        available = {place for place in self.available(model) if only in (None, place[0])}
         if batch:
-            columns = sub.receive_batch(count, 0, timeout_s * 1000)
+            columns = sub.receive_batch(count, 0, timeout_s * 1000, queue_id=only)
             assert columns.attempts.tolist() == [one.attempt for one in columns.deliveries()]
             got = columns.deliveries()
         else:
-            got = sub.receive(count, 0, timeout_s * 1000)
+            got = sub.receive(count, 0, timeout_s * 1000, queue_id=only)
         places = [place_of(one) for one in got]
         assert len(places) == len(set(places)) == min(count, len(available))
         assert set(places) <= available

@@ -109,7 +109,7 @@ def test_lines_that_one_call_had_no_room_for_come_by_the_next_ones(store: Messag
 def test_a_consumer_that_waits_is_told_of_an_acknowledgement_that_failed(tmp_path: Path, mode: str) -> None:
     with MessageStore.open(tmp_path / "store", tiny()) as store, ThreadPoolExecutor(1) as pool:
         fill(store, 1)
-        sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[arg-type]  # one of the two
+        sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[call-overload]  # one of the two
         got = sub.receive()
         waiting = pool.submit(sub.receive, 1, int(PATIENCE_S * 1000))
         until(lambda: sub._state.calling.is_waited_for)

@@ -30,7 +30,7 @@ def fail(sub: Subscription) -> list[Delivery]:
 @pytest.mark.parametrize("mode", ["shared", "ordered"])
 def test_consumers_keep_their_messages_and_attempts(store: MessageStore, clock: SteppedClock, mode: str) -> None:
     fill(store, 2, 2)
-    sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[arg-type]  # one of the two
+    sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[call-overload]  # one of the two
     first, second = sub.receive(1) + sub.receive(1)
     sub.nack(first)
     (first,) = sub.receive(1)

@@ -26,7 +26,7 @@ Place = tuple[int, int]  # (queue id, offset)
 def test_a_line_goes_on_at_once_when_its_first_message_is_trimmed(store: MessageStore, order_by: str) -> None:
     for _ in range(4):
         store.append(TOPIC, 0, b"-", key=b"k")
-    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)  # type: ignore[arg-type]  # one of the two
+    sub = store.subscribe(TOPIC, "a", mode="ordered", order_by=order_by)  # type: ignore[call-overload]  # one of the two
     (first,) = sub.receive(1, visibility_timeout_ms=LONG_MS)
     store.trim(TOPIC, 0, 2)
     (next_one,) = sub.receive(1)
@@ -66,7 +66,7 @@ def test_what_retention_removes_takes_no_memory_and_frees_its_line(tmp_path: Pat
     clock = BothClocks()
     with MessageStore.open(tmp_path / "store", tiny(retention_ms=1_000), clock=clock) as store:
         fill(store, 1, 1, 1)
-        sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[arg-type]  # one of the two
+        sub = store.subscribe(TOPIC, "a", mode=mode)  # type: ignore[call-overload]  # one of the two
         got = sub.receive(visibility_timeout_ms=LONG_MS)
         remove(store, clock)
         fill(store, 1, 1, 1)

@@ -36,7 +36,7 @@ class Side:
 
     def _opened(self) -> Subscription:
         given = {**self._mode, "max_attempts": 5, "dead_letter_topic": "dead"}
-        return self.store.subscribe(TOPIC, "a", **given)  # type: ignore[arg-type]
+        return self.store.subscribe(TOPIC, "a", **given)  # type: ignore[call-overload,no-any-return]
 
     def receive(self, count: int, *, by_other: bool) -> Found:
         """The places and attempts of what a consumer gets."""

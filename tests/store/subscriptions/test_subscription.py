@@ -457,7 +457,7 @@ def test_users_see_nothing_of_where_it_is_kept(store: MessageStore) -> None:
 def test_wrong_arguments_make_nothing(store: MessageStore, arguments: dict[str, object]) -> None:
     given: dict[str, object] = {"topic": TOPIC, "name": "a", **arguments}
     with pytest.raises(InvalidMessage):
-        store.subscribe(**given)  # type: ignore[arg-type]  # wrong ones are what it is about
+        store.subscribe(**given)  # type: ignore[call-overload]  # wrong ones are what it is about
     with pytest.raises(InvalidTopic):
         store.subscribe("", "a")
     assert store.subscriptions() == []
