@@ -61,7 +61,9 @@ class TopicChanges:
         settings = checked(queues, keep, retention_bytes)
         self._check_used(name, settings)
         self._fetcher.configured.change(name, settings)
-        self._fetcher.configured.full.look_now()
+        full = self._fetcher.configured.full
+        if settings.retention_bytes is not None or full:
+            full.look_now()
         return settings
 
     def _check_used(self, topic: str, settings: TopicSettings) -> None:

@@ -106,7 +106,7 @@ WORK_QUEUES: dict[str, Bug] = {
         "store/api/store.py", "        self._fetcher.configured.full.look_now()  #", "        #", OPENED,
     ),
     "cap: a new cap holds from retention's next look on": Bug(
-        "store/api/topic_calls.py", "        self._fetcher.configured.full.look_now()\n", "", SET,
+        "store/api/topic_calls.py", "            full.look_now()\n", "            pass\n", SET,
     ),
     "cap: the error has the cap of before": Bug(
         FULL, "topic in known and self._most.get(topic) == most_bytes", "topic in known", SET,
