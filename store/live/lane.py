@@ -371,9 +371,7 @@ class FollowedLane:
                 if follows is False or (follows is None and not self._continues(file.header, None)):
                     break
                 tail = self._tail_of(file.header, np.zeros(0, np.int64))  # its frames are looked at and not taken
-            if file.record is not None:
-                mark = max(mark, (sequence, file.record.data_end))
-            found, chain = tail.proved()
+            found, chain = tail.proved(file.record)
             mark = max(mark, found)
             sequence += 1
         return mark

@@ -27,6 +27,7 @@ from .read_bugs import READING
 from .reader_bugs import READERS
 from .rebuild_bugs import REBUILD
 from .sim_bugs import LOSSES
+from .small_bugs import SMALL_BLOCKS
 from .spark_bugs import SPARK
 from .subscription_bugs import SUBSCRIPTIONS
 from .topic_bugs import SETTINGS_OF_TOPICS
@@ -448,6 +449,6 @@ BUGS: dict[str, Bug] = {
     **CACHE, **READING, **UPKEEP, **RECOVERY, **APPENDING, **TRIMMING, **BESIDE, **TIMERS, **TRACKERS, **BULK,
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
-    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **WORK_QUEUES, **POSITIONS, **CLOCKS, **CONSOLE,
-    **TRANSACTIONS, **DEAD_LETTERS,
+    **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
+    **DEAD_LETTERS, **SMALL_BLOCKS, **WORK_QUEUES,
 }  # fmt: skip

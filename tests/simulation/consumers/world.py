@@ -37,7 +37,7 @@ class World:
     ) -> None:  # fmt: skip
         self.seed = seed
         self.shape = shape
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(block_bytes=random.Random(f"device {seed}").choice((512, 4096)))
         self.clock = RunClock()
         self.ledger = Ledger(shape.kinds, keeps=shape.keeps)
         self.operations: list[Operation] = []
