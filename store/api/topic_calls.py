@@ -81,7 +81,9 @@ class TopicChanges:
         settings = checked(*given)
         self._fetcher.configured.change(name, settings, partial(self._check_used, name, settings))
         self._windows.resize(name, settings)
-        self._fetcher.configured.full.look_now()
+        full = self._fetcher.configured.full
+        if settings.retention_bytes is not None or full:
+            full.look_now()
         return settings
 
     def _check_used(self, topic: str, settings: TopicSettings) -> None:

@@ -209,7 +209,7 @@ class WorkQueues:
         """Look at the oldest segments, at as many others in their turn, and at as many new ones."""
         first, known.is_changed = segments[0].segment.sequence, False
         known.forget_before(first)
-        end = first + len(known.shares)
+        end = first + min(len(known.shares), len(segments))  # a look of another thread may have seen newer ones
         turn = known.turn if first <= known.turn < end else first
         known.turn = min(end, turn + LOOKED_AT)
         for sequence in {*range(first, min(end, first + LOOKED_AT)), *range(turn, known.turn)}:

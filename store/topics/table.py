@@ -152,6 +152,7 @@ class TopicTable:
     def _changing(self, topic: str) -> Iterator[None]:
         """The record of a topic changes. After an interrupt, the record says what holds."""
         with self._lock:
+            before = self._keeping
             self._unsure.add(topic)
             self._known.pop(topic, None)
             self._keeping = None
@@ -163,6 +164,8 @@ class TopicTable:
                 self._unsure.discard(topic)
                 raise
             self._unsure.discard(topic)
+            if before is not None and not self._unsure:
+                self._keeping = _changed(before, topic, self._known.get(topic, NOT_CONFIGURED))
 
     def forget(self, topic: str) -> bool:
         """Remove the settings of a topic, durably; False if it has none. Raises as a trim does."""
@@ -237,6 +240,15 @@ class TopicTable:
         except OSError as error:
             raise _unreadable(error) from error
         return found[0].data if found else None
+
+
+def _changed(keeping: dict[str, TopicSettings], topic: str, settings: TopicSettings) -> dict[str, TopicSettings]:
+    """The topics that keep their messages, after a change of one: the same dict if that makes no difference."""
+    keeps = settings.keep != NOT_CONFIGURED.keep
+    if not keeps and topic not in keeping:
+        return keeping
+    others = {name: one for name, one in keeping.items() if name != topic}
+    return {**others, topic: settings} if keeps else others
 
 
 def _unreadable(error: OSError) -> StoreUnreadable:

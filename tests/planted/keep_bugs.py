@@ -68,8 +68,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
         "            at += found[-1].offset + 1 - offset\n            yield found[0]\n", MODEL,
     ),
     "keep: a change of the setting is noticed at the next opening": Bug(
-        "store/topics/table.py", "            self._keeping = None\n            if (ttl",
-        "            if (ttl", LARGER,
+        "store/topics/table.py", "self._keeping = _changed(before, topic, self._known.get(topic, NOT_CONFIGURED))",
+        "self._keeping = before", LARGER,
     ),
     "keep: copies do not fill a topic": Bug(
         KEEPING, "found + (0 if index is None else index.copies.size_bytes)", "found", COPIES,

@@ -280,6 +280,25 @@ def test_a_full_work_queue_takes_no_message_until_it_is_consumed(tmp_path: Path)
         store.append("t", 0, b"x")
 
 
+def test_a_look_of_another_thread_may_have_seen_newer_segments(tmp_path: Path) -> None:
+    """Retention has taken a view; a change of a cap looks at a newer one; then retention asks about its own."""
+    store, remove = queue(tmp_path)
+    with store:
+        sub = store.subscribe("t", "a")
+        fill(store, 60)
+        remove()
+        keeping, lane = store._delaying.keeping, store._lanes[0]
+        older = lane.view.sealed
+        fill(store, 60)
+        until(lambda: len(lane.view.sealed) > len(older) + 2)
+        store.configure_topic("t", keep="until_acknowledged", retention_bytes=1 << 30)
+        for one in all_of(sub)[:3]:
+            sub.ack(one)
+            assert not keeping.is_done(lane, older, 0)
+        remove()
+        assert store._upkeep.last_error is None
+
+
 def test_a_seek_brings_back_what_is_there_and_loses_nothing_of_it(tmp_path: Path) -> None:
     store, remove = queue(tmp_path)
     with store:
