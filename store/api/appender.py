@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 
@@ -14,8 +14,10 @@ import numpy.typing as npt
 from ..device.sleepers import Cancels
 from ..errors import InvalidMessage, InvalidTopic, StoreError, copy_of
 from ..format.extras import Extras
+from ..log.atomic_group import AtomicGroup
 from ..log.queue import RequestQueue
 from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, Request, pass_on
+from ..log.rounds import JointGroup
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
 from ..topics.table import TopicTable
@@ -240,10 +242,15 @@ class Appender:
                     raise error.in_row(row) from None
         return checked
 
-    @property
-    def has_several_lanes(self) -> bool:
-        """Whether streams may be in different lanes."""
-        return len(self._lanes) > 1
+    def atomic_group(
+        self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
+        settle: Callable[[StoreError | None], None],
+    ) -> AtomicGroup:  # fmt: skip
+        """The request of a transaction: a lane's, or one of the rounds if its streams are in several lanes."""
+        queue = self._shared.rounds
+        if queue is None or len({stream.lane for stream in streams}) == 1:
+            return AtomicGroup(streams, datas, extras, settle)
+        return JointGroup(queue, streams, datas, extras, settle)
 
     @property
     def most_atomic_bytes(self) -> int:
@@ -351,7 +358,8 @@ class Appender:
         """Wait for all that was handed over before the call."""
         self.check_open()
         barriers = []
-        for queue in self._queues:
+        rounds = self._shared.rounds
+        for queue in self._queues if rounds is None else [rounds, *self._queues]:
             barrier = Barrier()
             queue.put(barrier)
             barriers.append(barrier)

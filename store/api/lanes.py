@@ -13,6 +13,7 @@ from ..log.flusher import Flusher
 from ..log.lane_machine import LaneMachine
 from ..log.queue import RequestQueue
 from ..log.request import Request
+from ..log.rounds import Rounds
 from ..log.sizer import Sizer
 from ..log.upkeep import Upkeep
 from ..log.written_lane import LaneHooks
@@ -71,6 +72,18 @@ class LaneMaker:
         shared.lanes.append(lane)
         shared.queues.append(queue)
         running.flushers.append(Flusher(lane, queue, threads, running.poisoned, running.arrived))
+
+    def add_rounds(self) -> Rounds:
+        """Add what takes transactions over several lanes; the store has more than one."""
+        shared, config, running = self._shared, self._config, self._running
+        cap = max(self._caches.publish_buffer_bytes // self._lanes, LEAST_BUFFER_BYTES)
+        queue: RequestQueue[Request] = RequestQueue(
+            cap, shared.frame_bytes, config.append_timeout_ms, Sizer(OVERLAP_BYTES), 1, shared.clock
+        )
+        queue.listeners = running.listeners
+        shared.sleepers.add(queue.wake)
+        shared.rounds = queue
+        return Rounds(running.flushers, queue, shared.counts_shown, running.telling)
 
 
 def ring_bytes(config: StoreConfig, recent_bytes: int) -> int:

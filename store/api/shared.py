@@ -41,6 +41,7 @@ class Shared:
         self.why_closed = f"the store {path} was closed; open it again"
         self.lanes: list[Lane] = []
         self.queues: list[RequestQueue[Request]] = []
+        self.rounds: RequestQueue[Request] | None = None  # of transactions over several lanes, if there are any
         self.hidden = HiddenStreams(self.streams, self.lanes, self.naming, self.check_open, self.frame_bytes)
 
     def counts_shown(self) -> Change:

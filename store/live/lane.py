@@ -13,7 +13,8 @@ from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.footer import names_in
-from ..format.frame import Definition
+from ..format.frame import Definition, Frame
+from ..format.joint import JointPlace, joint_of
 from ..format.layout import BLOCK_BYTES, GONE_TOPIC, UNKNOWN, FrameHeader, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
 from ..format.mirror import WORDS_BYTES, MirrorHeader
@@ -26,6 +27,7 @@ from ..segment.borders import offsets_after
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
 from ..segment.files import SegmentFile, segment_numbers
 from ..segment.groups import briefly
+from ..segment.round_parts import RoundParts
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, SegmentIsGone, log_start, read_shared
 from .followed_ring import FollowedRing
@@ -66,6 +68,8 @@ class FollowedLane:
         self._first = 1  # of the log
         self._sealed = 0  # the newest sealed segment that is in the view, or before the log
         self._mark = NOTHING
+        self._rounds = RoundParts(disk, self._folder.parent, self.lane.index, store_id)
+        self.is_beyond: Callable[[JointPlace], bool] = lambda place: False  # does the page say so? See `Follower`
         self._is_under_way = False  # a look that an interrupt ended may have left half of a frame
         self.bell = 0  # of the page, in the state that was followed last
         self.learn_start()
@@ -373,10 +377,15 @@ class FollowedLane:
                 tail = self._tail_of(file.header, np.zeros(0, np.int64))  # its frames are looked at and not taken
             if file.record is not None:
                 mark = max(mark, (sequence, file.record.data_end))
-            found, chain = tail.proved()
+            found, chain = tail.proved(self._is_forced)
             mark = max(mark, found)
             sequence += 1
         return mark
+
+    def _is_forced(self, frame: Frame) -> bool:
+        """Does the page, or another lane's log, prove that all parts of a frame's round were forced?"""
+        others = [place for place in joint_of(frame.head) if place.lane != self.lane.index]
+        return any(map(self.is_beyond, others)) or self._rounds.is_passed(frame)
 
 
 def _counts_on(header: SegmentHeader, before: Tail | None) -> bool:

@@ -159,6 +159,21 @@ class Flusher:
         while lane.poison is None and lane.durable < lane.tail:
             time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
 
+    def take_queued(self) -> None:
+        """Build and write what is queued now: appends of one thread keep their order. `building` is held.
+
+        Raises OSError.
+        """
+        left = self.queue.waiting
+        while left > 0 and self.lane.poison is None:
+            batch = self.queue.dequeue()
+            if batch.requests:
+                self._build(batch)
+                left -= len(batch.requests)
+                self.perform(self.lane.plan(follows=False, barrier=batch.barrier), by_builder=False)
+            else:
+                time.sleep(NAP_S)  # as many writes are with the device as may be
+
     def tell(self, done: WriteOutcome) -> None:
         """Account for requests that `AtOnce` has answered, and call `on_durable`."""
         self.queue.release(done.cost_bytes, done.requests)

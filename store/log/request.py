@@ -14,7 +14,7 @@ import math
 import numbers
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from ..errors import InvalidMessage, StoreError, copy_of
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from .streams import Stream
+
+if TYPE_CHECKING:
+    from .queue import RequestQueue
 
 SleeperT = TypeVar("SleeperT", bound="Sleeper")
 NO_STREAM: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message, or are not in use
@@ -63,6 +66,11 @@ class Request:
         self._done = False
         self._error: StoreError | None = None
         self._waiters: list[threading.Lock | list[Callable[[], object]]] | None = None
+
+    @property
+    def queue(self) -> RequestQueue[Request]:
+        """The queue that it is put into."""
+        return self.stream.lane.queue
 
     def done(self) -> bool:
         """True once the message is durable or has failed."""

@@ -1,10 +1,10 @@
-"""The commit of a transaction: its messages and acknowledgements become one request, which one frame has as a whole."""
+"""The commit of a transaction: its messages and acknowledgements are one request, stored as a whole or not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from ..errors import InvalidMessage, MessageTooLarge, StoreError
+from ..errors import MessageTooLarge, StoreError
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.atomic_group import AtomicGroup
@@ -76,11 +76,6 @@ class Committing:
         appender.check_open()
         self._check_size()
         streams = self._find(self._messages.names)
-        if not self._is_in_one_lane(streams):
-            raise InvalidMessage(
-                "the queues and subscriptions of the transaction are in several lanes, and a transaction can have "
-                "those of one alone. Nothing was stored. A store with lanes=1, the default, has all in one"
-            )
         for acks, joint in joints:
             if acks.is_unfinished:
                 acks.finish()
@@ -114,17 +109,16 @@ class Committing:
                 extras.append(None)
         if not datas:
             return None
-        request = AtomicGroup(streams, datas, extras, self._settle)
+        request = self._appender.atomic_group(streams, datas, extras, self._settle)
         for joint in marked:
             joint.request = request
         return request
 
     @property
     def fits(self) -> bool:
-        """Whether one frame can have all of it."""
+        """Whether a transaction can have all of it."""
         count, size = self._size()
-        is_small = count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
-        return is_small and self._is_in_one_lane(self._find(self._messages.names))
+        return count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
 
     def _size(self) -> tuple[int, int]:
         """The messages, with one for the acknowledgements of each subscription, and bytes at the most."""
@@ -142,11 +136,6 @@ class Committing:
                 f"{size} bytes; it can have {MAX_FRAME_MESSAGES} and {limit_bytes}. Nothing was stored. Cut it, raise "
                 f"max_message_bytes, or use a bulk commit (stratalog.bulk)"
             )
-
-    def _is_in_one_lane(self, streams: Collection[Stream]) -> bool:
-        if not self._appender.has_several_lanes:
-            return True
-        return len({stream.lane for stream in streams} | {joint.stream.lane for _, joint in self._joints}) <= 1
 
     def _settle(self, error: StoreError | None) -> None:
         for _, joint in self._joints:

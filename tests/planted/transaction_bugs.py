@@ -62,9 +62,9 @@ TRANSACTIONS: dict[str, Bug] = {
     "transactions: one that leaves the line keeps its messages": Bug(
         "store/api/batches.py",
         "        if self.future.cancelled():\n            for group in reversed(self._lined):\n"
-        "                error = group.stream.lane.queue.withdraw(group)\n",
+        "                error = group.queue.withdraw(group)\n",
         "        if self.future.cancelled():\n            for group in reversed(self._lined):\n"
-        "                error = group.stream.lane.queue.withdraw(group) and None\n",
+        "                error = group.queue.withdraw(group) and None\n",
         (f"{ACKS}::test_a_cancelled_commit_in_line_gives_the_messages_back",),
     ),
 }  # fmt: skip
