@@ -75,15 +75,17 @@ Frame (one batch)
     [places    where the parts of a round of transactions lie, see `joint`]     (JOINT)
     payloads                 back to back, without gaps
 
-    The next frame begins right after the last payload or, if zeros were filled in to end a block, at the
-    next block boundary; `chain`, the checksum of the frame before (of the segment's header for the first), tells which,
-    and makes bytes of an earlier life of the file impossible to take for this one's. `durable_*` is how far the lane was
-    durable when the frame was built: whatever is missing below the highest such mark is damage, whatever is missing above
-    it was never acknowledged. `payload_checksum` covers all payloads at once, in frames of small messages
-    (HAS_PAYLOAD_CHECKSUM): one call checks a whole frame where one a message would cost more than the bytes themselves.
-    A frame with count 0 is a mark: it carries `durable_*`. Of a frame that is torn at the log's end, the messages before
-    the first torn one count. One that is ATOMIC, for it has a transaction, counts as a whole or not at all, and no mark
-    points into it. If it is JOINT as well, it counts only with the frames of its round in other lanes, see `joint`.
+    The next frame begins right after the last payload or, if zeros were filled in to end a block, at the next block
+    boundary; `chain`, the checksum of the frame before (of the segment's header for the first), tells which, and makes
+    bytes of an earlier life of the file impossible to take for this one's.
+    `durable_*` is how far the lane was durable when the frame was built: whatever is missing below the highest such
+    mark is damage, whatever is missing above it was never acknowledged.
+    `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one call checks
+    a whole frame where one a message would cost more than the bytes themselves. A frame with count 0 is a mark: it
+    carries nothing but `durable_*`.
+    Of a frame that is torn at the log's end, the messages before the first torn one count. One that is ATOMIC, for it
+    has a transaction, counts as a whole or not at all, and no mark points into it. If it is JOINT as well, it counts
+    only with the frames of its round in other lanes, see `joint`.
 
 Footer (block-aligned)
     The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a

@@ -101,6 +101,7 @@ class RoundPart:
         """
         lane = self.flusher.lane
         self._or_fail(self.flusher.take_queued)
+        self._force()  # first: it pads, and takes room
         streams = [stream for request in self.requests for stream in request.streams]
         extras = [row for request in self.requests for row in request.row_extras if row is not None]
         topics = [stream.topic for stream in set(streams) if stream.number == NOT_DEFINED]
@@ -117,6 +118,11 @@ class RoundPart:
             if reserve is None or not all([may_use_reserve(stream.topic) for stream in streams]):
                 raise
             self._once.make_room_of(most, share, reserve.left_by(streams[0].topic))
+        self._force()  # the end of a segment, and the beginning of the next one
+
+    def _force(self) -> None:
+        """Force all that was built."""
+        lane = self.flusher.lane
         if lane.under_way.forced < lane.tail:
             self._or_fail(partial(self.flusher.write_out, barrier=lane.config.durability == "os"))
 
@@ -139,7 +145,9 @@ class RoundPart:
         return JointPlace(lane.index, lane.segment.sequence, lane.tail - lane.segment.base)
 
     def build(self) -> None:
+        place = self.place
         self._once.build_frame(self.requests, self._joint())
+        assert self.place[:2] == place[:2], "the frame is where the other parts say that it is"
 
     def write(self) -> None:
         self._once.write()
