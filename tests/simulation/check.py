@@ -48,7 +48,8 @@ class Checker:
     Segments that were compared once are known by their bytes, and not compared again in the same life. So are whole
     lanes: the recovery of a lane is decided by the bytes in its folder. A lane of which all is forced is recovered
     once; where the same bytes come again, its folder is put in the state that recovery left. The bytes of all lanes
-    count, as each may say whether a round of transactions was complete. A lane is recovered all the same where something is not forced, and where the disk tells of its operations, to be crashed inside.
+    count, as each may say whether a round of transactions was complete. A lane is recovered all the same where
+    something is not forced, and where the disk tells of its operations, to be crashed inside.
     """
 
     def __init__(self, ledger: Ledger) -> None:

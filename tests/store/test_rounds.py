@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,17 +26,20 @@ from stratalog.store import compact_store, inspect_folder, verify_folder
 from stratalog.store.api.commits import commit_shards
 from stratalog.store.format.joint import JointPlace, joint_bytes, joint_of, pack_joint
 from stratalog.store.format.layout import JOINT, lane_name
-from stratalog.store.log import rounds as rounds_module
+from stratalog.store.log.at_once import AtOnce
 from stratalog.store.log.rounds import Crew, JointGroup, Rounds
 from stratalog.store.log.streams import lane_of
 from stratalog.store.recovery.lane_recovery import LaneRecovery
+from stratalog.store.testing import Operation, SimulatedDisk
 
+from ..seeds import draw_seed
 from .disks import FailingDisk, GatedDisk
 from .helpers import (
     KIB,
     contents,
     crash_copy,
     flip_bit,
+    frames_of,
     full_frames,
     mark,
     overwrite,
@@ -148,6 +152,30 @@ def test_the_column_is_found_from_the_end_and_one_that_makes_no_sense_is_too_lon
     assert joint_bytes(JOINT, b"\xff" * 8) > 8
 
 
+def test_parts_lie_where_they_say_also_at_the_borders_of_segments(tmp_path: Path) -> None:
+    chance = random.Random(seed := draw_seed())
+    print("seed", seed)
+    with MessageStore.open(tmp_path, tiny(lanes=LANES)) as store:
+        for _ in range(120):
+            for _ in range(chance.randrange(3)):
+                store.append(*chance.choice(NAMES), bytes(chance.randrange(3000)))
+            with store.transaction() as tx:
+                for name in NAMES:
+                    tx.append(*name, bytes(chance.randrange(5000)))
+        until(lambda: store.stats()["segments"]["sealed"] > 2 * LANES)
+    found = {
+        JointPlace(lane, frame.header.sequence, frame.header.position): joint_of(frame.head)
+        for lane in range(LANES)
+        for path in sorted((tmp_path / lane_name(lane)).glob("*.seg"))
+        for frame in frames_of(path)
+        if frame.header.flags & JOINT
+    }
+    assert len(found) == 120 * LANES
+    assert all(
+        found[place] == places and place in places for mine, places in found.items() for place in (mine, *places)
+    )
+
+
 def test_what_a_thread_has_submitted_before_comes_before(store: MessageStore) -> None:
     for at in range(30):
         tickets = [store.submit(*NAMES[at % LANES], b"s") for at in range(40)]
@@ -248,14 +276,14 @@ def test_readers_beside_never_see_half(tmp_path: Path) -> None:
 def test_a_full_disk_in_one_lane_stores_nothing_in_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=LANES)) as store:
         commit(store)
-        make_room = rounds_module.AtOnce.make_room_of
+        make_room = AtOnce.make_room_of
 
         def full(self: Any, *given: Any) -> None:
             if self._lane.index == 2:
                 raise StoreFull("no space")
             make_room(self, *given)
 
-        monkeypatch.setattr(rounds_module.AtOnce, "make_room_of", full)
+        monkeypatch.setattr(AtOnce, "make_room_of", full)
         for _ in range(2):
             with pytest.raises(StoreFull):
                 commit(store)
@@ -269,14 +297,14 @@ def test_of_a_round_that_has_no_space_those_that_fit_are_stored(
 ) -> None:
     with MessageStore.open(tmp_path, tiny(lanes=LANES)) as store:
         given = [hand_over(store, data) for data in (b"x", b"y" * 9000, b"z")]
-        make_room = rounds_module.AtOnce.make_room_of
+        make_room = AtOnce.make_room_of
 
         def full(self: Any, most_bytes: int, *given: Any) -> None:
             if most_bytes > 9000:
                 raise StoreFull("no space")
             make_room(self, most_bytes, *given)
 
-        monkeypatch.setattr(rounds_module.AtOnce, "make_room_of", full)
+        monkeypatch.setattr(AtOnce, "make_room_of", full)
         assert step(store)
         assert [type(one.exception(0)) for one in given] == [type(None), StoreFull, type(None)]
         assert [[row.data for row in store.read(*name, 0)] for name in NAMES] == [[b"x", b"z"]] * LANES
@@ -501,6 +529,40 @@ def test_a_second_crash_between_two_lanes_comes_to_the_same(
             MessageStore.open(folder)
         with MessageStore.open(folder) as store:
             assert contents(store, NAMES) == old
+
+
+def test_a_part_that_counts_is_forced_before_another_lane_is_sealed_with_its_own(
+    tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill left it with the kernel alone. The power fails when one lane was recovered."""
+    disk, left = SimulatedDisk(), list[SimulatedDisk]()
+
+    def watch(operation: Operation) -> None:
+        if operation.kind == "force" and operation.path.parent.name == lane_name(2) and not left:
+            left.append(disk.kill())
+
+    with MessageStore.open(tmp_path, tiny(lanes=LANES), disk=disk) as store:
+        hand_over(store, b"old")
+        assert step(store)
+        hand_over(store, b"new")
+        disk.on_operation = watch
+        assert step(store)
+        disk.on_operation = None
+    run, count = LaneRecovery.run, 0
+
+    def dies(self: LaneRecovery) -> Any:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        return run(self)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(LaneRecovery, "run", dies)
+        MessageStore.open(tmp_path, disk=left[0])
+    after = left[0].crash(random.Random(0), "none")
+    with MessageStore.open(tmp_path, disk=after) as store:
+        assert sizes(store) == [2] * LANES
 
 
 def test_a_round_with_messages_without_bytes_is_cut_as_well(tmp_path: Path) -> None:
