@@ -35,6 +35,16 @@ class Handed(NamedTuple):
     sends: list[Send]
 
 
+class Built(NamedTuple):
+    """A request of a round that was built in one lane, its messages, and its frame's segment and end there."""
+
+    lane: int
+    request: AtomicGroup
+    messages: list[tuple[Queue, bytes]]
+    sequence: int
+    end: int
+
+
 class Placed(NamedTuple):
     """Where a message was built: its place in its lane's order, its segment, where its frame ends there, and when."""
 
@@ -190,12 +200,12 @@ class Ledger:
                 self.atomic.append(list(zip(head.queues, offsets, strict=True)))
             lane.built.append(lane.handed.popleft())
 
-    def note_joint(self, parts: Sequence[tuple[int, AtomicGroup, int, int]], time_ms: int) -> None:
-        """A round of transactions was built: its requests in each lane, with the segment and the end of their frame."""
+    def note_joint(self, parts: Sequence[Built], time_ms: int) -> None:
+        """A round of transactions was built."""
         whole: list[tuple[Queue, int]] = []
-        for index, request, sequence, end in parts:
+        for index, request, messages, sequence, end in parts:
             lane = self.lanes[index]
-            queues, datas = [(stream.topic, stream.queue_id) for stream in request.streams], list(request.datas)
+            queues, datas = [queue for queue, _ in messages], [data for _, data in messages]
             sends = [self._history(queue).begin(*queue, data) for queue, data in zip(queues, datas, strict=True)]
             for queue, data, offset in zip(queues, datas, request.offsets.tolist(), strict=True):
                 self.lane_of[queue] = index

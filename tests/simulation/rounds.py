@@ -12,7 +12,7 @@ from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.write import Write
 
 from .engine import flushers_of
-from .ledger import Ledger
+from .ledger import Built, Ledger
 
 
 class SteppedRounds:
@@ -23,7 +23,7 @@ class SteppedRounds:
         self._ledger = ledger
         self._clock_ms = clock_ms
         self._flushers = flushers_of(store)
-        self._built: list[tuple[int, AtomicGroup, int, int]] = []
+        self._built: list[Built] = []
         self.running = False
         for flusher in self._flushers if self._rounds is not None else ():
             self._watch(flusher)
@@ -37,7 +37,11 @@ class SteppedRounds:
             build_joint(requests, joint)
             base = lane.segment.base
             place = lane.segment.sequence, align_up(lane.tail - base)
-            self._built += [(lane.index, request, *place) for request in requests]
+            for request in requests:
+                rows = [
+                    ((one.topic, one.queue_id), data) for one, data in zip(request.streams, request.datas, strict=True)
+                ]
+                self._built.append(Built(lane.index, request, rows, *place))
 
         def noted(writes: Sequence[Write], **how: Any) -> None:
             self._note_built()
