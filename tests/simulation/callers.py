@@ -112,6 +112,8 @@ class Callers:
     def _transact(self, store: MessageStore, settings: Settings) -> None:
         """A transaction of a few messages, in the queues of one lane or of several."""
         rows = [self._message(settings) for _ in range(self._chance.randrange(1, 9))]
+        while sum(len(data) + FACTS_BYTES for _, data in rows) > store._appender.most_atomic_bytes:
+            rows.pop()
         lane = lane_of(*rows[0][0], self._shape.lanes)
         lanes = {lane_of(*row[0], self._shape.lanes) for row in rows}
         if len(lanes) > 1 and self._chance.random() < 0.7:

@@ -38,10 +38,9 @@ class SteppedRounds:
             base = lane.segment.base
             place = lane.segment.sequence, align_up(lane.tail - base)
             for request in requests:
-                rows = [
-                    ((one.topic, one.queue_id), data) for one, data in zip(request.streams, request.datas, strict=True)
-                ]
-                self._built.append(Built(lane.index, request, rows, *place))
+                queues = [(stream.topic, stream.queue_id) for stream in request.streams]
+                messages = list(zip(queues, request.datas, strict=True))
+                self._built.append(Built(lane.index, request, messages, *place))
 
         def noted(writes: Sequence[Write], **how: Any) -> None:
             self._note_built()
