@@ -101,8 +101,7 @@ class SubscriptionCalls(SubscriptionList):
         next one.
 
         Raises:
-            InvalidTopic, InvalidMessage: an argument is not valid; or the dead letters, their topics and the
-                subscription are in several lanes, which a transaction cannot have.
+            InvalidTopic, InvalidMessage: an argument is not valid.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreCorrupt, StoreUnreadable: the rest was not
                 sent; call it again.
         """

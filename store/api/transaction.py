@@ -112,7 +112,7 @@ class Transaction:
             MessageTooLarge: it has more than a transaction can have.
             PublishBufferFull, StoreFull, SubscriptionClosed, StoreClosed: nothing is stored.
             StorePoisoned: a write or force failed; all of it is durable, or nothing. The next opening knows.
-            InvalidMessage: it has ended already, or its queues are in several lanes; nothing is stored by this call.
+            InvalidMessage: it has ended already; nothing is stored by this call.
 
         With the first three nothing is stored either. After an interrupt all of it is stored, or nothing: it is not
         known which.

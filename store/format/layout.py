@@ -33,10 +33,9 @@ Folder of stores
     A folder that was made before there was this file has none. Readers of the stores do not look at it.
 
 START
-    Two blocks, each a copy of the same record: the first segment of the log, and how many messages the log
-    had before it. The first copy is forced before the second is written, and both before a segment is
-    removed. So one copy is whole after any crash, and the larger number counts: a segment below it was being
-    removed, and a first segment above it is missing.
+    Two blocks, each a copy of the same record: the first segment of the log, and how many messages the log had before
+    it. The first copy is forced before the second is written, and both before a segment is removed. So after any crash
+    one is whole. The larger number counts: a segment below it was being removed, a first one above it is missing.
 
 COMPACTED
     One block, a copy of START's record as the newest compaction of the lane wrote it. It is forced before the new
@@ -58,8 +57,8 @@ Segment
     A file without a header of its own is a spare: pre-written and not begun. Block 0 is zeros or, in a recycled file,
     the header of a segment of this lane that retention has removed.
     A header that a repair wrote anew has REBUILT_MS as its time. The first frame was written after another header, so
-    its `chain` may be any; it must be the first by its entry number.
-    Until the repair knows what comes before it, the header's `previous_chain` is UNLINKED.
+    its `chain` may be any; it must be the first by its entry number. Until the repair knows what comes before it, the
+    header's `previous_chain` is UNLINKED.
 
 Frame (one batch)
     header                   88 bytes, FRAME below
@@ -81,8 +80,7 @@ Frame (one batch)
     `durable_*` is how far the lane was durable when the frame was built: whatever is missing below the highest such
     mark is damage, whatever is missing above it was never acknowledged.
     `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one call checks
-    a whole frame where one a message would cost more than the bytes themselves. A frame with count 0 is a mark: it
-    carries nothing but `durable_*`.
+    a whole frame where one a message would cost more than the bytes. With count 0 it is a mark, of `durable_*` alone.
     Of a frame that is torn at the log's end, the messages before the first torn one count. One that is ATOMIC, for it
     has a transaction, counts as a whole or not at all, and no mark points into it. If it is JOINT as well, it counts
     only with the frames of its round in other lanes, see `joint`.

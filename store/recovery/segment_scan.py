@@ -18,7 +18,7 @@ from ..format.footer import FooterData
 from ..format.layout import JOINT, LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
 from ..segment.checksums import good_messages
 from ..segment.evidence import is_end, mark_of
-from ..segment.round_parts import RoundParts
+from ..segment.round_parts import RoundParts, told_end
 from ..segment.scanner import FrameScanner, ScannedFrame
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
@@ -150,7 +150,8 @@ class SegmentScan:
         if file.record is not None:
             return False
         if found.is_whole:
-            if file.trace or self._later or not self._rounds.is_lacking(found.frame, self._scanner):
+            is_ended = told_end(None, file.trace, file.sequence) is not None
+            if is_ended or self._later or not self._rounds.is_lacking(found.frame, self._scanner):
                 return False
         elif not self._is_sealed_at(header.position, header.first_entry) and self._durable_beyond(header.position):
             return False

@@ -24,9 +24,9 @@ from ..device.disk import Disk
 from ..device.lane_start import read_start
 from ..format.frame import Frame
 from ..format.joint import JointPlace, joint_of
-from ..format.layout import JOINT, lane_name, segment_name
+from ..format.layout import JOINT, SealRecord, lane_name, segment_name
 from .checksums import whole_messages
-from .evidence import first_number
+from .evidence import first_number, is_flipped
 from .files import SegmentFile, read_segment_file, segment_numbers
 from .scanner import FrameScanner, PieceReader, frames_in
 
@@ -40,6 +40,16 @@ class Found(Enum):
     PASSED = "the log goes on after it"
     THERE = "the log ends with it"
     LACKING = "it is not there"
+
+
+def told_end(record: SealRecord | None, trace: bytes, sequence: int) -> int | None:
+    """Where a segment's frames end by its seal record; None if that was never written whole.
+
+    `trace`: the record if it is damaged. One that a power cut has torn may be that of a recovery, and says nothing.
+    """
+    if record is None and trace and is_flipped(trace, sequence):
+        record = SealRecord.guess(trace)
+    return None if record is None else record.data_end
 
 
 def _nothing(path: Path, begin: int, end: int) -> None:
@@ -106,9 +116,9 @@ class RoundParts:
             # A lane before this one was recovered before: it removes a spare that it cannot use. Else it is damage.
             return Found.LACKING if place.lane < self._lane else Found.PASSED, place, 0
         file = self._file(place.lane, place.sequence, first)
-        if file.is_ended:
-            is_cut = file.record is not None and file.record.data_end <= place.position
-            return Found.LACKING if is_cut else Found.PASSED, place, 0
+        end = told_end(file.record, file.trace, place.sequence)
+        if end is not None:
+            return Found.LACKING if end <= place.position else Found.PASSED, place, 0
         return self._look_into(file, place, places)
 
     def _file(self, lane: int, sequence: int, first: int) -> SegmentFile:

@@ -26,6 +26,7 @@ from ..format.layout import (
 from ..format.records import RECORDS_TOPIC, Record, StreamLow, add_low
 from ..segment.checksums import good_messages
 from ..segment.evidence import is_end
+from ..segment.round_parts import told_end
 from ..segment.scanner import ChunkReader, FrameScanner, ScannedFrame, records_in
 from .marks import LaneFrames
 from .report import Findings, differ
@@ -124,7 +125,9 @@ class FrameWalk:
     def _ends_before(self, found: ScannedFrame) -> bool:
         """Does the log end before this frame, a part of a round of transactions? As `SegmentScan` decides it."""
         header, file, lane = found.frame.header, self.file, self.lane
-        if not header.flags & JOINT or file.is_ended or self.index + 1 < len(lane.used):
+        if not header.flags & JOINT or self.index + 1 < len(lane.used):
+            return False
+        if told_end(file.record, file.trace, file.sequence) is not None:
             return False
         if found.is_whole:
             if not lane.rounds.is_lacking(found.frame, self.scanner):

@@ -28,7 +28,7 @@ from ..format.store_files import StoreHeader
 from ..segment.checksums import whole_messages
 from ..segment.evidence import LANE_IS_MISSING
 from ..segment.files import SegmentFile
-from ..segment.round_parts import RoundParts
+from ..segment.round_parts import RoundParts, told_end
 from ..segment.scanner import FrameScanner, PieceReader, records_in
 from .described import Row, Totals, describe_sealed, description, segment_row
 from .listing import LaneNames, Listing
@@ -223,7 +223,7 @@ def _walked(
     messages: Counter[int] = Counter()
     payload_bytes = entries = 0
     while (frame := scanner.next_frame()) is not None:
-        if frame.header.flags & JOINT and not file.is_ended and _is_cut(scanner, frame, rounds):
+        if frame.header.flags & JOINT and _is_cut(scanner, frame, file, rounds):
             scanner.position = frame.header.position
             break
         for number, topic, queue_id in frame.definitions():
@@ -246,8 +246,10 @@ def _walked(
     return payload_bytes, entries - records
 
 
-def _is_cut(scanner: FrameScanner, frame: Frame, rounds: RoundParts) -> bool:
+def _is_cut(scanner: FrameScanner, frame: Frame, file: SegmentFile, rounds: RoundParts) -> bool:
     """Does the log end before this frame, a part of a round of transactions?"""
+    if told_end(file.record, file.trace, file.sequence) is not None:
+        return False
     payload = scanner.reader.view(frame.payload_start, frame.header.payload_bytes)
     is_torn = whole_messages(frame, payload) < frame.header.count and scanner.following() is None
     return is_torn or rounds.is_lacking(frame, scanner)

@@ -76,8 +76,13 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{ROUNDS}::test_damage_that_hides_a_part_is_reported_and_nothing_else_is_cut",),
     ),
     "rounds: a lane that was cut and sealed has its part": Bug(
-        "store/segment/round_parts.py", "file.record.data_end <= place.position", "False",
+        "store/segment/round_parts.py", "Found.LACKING if end <= place.position else Found.PASSED", "Found.PASSED",
         (f"{ROUNDS}::test_a_second_crash_between_two_lanes_comes_to_the_same",),
+    ),
+    "rounds: a torn seal record proves that a round was complete": Bug(
+        "store/segment/round_parts.py", "    if record is None and trace and is_flipped(trace, sequence):\n",
+        "    if record is None and trace:\n",
+        (f"{ROUNDS}::test_a_seal_record_that_a_second_crash_has_torn_says_nothing",),
     ),
     "rounds: a torn part keeps its head": Bug(
         "store/recovery/segment_scan.py",

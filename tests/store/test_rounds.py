@@ -536,6 +536,31 @@ def test_a_second_crash_between_two_lanes_comes_to_the_same(
             assert contents(store, NAMES) == old
 
 
+def test_a_seal_record_that_a_second_crash_has_torn_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be that of a lane whose part was cut: it does not prove that the round was complete."""
+    folder, parts, old = crashed(tmp_path)
+    tear(folder, parts[2], "all")
+    run, count = LaneRecovery.run, 0
+
+    def dies(self: LaneRecovery) -> Any:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        return run(self)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(LaneRecovery, "run", dies)
+        MessageStore.open(folder)
+    overwrite(path_of(folder, 0), 4 * KIB + 40, bytes(4 * KIB - 40))
+    with StoreReader.open(folder) as reader:
+        assert len(set(sizes(reader))) == 1
+    with MessageStore.open(folder) as store:
+        assert contents(store, NAMES) == old
+
+
 def test_a_part_that_counts_is_forced_before_another_lane_is_sealed_with_its_own(
     tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
