@@ -15,7 +15,7 @@ from ..format.arrays import Int64s
 from ..format.footer import names_in
 from ..format.frame import Definition, Frame
 from ..format.joint import JointPlace, joint_of
-from ..format.layout import BLOCK_BYTES, GONE_TOPIC, UNKNOWN, FrameHeader, SegmentHeader, segment_name
+from ..format.layout import BLOCK_BYTES, GONE_TOPIC, JOINT, UNKNOWN, FrameHeader, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
 from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
@@ -363,7 +363,7 @@ class FollowedLane:
 
     def _proved(self) -> Mark:
         """The highest place up to which frames and records after the view say that the log is durable."""
-        mark, tail, chain = NOTHING, self._tails[-1] if self._tails else None, None
+        mark, tail, chain, joint = NOTHING, self._tails[-1] if self._tails else None, None, NOTHING
         sequence = self._sealed + 1 if tail is None else tail.sequence
         listed = set(segment_numbers(self._disk, self._folder))
         while sequence in listed:
@@ -375,10 +375,14 @@ class FollowedLane:
                 if follows is False or (follows is None and not self._continues(file.header, None)):
                     break
                 tail = self._tail_of(file.header, np.zeros(0, np.int64))  # its frames are looked at and not taken
+                mark = max(mark, joint)  # no segment is begun after a part of a round before all parts are forced
             if file.record is not None:
                 mark = max(mark, (sequence, file.record.data_end))
-            found, chain = tail.proved(self._is_forced)
-            mark = max(mark, found)
+            found, chain, last = tail.proved()
+            mark, joint = max(mark, found), NOTHING
+            if last is not None and last.header.flags & JOINT:
+                joint = sequence, last.header.end
+                mark = max(mark, joint if self._is_forced(last) else NOTHING)
             sequence += 1
         return mark
 

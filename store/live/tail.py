@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.frame import Definition, Frame, frame_of, numbers_bytes
-from ..format.layout import DATA_START, JOINT, FrameHead, FrameHeader, align_up, checksum64
+from ..format.layout import DATA_START, FrameHead, FrameHeader, align_up, checksum64
 from ..format.records import RECORD_BYTES, Record, StreamLow, Trimmed, add_low
 from ..log.streams import Stream
 from ..log.write import OpenSegment, VisibleEntries
@@ -221,11 +221,10 @@ class Tail:
         self._with_records = [frame for frame in self._with_records if _end_entry(frame) > visible]
         self._take_lows(trimmed)
 
-    def proved(self, is_forced: Callable[[Frame], bool]) -> tuple[Mark, int]:
-        """The highest mark in the frames after those that were taken, and the chain after the last of them.
+    def proved(self) -> tuple[Mark, int, Frame | None]:
+        """The highest mark in the frames after those that were taken, the chain after the last of them, and that one.
 
-        They are looked at and not taken. Only for a log that nobody writes to. `is_forced`: do other lanes prove it of
-        a frame that is a part of a round?
+        They are looked at and not taken. Only for a log that nobody writes to.
         """
         self._reader.size_bytes = self._reader.file.size()
         scanner, mark, last = self._scanner, (0, 0), None
@@ -233,9 +232,7 @@ class Tail:
         try:
             while (frame := scanner.next_frame()) is not None:
                 mark, last = max(mark, mark_of(frame.header)), frame
-            if last is not None and last.header.flags & JOINT and is_forced(last):
-                mark = max(mark, (self.sequence, last.header.end))
-            return mark, scanner.chain
+            return mark, scanner.chain, last
         finally:
             scanner.position, scanner.chain = stood
 

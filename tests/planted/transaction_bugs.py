@@ -103,6 +103,10 @@ TRANSACTIONS: dict[str, Bug] = {
         "store/live/lane.py", "or self._rounds.is_passed(frame)", "or False",
         (f"{ROUNDS}::test_a_reader_without_a_writer_sees_a_whole_round_that_one_lane_proves",),
     ),
+    "rounds: a reader without a writer takes a begun segment for no proof of its own lane": Bug(
+        "store/live/lane.py", "                mark = max(mark, joint)  # no segment", "                # no segment",
+        (f"{ROUNDS}::test_a_reader_without_a_writer_takes_a_begun_segment_for_a_proof_in_each_lane",),
+    ),
     "rounds: a lane shows its part before the others": Bug(
         "store/log/rounds.py",
         "        attach_together(parts, self._shown, self._telling, self._crew.do_all)\n",

@@ -675,6 +675,24 @@ def test_a_reader_without_a_writer_sees_a_whole_round_that_one_lane_proves(tmp_p
         assert sizes(reader) == [2] * LANES
 
 
+def test_a_reader_without_a_writer_takes_a_begun_segment_for_a_proof_in_each_lane(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES)) as store:
+        commit(store)
+        commit(store)
+        flusher = store._flushers[1]
+        with flusher.building:
+            AtOnce(flusher).make_room_of(50 * KIB, lambda: 0)
+            assert flusher.lane.segment is not None
+            flusher.write_out()
+        left = crash_copy(tmp_path / "store", tmp_path / "crashed")
+    (left / "LIVE").unlink()
+    for lane in range(LANES):
+        frame = next(frame for frame in reversed(full_frames(path_of(left, lane))) if frame.header.flags & JOINT)
+        overwrite(path_of(left, lane), frame.header.end, bytes(8 * KIB))
+    with StoreReader.open(left) as reader:
+        assert sizes(reader) == [2] * LANES
+
+
 def test_a_quiet_lane_marks_its_part(store: MessageStore) -> None:
     commit(store)
     mark(store)
