@@ -80,7 +80,9 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{ROUNDS}::test_a_second_crash_between_two_lanes_comes_to_the_same",),
     ),
     "rounds: a torn seal record proves that a round was complete": Bug(
-        "store/segment/round_parts.py", "    if record is None and trace and is_flipped(trace, sequence):\n        record = SealRecord.guess(trace)\n",
+        "store/segment/round_parts.py",
+        "    if record is None and trace and is_flipped(trace, sequence):\n"
+        "        record = SealRecord.guess(trace)\n",
         "    if record is None and trace:\n        return 1 << 40\n",
         (f"{ROUNDS}::test_a_seal_record_that_a_second_crash_has_torn_says_nothing",),
     ),
