@@ -310,7 +310,11 @@ class Appender:
 
         Raises TopicFull; InvalidTopic if a topic does not have a queue: its `row` is the place of the name.
         """
-        self._configured.full.check([topic for topic, _ in names])
+        topics = self._topics
+        try:
+            return [topics[topic][queue_id] for topic, queue_id in names]
+        except KeyError:  # one is new, or a topic is full
+            self._configured.full.check([topic for topic, _ in names])
         known = [self._streams.get(*name) for name in names]
         found = [stream for stream in known if stream is not None]
         if len(found) == len(names):

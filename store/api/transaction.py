@@ -69,7 +69,9 @@ class Transaction:
 
         Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
         """
-        self._check_open()
+        if not self._turn:  # as `_check_open` does it: a call saved shows
+            self._raise_ended()
+        self._appender.check_open()
         self._messages.add(*self._appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues))
 
     def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> None:

@@ -86,6 +86,11 @@ TRANSACTIONS: dict[str, Bug] = {
         "    if record is None and trace:\n        return 1 << 40\n",
         (f"{ROUNDS}::test_a_seal_record_that_a_second_crash_has_torn_says_nothing",),
     ),
+    "rounds: a damaged part beside a damaged seal record cuts the others": Bug(
+        "store/segment/round_parts.py", "            if file.trace and scanner.is_like_ours(place.position):\n",
+        "            if False:\n",
+        (f"{ROUNDS}::test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_lane_alone",),
+    ),
     "rounds: a torn part keeps its head": Bug(
         "store/recovery/segment_scan.py",
         "        self._scanner.position, self._scanner.chain = header.position, header.chain\n"

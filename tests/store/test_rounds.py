@@ -20,9 +20,10 @@ from stratalog import (
     StoreFull,
     StorePoisoned,
     StoreReader,
+    StoreUnusable,
     Subscription,
 )
-from stratalog.store import compact_store, inspect_folder, verify_folder
+from stratalog.store import compact_store, inspect_folder, look_into_folder, verify_folder
 from stratalog.store.api.commits import commit_shards
 from stratalog.store.format.joint import JointPlace, joint_bytes, joint_of, pack_joint
 from stratalog.store.format.layout import JOINT, lane_name
@@ -653,6 +654,19 @@ def test_damage_that_hides_a_part_is_reported_and_nothing_else_is_cut(tmp_path: 
         assert sizes(store) == [2, 4, 2]
 
 
+def test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_lane_alone(tmp_path: Path) -> None:
+    """Its own recovery takes what stands there for a record of a close: the part was durable."""
+    folder, parts, _ = crashed(tmp_path)
+    flip_bit(path_of(folder, 1), 4 * KIB + 19)
+    flip_bit(path_of(folder, 1), parts[1].payload_start + 5)
+    with pytest.raises(StoreCorrupt, match="lane-01"):
+        MessageStore.open(folder)
+    with MessageStore.open(folder, repair=True) as store:
+        assert sizes(store) == [3] * LANES
+        assert [len(store.read(*name, 0)) for name in NAMES] == [3, 2, 3]
+        assert [loss.messages for loss in store.losses] == [1]
+
+
 @pytest.mark.parametrize("gone", range(LANES))
 def test_a_lane_whose_folder_is_gone_cuts_nothing_in_the_others(tmp_path: Path, gone: int) -> None:
     folder, _, _ = crashed(tmp_path)
@@ -697,6 +711,15 @@ def test_a_reader_without_a_writer_takes_a_begun_segment_for_a_proof_in_each_lan
         overwrite(path_of(left, lane), frame.header.end, bytes(8 * KIB))
     with StoreReader.open(left) as reader:
         assert sizes(reader) == [2] * LANES
+
+
+def test_a_store_that_is_only_looked_at_takes_none_and_nobody_waits(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(lanes=LANES)) as store:
+        commit(store)
+    with look_into_folder(tmp_path) as looked:
+        assert isinstance(looked, MessageStore) and sizes(looked) == [1] * LANES
+        with pytest.raises(StoreUnusable):
+            commit(looked)
 
 
 def test_a_quiet_lane_marks_its_part(store: MessageStore) -> None:
