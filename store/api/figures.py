@@ -9,7 +9,10 @@ from typing import Any, TypedDict
 
 
 class LogStats(TypedDict):
-    """The writes of the lanes. `direct_io`: past the page cache; `held_requests` waited for another write."""
+    """The writes of the lanes. `direct_io`: past the page cache; `held_requests` waited for another write.
+
+    `block_bytes`: a write that is answered takes a multiple of it.
+    """
 
     written_bytes: int
     forces: int
@@ -21,6 +24,7 @@ class LogStats(TypedDict):
     padding_bytes: int
     held_requests: int
     direct_io: bool
+    block_bytes: int
     prewritten_bytes: int
     recycled_segments: int
     removed_segments: int

@@ -23,6 +23,7 @@ def lane_figures(lanes: Sequence[WrittenLane], upkeep: Upkeep) -> dict[str, Any]
             log[name] += value
     segments = [lane.segment for lane in lanes if lane.segment is not None]
     log["direct_io"] = upkeep.direct and all(segment.writer.direct for segment in segments)
+    log["block_bytes"] = max(lane.answered_block_bytes for lane in lanes)
     log["prewritten_bytes"] = upkeep.prewritten_bytes
     log["recycled_segments"] = upkeep.recycled_segments
     log["removed_segments"] = upkeep.removal.removed_segments

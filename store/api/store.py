@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast, overload
 
@@ -18,7 +19,7 @@ from ..device.folder import (
     read_header,
 )
 from ..errors import InvalidConfig, StoreCorrupt, StoreUnusable
-from ..format.layout import lane_name
+from ..format.layout import BLOCK_BYTES, lane_name
 from ..format.store_files import StoreHeader
 from ..live.calls import WriterCalls
 from ..live.publisher import Publisher
@@ -129,6 +130,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
                     f"setting out (writes are then forced through the page cache), or choose another folder"
                 )
             direct = False
+        config = replace(config, block_bytes=self._block_bytes(config.block_bytes) if direct else BLOCK_BYTES)
         self._store_id = header.store_id
         running = self._running
         self._flushers = running.flushers
@@ -170,13 +172,18 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         )
         self._upkeep.removal.guards += [self._subscriptions().may_go, self._fetcher.configured.may_go]
         self._fetcher.configured.full.watch(
-            self._appender.look_closely, self._delaying.keeping.look_for_refused, self._subscriptions().holds_most
-        )
+            self._appender.look_closely, self._delaying.keeping.look_for_refused, self._delaying.keeping.look_now,
+            self._subscriptions().holds_most,
+        )  # fmt: skip
         self._upkeep.removal.counters.append(self._subscriptions().count_removed)
         self._start(repair=repair)
         # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
         if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):
             self._forget_lost()
+
+    def _block_bytes(self, given: int | None) -> int:
+        """The size of the blocks that the log is written in."""
+        return self._disk.block_bytes(self.path / STORE_FILE) if given is None else given
 
     def _enter(self) -> None:
         """Take the folder's lock; make the folder if need be."""
@@ -199,6 +206,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self.losses += begin_attaching(
             self._running, self._shared, self._disk, self._store_id, self._appender, repair=repair
         )
+        self._fetcher.configured.full.look_now()  # after it: no append passes a limit
         publisher.begin(self._lanes)  # after it: no other process sees a commit that a crash has left in part
         calls = self._running.calls = WriterCalls(self._disk, self.path, answering(self._running, self._upkeep))
         calls.start()

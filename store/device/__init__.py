@@ -4,7 +4,7 @@ Begin with `disk` and `log_file`: the file system as the store sees it, which te
 
     files               log_file, os_file, descriptor, open_files, looking
     ways to read        leased, lease, direct_reads, prefault
-    ways to write       write_behind
+    ways to write       write_behind, blocks
     memory              ring, buffers, mapped, shared_memory
     a store's folder    folder, lane_start, exchange
     process             background, clock, forks, sleepers, steps, system

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from .blocks import device_block_bytes
 from .descriptor import open_descriptor
 from .direct_reads import DirectReads
 from .log_file import LogFile, RangeReads
@@ -71,6 +72,9 @@ class Disk(Protocol):
 
     def free_bytes(self, folder: Path) -> int:
         """Bytes that new files of a folder may take; another program may take them first."""
+
+    def block_bytes(self, path: Path) -> int:
+        """The size of writes past the page cache to a file that harm nothing beside them: 512 or 4,096."""
 
 
 def takes_direct(disk: Disk, path: Path) -> bool:
@@ -164,6 +168,10 @@ class OsDisk:
     def free_bytes(self, folder: Path) -> int:
         found = os.statvfs(folder)
         return found.f_bavail * found.f_frsize
+
+    def block_bytes(self, path: Path) -> int:
+        """The device's own block, by `blocks.device_block_bytes`."""
+        return device_block_bytes(path)
 
     def force_folder(self, folder: Path) -> None:
         owner = open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -13,8 +13,8 @@ Folder
     STORE                    one block: which store this is and how many lanes it has
     LOCK                     locked while a process has the folder open
     LIVE                     how far each lane is durable, for readers in other processes (`live_page`)
-    lane-00/START            the first segment of the lane's log: 1, until retention removes segments
-    lane-00/COMPACTED        where the log began when a compaction wrote it anew, if one ever did
+    lane-00/START            the first segment of the lane's log: 1, until retention removes segments (`store_files`)
+    lane-00/COMPACTED        where the log began when a compaction wrote it anew, if one ever did (`store_files`)
     lane-00/000000000001.seg the segments of a lane, numbered from START's without gaps
     lane-00/RESERVE          pre-written, with any bytes; on a full disk it becomes a segment. It may be missing
     delayed/                 indexes of delayed messages, a folder a topic; made again of the log where missing
@@ -32,33 +32,21 @@ Folder of stores
                              there are: a writer that finds another number of them than SHARDS says writes nothing
     A folder that was made before there was this file has none. Readers of the stores do not look at it.
 
-START
-    Two blocks, each a copy of the same record: the first segment of the log, and how many messages the log had before
-    it. The first copy is forced before the second is written, and both before a segment is removed. So after any crash
-    one is whole. The larger number counts: a segment below it was being removed, a first one above it is missing.
-
-COMPACTED
-    One block, a copy of START's record as the newest compaction of the lane wrote it. It is forced before the new
-    folder gets the lane's name, and never changes there. The new log's numbers lie above every position in the old
-    one, so a lower number that a reader has kept is of a log that is gone. A lane is compacted for itself: some lanes
-    of a store may have the file and others not, or have it of different compactions. Offsets and what records say are
-    the same on both sides of a compaction, so each mix of old and new lanes is a whole store. Stream numbers are not:
-    those of streams that are gone are left out. So a number means a stream of the log of one compaction; no file but
-    the lane's own has one.
-
 Segment
-    block 0                  segment header: lane, sequence, capacity; how many messages and streams the
-                             lane's log has before it. Written with the first frames.
+    block 0                  segment header: lane, sequence, capacity; how many messages and streams the lane's log has
+                             before it. Written with the first frames.
     block 1                  seal record: all zeros while the segment is open. "closed": a clean close wrote
                              where the log ends. "sealed": full (or recovered); says where the footer is
                              and the newest time of the frames. Segments are sealed in log order.
     8192 ..                  frames, one after the other, until `data_end`
     footer                   at the next block boundary after `data_end`, once sealed
-    A file without a header of its own is a spare: pre-written and not begun. Block 0 is zeros or, in a recycled file,
-    the header of a segment of this lane that retention has removed.
-    A header that a repair wrote anew has REBUILT_MS as its time. The first frame was written after another header, so
-    its `chain` may be any; it must be the first by its entry number. Until the repair knows what comes before it, the
-    header's `previous_chain` is UNLINKED.
+    The header says `fine` if a frame after padding may begin at any boundary of 512 bytes, and not of 4,096 alone.
+    Versions that do not know this read it as a part of the lane's number, and refuse the segment.
+    A file without a header of its own is a spare: pre-written and not begun. Block 0 is zeros or, in a
+    recycled file, the header of a segment of this lane that retention has removed.
+    A header that a repair wrote anew has REBUILT_MS as its time. The first frame was written after
+    another header, so its `chain` may be any; it must be the first by its entry number. Until the repair knows
+    what comes before the segment, the header's `previous_chain` is UNLINKED.
 
 Frame (one batch)
     header                   88 bytes, FRAME below
@@ -75,10 +63,10 @@ Frame (one batch)
     payloads                 back to back, without gaps
 
     The next frame begins right after the last payload or, if zeros were filled in to end a block, at the next block
-    boundary; `chain`, the checksum of the frame before (of the segment's header for the first), tells which, and makes
-    bytes of an earlier life of the file impossible to take for this one's.
-    `durable_*` is how far the lane was durable when the frame was built: whatever is missing below the highest such
-    mark is damage, whatever is missing above it was never acknowledged.
+    boundary (in a `fine` segment, one of 512 bytes up to that one). `chain`, the checksum of the frame before (of the
+    segment's header for the first), tells which; bytes of an earlier life of the file never have it. `durable_*` is
+    how far the lane was durable when the frame was built: what is missing below the highest such mark is damage,
+    whatever is missing above it was never acknowledged.
     `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one call checks
     a whole frame where one a message would cost more than the bytes. With count 0 it is a mark, of `durable_*` alone.
     Of a frame that is torn at the log's end, the messages before the first torn one count. One that is ATOMIC, for it
@@ -96,8 +84,7 @@ Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flag
 per stream in a segment 24 and its name, in each full footer 28 and its compressed name, 20 more if it was trimmed.
 
 Records
-    A lane has a stream whose topic no user can name. Its messages are records: what the store has to remember besides
-    messages. `records` describes them, and `hidden` the topics that no user can name.
+    A lane has a stream whose topic no user can name (`hidden`). Its messages are what the store has to remember: `records`.
 """
 
 from __future__ import annotations
@@ -116,6 +103,7 @@ if sys.byteorder != "little":
 
 FORMAT_VERSION: Final = 1
 BLOCK_BYTES: Final = 4096
+FINE_BLOCK_BYTES: Final = 512
 DATA_START: Final = 2 * BLOCK_BYTES
 SEGMENT_SUFFIX: Final = ".seg"
 START_FILE: Final = "START"
@@ -167,7 +155,7 @@ SEAL_MAGIC: Final = b"SLOGSEAL"
 FRAME_MAGIC: Final = b"\xf5SLf"
 FOOTER_MAGIC: Final = b"SLOGFOOT"
 
-_SEGMENT = struct.Struct("<8sII16sQQqQQQ")
+_SEGMENT = struct.Struct("<8sIHH16sQQqQQQ")
 _SEAL = struct.Struct("<8sIIQQQQQQQQq")
 _FRAME = struct.Struct("<4sHHIIIIQQqQQQQ")
 SUM = struct.Struct("<Q")
@@ -177,14 +165,14 @@ SEAL_BYTES: Final = _SEAL.size + SUM.size
 checksum64 = xxhash.xxh3_64_intdigest
 
 
-def align_up(position: int) -> int:
+def align_up(position: int, block_bytes: int = BLOCK_BYTES) -> int:
     """The first block boundary at or after `position`."""
-    return (position + BLOCK_BYTES - 1) & -BLOCK_BYTES
+    return (position + block_bytes - 1) & -block_bytes
 
 
-def align_down(position: int) -> int:
+def align_down(position: int, block_bytes: int = BLOCK_BYTES) -> int:
     """The last block boundary at or before `position`."""
-    return position & -BLOCK_BYTES
+    return position & -block_bytes
 
 
 def segment_name(sequence: int) -> str:
@@ -201,7 +189,8 @@ class SegmentHeader(NamedTuple):
     """Block 0 of a segment. `previous_chain` ties it to the end of the segment before.
 
     `messages_before` counts all messages of the lane's log before the segment, or is UNKNOWN; `streams_before`
-    the streams. They tell how much is lost where frames or whole segments are.
+    the streams. They tell how much is lost where frames or whole segments are. `fine`: 1 if a frame after padding may
+    begin at a boundary of FINE_BLOCK_BYTES, else 0.
     """
 
     lane: int
@@ -212,13 +201,23 @@ class SegmentHeader(NamedTuple):
     previous_chain: int
     messages_before: int = 0
     streams_before: int = 0
+    fine: int = 0
+
+    @classmethod
+    def _of(cls, lane: int, fine: int, *fields: Any) -> SegmentHeader:
+        return cls(*(lane, *fields, fine))
 
     def pack(self) -> bytes:
         body = _SEGMENT.pack(
-            SEGMENT_MAGIC, FORMAT_VERSION, self.lane, self.store_id, self.sequence, self.capacity_bytes,
+            SEGMENT_MAGIC, FORMAT_VERSION, self.lane, self.fine, self.store_id, self.sequence, self.capacity_bytes,
             self.created_ms, self.previous_chain, self.messages_before, self.streams_before,
         )  # fmt: skip
         return block_of(body)
+
+    @property
+    def block_bytes(self) -> int:
+        """The least boundary at which a frame may begin after padding."""
+        return FINE_BLOCK_BYTES if self.fine else BLOCK_BYTES
 
     @property
     def is_rebuilt(self) -> bool:
@@ -245,13 +244,14 @@ class SegmentHeader(NamedTuple):
         """(magic and version, header, checksum) as a block has them, damaged or not."""
         size = _SEGMENT.size
         raw = bytes(block[: size + SUM.size]).ljust(size + SUM.size, b"\0")
-        return raw[:12], cls(*_SEGMENT.unpack_from(raw)[2:]), SUM.unpack_from(raw, size)[0]
+        return raw[:12], cls._of(*_SEGMENT.unpack_from(raw)[2:]), SUM.unpack_from(raw, size)[0]
 
     @classmethod
     def unpack(cls, block: bytes) -> SegmentHeader | None:
         """The header, or None when the bytes are not one."""
         fields = fields_of(block, _SEGMENT, SEGMENT_MAGIC)
-        return None if fields is None else cls(*fields)
+        header = None if fields is None else cls._of(*fields)
+        return header if header is not None and header.fine in (0, 1) else None
 
 
 class SealRecord(NamedTuple):

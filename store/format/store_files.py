@@ -1,7 +1,21 @@
 """STORE and START: the two small files that say which store a folder is, and where each lane's log begins.
 
-A lane's folder has a third one, COMPACTED, if its log was ever compacted: one copy of START as it was then. Positions
-in lower segments are those of a log that is gone.
+A lane's folder has a third one, COMPACTED, if its log was ever compacted.
+
+START
+    Two blocks, each a copy of the same record: the first segment of the log, and how many messages the log
+    had before it. The first copy is forced before the second is written, and both before a segment is
+    removed. So one copy is whole after any crash, and the larger number counts: a segment below it was being
+    removed, and a first segment above it is missing.
+
+COMPACTED
+    One block, a copy of START's record as the newest compaction of the lane wrote it. It is forced before the new
+    folder gets the lane's name, and never changes there. The new log's numbers lie above every position in the old
+    one, so a lower number that a reader has kept is of a log that is gone. A lane is compacted for itself: some lanes
+    of a store may have the file and others not, or have it of different compactions. Offsets and what records say are
+    the same on both sides of a compaction, so each mix of old and new lanes is a whole store. Stream numbers are not:
+    those of streams that are gone are left out. So a number means a stream of the log of one compaction; no file but
+    the lane's own has one.
 
 A folder of stores that share the queues of topics has a file of its own, SHARDS: how many stores that are.
 """

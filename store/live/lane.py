@@ -376,9 +376,7 @@ class FollowedLane:
                     break
                 tail = self._tail_of(file.header, np.zeros(0, np.int64))  # its frames are looked at and not taken
                 mark = max(mark, joint)  # no segment is begun after a part of a round before all parts are forced
-            if file.record is not None:
-                mark = max(mark, (sequence, file.record.data_end))
-            found, chain, last = tail.proved()
+            found, chain, last = tail.proved(file.record)
             mark, joint = max(mark, found), NOTHING
             if last is not None and last.header.flags & JOINT:
                 joint = sequence, last.header.end

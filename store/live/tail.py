@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.frame import Definition, Frame, frame_of, numbers_bytes
-from ..format.layout import DATA_START, FrameHead, FrameHeader, align_up, checksum64
+from ..format.layout import DATA_START, FrameHead, FrameHeader, SealRecord, align_up, checksum64
 from ..format.records import RECORD_BYTES, Record, StreamLow, Trimmed, add_low
 from ..log.streams import Stream
 from ..log.write import OpenSegment, VisibleEntries
@@ -62,7 +62,8 @@ class Tail:
         self.firsts = firsts
         self._reader = TailReader(segment, ring)
         header = segment.header
-        self._scanner = FrameScanner(self._reader, header.lane, header.sequence, DATA_START, header.chain)
+        lane, sequence, block = header.lane, header.sequence, header.block_bytes
+        self._scanner = FrameScanner(self._reader, lane, sequence, DATA_START, header.chain, block)
         self._last: tuple[int, Sequence[int]] = (0, ())  # of the newest frame: its first entry, the messages' ends
 
     def again(self) -> Tail:
@@ -96,7 +97,8 @@ class Tail:
 
         Returns what can be seen now and could not before. Raises StoreCorrupt.
         """
-        self._reader.size_bytes = self._reader.file.size() if position is None else align_up(position)
+        block = self._scanner.block_bytes
+        self._reader.size_bytes = self._reader.file.size() if position is None else align_up(position, block)
         end = self._reader.size_bytes if position is None else position
         while self._scanner.position < end:
             heads: list[FrameHead] = []
@@ -126,7 +128,7 @@ class Tail:
     def _next(self, end: int) -> FrameHead | None:
         """The frame that follows below a durable position. None there is damage, unless it can only be padding."""
         head = self._scanner.following()
-        if head is None and align_up(self._scanner.position) < end:
+        if head is None and self._scanner.padded < end:
             self._reader.forget()
             head = self._scanner.following()
             if head is None:
@@ -221,10 +223,11 @@ class Tail:
         self._with_records = [frame for frame in self._with_records if _end_entry(frame) > visible]
         self._take_lows(trimmed)
 
-    def proved(self) -> tuple[Mark, int, Frame | None]:
+    def proved(self, record: SealRecord | None) -> tuple[Mark, int, Frame | None]:
         """The highest mark in the frames after those that were taken, the chain after the last of them, and that one.
 
-        They are looked at and not taken. Only for a log that nobody writes to.
+        They are looked at and not taken. Only for a log that nobody writes to. The seal `record` is a mark, too: of the
+        last frame's end, if all frames are there, and not of what was filled in after it.
         """
         self._reader.size_bytes = self._reader.file.size()
         scanner, mark, last = self._scanner, (0, 0), None
@@ -232,6 +235,9 @@ class Tail:
         try:
             while (frame := scanner.next_frame()) is not None:
                 mark, last = max(mark, mark_of(frame.header)), frame
+            if record is not None:
+                is_all = scanner.chain == record.chain
+                mark = max(mark, (self.sequence, scanner.position if is_all else record.data_end))
             return mark, scanner.chain, last
         finally:
             scanner.position, scanner.chain = stood

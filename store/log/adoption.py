@@ -95,6 +95,7 @@ def _count_names(lane: WrittenLane, sealed: Sequence[SealedSegment]) -> None:
 def _resume(lane: WrittenLane, opened: OpenSegment, data_end: int, chain: int) -> None:
     """Append again to a segment that was cleanly closed, from the block after its end."""
     segment, lane.table = opened
+    lane.take_blocks(segment)
     segment.writer.write_seal(None)  # from now on the log's end is unknown again
     segment.open_writer()  # now: its path certainly leads to it
     lane.segment, lane.chain, segment.base = segment, chain, 0

@@ -50,11 +50,11 @@ class UnissuedFrames:
         """A write up to `high` was planned."""
         self._frames = [ends for ends in self._frames if ends[-1] > high]
 
-    def tail(self, tail: int, issued: int, active: int) -> TailChoice:
-        """The figures for `should_pad` about a write of [issued, tail)."""
+    def tail(self, tail: int, issued: int, active: int, block_bytes: int) -> TailChoice:
+        """The figures for `should_pad` about a write of [issued, tail) in such blocks."""
         total = sum(map(len, self._frames))
-        whole, earlier = self._up_to(align_down(tail)), self._up_to(issued)
-        return TailChoice(total - whole, whole - earlier, align_up(tail) - tail, active)
+        whole, earlier = self._up_to(align_down(tail, block_bytes)), self._up_to(issued)
+        return TailChoice(total - whole, whole - earlier, align_up(tail, block_bytes) - tail, active)
 
     def _up_to(self, position: int) -> int:
         return sum([bisect_right(ends, position) for ends in self._frames])

@@ -155,6 +155,8 @@ class Flusher:
         Raises OSError.
         """
         lane = self.lane
+        while lane.fills_pages and lane.under_way.has_writes:  # a write that is out has zeros where the next one begins
+            time.sleep(NAP_S)
         self.perform(lane.plan(follows=False, barrier=barrier), by_builder=False)
         while lane.poison is None and lane.durable < lane.tail:
             time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end

@@ -72,11 +72,12 @@ class LaneMachine(WrittenLane):
 
     def plan(self, *, follows: bool, barrier: bool = False, active: int = 0) -> list[Write]:
         """The writes that are due now, in order. Where more `follows`, all may be held back; then there are none."""
-        if self.segment is not None and self.tail > self.issued:
+        block = self.block_bytes if self._lazy and not barrier else self.forced_block_bytes
+        if self.segment is not None and align_up(self.tail, block) > self.issued:
             pad = not follows or barrier or should_pad(
-                self._alignment, self.unissued.tail(self.tail, self.issued, active)
+                self._alignment, self.unissued.tail(self.tail, self.issued, active, block)
             )  # fmt: skip
-            high = align_up(self.tail) if pad else align_down(self.tail)
+            high = align_up(self.tail, block) if pad else align_down(self.tail, block)
             if high > self.issued:
                 self._planned.append(self._plan_up_to(self.segment, high, force=barrier, looks=barrier))
         elif barrier and self.segment is not None:

@@ -121,8 +121,11 @@ class RoundPart:
         self._force()  # the end of a segment, and the beginning of the next one
 
     def _force(self) -> None:
-        """Force all that was built."""
+        """Force all that was built. The next frame begins with a block: the footer of a recovery that cuts it, which
+        begins there as well, leaves nothing of its head.
+        """
         lane = self.flusher.lane
+        lane.fill_block()
         if lane.under_way.forced < lane.tail:
             self._or_fail(partial(self.flusher.write_out, barrier=lane.config.durability == "os"))
 

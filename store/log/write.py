@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..format.layout import BLOCK_BYTES, align_up
 from ..segment.open_table import OpenTable
 from ..segment.sealed_segments import SealedSegments
 from ..segment.sealing import FullSegment
@@ -14,6 +15,9 @@ from ..segment.segment import Segment
 
 if TYPE_CHECKING:
     from ..segment.sealed import SealedSegment
+
+
+_ZEROS = memoryview(bytes(BLOCK_BYTES))
 
 
 class OpenSegment(NamedTuple):
@@ -93,6 +97,8 @@ class Write:
     `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
     `looks`: `settle` then checks that the segment's path still leads to the file. If it does not, all is lost that is
     forced.
+    `filled`: zeros follow up to the end of the page, so that the kernel need not read it to change a part of it. The
+    next write replaces them; so it begins when this one has ended.
 
     Invariant: a force that covers earlier writes begins after all of them have ended. A force vouches for nothing that
     reaches the kernel after it began, and another thread may still be at an earlier write. So `perform` leaves such a
@@ -101,7 +107,7 @@ class Write:
 
     def __init__(
         self, segment: Segment, parts: list[memoryview], begin: int, end: int, *, force: bool, earlier: bool,
-        looks: bool = False,
+        looks: bool = False, filled: bool = False,
     ) -> None:  # fmt: skip
         self.segment = segment
         self.begin = begin
@@ -112,13 +118,18 @@ class Write:
         self.done = False
         self.full: FullSegment | None = None
         self._parts = parts
+        self._filled = filled
 
     def perform(self) -> None:
         """Write, and force what needs no other write. Raises OSError; then nothing is taken for durable any more."""
         assert self.segment.base is not None
         log, own = self.segment.writer.file, self.force and not self.earlier
         if self.end > self.begin:
-            log.write(self._parts, self.begin - self.segment.base, force=own)
+            at = self.begin - self.segment.base
+            if self._filled:
+                end = self.end - self.segment.base
+                self._parts.append(_ZEROS[: align_up(end) - end])
+            log.write(self._parts, at, force=own)
         elif own:
             log.force()
         self._parts = []

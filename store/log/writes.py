@@ -104,6 +104,11 @@ class WritesInFlight:
         """True if no frame waits to become durable."""
         return not self._pending
 
+    @property
+    def has_writes(self) -> bool:
+        """True while a write that was planned is not accounted for; False once the lane has failed."""
+        return bool(self._writes)
+
     def resume(self, position: int, mark: tuple[int, int]) -> None:
         """Go on after a log that is durable below the lane position `position`; `mark` becomes `forced_mark`."""
         self.durable = self.forced = position

@@ -20,7 +20,9 @@ from ..format.commit_names import CommitNames
 from ..format.dues import due_range
 from ..format.frame import numbers_bytes
 from ..format.layout import (
+    BLOCK_BYTES,
     DATA_START,
+    FINE_BLOCK_BYTES,
     FRAME_HEADER_BYTES,
     HAS_DUE,
     HAS_PAYLOAD_CHECKSUM,
@@ -79,7 +81,12 @@ class WrittenLane(Lane):
 
     Invariants:
         * durable <= issued <= tail rounded up, and durable and issued are block boundaries;
-        * no block is written twice (R4): each write begins where the one before ended.
+        * no block is written again once it was forced (R4): each write begins where the one before ended, at a
+          boundary of `forced_block_bytes` after a force. Where answers do not wait for forces ("os"), the others
+          begin at one of `block_bytes`.
+
+    Attributes:
+        block_bytes, forced_block_bytes: of writes to the open segment; see `device.blocks`.
     """
 
     def __init__(
@@ -91,7 +98,11 @@ class WrittenLane(Lane):
         self.trims = Trims()
         self.counters = Counters()
         self._lazy = config.durability == "os"  # answers do not wait for forces
-        self._clock_ms, self._alignment = clock_ms, TunedConfig.of(config).alignment
+        tuned = TunedConfig.of(config)
+        self._clock_ms, self._alignment = clock_ms, tuned.alignment
+        self._device_block_bytes = tuned.block_bytes or BLOCK_BYTES
+        self.block_bytes = self.forced_block_bytes = BLOCK_BYTES
+        self._fine = int(self._lazy or self._device_block_bytes == FINE_BLOCK_BYTES)  # of the next segments
         self.next_segment, self.reserve_segment, self._on_progress, self._on_full = hooks
         self._report_at = 0  # the tail at which upkeep looks again
         self.on_segment: Callable[[OpenSegment], object] | None = None  # a new one takes frames: see `read.feed`
@@ -113,6 +124,18 @@ class WrittenLane(Lane):
     def durable(self) -> int:
         """The lane position up to which the log is durable."""
         return self.under_way.durable
+
+    @property
+    def fills_pages(self) -> bool:
+        """True if writes may end inside a page, with zeros up to its end: see `Write`."""
+        return self._lazy
+
+    @property
+    def answered_block_bytes(self) -> int:
+        """The blocks of a write whose end answers its messages."""
+        if self.segment is None:
+            return FINE_BLOCK_BYTES if self._fine else BLOCK_BYTES
+        return self.block_bytes if self._lazy else self.forced_block_bytes
 
     @property
     def poison(self) -> StorePoisoned | None:
@@ -182,9 +205,17 @@ class WrittenLane(Lane):
         self.fits_until = 0
         data_end = self.tail - segment.base
         # Forced also where answers do not wait for forces: so at most one segment ever waits for its force.
-        write = self._plan_up_to(segment, align_up(self.tail), force=True)
+        write = self._plan_up_to(segment, align_up(self.tail, self.forced_block_bytes), force=True)
         write.full = FullSegment(segment, self.table, data_end, self.chain, self.trims.lend(), self.commits.packed)
         self._planned.append(write)
+
+    def fill_block(self) -> None:
+        """Have the next frame begin with a block of the segment; `plan` has the write of what is filled in."""
+        segment = self.segment
+        if segment is not None and segment.base is not None:
+            high = segment.base + align_up(self.tail - segment.base)
+            if high > max(self.tail, self.issued):
+                self._planned.append(self._plan_up_to(segment, high, force=True))
 
     def roll(self) -> None:
         """The open segment takes no more frames, and none follows yet; `plan` has its last write."""
@@ -203,6 +234,7 @@ class WrittenLane(Lane):
         self.chain = segment.header.chain
         self.look_at_footer()
         self.segment = segment
+        self.take_blocks(segment)
         self.table = OpenTable(self.offsets.column())
         self.tail += DATA_START
         opened = OpenSegment(segment, self.table)
@@ -212,14 +244,20 @@ class WrittenLane(Lane):
         with self.viewing:
             self.view = self.view._replace(open=(*self.view.open, opened))
 
+    def take_blocks(self, segment: Segment) -> None:
+        """Write in the blocks that a segment's header says, and after a force in those of the device."""
+        self.block_bytes = segment.header.block_bytes
+        self.forced_block_bytes = max(self.block_bytes, self._device_block_bytes)
+
     def next_header(self, sequence: int, capacity_bytes: int, store_id: bytes) -> SegmentHeader:
         """The header of the segment that follows."""
         messages = self.messages_before if self.segment is None else self.segment.header.messages_before
         if self.segment is not None and messages != UNKNOWN:
             messages += self.table.entries
         return SegmentHeader(
-            self.index, store_id, sequence, capacity_bytes, self._clock_ms(), self.chain, messages, len(self.streams)
-        )
+            self.index, store_id, sequence, capacity_bytes, self._clock_ms(), self.chain, messages, len(self.streams),
+            self._fine,
+        )  # fmt: skip
 
     def _plan_up_to(self, segment: Segment, high: int, *, force: bool, looks: bool = False) -> Write:
         """A write of everything that is not yet issued, up to the boundary `high`, padded if beyond it."""
@@ -230,7 +268,7 @@ class WrittenLane(Lane):
             self.tail = high
         force = force or not self._lazy
         parts = self.ring.parts(self.issued, high)
-        write = Write(segment, parts, self.issued, high, force=force, earlier=self._lazy, looks=looks)
+        write = Write(segment, parts, self.issued, high, force=force, earlier=self._lazy, looks=looks, filled=not force)
         self.counters.written_bytes += high - self.issued
         self.counters.writes += 1
         self.counters.forces += force

@@ -25,7 +25,7 @@ from ..format.layout import (
     segment_name,
 )
 from ..format.store_files import LaneStart
-from ..segment.begun import begun_in_order, is_begun
+from ..segment.begun import begun_in_order, is_begun, is_fine
 from ..segment.evidence import (
     HEAD_BYTES,
     SEGMENT_IS_MISSING,
@@ -270,20 +270,23 @@ class LaneFiles:
     def _rebuild_header(self, sequence: int, path: Path) -> UsedFile:
         """Put a new header before the frames of a segment; the old one is set aside."""
         self._repair.set_aside(path, 0, BLOCK_BYTES, 0)
+        fine = int(is_fine(frames_in(self._disk, path, self._lane, sequence)))
         if sequence == 1:
-            return self._write_header(sequence, path, 0, 0, 0)
-        return self._write_header(sequence, path, UNLINKED, UNKNOWN, 0)
+            return self._write_header(sequence, path, 0, 0, 0, fine)
+        return self._write_header(sequence, path, UNLINKED, UNKNOWN, 0, fine)
 
     def linked(self, file: UsedFile, chain: int, messages: int, streams: int) -> UsedFile:
         """The file; a header that a repair wrote anew is completed, now that all before the segment is known."""
         if not (self._repair.allowed and is_unlinked(file.header)):
             return file
-        return self._write_header(file.sequence, file.path, chain, messages, streams)
+        return self._write_header(file.sequence, file.path, chain, messages, streams, file.header.fine)
 
-    def _write_header(self, sequence: int, path: Path, previous_chain: int, messages: int, streams: int) -> UsedFile:
+    def _write_header(
+        self, sequence: int, path: Path, previous_chain: int, messages: int, streams: int, fine: int
+    ) -> UsedFile:
         file = self._disk.open(path)
         try:
-            header = self._header(sequence, file.size() & -BLOCK_BYTES, previous_chain, messages, streams)
+            header = self._header(sequence, file.size() & -BLOCK_BYTES, previous_chain, messages, streams, fine)
             file.write([header.pack()], 0)
             file.force()
         finally:
@@ -292,9 +295,11 @@ class LaneFiles:
         assert found.header == header
         return UsedFile.of(found, header)
 
-    def _header(self, sequence: int, capacity: int, chain: int, messages: int, streams: int) -> SegmentHeader:
+    def _header(
+        self, sequence: int, capacity: int, chain: int, messages: int, streams: int, fine: int = 0
+    ) -> SegmentHeader:
         return SegmentHeader(
-            self._lane, self._store_id, sequence, capacity, REBUILT_MS, chain, messages, streams
+            self._lane, self._store_id, sequence, capacity, REBUILT_MS, chain, messages, streams, fine
         )  # fmt: skip
 
     def make_empty(self, sequence: int, previous_chain: int, messages: int, streams: int, lost: int | None) -> Segment:

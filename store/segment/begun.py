@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from ..device.disk import Disk
-from ..format.layout import BLOCK_BYTES, DATA_START, FrameHeader, SegmentHeader, read_frame_header
+from ..format.frame import Frame
+from ..format.layout import (
+    BLOCK_BYTES,
+    DATA_START,
+    FINE_BLOCK_BYTES,
+    FrameHeader,
+    SegmentHeader,
+    read_frame_header,
+)
 from .files import SegmentFile
 from .scanner import CHUNK_BYTES, frames_in
 
@@ -38,6 +46,16 @@ def frames_begun(disk: Disk, one: SegmentFile, lane: int, *, is_next: bool) -> l
     finally:
         file.close()
     return [frame.header for frame in frames_in(disk, one.path, lane, one.sequence)]
+
+
+def is_fine(frames: Iterable[Frame]) -> bool:
+    """Do a segment's frames, ascending, show that some begin at boundaries of 512 bytes after padding?"""
+    end = DATA_START
+    for frame in frames:
+        begin, before, end = frame.header.position, end, frame.header.end
+        if begin != before and begin % BLOCK_BYTES and begin % FINE_BLOCK_BYTES == 0:
+            return True
+    return False
 
 
 def begun_in_order(

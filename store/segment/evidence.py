@@ -36,7 +36,6 @@ from ..format.layout import (
     FrameHeader,
     SealRecord,
     SegmentHeader,
-    align_up,
     read_frame_header,
 )
 
@@ -83,7 +82,7 @@ def _ends_by_trace(trace: bytes, scanner: FrameScanner) -> bool:
     if is_flipped(trace, scanner.sequence):
         return False
     at, end = scanner.position, scanner.reader.size_bytes
-    return not any(map(scanner.is_like_ours, {at, align_up(at)})) and not scanner.find_later(at, end)
+    return not any(map(scanner.is_like_ours, scanner.places_from(at))) and not scanner.find_later(at, end)
 
 
 def is_end(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..format.dues import NO_DUES, DueRange
 from ..format.footer import Footer, FooterData, by_stream
-from ..format.layout import LOST_ENTRY, SealRecord, align_up, kept_messages
+from ..format.layout import LOST_ENTRY, SealRecord, kept_messages
 from .names import NamedStream, names_of
 from .scanner import FrameScanner, chunks_of
 from .segment import Segment
@@ -107,7 +107,7 @@ class FooterRemaker:
         """Take the frame at the scanner's place, or after padding; False if there is none on the chain."""
         frame = scanner.next_frame()
         if frame is None:
-            if align_up(scanner.position) >= self._record.data_end:
+            if scanner.chain == self._record.chain or scanner.padded >= self._record.data_end:
                 scanner.position = self._record.data_end  # nothing but padding is left
             return False
         header = frame.header

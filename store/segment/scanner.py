@@ -22,6 +22,7 @@ from ..device.disk import Disk
 from ..device.log_file import LogFile
 from ..format.frame import Frame, frame_of
 from ..format.layout import (
+    BLOCK_BYTES,
     DATA_START,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -240,20 +241,24 @@ class ScannedFrame(NamedTuple):
 class FrameScanner:
     """Walks the frames of one segment along their chain.
 
-    After `next` gave None, `position` and `chain` say where and on what the walk ended.
+    After `next` gave None, `position` and `chain` say where and on what the walk ended. `block_bytes`: at which
+    boundaries frames may begin after padding, see `SegmentHeader`.
     """
 
-    def __init__(self, reader: ChunkReader, lane: int, sequence: int, position: int, chain: int) -> None:
+    def __init__(
+        self, reader: ChunkReader, lane: int, sequence: int, position: int, chain: int, block_bytes: int = BLOCK_BYTES
+    ) -> None:
         self.reader = reader
         self.lane = lane
         self.sequence = sequence
         self.position = position
         self.chain = chain
+        self.block_bytes = block_bytes
 
     @classmethod
     def after_header(cls, reader: ChunkReader, header: SegmentHeader) -> FrameScanner:
         """A scanner at a segment's first frame. After a rebuilt header that frame is taken whatever its chain."""
-        scanner = cls(reader, header.lane, header.sequence, DATA_START, header.chain)
+        scanner = cls(reader, header.lane, header.sequence, DATA_START, header.chain, header.block_bytes)
         first = scanner.frame_at(DATA_START) if header.is_rebuilt else None
         if first is not None and first.header.first_entry == 0:
             scanner.chain = first.header.chain
@@ -277,11 +282,21 @@ class FrameScanner:
 
     def following(self) -> FrameHead | None:
         """The head of the frame that follows on the chain, here or after padding. The scanner does not move."""
-        head = self.head_at(self.position)
-        if head is None or head.header.chain != self.chain:
-            aligned = align_up(self.position)
-            head = None if aligned == self.position else self.head_at(aligned)
-        return head if head is not None and head.header.chain == self.chain else None
+        position, chain = self.position, self.chain
+        head = self.head_at(position)
+        if head is not None and head.header.chain == chain:
+            return head
+        heads = map(self.head_at, self.places_from(position)[1:])
+        return next((head for head in heads if head is not None and head.header.chain == chain), None)
+
+    def places_from(self, end: int) -> list[int]:
+        """Where a frame may begin if the one before ends at `end`: there, or after padding."""
+        return [end, *range(align_up(end + 1, self.block_bytes), align_up(end) + 1, self.block_bytes)]
+
+    @property
+    def padded(self) -> int:
+        """The first boundary at or after the position: no frame begins before it unless it begins here."""
+        return align_up(self.position, self.block_bytes)
 
     def step(self, head: FrameHead) -> None:
         """Go past a frame."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from ..errors import MessageTooLarge, StoreError
@@ -75,7 +76,7 @@ class Committing:
         appender, joints = self._appender, self._joints
         appender.check_open()
         self._check_size()
-        streams = self._find(self._messages.names)
+        streams = self._find(self._messages.names, self._acknowledged)
         for acks, joint in joints:
             if acks.is_unfinished:
                 acks.finish()
@@ -113,6 +114,13 @@ class Committing:
         for joint in marked:
             joint.request = request
         return request
+
+    def _acknowledged(self) -> Counter[str]:
+        """By topic, how many messages are to be acknowledged."""
+        found = Counter[str]()
+        for _, joint in self._joints:
+            found[joint.topic] += len(joint.receipts)
+        return found
 
     @property
     def fits(self) -> bool:

@@ -128,6 +128,15 @@ class Content:
         if end > self.size:
             self._resize(end)
 
+    def endanger(self, begin: int, end: int, unit_bytes: int) -> None:
+        """What lies beside a range in the device's own blocks may be lost until it is forced again."""
+        low, high = begin // unit_bytes * unit_bytes, -(-end // unit_bytes) * unit_bytes
+        for at, size in ((low, begin - low), (end, min(high, self.size) - end)):
+            if size > 0:
+                whole = self.read(at, size)
+                self.write(at, bytes(byte ^ 0xFF for byte in whole))
+                self.write(at, whole)
+
     def _own(self) -> None:
         """Copy the blocks if they are shared, so that they can be changed."""
         if self._shared:

@@ -8,6 +8,8 @@ The disk keeps written and forced state apart, for bytes, lengths and names. A p
   forced one: as a whole, or as 512-byte sectors of several states, or as torn sectors. Blocks survive in any
   order, whatever the order of the writes. A force settles all blocks of its file that were written before it;
   a write with `force` settles its own bytes and nothing else.
+* **The device's own block** (`block_bytes`): if a write past the page cache takes a part of one, a power cut before its
+  force may harm the rest.
 * **Lengths.** A file that grew or was cut since its last force has any of its lengths since then, independent of
   its blocks. The part that grew without surviving bytes is zeros. A forced write settles the length as far
   as its bytes need it.
@@ -64,7 +66,7 @@ from .memory import SimulatedReads
 from .names import Change, Names
 from .outside import Outside
 from .pages import SimulatedPage
-from .survivors import MANNERS, Manner, Survivors
+from .survivors import BLOCK_BYTES, MANNERS, Manner, Survivors
 
 FORCES = ("force", "force_folder")
 
@@ -78,9 +80,12 @@ class SimulatedDisk(Outside):
     Args:
         faults: the errors to inject.
         capacity_bytes: writes beyond it raise ENOSPC; None sets no limit.
+        block_bytes: the device's own block, 512 or 4,096.
     """
 
-    def __init__(self, faults: Iterable[Fault] = (), *, capacity_bytes: int | None = None) -> None:
+    def __init__(
+        self, faults: Iterable[Fault] = (), *, capacity_bytes: int | None = None, block_bytes: int = BLOCK_BYTES
+    ) -> None:
         self.lock = threading.RLock()
         self.operations = 0  # that changed something, or tried to; counted with ..
         self.changes = 0  # .. and without forces, which do not change the written bytes
@@ -88,6 +93,7 @@ class SimulatedDisk(Outside):
         self.on_operation: Callable[[Operation], None] | None = None
         self.cut_at: int | None = None
         self.capacity_bytes = capacity_bytes
+        self.unit_bytes = block_bytes
         self._faults = Faults(faults)
         self._pages: dict[str, SimulatedPage] = {}  # of mapped files, by path
         self._folders: dict[str, Names] = {}  # by path; strings, as hashing a Path takes longer than a read
@@ -129,6 +135,9 @@ class SimulatedDisk(Outside):
             return
         if self.used_bytes() + end - content.allocated_bytes > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def block_bytes(self, path: Path) -> int:
+        return self.unit_bytes
 
     def used_bytes(self) -> int:
         """The space that the files with a name take."""
@@ -292,7 +301,7 @@ class SimulatedDisk(Outside):
             how = chance.choice(MANNERS) if manner is None else manner
             survivors = Survivors(chance, how, unforced)
             left = {id(content): content.survive(survivors) for content in contents}
-            found = SimulatedDisk(capacity_bytes=self.capacity_bytes)
+            found = SimulatedDisk(capacity_bytes=self.capacity_bytes, block_bytes=self.unit_bytes)
             for folder, names in folders:
                 kept = names.survive(survivors)
                 found._folders[folder] = Names({name: left[id(content)] for name, content in kept.items()})
@@ -307,7 +316,7 @@ class SimulatedDisk(Outside):
     def copy(self) -> SimulatedDisk:
         """An independent disk in this state, forced and not."""
         with self.lock:
-            twin = SimulatedDisk(capacity_bytes=self.capacity_bytes)
+            twin = SimulatedDisk(capacity_bytes=self.capacity_bytes, block_bytes=self.unit_bytes)
             twin._folders = {folder: names.copy() for folder, names in self._folders.items()}
             for path, page, content in twin._mapped(self._pages):
                 twin._pages[path] = page.copy(content)

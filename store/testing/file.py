@@ -61,6 +61,8 @@ class SimulatedFile:
     def _write(self, position: int, data: bytes) -> None:
         if data:
             self._disk.take_space(self._content, position + len(data))
+            if self.direct and (position | len(data)) % self._disk.unit_bytes:
+                self._content.endanger(position, position + len(data), self._disk.unit_bytes)
             self._content.write(position, data)
 
     def _begin_force(self, position: int, size: int) -> None:

@@ -18,7 +18,6 @@ from ..format.layout import (
     UNDECODABLE,
     FrameHeader,
     SegmentHeader,
-    align_up,
     checksum64,
     kept_messages,
     read_frame_header,
@@ -62,7 +61,7 @@ class FrameWalk:
         self.next_entry = 0
         self.gaps, self.ended = False, True
         # A damaged header was noted before: the frames are checked as those of a segment that a repair rebuilt.
-        rebuilt = SegmentHeader(lane.number, b"", self.file.sequence, 0, REBUILT_MS, 0)
+        rebuilt = SegmentHeader(lane.number, b"", self.file.sequence, 0, REBUILT_MS, 0, fine=1)
         self.scanner = FrameScanner.after_header(reader, self.file.header or rebuilt)
         self._listed: Bools | None = None
         if footer is not None and self.file.record is not None:
@@ -140,7 +139,7 @@ class FrameWalk:
 
     def _note_torn(self, position: int, end: int) -> None:
         """The log ends at `position`; count the frames after it, and a torn one that reaches to `end`."""
-        for at in (position, align_up(position)):
+        for at in self.scanner.places_from(position):
             head = read_frame_header(self.reader.view(at, FRAME_HEADER_BYTES), 0)
             if head is not None and (head.sequence, head.position) == (self.file.sequence, at):
                 end = max(end, head.end)

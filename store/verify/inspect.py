@@ -21,7 +21,6 @@ from ..format.layout import (
     GONE_TOPIC,
     JOINT,
     SegmentHeader,
-    align_up,
 )
 from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Record, StreamLow, add_low, add_trimmed
 from ..format.store_files import StoreHeader
@@ -235,7 +234,9 @@ def _walked(
         entries += frame.header.count
     if file.record is None:
         row["data_end"], row["entries"] = scanner.position, entries
-    elif align_up(scanner.position) < file.record.data_end or entries != file.record.entries:
+    elif (
+        scanner.padded < file.record.data_end and scanner.chain != file.record.chain
+    ) or entries != file.record.entries:
         row["problem"] = Damage("a frame is damaged or missing", str(file.path), scanner.position)
         return None, None
     queues.append(messages, file.sequence)

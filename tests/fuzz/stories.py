@@ -74,7 +74,12 @@ class Plan(NamedTuple):
     def config(self) -> StoreConfig:
         """Small segments; what retention leaves are a few of each lane."""
         kept = (12 if self.bulk else 3 * self.lanes) * 64 * KIB
-        return config(retention_bytes=kept if self.retention else None, lanes=self.lanes)
+        return config(retention_bytes=kept if self.retention else None, lanes=self.lanes, block_bytes=self.block_bytes)
+
+    @property
+    def block_bytes(self) -> int:
+        """Of the log's blocks: by the seed, so that half of the stores have each."""
+        return 4096 if self.seed % 2 else 512
 
 
 def config(**changes: Any) -> StoreConfig:

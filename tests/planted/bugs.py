@@ -27,11 +27,13 @@ from .read_bugs import READING
 from .reader_bugs import READERS
 from .rebuild_bugs import REBUILD
 from .sim_bugs import LOSSES
+from .small_bugs import SMALL_BLOCKS
 from .spark_bugs import SPARK
 from .subscription_bugs import SUBSCRIPTIONS
 from .topic_bugs import SETTINGS_OF_TOPICS
 from .transaction_bugs import TRANSACTIONS
 from .visit_bugs import VISITING
+from .work_queue_bugs import WORK_QUEUES
 
 CACHE: dict[str, Bug] = {
     "cache: a reader does not look whether rows were taken away": Bug(
@@ -448,5 +450,5 @@ BUGS: dict[str, Bug] = {
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
-    **DEAD_LETTERS,
+    **DEAD_LETTERS, **SMALL_BLOCKS, **WORK_QUEUES,
 }  # fmt: skip

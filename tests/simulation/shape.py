@@ -61,7 +61,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Shape:
-    """What kind of run it is. `parts` are the parts of the schedule that the seed may use."""
+    """What kind of run it is. `parts` are the parts of the schedule that the seed may use.
+
+    `block_bytes`: of the devices on which the store may lie, one in each life.
+    """
 
     lanes: int = 1
     queues: int = 3
@@ -71,6 +74,7 @@ class Shape:
     lives: tuple[Settings, ...] = (Settings(), Settings())
     relative: bool = False
     parts: frozenset[Part] = PARTS
+    block_bytes: tuple[int, ...] = (4096, 512)
 
     @property
     def lazy(self) -> bool:

@@ -96,6 +96,7 @@ class World:
         if "readers" in shape.parts:
             self._following = Following(seed, self.ledger, self.reached)
         self._copying = random.Random(f"copies {seed}")
+        self._device = random.Random(f"device {seed}")
 
     def _note(self, outcome: str) -> None:
         self.outcomes[outcome] += 1
@@ -138,6 +139,8 @@ class World:
         self.settings = settings
         self.ledger.lazy = settings.durability == "os"
         self.old_copies.clear()
+        self.disk.unit_bytes = self._device.choice(self.shape.block_bytes)  # a life may be on another device
+        self.reached[f"blocks of {self.disk.unit_bytes} bytes"] += 1
 
     def _live(self, *, last: bool) -> None:
         chance = self.chance

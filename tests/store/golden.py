@@ -45,6 +45,7 @@ STORE = StoreHeader(STORE_ID, 4)
 SHARD_COUNT = ShardCount(300)
 START = LaneStart(3, STORE_ID, 5, 123_456)
 SEGMENT = SegmentHeader(3, STORE_ID, 7, 262_144, TIME_MS, 0x1122334455667788, 234_567, 70_000)
+FINE_SEGMENT = SEGMENT._replace(fine=1)
 CLOSED_RECORD = SealRecord(CLOSED, 7, 12_345, 0xCAFE, 17, 0, 0, 70_002)
 SEALED_RECORD = SealRecord(SEALED, 7, 200_000, 0xCAFE_F00D, 1_000, 200_704, 5_000, 70_002)
 
@@ -142,6 +143,7 @@ def all_parts() -> Parts:
         "store": STORE.pack().rstrip(b"\0"),
         "start": START.pack().rstrip(b"\0"),
         "segment": SEGMENT.pack().rstrip(b"\0"),
+        "segment-fine": FINE_SEGMENT.pack().rstrip(b"\0"),
         "closed": CLOSED_RECORD.pack().rstrip(b"\0"),
         "sealed": SEALED_RECORD.pack().rstrip(b"\0"),
         "frame-full": full_frame(),

@@ -36,6 +36,7 @@ BLOCKS: list[tuple[str, object, Unpack]] = [
     ("start", golden.START, LaneStart.unpack),
     ("shards", golden.SHARD_COUNT, ShardCount.unpack),
     ("segment", golden.SEGMENT, SegmentHeader.unpack),
+    ("segment-fine", golden.FINE_SEGMENT, SegmentHeader.unpack),
     ("closed", golden.CLOSED_RECORD, SealRecord.unpack),
     ("sealed", golden.SEALED_RECORD, SealRecord.unpack),
 ]
