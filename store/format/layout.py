@@ -84,7 +84,7 @@ Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flag
 per stream in a segment 24 and its name, in each full footer 28 and its compressed name, 20 more if it was trimmed.
 
 Records
-    A lane has a stream whose topic no user can name (`hidden`). Its messages are what the store has to remember: `records`.
+    A lane has a stream whose topic no user can name (`hidden`). Its messages are what a store remembers: `records`.
 """
 
 from __future__ import annotations

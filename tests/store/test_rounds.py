@@ -179,6 +179,7 @@ def test_parts_lie_where_they_say_also_at_the_borders_of_segments(tmp_path: Path
         if frame.header.flags & JOINT
     }
     assert len(found) == 120 * LANES
+    assert all(place.position % (4 * KIB) == 0 for place in found), "a footer in its place leaves nothing of its head"
     assert all(
         found[place] == places and place in places for mine, places in found.items() for place in (mine, *places)
     )
