@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from ..device.sleepers import Cancels
 from ..errors import InvalidMessage, InvalidTopic, StoreError, copy_of
 from ..format.extras import Extras
-from ..log.queue import RequestQueue
-from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, Request, fail_ids, pass_on
+from ..log.atomic_group import AtomicGroup
+from ..log.message_ids import PendingIds
+from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, pass_on
+from ..log.rounds import atomic_group
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
 from ..topics.full import Acknowledged
 from ..topics.table import TopicTable
 from .batches import AsyncBatch, BatchPart, cut_by_lane, offsets_of
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large
+from .leaving import give_up, leave_line
 from .partitioner import Partitioner, Queues
 from .shared import Shared
 
@@ -149,9 +151,9 @@ class Appender:
         loop = asyncio.get_running_loop()
         request = AsyncRequest(stream, data, len(data), extras, loop)
         if not stream.lane.queue.put(request, wait=False):
-            give_up = partial(_give_up, stream.lane.queue, request)
-            timer = self._shared.sleepers.call_later(loop, self.config.append_timeout_ms, give_up)
-            request.future.add_done_callback(lambda future: _leave_line(stream.lane.queue, request, timer))
+            ends = partial(give_up, stream.lane.queue, request)
+            timer = self._shared.sleepers.call_later(loop, self.config.append_timeout_ms, ends)
+            request.future.add_done_callback(lambda future: leave_line(stream.lane.queue, request, timer))
         return request.future
 
     def append_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> npt.NDArray[np.int64]:
@@ -259,10 +261,12 @@ class Appender:
                     raise error.in_row(row) from None
         return checked
 
-    @property
-    def has_several_lanes(self) -> bool:
-        """Whether streams may be in different lanes."""
-        return len(self._lanes) > 1
+    def atomic_group(
+        self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
+        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (),
+    ) -> AtomicGroup:  # fmt: skip
+        """The request of a transaction: a lane's, or one of the rounds if its streams are in several lanes."""
+        return atomic_group(self._shared.rounds, streams, datas, extras, settle, ids)
 
     @property
     def most_atomic_bytes(self) -> int:
@@ -322,7 +326,11 @@ class Appender:
 
         Raises TopicFull; InvalidTopic if a topic does not have a queue: its `row` is the place of the name.
         """
-        self._configured.full.check([topic for topic, _ in names], acknowledged)
+        topics = self._topics
+        try:
+            return [topics[topic][queue_id] for topic, queue_id in names]
+        except KeyError:  # one is new, or a topic is full
+            self._configured.full.check([topic for topic, _ in names], acknowledged)
         known = [self._streams.get(*name) for name in names]
         found = [stream for stream in known if stream is not None]
         if len(found) == len(names):
@@ -380,25 +388,9 @@ class Appender:
         """Wait for all that was handed over before the call."""
         self.check_open()
         barriers = []
-        for queue in self._queues:
+        for queue in self._shared.all_queues:
             barrier = Barrier()
             queue.put(barrier)
             barriers.append(barrier)
         for barrier in barriers:
             barrier.result()
-
-
-def _give_up(queue: RequestQueue[Request], request: AsyncRequest) -> None:
-    """Fail a request that has waited too long for space in the publish buffer."""
-    error = queue.withdraw(request)
-    if error is not None:
-        fail_ids([request], None)
-        if not request.future.done():
-            request.future.set_exception(error)
-
-
-def _leave_line(queue: RequestQueue[Request], request: AsyncRequest, timer: Cancels) -> None:
-    """Called when the append has its outcome: a cancelled one leaves the line for space."""
-    timer.cancel()
-    if request.future.cancelled() and queue.withdraw(request) is not None:
-        fail_ids([request], None)

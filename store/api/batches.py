@@ -81,7 +81,7 @@ class AsyncBatch:
         """
         for part in self._parts:
             for group in part.groups:
-                if not group.stream.lane.queue.put(group, wait=False):
+                if not group.queue.put(group, wait=False):
                     self._lined.append(group)
                 group.then(self._tell)
         if self._lined:
@@ -105,7 +105,7 @@ class AsyncBatch:
 
     def _look_at_line(self, call_later: Callable[[Callable[[], object]], Cancels]) -> None:
         """Wait again if some groups came in since the last look: a large batch may take longer than the time-out."""
-        waiting = [group for group in self._lined if group.stream.lane.queue.is_in_line(group)]
+        waiting = [group for group in self._lined if group.queue.is_in_line(group)]
         if len(waiting) < len(self._lined):
             self._lined = waiting
             self._timer = call_later(partial(self._look_at_line, call_later))
@@ -115,7 +115,7 @@ class AsyncBatch:
     def _give_up(self) -> None:
         """Fail the groups that have waited too long for space in the publish buffer."""
         for group in reversed(self._lined):  # the last one first, or each would let in the ones after it
-            error = group.stream.lane.queue.withdraw(group)
+            error = group.queue.withdraw(group)
             if error is not None:
                 group.answer(error)
 
@@ -125,6 +125,6 @@ class AsyncBatch:
             self._timer.cancel()
         if self.future.cancelled():
             for group in reversed(self._lined):
-                error = group.stream.lane.queue.withdraw(group)
+                error = group.queue.withdraw(group)
                 if error is not None:
                     group.answer(error)

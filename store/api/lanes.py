@@ -13,6 +13,7 @@ from ..log.flusher import Flusher
 from ..log.lane_machine import LaneMachine
 from ..log.queue import RequestQueue
 from ..log.request import Request
+from ..log.rounds import Rounds
 from ..log.sizer import Sizer
 from ..log.upkeep import Upkeep
 from ..log.written_lane import LaneHooks
@@ -43,12 +44,17 @@ class LaneMaker:
         self._upkeep = upkeep
         self._running = running
 
+    @property
+    def _cap_bytes(self) -> int:
+        """A lane's share of the publish buffer; the rounds' queue may have as much."""
+        return max(self._caches.publish_buffer_bytes // self._lanes, LEAST_BUFFER_BYTES)
+
     def add(self, index: int, folder: Path, found: RecoveredLane) -> None:
         """Add a lane, its queue and its flushers to those of the store."""
         shared, config, upkeep, running = self._shared, self._config, self._upkeep, self._running
         recent = align_up(self._caches.recent_limit_bytes // self._lanes)
         ring = Ring(ring_bytes(config, self._caches.recent_bytes // self._lanes), recent)
-        cap = max(self._caches.publish_buffer_bytes // self._lanes, LEAST_BUFFER_BYTES)
+        cap = self._cap_bytes
         threads = 2 if config.durability == "force" else 1
         sizer = Sizer(OVERLAP_BYTES)
         queue: RequestQueue[Request] = RequestQueue(
@@ -71,6 +77,17 @@ class LaneMaker:
         shared.lanes.append(lane)
         shared.queues.append(queue)
         running.flushers.append(Flusher(lane, queue, threads, running.poisoned, running.arrived))
+
+    def add_rounds(self) -> Rounds:
+        """Add what takes transactions over several lanes; the store has more than one."""
+        shared, config, running = self._shared, self._config, self._running
+        queue: RequestQueue[Request] = RequestQueue(
+            self._cap_bytes, shared.frame_bytes, config.append_timeout_ms, Sizer(OVERLAP_BYTES), 1, shared.clock
+        )
+        queue.listeners = running.listeners
+        shared.sleepers.add(queue.wake)  # of callers at its cap
+        shared.rounds = queue
+        return Rounds(running.flushers, queue, shared.counts_shown, running.telling)
 
 
 def ring_bytes(config: StoreConfig, recent_bytes: int) -> int:

@@ -27,7 +27,7 @@ class _RecoveredInMemory(MessageStore):
     def _start(self, *, repair: bool) -> None:
         refused = self._refusal()
         self._delaying = RefusingDelaying(self._shared, self._disk, refused)
-        for queue in self._queues:
+        for queue in self._shared.all_queues:
             queue.close(refused)
 
     def _forget_lost(self) -> None:

@@ -32,6 +32,7 @@ from ..log.lane import Lane
 from ..log.listeners import Listeners
 from ..log.queue import RequestQueue
 from ..log.request import Barrier, NotedBarrier, Request, answer_all
+from ..log.rounds import Rounds
 from ..log.ticket import SubmitRequest
 from ..log.upkeep import Upkeep, gone
 from ..log.write import VisibleEntries
@@ -85,6 +86,7 @@ class OpenStore:
         self.lanes = lanes
         self.queues = queues
         self.flushers: list[Flusher] = []
+        self.rounds: Rounds | None = None  # of a store with several lanes
         self.listeners = Listeners()
         self.waiting = waiting
         self.async_reads = async_reads
@@ -148,6 +150,7 @@ class OpenStore:
             self.waiting.look_at_all()  # for what the step that failed has shown before
         finally:
             sound = [flusher.queue for flusher in self.flushers if flusher.lane.poison is None]
+            sound += [] if self.rounds is None else [self.rounds.queue]
             answer_all([request for queue in sound for request in queue.refuse(error)], error)
 
     def lost(self, error: OSError) -> None:
@@ -224,6 +227,8 @@ class OpenStore:
         """Write what was handed over, save what follows the log, and append nothing more. It may be called again."""
         closed = StoreClosed(self.why_closed)
         steps: list[Callable[[], object]] = [] if self.attacher is None else [self.attacher.stop]
+        if self.rounds is not None:  # before the lanes, which it needs
+            steps += [partial(self._close_queue, self.rounds.queue, closed), partial(self._join, self.rounds, closed)]
         steps += [partial(self._close_queue, queue, closed) for queue in self.queues]
         steps += [partial(self._join, flusher, closed) for flusher in self.flushers]
         if self.delays is not None:
@@ -234,7 +239,7 @@ class OpenStore:
         # When this comes again after an interrupt, some were told already.
         answer_all([one for one in queue.close(closed) if not one.done()], closed)
 
-    def _join(self, flusher: Flusher, closed: StoreClosed) -> None:
+    def _join(self, flusher: Flusher | Rounds, closed: StoreClosed) -> None:
         if not flusher.queue.is_closed:  # `close` found no memory: its threads would never end
             self._close_queue(flusher.queue, closed)
         flusher.join()
@@ -300,8 +305,10 @@ class OpenStore:
         for lane in self.lanes:
             for sealed in lane.view.sealed:
                 sealed.after_fork()
+        if self.rounds is not None:
+            self.rounds.queue.after_fork(error)
         for flusher in self.flushers:
-            left = (*flusher.queue.after_fork(error), *flusher.lane.under_way.after_fork())
+            left = [*flusher.queue.after_fork(error), *flusher.lane.under_way.after_fork()]
             waiting = {id(request): request for request in left}
             # The other requests belong to threads and loops that stayed with the parent.
             tickets = [one for one in waiting.values() if isinstance(one, SubmitRequest) and not one.done()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,7 +41,13 @@ class Shared:
         self.why_closed = f"the store {path} was closed; open it again"
         self.lanes: list[Lane] = []
         self.queues: list[RequestQueue[Request]] = []
+        self.rounds: RequestQueue[Request] | None = None  # of transactions over several lanes, if there are any
         self.hidden = HiddenStreams(self.streams, self.lanes, self.naming, self.check_open, self.frame_bytes)
+
+    @property
+    def all_queues(self) -> Sequence[RequestQueue[Request]]:
+        """The lanes' queues, after that of the rounds, which put into them."""
+        return self.queues if self.rounds is None else [self.rounds, *self.queues]
 
     def counts_shown(self) -> Change:
         """The change of `shown` that goes with changes of several lanes."""

@@ -116,8 +116,9 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             shared, self._appender.find_or_make, self._appender.make, fetcher.configured.full
         )
         self._windows = IdWindows(
-            shared.hidden, fetcher.configured, lambda: fetcher.reader, shared.clock, shared.queues, shared.check_open
-        )
+            shared.hidden, fetcher.configured, lambda: fetcher.reader, shared.clock,
+            lambda: shared.all_queues, shared.check_open,
+        )  # fmt: skip
         self._identified = IdentifiedAppender(shared, self._appender, self._windows)
         self._topics = TopicChanges(shared, fetcher, self._windows)
         return fetcher
@@ -149,7 +150,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         )  # fmt: skip
         self._shared.sleepers.add(self._upkeep.wake, self._upkeep.call_lookers)
         maker = LaneMaker(self._shared, config, header.lanes, disk, self._caches, self._upkeep, running)
-        was_closed = True
+        was_closed, damaged = True, set[int]()  # the lanes with losses
         for index in range(header.lanes):
             folder = self.path / lane_name(index)
             if not folder.is_dir():
@@ -157,16 +158,21 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
                     raise StoreCorrupt("a lane's folder is missing", folder, 0)
                 disk.make_folder(folder)
                 self.losses.append(Loss(str(folder), 0, 0, None, None, offsets_may_repeat=True))
+                damaged.add(index)
             disk.force_folder(folder)  # a name that a killed process has given may not be durable yet
             found = LaneRecovery(
-                disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct
-            ).run()
+                disk, folder, index, header.store_id, self.path / QUARANTINE, repair=repair, direct=direct,
+                damaged=damaged,
+            ).run()  # fmt: skip
             maker.add(index, folder, found)
             self.losses += found.losses
+            damaged.update([index] if found.losses else [])
             was_closed = was_closed and found.was_closed
             self._scanned_bytes += found.scanned_bytes
             self._scan_ms += found.scan_ms
         self._lanes = [flusher.lane for flusher in running.flushers]
+        if header.lanes > 1:
+            running.rounds = maker.add_rounds()
         if not repair:  # it may have lost what tells
             retire_gone(self._lanes, self._streams)
         self._trimming = TrimChanges(
@@ -210,6 +216,8 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self._start_caches()
         for flusher in self._flushers:
             flusher.start()
+        if self._running.rounds is not None:
+            self._running.rounds.start()
         if self._delaying.delays.open():
             self._appender.flush()  # also with durability "os", see `_forget_lost`
         self.losses += begin_attaching(

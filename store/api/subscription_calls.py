@@ -147,8 +147,7 @@ class SubscriptionCalls(SubscriptionList):
         the call has begun waits for the next one. A call waits for another one that is under way.
 
         Raises:
-            InvalidTopic, InvalidMessage: an argument is not valid; or the dead letters, their topics and the
-                subscription are in several lanes, which a transaction cannot have.
+            InvalidTopic, InvalidMessage: an argument is not valid.
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreCorrupt, StoreUnreadable: the rest was not
                 sent; call it again.
         """

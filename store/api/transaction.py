@@ -83,7 +83,9 @@ class Transaction:
 
         Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
         """
-        self._check_open()
+        if not self._turn:  # as `_check_open` does it: a call saved shows
+            self._raise_ended()
+        self._appender.check_open()
         digest = None if message_id is None else digest_of(check_id(message_id))
         self._messages.add(*self._appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues), digest)
 
@@ -135,7 +137,7 @@ class Transaction:
                 is stored.
             PublishBufferFull, StoreFull, SubscriptionClosed, StoreClosed: nothing is stored.
             StorePoisoned: a write or force failed; all of it is durable, or nothing. The next opening knows.
-            InvalidMessage: it has ended already, or its queues are in several lanes; nothing is stored by this call.
+            InvalidMessage: it has ended already; nothing is stored by this call.
 
         With the first two nothing is stored either. After an interrupt all of it is stored, or nothing: it is not
         known which.

@@ -2,7 +2,7 @@
 
 Begin with the text at the top of `layout`.
 
-    a batch             frame, column_frame, rows, blobs, extras, dues, arrays
+    a batch             frame, joint, column_frame, rows, blobs, extras, dues, arrays
     a segment           footer, footer_data, stored_column
     a folder            store_files
     records in the log  records, applied, commit_names, hidden, cursors, delays, copies, topic_settings

@@ -16,6 +16,7 @@ from ..format.extras import Extras
 from .arrays import Uint32s
 from .blobs import Blobs, ExtraColumns
 from .dues import DueRange, due_range, required_bytes
+from .joint import joint_bytes
 from .layout import (
     FRAME_HEADER_BYTES,
     HAS_DUE,
@@ -302,7 +303,7 @@ class _Optional:
                 self._pass_extras()
         except (ValueError, struct.error):  # something lies past the end, or is not UTF-8
             return False
-        return self.at == len(self.columns)
+        return self.at + joint_bytes(self.flags, self.columns) == len(self.columns)
 
     def _pass_extras(self) -> None:
         """Move past them without making objects."""

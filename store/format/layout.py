@@ -17,7 +17,7 @@ Folder
     lane-00/COMPACTED        where the log began when a compaction wrote it anew, if one ever did (`store_files`)
     lane-00/000000000001.seg the segments of a lane, numbered from START's without gaps
     lane-00/RESERVE          pre-written, with any bytes; on a full disk it becomes a segment. It may be missing
-    delayed/                 indexes of delayed messages, a folder a topic; made again of the log where they are missing
+    delayed/                 indexes of delayed messages, a folder a topic; made again of the log where missing
     incoming/                shards and commits on their way into the log (`shard`)
     quarantine/              ranges that a repair set aside
     compact/                 what a compaction is writing: compact/lane-00 is the new folder of the lane until the two
@@ -33,8 +33,8 @@ Folder of stores
     A folder that was made before there was this file has none. Readers of the stores do not look at it.
 
 Segment
-    block 0                  segment header: lane, sequence, capacity; how many messages and streams the
-                             lane's log has before it. Written with the first frames.
+    block 0                  segment header: lane, sequence, capacity; how many messages and streams the lane's log has
+                             before it. Written with the first frames.
     block 1                  seal record: all zeros while the segment is open. "closed": a clean close wrote
                              where the log ends. "sealed": full (or recovered); says where the footer is
                              and the newest time of the frames. Segments are sealed in log order.
@@ -45,8 +45,8 @@ Segment
     A file without a header of its own is a spare: pre-written and not begun. Block 0 is zeros or, in a
     recycled file, the header of a segment of this lane that retention has removed.
     A header that a repair wrote anew has REBUILT_MS as its time. The first frame was written after
-    another header, so its `chain` may be any; it must be the first by its entry number.
-    Until the repair knows what comes before the segment, the header's `previous_chain` is UNLINKED.
+    another header, so its `chain` may be any; it must be the first by its entry number. Until the repair knows
+    what comes before the segment, the header's `previous_chain` is UNLINKED.
 
 Frame (one batch)
     header                   88 bytes, FRAME below
@@ -59,18 +59,19 @@ Frame (one batch)
     [keys      n x u32, then the bytes; NO_BYTES as length for none]            (HAS_KEYS)
     [props     n x u32, then the bytes (JSON); NO_BYTES as length for none]     (HAS_PROPERTIES)
     [defined   u32 count, then count x (number u32, queue id u32, topic length u16, topic)] (HAS_STREAMS)
+    [places    where the parts of a round of transactions lie, see `joint`]     (JOINT)
     payloads                 back to back, without gaps
 
-    The next frame begins right after the last payload or, if zeros were filled in to end a block, at the next
-    block boundary (in a `fine` segment, one of 512 bytes up to that one). `chain`, the checksum of the frame before
-    (of the segment's header for the first), tells which; bytes of an earlier life of the file never have it.
-    `durable_*` is how far the lane was durable when the frame was built: whatever is missing below the
-    highest such mark is damage, whatever is missing above it was never acknowledged.
-    `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one
-    call checks a whole frame where one a message would cost more than the bytes themselves.
-    A frame with count 0 is a mark: it carries nothing but `durable_*`.
+    The next frame begins right after the last payload or, if zeros were filled in to end a block, at the next block
+    boundary (in a `fine` segment, one of 512 bytes up to that one). `chain`, the checksum of the frame before (of the
+    segment's header for the first), tells which; bytes of an earlier life of the file never have it. `durable_*` is
+    how far the lane was durable when the frame was built: what is missing below the highest such mark is damage,
+    whatever is missing above it was never acknowledged.
+    `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one call checks
+    a whole frame where one a message would cost more than the bytes. With count 0 it is a mark, of `durable_*` alone.
     Of a frame that is torn at the log's end, the messages before the first torn one count. One that is ATOMIC, for it
-    has a transaction, counts as a whole or not at all, and no mark points into it.
+    has a transaction, counts as a whole or not at all, and no mark points into it. If it is JOINT as well, it counts
+    only with the frames of its round in other lanes, see `joint`.
 
 Footer (block-aligned)
     The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a
@@ -79,13 +80,11 @@ Footer (block-aligned)
     small one after it, and the records after that; what was committed (`applied`) by the newest footer and the
     records after it.
 
-Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flags) and 4 in a footer; per
-frame 88 + 18, per stream in a segment 24 and its name, in each full footer 28 a stream and its compressed name, 20 more
-for one that was trimmed.
+Cost (R8 allows 15 bytes a message): 10 bytes in a frame (14 with both WIDE flags) and 4 in a footer; per frame 88 + 18,
+per stream in a segment 24 and its name, in each full footer 28 and its compressed name, 20 more if it was trimmed.
 
 Records
-    A lane has a stream whose topic no user can name. Its messages are records: what the store has to remember besides
-    messages. `records` describes them, and `hidden` the topics that no user can name.
+    A lane has a stream whose topic no user can name (`hidden`). Its messages are what a store remembers: `records`.
 """
 
 from __future__ import annotations
@@ -120,7 +119,8 @@ HAS_PROPERTIES: Final = 16
 HAS_STREAMS: Final = 32
 HAS_PAYLOAD_CHECKSUM: Final = 64
 ATOMIC: Final = 128
-KNOWN_FLAGS: Final = 255
+JOINT: Final = 256
+KNOWN_FLAGS: Final = 511
 HAS_EXTRAS: Final = HAS_DUE | HAS_KEYS | HAS_PROPERTIES
 
 NO_TIME: Final = -(1 << 63)

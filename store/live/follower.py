@@ -16,6 +16,7 @@ from ..device.disk import Disk
 from ..device.folder import read_header
 from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt, StoreError, StoreUnusable
+from ..format.joint import JointPlace
 from ..format.live_page import LaneState, LiveHeader
 from ..format.store_files import StoreHeader
 from ..log.streams import StreamMap
@@ -95,6 +96,8 @@ class Follower:
         self.error: StoreCorrupt | None = None
         self.looks = 0
         waiting.on_waiting = self.watch
+        for followed in lanes:
+            followed.is_beyond = self._is_beyond
 
     @property
     def page(self) -> LivePage | None:
@@ -155,6 +158,12 @@ class Follower:
         # Not the bell alone: on some processors another's writes are seen in another order.
         newest = max(followed.bell for followed in self._lanes)
         self._seen = moves if newest >= bell_of(moves) else NO_MOVES
+
+    def _is_beyond(self, place: JointPlace) -> bool:
+        """Does the page say that a lane was durable beyond a place? An old page is true as well."""
+        page = self._page
+        state = None if page is None else page.states()[place.lane]
+        return state is not None and max((state.sealed + 1, 0), state.mark) > (place.sequence, place.position)
 
     def _find_page(self) -> None:
         if self._page is None or not self._page.is_in_place():

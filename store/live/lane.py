@@ -13,8 +13,9 @@ from ..device.shared_memory import SharedMemory
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.footer import names_in
-from ..format.frame import Definition
-from ..format.layout import BLOCK_BYTES, GONE_TOPIC, UNKNOWN, FrameHeader, SegmentHeader, segment_name
+from ..format.frame import Definition, Frame
+from ..format.joint import JointPlace, joint_of
+from ..format.layout import BLOCK_BYTES, GONE_TOPIC, JOINT, UNKNOWN, FrameHeader, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
 from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
@@ -26,6 +27,7 @@ from ..segment.borders import offsets_after
 from ..segment.evidence import SEGMENT_IS_MISSING, Mark
 from ..segment.files import SegmentFile, segment_numbers
 from ..segment.groups import briefly
+from ..segment.round_parts import RoundParts
 from ..segment.sealed import SealedSegment
 from .files import FollowedSegment, SegmentIsGone, log_start, read_shared
 from .followed_ring import FollowedRing
@@ -66,6 +68,8 @@ class FollowedLane:
         self._first = 1  # of the log
         self._sealed = 0  # the newest sealed segment that is in the view, or before the log
         self._mark = NOTHING
+        self._rounds = RoundParts(disk, self._folder.parent, self.lane.index, store_id)
+        self.is_beyond: Callable[[JointPlace], bool] = lambda place: False  # does the page say so? See `Follower`
         self._is_under_way = False  # a look that an interrupt ended may have left half of a frame
         self.bell = 0  # of the page, in the state that was followed last
         self.learn_start()
@@ -359,7 +363,7 @@ class FollowedLane:
 
     def _proved(self) -> Mark:
         """The highest place up to which frames and records after the view say that the log is durable."""
-        mark, tail, chain = NOTHING, self._tails[-1] if self._tails else None, None
+        mark, tail, chain, joint = NOTHING, self._tails[-1] if self._tails else None, None, NOTHING
         sequence = self._sealed + 1 if tail is None else tail.sequence
         listed = set(segment_numbers(self._disk, self._folder))
         while sequence in listed:
@@ -371,10 +375,19 @@ class FollowedLane:
                 if follows is False or (follows is None and not self._continues(file.header, None)):
                     break
                 tail = self._tail_of(file.header, np.zeros(0, np.int64))  # its frames are looked at and not taken
-            found, chain = tail.proved(file.record)
-            mark = max(mark, found)
+                mark = max(mark, joint)  # no segment is begun after a part of a round before all parts are forced
+            found, chain, last = tail.proved(file.record)
+            mark, joint = max(mark, found), NOTHING
+            if last is not None and last.header.flags & JOINT:
+                joint = sequence, last.header.end
+                mark = max(mark, joint if self._is_forced(last) else NOTHING)
             sequence += 1
         return mark
+
+    def _is_forced(self, frame: Frame) -> bool:
+        """Does the page, or another lane's log, prove that all parts of a frame's round were forced?"""
+        others = [place for place in joint_of(frame.head) if place.lane != self.lane.index]
+        return any(map(self.is_beyond, others)) or self._rounds.is_passed(frame)
 
 
 def _counts_on(header: SegmentHeader, before: Tail | None) -> bool:

@@ -223,22 +223,22 @@ class Tail:
         self._with_records = [frame for frame in self._with_records if _end_entry(frame) > visible]
         self._take_lows(trimmed)
 
-    def proved(self, record: SealRecord | None) -> tuple[Mark, int]:
-        """The highest mark in the frames after those that were taken, and the chain after the last of them.
+    def proved(self, record: SealRecord | None) -> tuple[Mark, int, Frame | None]:
+        """The highest mark in the frames after those that were taken, the chain after the last of them, and that one.
 
         They are looked at and not taken. Only for a log that nobody writes to. The seal `record` is a mark, too: of the
         last frame's end, if all frames are there, and not of what was filled in after it.
         """
         self._reader.size_bytes = self._reader.file.size()
-        scanner, mark = self._scanner, (0, 0)
+        scanner, mark, last = self._scanner, (0, 0), None
         stood = scanner.position, scanner.chain
         try:
             while (frame := scanner.next_frame()) is not None:
-                mark = max(mark, mark_of(frame.header))
+                mark, last = max(mark, mark_of(frame.header)), frame
             if record is not None:
                 is_all = scanner.chain == record.chain
                 mark = max(mark, (self.sequence, scanner.position if is_all else record.data_end))
-            return mark, scanner.chain
+            return mark, scanner.chain, last
         finally:
             scanner.position, scanner.chain = stood
 

@@ -13,9 +13,9 @@ process appends to; `LaneMachine` with the steps.
     making a frame      batch, row_build, column_build, offsets, room, alignment
     writing it          write, writes
     after an opening    adoption, sealed_log
-    threads             flusher
+    threads             flusher, rounds
     the background      upkeep, spares, reserve, sealer, removal, retention, early, retention_rounds, pace, ring_growth
     streams             streams, hidden_streams, trims, gone
     message ids         message_ids
-    beside the queue    at_once, together, stopping
+    beside the queue    at_once, together, attach_together, stopping
 """

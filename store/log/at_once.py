@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..errors import StoreError, copy_of
 from ..format.layout import MAX_FRAME_MESSAGES
@@ -11,6 +12,7 @@ from ..segment.footer_room import share_of_frame
 from .column_build import share_of
 from .column_group import ColumnGroup
 from .flusher import Flusher
+from .request import Request
 from .room import make_room
 from .sizer import cost_bytes
 from .together import Change
@@ -30,63 +32,91 @@ def frame_bytes(groups: Sequence[ColumnGroup]) -> int:
 
 
 class AtOnce:
-    """Groups of one lane, one after the other in one segment, with no other message between them.
+    """Messages of one lane, one after the other in one segment, with no other message between them.
 
     They are written and forced by one call, whatever the store's durability is. So a crash leaves the first of their
-    messages, or none, or all.
+    messages, or none, or all. The steps: `make_room` or `make_room_of`; `build` or `build_frame`; `write`; `release`.
 
-    Invariant: `flusher.building` is held from `make_room` to `release`: nothing comes after them before they are shown.
+    Invariant: `flusher.building` is held from the first step to the last: nothing comes after them before they are
+    shown.
     """
 
     def __init__(self, flusher: Flusher) -> None:
         self._flusher = flusher
         self._lane = flusher.lane
-        self._groups: Sequence[ColumnGroup] = ()
+        self._requests: Sequence[Request] = ()
         self._end = 0
         self.changes: Sequence[Change] = ()  # setting them shows the messages to readers of this process
 
     def make_room(self, groups: Sequence[ColumnGroup], record_bytes: int) -> None:
         """Have a segment with room for groups, of at most `room_for_once` bytes, and for a record before them.
 
-        Raises StoreFull, StorePoisoned, OSError: nothing has changed. An interrupt poisons the lane: it may have come
-        when the lane was between two segments.
+        Raises as `make_room_of` does.
         """
-        if self._lane.poison is not None:
-            raise copy_of(self._lane.poison)
 
         def share() -> int:
             of_groups = sum([share_of([group.rows for group in frame]) for frame in _frames(groups)])
             return of_groups + share_of_frame(1, [RECORDS_TOPIC])
 
+        self.make_room_of(frame_bytes(groups) + record_bytes, share)
+
+    def make_room_of(self, most_bytes: int, share: Callable[[], int], left_bytes: int | None = None) -> None:
+        """Have a segment with room for so many bytes; `share` and `left_bytes` as for `room.make_room`.
+
+        Raises StoreFull, StorePoisoned, OSError: nothing has changed. An interrupt poisons the lane: it may have come
+        when the lane was between two segments.
+        """
+        if self._lane.poison is not None:
+            raise copy_of(self._lane.poison)
         try:
-            make_room(self._lane, frame_bytes(groups) + record_bytes, share)
+            make_room(self._lane, most_bytes, share, left_bytes)
         except (StoreError, OSError):
             raise
         except BaseException as error:
             self._flusher.fail(error)
             raise
 
-    def write(self, groups: Sequence[ColumnGroup], built: Callable[[], None]) -> None:
-        """Write and force them; they are durable when it returns, and not shown yet.
+    def build(self, groups: Sequence[ColumnGroup], built: Callable[[], None]) -> None:
+        """Build their frames; `built` is called once the first one is.
 
-        `built` is called once their first frame is built. Any change of segment is over by then, so the footer of the
-        segment before does not have what `built` notes.
+        Any change of segment is over by then, so the footer of the segment before does not have what `built` notes.
+        Whatever it raises, the lane is poisoned.
+        """
+
+        def build_all() -> None:
+            for at, frame in enumerate(_frames(groups)):
+                self._lane.build(frame)
+                if not at:
+                    built()
+
+        self._build(groups, build_all)
+
+    def build_frame(self, requests: Sequence[Request], joint: bytes) -> None:
+        """Build one frame of them, with this column: see `format.joint`. Whatever it raises, the lane is poisoned."""
+        self._build(requests, partial(self._lane.build_joint, requests, joint))
+
+    def _build(self, requests: Sequence[Request], build_all: Callable[[], None]) -> None:
+        lane, flusher, self._requests = self._lane, self._flusher, requests
+        try:
+            lane.under_way.hold(lane.tail)
+            # The queue subtracts their cost when they are answered. They did not come through it, so add the cost here.
+            flusher.queue.release(-sum(map(cost_bytes, requests)), -len(requests))
+            build_all()
+            self._end = lane.tail
+        except BaseException as error:  # also an interrupt: nobody knows what the lane has then
+            flusher.fail(error, requests)
+            raise
+
+    def write(self) -> None:
+        """Write and force them; they are durable when it returns, and not shown yet.
 
         Raises StorePoisoned, OSError: then only the next opening can tell which of them are durable.
         """
-        lane, flusher, self._groups = self._lane, self._flusher, groups
+        lane, flusher = self._lane, self._flusher
         try:
-            lane.under_way.hold(lane.tail)
-            for at, frame in enumerate(_frames(groups)):
-                lane.build(frame)
-                if not at:
-                    built()
-            self._end = lane.tail
-            # The queue subtracts their cost when they are answered. They did not come through it, so add the cost here.
-            flusher.queue.release(-sum(map(cost_bytes, groups)), -len(groups))
             flusher.write_out(barrier=True)
         except BaseException as error:  # also an interrupt: nobody knows what is durable then
-            flusher.fail(error, groups)
+            flusher.fail(error, self._requests)
             raise
         self.changes = lane.under_way.hidden_changes()
         if lane.poison is not None:

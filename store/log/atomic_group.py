@@ -49,7 +49,7 @@ class AtomicGroup(RowGroup):
         self.lock.acquire()
         self.is_chained = True
         try:
-            self.stream.lane.queue.put(self)
+            self.queue.put(self)
             self.lock.acquire()  # until the answer
             if self.chain:
                 pass_on(self.chain)
@@ -73,7 +73,7 @@ class AtomicGroup(RowGroup):
 
         It goes from the queue to a builder, gets its offsets, and then its answer: they are asked in this order.
         """
-        return self in self.stream.lane.queue.requests or len(self.offsets) > 0 or self.done()
+        return self in self.queue.requests or len(self.offsets) > 0 or self.done()
 
 
 def _is_settled(error: StoreError | None) -> None:

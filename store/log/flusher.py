@@ -155,11 +155,31 @@ class Flusher:
         Raises OSError.
         """
         lane = self.lane
-        while lane.fills_pages and lane.under_way.has_writes:  # a write that is out has zeros where the next one begins
-            time.sleep(NAP_S)
+        self._await_filled()
         self.perform(lane.plan(follows=False, barrier=barrier), by_builder=False)
         while lane.poison is None and lane.durable < lane.tail:
             time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
+
+    def _await_filled(self) -> None:
+        """Wait for a write that is out if it has zeros where the next one begins."""
+        while self.lane.fills_pages and self.lane.under_way.has_writes:
+            time.sleep(NAP_S)
+
+    def take_queued(self) -> None:
+        """Build and write what is queued now: appends of one thread keep their order. `building` is held.
+
+        Raises OSError.
+        """
+        left = self.queue.waiting
+        while left > 0 and self.lane.poison is None:
+            batch = self.queue.dequeue()
+            if batch.requests:
+                self._build(batch)
+                left -= len(batch.requests)
+                self._await_filled()
+                self.perform(self.lane.plan(follows=False, barrier=batch.barrier), by_builder=False)
+            else:
+                time.sleep(NAP_S)  # as many writes are with the device as may be
 
     def tell(self, done: WriteOutcome) -> None:
         """Account for requests that `AtOnce` has answered, and call `on_durable`."""

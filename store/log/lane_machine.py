@@ -51,6 +51,10 @@ class LaneMachine(WrittenLane):
         build_rows(self, requests, left_bytes, plain=plain)
         return 0
 
+    def build_joint(self, requests: Sequence[Request], joint: bytes) -> None:
+        """Make the frame of a round's part; `joint` is its column. There must be room for it."""
+        build_rows(self, requests, None, plain=False, joint=joint)
+
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""
         make_room(self, FRAME_HEADER_BYTES, lambda: share_of_frame(0))

@@ -18,6 +18,7 @@ from ..format.arrays import Int64s
 from ..format.extras import NO_EXTRAS, Extras, ExtrasWithIds
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.message_ids import ID_BYTES, pack_seen, seen_bytes
+from .queue import RequestQueue
 from .request import Barrier, Request
 from .streams import Stream
 
@@ -56,12 +57,14 @@ class PendingIds:
         frame: that has them; None before.
         is_over: they have their outcome.
         promise: answered with the outcome; made by the first append that waits for it, under the table's lock.
+        queue: that its request is put into; None for the lane's.
     """
 
     # As long as they are not set. No slots: an object is made for each message, and sets few of them.
     frame: FrameIds | None = None
     is_over = False
     promise: Barrier | None = None
+    queue: RequestQueue[Request] | None = None
 
     def __init__(
         self, target: IdTarget, digests: Sequence[bytes], queue_ids: Sequence[int] | Int64s, rows: Sequence[int]
@@ -85,7 +88,7 @@ class PendingIds:
 
         A request goes from the queue to a builder, and into a frame: they are asked in this order.
         """
-        requests = self.target.stream.lane.queue.requests
+        requests = (self.queue or self.target.stream.lane.queue).requests
         is_queued = any(request.extras is not None and self in request.extras.ids for request in requests)
         if not (is_queued or self.frame is not None or self.is_over):
             self.fail(None)
@@ -196,6 +199,11 @@ class FrameIds:
 
 def _column(rows: Sequence[int]) -> Int64s:
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else np.array(rows, np.int64)
+
+
+def ids_of(request: Request) -> Sequence[PendingIds]:
+    """The message ids that a request has on their way, by topic."""
+    return () if request.extras is None else cast("Sequence[PendingIds]", request.extras.ids)
 
 
 def ids_in(requests: Sequence[Request]) -> list[FrameIds]:

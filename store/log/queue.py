@@ -1,7 +1,6 @@
 """The request queue of a lane, capped in bytes (R1, R19).
 
-Producers `put`. Builders, which are the lane's flushers, `wait`, `dequeue` a batch, and say when its write begins and
-ends.
+Producers `put`. Builders, the lane's flushers, `wait`, `dequeue` a batch, and say when its write begins and ends.
 """
 
 from __future__ import annotations
@@ -278,17 +277,19 @@ class RequestQueue(Generic[RequestT]):
         with self._lock:
             return [*self.taken, *self._items, *self._line]
 
+    @property
+    def waiting(self) -> int:
+        """How many requests are queued; those at the cap do not count."""
+        return len(self._items)
+
     def is_in_line(self, request: RequestT) -> bool:
         """Does it still wait at the cap?"""
         return request in self._line
 
     def withdraw(self, request: RequestT) -> PublishBufferFull | None:
         """Take a request out of the line at the cap: the error for it, or None if it is not there (any more)."""
-        error = None
         with self._lock:
-            if request in self._line:
-                error = self._take_out(request)
-        return error
+            return self._take_out(request) if request in self._line else None
 
     def _take_out(self, request: RequestT) -> PublishBufferFull:
         error = self._full()

@@ -1,9 +1,8 @@
 """Requests: what producers hand to a lane, and how their answers reach them (R1).
 
-Five kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (submit; see
-`ticket`), `BlockingRequest` (append), `AsyncRequest` (append_async) and two with many messages in one request,
-`RowGroup` (append_batch and its awaited twin) and `ColumnGroup` (append_columns and its twins; see `column_group`).
-`Barrier` and `NotedBarrier` carry no message. Records of the store's own are requests too: `TrimRequest`, `AckTicket`.
+Six kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (see `ticket`),
+`BlockingRequest` and `AsyncRequest` have one message; `RowGroup`, `AtomicGroup` and `ColumnGroup` have many. `Barrier`
+and `NotedBarrier` have none. Records of the store's own are requests too: `TrimRequest`, `AckTicket`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import math
 import numbers
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,9 @@ from ..errors import InvalidMessage, StoreError, copy_of
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from .streams import Stream
+
+if TYPE_CHECKING:
+    from .queue import RequestQueue
 
 SleeperT = TypeVar("SleeperT", bound="Sleeper")
 NO_STREAM: Stream = Stream.__new__(Stream)  # the stream of requests that carry no message, or are not in use
@@ -63,6 +65,11 @@ class Request:
         self._done = False
         self._error: StoreError | None = None
         self._waiters: list[threading.Lock | list[Callable[[], object]]] | None = None
+
+    @property
+    def queue(self) -> RequestQueue[Request]:
+        """The queue that it is put into."""
+        return self.stream.lane.queue
 
     def done(self) -> bool:
         """True once the message is durable or has failed."""

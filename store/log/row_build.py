@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ..format.frame import Definition, column_bytes_bound, encode_columns
-from ..format.layout import ATOMIC
+from ..format.layout import ATOMIC, JOINT
 from ..segment.footer_room import share_of_frame
 from ..segment.open_table import EntryRows, entry_rows
 from .atomic_group import are_atomic
@@ -21,8 +21,10 @@ from .writes import PendingFrame
 from .written_lane import WrittenLane
 
 
-def build_rows(lane: WrittenLane, requests: Sequence[Request], left_bytes: int | None, *, plain: bool) -> None:
-    """Do what `LaneMachine.build` does, for at least one message. `plain`: each request is one."""
+def build_rows(
+    lane: WrittenLane, requests: Sequence[Request], left_bytes: int | None, *, plain: bool, joint: bytes = b""
+) -> None:  # fmt: skip
+    """Do what `LaneMachine.build` does, for at least one message. `plain`: each request is one. `joint`: the column."""
     streams, datas, sizes = columns_of(requests, plain)
     given = all_given = given_extras(requests, plain)
     ids: list[FrameIds] = []
@@ -35,7 +37,7 @@ def build_rows(lane: WrittenLane, requests: Sequence[Request], left_bytes: int |
     fresh = {stream for stream in streams if stream.number == NOT_DEFINED} if NOT_DEFINED in numbers else set()
     payload_bytes = sum(sizes)
     topics = [stream.topic for stream in fresh]
-    bound = column_bytes_bound(len(streams), given, topics) + payload_bytes
+    bound = column_bytes_bound(len(streams), given, topics) + payload_bytes + len(joint)
     make_room(lane, bound, lambda: share_of_frame(len(streams), topics, count_trims(requests)), left_bytes)
 
     defined: list[Definition] = []
@@ -48,14 +50,17 @@ def build_rows(lane: WrittenLane, requests: Sequence[Request], left_bytes: int |
         fill_all(ids, offsets, lane.now_ms())
         datas = [*datas, *[bytes(one.record) for one in ids]]
     columns = encode_columns(numbers, datas, sizes, offsets, extras, defined)
+    packed = columns.packed
 
     def pack(_: bytes | memoryview, position: int) -> tuple[bytes, EntryRows]:
         starts = accumulate(sizes[:-1], initial=position)
-        return columns.packed, entry_rows(starts, columns.lengths, columns.checksums)
+        return packed, entry_rows(starts, columns.lengths, columns.checksums)
 
     is_atomic = bool(ids) or (not plain and are_atomic(requests))
     flags = columns.flags | ATOMIC if is_atomic else columns.flags
-    payload = lane.put_frame(flags, len(columns.packed), len(datas), datas, payload_bytes, pack, is_own=True)
+    if joint:
+        flags, packed = flags | JOINT, packed + joint
+    payload = lane.put_frame(flags, len(packed), len(datas), datas, payload_bytes, pack, is_own=True)
     # An atomic frame is shown and answered as a whole.
     ends = [lane.tail] * len(sizes) if is_atomic else [*accumulate(sizes, initial=payload)][1:]
     hand_out(requests, offsets[: -len(ids)] if ids else offsets, plain)

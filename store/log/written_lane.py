@@ -213,6 +213,14 @@ class WrittenLane(Lane):
         write.full = FullSegment(segment, self.table, data_end, self.chain, self.trims.lend(), self.commits.packed)
         self._planned.append(write)
 
+    def fill_block(self) -> None:
+        """Have the next frame begin with a block of the segment; `plan` has the write of what is filled in."""
+        segment = self.segment
+        if segment is not None and segment.base is not None:
+            high = segment.base + align_up(self.tail - segment.base)
+            if high > max(self.tail, self.issued):
+                self._planned.append(self._plan_up_to(segment, high, force=True))
+
     def roll(self) -> None:
         """The open segment takes no more frames, and none follows yet; `plan` has its last write."""
         segment = self.segment

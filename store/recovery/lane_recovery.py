@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from ..log.write import OpenSegment
 from ..segment.borders import grown
 from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
 from ..segment.present import Present, streams_in
+from ..segment.round_parts import RoundParts
 from ..segment.scanner import ChunkReader, FrameScanner
 from ..segment.sealed import SealedSegment
 from ..segment.sealing import write_footer
@@ -52,8 +54,10 @@ class LaneRecovery:
     """Recovers one lane's folder. `run` raises StoreCorrupt unless `repair` is given."""
 
     def __init__(
-        self, disk: Disk, folder: Path, lane: int, store_id: bytes, quarantine: Path, *, repair: bool, direct: bool
-    ) -> None:
+        self, disk: Disk, folder: Path, lane: int, store_id: bytes, quarantine: Path, *, repair: bool, direct: bool,
+        damaged: Collection[int] = (),
+    ) -> None:  # fmt: skip
+        """`damaged`: lanes in which this repair has found losses."""
         self._disk = disk
         self._folder = folder
         self._direct = direct
@@ -65,6 +69,9 @@ class LaneRecovery:
         self._tally = MessageTally(self._repair)
         self._index = LaneIndex(disk, folder, self._files, self._streams, self._tally, self._repair)
         self._opened: list[Segment] = []
+        # What counts by a part in another lane is durable before this lane is sealed with its own.
+        keep = partial(write_anew, disk)
+        self._rounds = RoundParts(disk, folder.parent, lane, store_id, damaged=damaged, keep=keep)
         self.found = RecoveredLane()
 
     def run(self) -> RecoveredLane:
@@ -337,7 +344,8 @@ class LaneRecovery:
         reader = ChunkReader(sequential, end)
         scanner = FrameScanner.after_header(reader, file.header)
         scan = SegmentScan(
-            scanner, segment, file, later, self._files, self._repair, before, file.header.messages_before
+            scanner, segment, file, later, self._files, self._repair, before, file.header.messages_before,
+            self._rounds,
         )  # fmt: skip
         try:
             scan.run(self._streams, behind)

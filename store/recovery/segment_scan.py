@@ -15,9 +15,10 @@ from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.arrays import Bools, Int64s
 from ..format.footer import FooterData
-from ..format.layout import LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
+from ..format.layout import JOINT, LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
 from ..segment.checksums import good_messages
 from ..segment.evidence import is_end, mark_of
+from ..segment.round_parts import RoundParts, told_end
 from ..segment.scanner import FrameScanner, ScannedFrame
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
@@ -47,6 +48,7 @@ class SegmentScan:
         repair: Repair,
         footer: FooterData | None,
         messages_before: int,
+        rounds: RoundParts,
     ) -> None:
         self.sequence = file.sequence
         self._scanner = scanner
@@ -62,6 +64,7 @@ class SegmentScan:
         self.end_is_lost = False
         self.footer = footer
         self._before = messages_before
+        self._rounds = rounds
 
     def run(self, streams: LaneStreams, behind: LaterNames | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
@@ -71,6 +74,8 @@ class SegmentScan:
             found = self._scanner.next()
             if found is None:
                 going = self._step_over(begin)
+            elif found.frame.header.flags & JOINT and self._ends_before(found):
+                going = False
             else:
                 streams.learn(found.frame, behind, self._file.path)
                 going = self._take(found)
@@ -151,6 +156,26 @@ class SegmentScan:
             and UNKNOWN not in (self._before, following.messages_before)
             and (following.messages_before - self._before == entries)
         )
+
+    def _ends_before(self, found: ScannedFrame) -> bool:
+        """Does the log end before this frame, which counts only with the parts of its round in other lanes?
+
+        Then the scanner stands before it, and nothing of it is learned: its streams have no numbers.
+        """
+        header, file = found.frame.header, self._file
+        if file.record is not None:
+            return False
+        if found.is_whole:
+            is_ended = told_end(None, file.trace, file.sequence) is not None
+            if is_ended or self._later or not self._rounds.is_lacking(found.frame, self._scanner):
+                return False
+        elif not self._is_sealed_at(header.position, header.first_entry) and self._durable_beyond(header.position):
+            return False
+        self._scanner.position, self._scanner.chain = header.position, header.chain
+        self.is_torn = True
+        # As with any torn tail: the segment is sealed after a repair, and not appended to again.
+        self.has_gaps = self.has_gaps or self._repair.allowed
+        return True
 
     def _give_up(self, begin: int, end: int, entries: Int64s | None) -> int | None:
         """Set a range of frames aside with these messages, unless an earlier repair has done that; how many it has."""

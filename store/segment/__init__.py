@@ -12,4 +12,5 @@ number in the segment: in `open_table` while the segment takes frames, and in `s
     front to back       scanner, checksums
     frames by place     placed_frames, frame_heads
     damage              evidence, remade
+    the end of a log    round_parts
 """

@@ -3,6 +3,6 @@
 Begin with `staging`, the content of the folder `incoming`, and `attacher`, which brings it into the log.
 
     staging             writer, staging, committing, question
-    attaching           attacher, attach_together, parts, lane_attach, lane_build, log_end, record_segment, rewriting
+    attaching           attacher, parts, lane_attach, lane_build, log_end, record_segment, rewriting
     a small commit      loading
 """

@@ -13,13 +13,13 @@ from ..device.disk import Disk
 from ..errors import ReplayDiffers, StoreClosed, StoreCorrupt, StoreError
 from ..format.applied import HISTORY, IN_PART, NO_BATCH, batches_of
 from ..format.shard import MANIFEST_SUFFIX, QUESTION, CommitBefore, Manifest, Shard
+from ..log.attach_together import attach_together
 from ..log.flusher import Flusher
 from ..log.streams import FindOrMake
 from ..log.together import Change
 from ..log.upkeep import Upkeep
-from .attach_together import attach_together
 from .lane_attach import LaneAttach, key_of
-from .parts import LanePart
+from .parts import ShardsPart
 from .question import answer_question
 from .staging import (
     PendingManifest,
@@ -204,7 +204,7 @@ class Attacher:
             raise StoreCorrupt("a manifest is of another store", path, 0, "Move it, with its shards, to that store.")
         is_replay(manifest, self.batches(*manifest[1:3]), self._folder)
         waiting = frozenset(key_of(other.manifest) for other in pending)
-        parts: list[LanePart] = []
+        parts: list[ShardsPart] = []
         for lane, mine in self._shards_by_lane(manifest):
             if not lane.has(manifest):
                 parts.append(lane.part(manifest, self._checked(mine), waiting))
@@ -231,7 +231,7 @@ class Attacher:
         found = [(lane, [shard for shard in shards if shard.lane == at]) for at, lane in enumerate(self._lanes)]
         return [one for one in found if one[1]] or found[:1]
 
-    def _take(self, parts: Sequence[LanePart]) -> None:
+    def _take(self, parts: Sequence[ShardsPart]) -> None:
         """Put the parts of one commit into the log. Raises as `attach_together` does."""
         if parts:
             attach_together(parts, self._shown, self._telling)

@@ -25,7 +25,7 @@ from ..log.streams import FindOrMake, Stream, check_name
 from ..log.upkeep import Upkeep
 from .lane_build import LaneBuild, record_of
 from .loading import check_payloads, groups_of
-from .parts import RECORD_BYTES, FramesPart, LanePart, SegmentsPart
+from .parts import RECORD_BYTES, FramesPart, SegmentsPart, ShardsPart
 from .staging import StagedShard
 
 SMALL_BYTES = 4 << 20  # with fewer bytes, two more segments cost more than writing the messages twice
@@ -126,7 +126,7 @@ class LaneAttach:
             else one._replace(shards=one.shards - remaining)
         )
 
-    def part(self, manifest: Manifest, shards: Sequence[StagedShard], waiting: frozenset[Key]) -> LanePart:
+    def part(self, manifest: Manifest, shards: Sequence[StagedShard], waiting: frozenset[Key]) -> ShardsPart:
         """The part of a commit that goes into the lane. The payloads of a small one are read and checked.
 
         Args:
@@ -175,7 +175,7 @@ class LaneAttach:
 
     def _in_frames(
         self, manifest: Manifest, groups: list[ColumnGroup], begun: AppliedCommit | None, waiting: frozenset[Key]
-    ) -> LanePart:
+    ) -> ShardsPart:
         """A commit's messages after its record, or the rest of a commit that was `begun`."""
         if begun is not None:
             return FramesPart(self._flusher, groups, None, partial(self._note_reached, begun))
@@ -188,7 +188,7 @@ class LaneAttach:
 
     def _recorded(
         self, groups: list[ColumnGroup], entry: Callable[[], AppliedCommit], waiting: frozenset[Key]
-    ) -> LanePart:
+    ) -> ShardsPart:
         """Messages after a record. `entry` makes the record's content when the lane stands still."""
         lane, made = self._lane, list[AppliedCommit]()
 
@@ -210,7 +210,7 @@ class LaneAttach:
         given = manifest.name, manifest.batch, manifest.digest, first, shards, manifest.is_kept
         return AppliedCommit(*given, in_frames=in_frames).behind(self.known(manifest))
 
-    def given_up(self, manifest: Manifest, waiting: frozenset[Key]) -> LanePart | None:
+    def given_up(self, manifest: Manifest, waiting: frozenset[Key]) -> ShardsPart | None:
         """The record that the lane has only a part of a commit, whose rest was given up; None if it has no part.
 
         So a replay of the commit is never taken for one of all of its rows.
@@ -227,7 +227,7 @@ class LaneAttach:
 
     def _as_segments(
         self, manifest: Manifest, shards: Sequence[StagedShard], begun: AppliedCommit | None, waiting: frozenset[Key]
-    ) -> LanePart:
+    ) -> ShardsPart:
         lane, spares = self._lane, self._spares
         todo = shards if begun is None else shards[len(shards) - self._remaining(begun) :]
         streams = [self._streams_of(staged) for staged in todo]

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ..device.disk import Disk
 from ..log.at_once import AtOnce
+from ..log.attach_together import LanePart
 from ..log.column_group import ColumnGroup
 from ..log.flusher import Flusher
 from ..log.sealer import Sealer
@@ -21,35 +22,14 @@ from .staging import StagedShard
 RECORD_BYTES = 2 << 10  # more than any record has, with its frame
 
 
-class LanePart(Protocol):
-    """A commit's part in one lane. `attach_together` takes the steps of all lanes, in this order.
+class ShardsPart(LanePart, Protocol):
+    """A commit's part in one lane.
 
     Attributes:
-        flusher: of the lane.
         touched: the streams whose readers have to be told at the end.
     """
 
-    flusher: Flusher
     touched: Sequence[Stream]
-
-    def prepare(self) -> None:
-        """Do all that is possible while the lane goes on. Raises StoreCorrupt, OSError."""
-
-    def standing_still(self) -> AbstractContextManager[object]:
-        """A context in which no frame is built in the lane. Raises StoreFull, StorePoisoned, OSError."""
-
-    def make(self) -> None:
-        """Make all that is possible before the lane changes. Raises StoreCorrupt, StoreFull, OSError."""
-
-    def write(self) -> None:
-        """Make the part durable. Raises OSError, StorePoisoned: the next opening finds out how much is durable."""
-
-    @property
-    def changes(self) -> Sequence[Change]:
-        """The changes that show the part to readers of this process. `lane.viewing` is held until they are made."""
-
-    def tell(self) -> None:
-        """The part is shown: tell other processes, and waiting readers."""
 
 
 class FramesPart:
@@ -77,9 +57,12 @@ class FramesPart:
     def make(self) -> None:
         self._once.make_room(self._groups, RECORD_BYTES)
 
-    def write(self) -> None:
+    def build(self) -> None:
         groups = self._groups if self._record is None else [self._record(), *self._groups]
-        self._once.write(groups, self._built)
+        self._once.build(groups, self._built)
+
+    def write(self) -> None:
+        self._once.write()
 
     @property
     def changes(self) -> Sequence[Change]:
@@ -122,6 +105,9 @@ class SegmentsPart:
         build = self._build = self._begin()
         for staged, mine in zip(self._shards, self._streams, strict=True):
             build.add_shard(staged, mine)
+
+    def build(self) -> None:
+        """Do nothing: the frames are on the device."""
 
     def write(self) -> None:
         build, lane = self._build, self.flusher.lane

@@ -1,4 +1,4 @@
-"""The commit of a transaction: its messages and acknowledgements become one request, which one frame has as a whole."""
+"""The commit of a transaction: its messages and acknowledgements are one request, stored as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from ..errors import InvalidMessage, MessageTooLarge, StoreError
+from ..errors import MessageTooLarge, StoreError
 from ..format.arrays import Int64s
-from ..format.extras import Extras, ExtrasWithIds
+from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.atomic_group import AtomicGroup
 from ..log.request import Barrier
@@ -116,11 +116,6 @@ class Committing:
         appender.check_open()
         self._check_size()
         streams = self._find(self._messages.names, self._acknowledged)
-        if not self._is_in_one_lane(streams):
-            raise InvalidMessage(
-                "the queues and subscriptions of the transaction are in several lanes, and a transaction can have "
-                "those of one alone. Nothing was stored. A store with lanes=1, the default, has all in one"
-            )
         for acks, joint in joints:
             if acks.is_unfinished:
                 acks.finish()
@@ -154,9 +149,8 @@ class Committing:
                 extras.append(None)
         if not datas:
             return None
-        request = AtomicGroup(streams, datas, extras, self._settle)
-        if self._ids is not None and self._ids.ids:
-            request.extras = ExtrasWithIds.of(None, self._ids.ids)
+        ids = self._ids.ids if self._ids is not None else ()
+        request = self._appender.atomic_group(streams, datas, extras, self._settle, ids)
         for joint in marked:
             joint.request = request
         return request
@@ -170,10 +164,9 @@ class Committing:
 
     @property
     def fits(self) -> bool:
-        """Whether one frame can have all of it."""
+        """Whether a transaction can have all of it."""
         count, size = self._size()
-        is_small = count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
-        return is_small and self._is_in_one_lane(self._find(self._messages.names, self._acknowledged))
+        return count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
 
     def _size(self) -> tuple[int, int]:
         """The messages, with one for the acknowledgements of each subscription, and bytes at the most."""
@@ -193,11 +186,6 @@ class Committing:
                 f"{size} bytes; it can have {MAX_FRAME_MESSAGES} and {limit_bytes}. Nothing was stored. Cut it, raise "
                 f"max_message_bytes, or use a bulk commit (stratalog.bulk)"
             )
-
-    def _is_in_one_lane(self, streams: Collection[Stream]) -> bool:
-        if not self._appender.has_several_lanes:
-            return True
-        return len({stream.lane for stream in streams} | {joint.stream.lane for _, joint in self._joints}) <= 1
 
     def _settle(self, error: StoreError | None) -> None:
         for _, joint in self._joints:

@@ -30,8 +30,8 @@ class Moving:
         """Append messages to a topic by one call, in queues of their ids, with their keys, their properties and their
         origin; acknowledge them, whose receipts are `receipts` (n,), and those of `gone`. Raises as an append does.
 
-        One frame has all of it, unless it is too large for that, or in several lanes: then the append comes first, and
-        a crash in between leaves it alone.
+        A transaction has all of it, unless it is too large for that: then the append comes first, and a crash in
+        between leaves it alone.
         """
         over = np.concatenate([receipts, gone])
         if not batches:

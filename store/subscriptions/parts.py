@@ -14,7 +14,11 @@ import numpy.typing as npt
 from ..delayed.counting import DelayedSets
 from ..delayed.delays import Delays
 from ..device.clock import Clock
+from ..errors import StoreError
+from ..format.extras import Extras
+from ..log.atomic_group import AtomicGroup
 from ..log.hidden_streams import HiddenStreams
+from ..log.message_ids import PendingIds
 from ..log.streams import Stream, StreamMap
 from ..read.async_reads import AsyncReads
 from ..read.reader import Reader
@@ -60,15 +64,17 @@ class Appending(Protocol):
     """The part of a store that appends, as far as a commit needs it."""
 
     @property
-    def has_several_lanes(self) -> bool:
-        """Whether streams may be in different lanes."""
-
-    @property
     def most_atomic_bytes(self) -> int:
         """The payloads that one frame can have, with keys and properties."""
 
     def check_open(self) -> None:
         """Raises StoreClosed."""
+
+    def atomic_group(
+        self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
+        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (),
+    ) -> AtomicGroup:  # fmt: skip
+        """The request of a transaction: see `AtomicGroup`. `ids`: of its messages."""
 
     def find_or_make(self, names: Sequence[tuple[str, int]], acknowledged: Acknowledged | None = None) -> list[Stream]:
         """The streams of names that were checked, made at first use. `acknowledged`: see `FullTopics.check`."""

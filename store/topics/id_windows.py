@@ -46,7 +46,7 @@ class IdWindows:
 
     def __init__(
         self, hidden: HiddenStreams, configured: TopicTable, reader: Callable[[], Reader], clock: Clock,
-        queues: Sequence[RequestQueue[Request]], check_open: Callable[[], None],
+        queues: Callable[[], Sequence[RequestQueue[Request]]], check_open: Callable[[], None],
     ) -> None:  # fmt: skip
         """`reader` gives the store's reader, which is another one once the store has its caches."""
         self._hidden = hidden
@@ -67,7 +67,7 @@ class IdWindows:
                 window = self.loaded.get(topic)
                 if window is None:
                     window = self._load(topic)
-                    for queue in self._queues:  # a frame has at most as many records of ids as other messages
+                    for queue in self._queues():  # a frame has at most as many records of ids as other messages
                         queue.frame_messages = MOST_WITH_IDS
                     self.loaded[topic] = window
         return window

@@ -13,6 +13,7 @@ from ..format.layout import (
     ATOMIC,
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
+    JOINT,
     REBUILT_MS,
     UNDECODABLE,
     FrameHeader,
@@ -24,6 +25,7 @@ from ..format.layout import (
 from ..format.records import RECORDS_TOPIC, Record, StreamLow, add_low
 from ..segment.checksums import good_messages
 from ..segment.evidence import is_end
+from ..segment.round_parts import told_end
 from ..segment.scanner import ChunkReader, FrameScanner, ScannedFrame, records_in
 from .marks import LaneFrames
 from .report import Findings, differ
@@ -75,6 +77,8 @@ class FrameWalk:
             found = self.scanner.next()
             if found is None:
                 going = self._step_over(begin)
+            elif self._ends_before(found):
+                going = False
             else:
                 self._check_padding(begin, found.frame.header.position)
                 going = self._take(found)
@@ -115,6 +119,22 @@ class FrameWalk:
             return False
         scanner.resume(resumed)
         self.next_entry = resumed.first_entry
+        return True
+
+    def _ends_before(self, found: ScannedFrame) -> bool:
+        """Does the log end before this frame, a part of a round of transactions? As `SegmentScan` decides it."""
+        header, file, lane = found.frame.header, self.file, self.lane
+        if not header.flags & JOINT or self.index + 1 < len(lane.used):
+            return False
+        if told_end(file.record, file.trace, file.sequence) is not None:
+            return False
+        if found.is_whole:
+            if not lane.rounds.is_lacking(found.frame, self.scanner):
+                return False
+        elif lane.vouched(self.index, header.position):
+            return False
+        self._note_torn(header.position, header.end)
+        self.scanner.position, self.scanner.chain = header.position, header.chain
         return True
 
     def _note_torn(self, position: int, end: int) -> None:

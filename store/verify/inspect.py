@@ -19,12 +19,15 @@ from ..format.hidden import is_hidden
 from ..format.layout import (
     BLOCK_BYTES,
     GONE_TOPIC,
+    JOINT,
     SegmentHeader,
 )
 from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Record, StreamLow, add_low, add_trimmed
 from ..format.store_files import StoreHeader
+from ..segment.checksums import whole_messages
 from ..segment.evidence import LANE_IS_MISSING
 from ..segment.files import SegmentFile
+from ..segment.round_parts import RoundParts, told_end
 from ..segment.scanner import FrameScanner, PieceReader, records_in
 from .described import Row, Totals, describe_sealed, description, segment_row
 from .listing import LaneNames, Listing
@@ -143,7 +146,8 @@ def _describe(disk: Disk, folder: Path, header: StoreHeader) -> Row:
             totals.add(messages=None, payload_bytes=None)
         newest = max((file.sequence for file in segments if file.record is not None), default=0)
         lanes[lane] = [
-            _segment(disk, file, found, totals, is_sealed_behind=file.sequence < newest) for file in segments
+            _segment(disk, file, found, totals, frames.rounds, is_sealed_behind=file.sequence < newest)
+            for file in segments
         ]  # fmt: skip
         damages = [*missing, *(row["problem"] for row in lanes[lane] if row["problem"] is not None)]
         is_there = listing.folder.name in disk.list(folder)
@@ -170,7 +174,7 @@ def _missing(disk: Disk, listing: Listing, segments: Sequence[SegmentFile]) -> I
 
 
 def _segment(
-    disk: Disk, file: SegmentFile, queues: _LaneQueues, totals: Totals, *, is_sealed_behind: bool
+    disk: Disk, file: SegmentFile, queues: _LaneQueues, totals: Totals, rounds: RoundParts, *, is_sealed_behind: bool
 ) -> Row:  # fmt: skip
     """A segment's row, its `problem` still a Damage; its content is added to `totals` and `queues`."""
     header = file.header
@@ -179,7 +183,7 @@ def _segment(
     payload_bytes: int | None = 0
     messages: int | None = 0
     if header is not None:
-        payload_bytes, messages = _content(disk, file, header, row, queues)
+        payload_bytes, messages = _content(disk, file, header, row, queues, rounds)
         # Segments are sealed in order, so a later record proves that this one existed.
         if file.record is None and (file.trace or is_sealed_behind):
             row["problem"] = Damage("the segment's seal record is damaged", str(file.path), BLOCK_BYTES)
@@ -191,13 +195,13 @@ def _segment(
 
 
 def _content(
-    disk: Disk, file: SegmentFile, header: SegmentHeader, row: Row, queues: _LaneQueues
+    disk: Disk, file: SegmentFile, header: SegmentHeader, row: Row, queues: _LaneQueues, rounds: RoundParts
 ) -> tuple[int | None, int | None]:
     """Payload bytes and messages of a segment in use; None for unknown values."""
     data = disk.open(file.path)
     try:
         if file.record is None or not file.is_sealed:
-            return _walked(data, file, header, row, queues)
+            return _walked(data, file, header, row, queues, rounds)
         footer = Footer(data, str(file.path), file.record)
         footer.check_entries()
         queues.seal(footer)
@@ -210,7 +214,7 @@ def _content(
 
 
 def _walked(
-    data: LogFile, file: SegmentFile, header: SegmentHeader, row: Row, queues: _LaneQueues
+    data: LogFile, file: SegmentFile, header: SegmentHeader, row: Row, queues: _LaneQueues, rounds: RoundParts
 ) -> tuple[int | None, int | None]:
     """Describe an open or closed segment by its frames' heads, along their chain."""
     scanner = FrameScanner.after_header(PieceReader(data, file.log_bytes), header)
@@ -218,6 +222,9 @@ def _walked(
     messages: Counter[int] = Counter()
     payload_bytes = entries = 0
     while (frame := scanner.next_frame()) is not None:
+        if frame.header.flags & JOINT and _is_cut(scanner, frame, file, rounds):
+            scanner.position = frame.header.position
+            break
         for number, topic, queue_id in frame.definitions():
             queues.name(number, (topic, queue_id))
         times.append(frame.header.time_ms)
@@ -238,6 +245,15 @@ def _walked(
     if times:
         row["time_min_ms"], row["time_max_ms"] = min(times), max(times)
     return payload_bytes, entries - records
+
+
+def _is_cut(scanner: FrameScanner, frame: Frame, file: SegmentFile, rounds: RoundParts) -> bool:
+    """Does the log end before this frame, a part of a round of transactions?"""
+    if told_end(file.record, file.trace, file.sequence) is not None:
+        return False
+    payload = scanner.reader.view(frame.payload_start, frame.header.payload_bytes)
+    is_torn = whole_messages(frame, payload) < frame.header.count and scanner.following() is None
+    return is_torn or rounds.is_lacking(frame, scanner)
 
 
 def _note_records(data: LogFile, frame: Frame, queues: _LaneQueues) -> None:

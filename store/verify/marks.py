@@ -10,6 +10,7 @@ from ..format.layout import BLOCK_BYTES, DATA_START, FrameHeader, lane_name
 from ..segment.begun import begun_in_order, is_begun
 from ..segment.evidence import is_durable_beyond, is_nearly_ours, mark_of
 from ..segment.files import SegmentFile
+from ..segment.round_parts import RoundParts
 from ..segment.scanner import frames_in
 from .listing import listing_of
 
@@ -25,6 +26,7 @@ class LaneFrames:
         self.number = number
         self.folder = store / lane_name(number)
         self._disk = disk
+        self.rounds = RoundParts(disk, store, number, store_id)
         self._is_thorough = is_thorough
         self._heads: dict[int, list[FrameHeader]] = {}
         self.listing = listing_of(disk, self.folder, number, store_id)

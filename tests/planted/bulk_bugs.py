@@ -45,8 +45,8 @@ BULK: dict[str, Bug] = {
         "store/shards/lane_build.py", "        self._disk.force_folder(folder)\n", "", CRASHES,
     ),
     "bulk: the manifest goes before its shards are in the log": Bug(
-        "store/shards/attacher.py", "        parts: list[LanePart] = []\n",
-        "        parts: list[LanePart] = []\n        self._disk.remove(incoming_of(self._folder) / one.name)\n",
+        "store/shards/attacher.py", "        parts: list[ShardsPart] = []\n",
+        "        parts: list[ShardsPart] = []\n        self._disk.remove(incoming_of(self._folder) / one.name)\n",
         CRASHES,
     ),
     "bulk: a manifest is attached before its name is durable": Bug(

@@ -15,10 +15,11 @@ PACE = "tests/store/test_pace.py"
 
 COMMITS: dict[str, Bug] = {
     "commits: the first lane is written before the shards of the last one are looked at": Bug(
-        "store/shards/attach_together.py",
+        "store/log/attach_together.py",
         "        for part in parts:\n            part.make()\n        try:\n            for part in parts:\n"
+        "                part.build()\n            write_all([part.write for part in parts])\n",
+        "        try:\n            for part in parts:\n                part.make()\n                part.build()\n"
         "                part.write()\n",
-        "        try:\n            for part in parts:\n                part.make()\n                part.write()\n",
         (f"{TOGETHER}::test_a_commit_that_cannot_be_made_in_one_lane_changes_no_other",),
     ),
     "commits: a commit that some lanes have is not begun": Bug(
@@ -43,7 +44,7 @@ COMMITS: dict[str, Bug] = {
         "        durable = self.durable\n", (f"{TOGETHER}::test_all_lanes_show_a_commit_at_one_step",),
     ),
     "commits: lanes tell other processes one after the other": Bug(
-        "store/shards/attach_together.py", "            with telling():\n", "            if telling:\n",
+        "store/log/attach_together.py", "            with telling():\n", "            if telling:\n",
         (f"{TOGETHER}::test_all_lanes_show_a_commit_at_one_step",),
     ),
     "commits: readers go by what changes while the turn is odd": Bug(
@@ -94,7 +95,7 @@ COMMITS: dict[str, Bug] = {
         "    if MAY_BE_DURABLE:\n", (ERRORS,),
     ),
     "commits: the shown lanes of a commit are told one by one": Bug(
-        "store/shards/attach_together.py",
+        "store/log/attach_together.py",
         "        set_together([*(change for part in parts for change in part.changes), shown()])\n",
         "        for part in parts:\n            set_together(part.changes)\n        set_together([shown()])\n",
         (TOGETHER,),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .plant import Bug
 
 FRAMES = "tests/store/test_transactions.py"
+ROUNDS = "tests/store/test_rounds.py"
 ACKS = "tests/store/subscriptions/test_transactions.py"
 
 TRANSACTIONS: dict[str, Bug] = {
@@ -35,8 +36,8 @@ TRANSACTIONS: dict[str, Bug] = {
     ),
     "transactions: one that has users' messages takes the reserve": Bug(
         "store/subscriptions/committing.py",
-        "AtomicGroup(streams, datas, extras, self._settle)",
-        "AtomicGroup(streams[::-1], datas[::-1], extras[::-1], self._settle)",
+        "self._appender.atomic_group(streams, datas, extras, self._settle)",
+        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], self._settle)",
         (f"{ACKS}::test_on_a_full_disk_acknowledgements_alone_are_stored_and_bills_are_not",),
     ),
     "transactions: a stale receipt, and the append stays": Bug(
@@ -63,12 +64,89 @@ TRANSACTIONS: dict[str, Bug] = {
         "        if committing.fits:\n", "        if committing.fits and not batches:\n",
         ("tests/store/subscriptions/test_dead_letters.py::test_no_crash_makes_a_dead_letter_twice_or_loses_one",),
     ),
+    "rounds: recovery forgets the cut": Bug(
+        "store/segment/round_parts.py",
+        "        if any(state is Found.LACKING for state, _, _ in found):\n            return True\n", "",
+        (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
+    ),
+    "rounds: one that was complete is cut": Bug(
+        "store/segment/round_parts.py", "state = Found.THERE if", "state = Found.LACKING if",
+        (f"{ROUNDS}::test_a_round_that_is_whole_stays",),
+    ),
+    "rounds: damage that hides a part cuts the others": Bug(
+        "store/segment/round_parts.py",
+        "return Found.LACKING if next(later, None) is None else Found.PASSED, place, 0",
+        "return Found.LACKING if next(later, None) is None else Found.LACKING, place, 0",
+        (f"{ROUNDS}::test_damage_that_hides_a_part_is_reported_and_nothing_else_is_cut",),
+    ),
+    "rounds: a lane that was cut and sealed has its part": Bug(
+        "store/segment/round_parts.py", "Found.LACKING if end <= place.position else Found.PASSED", "Found.PASSED",
+        (f"{ROUNDS}::test_a_second_crash_between_two_lanes_comes_to_the_same",),
+    ),
+    "rounds: a torn seal record proves that a round was complete": Bug(
+        "store/segment/round_parts.py",
+        "    if record is None and trace and is_flipped(trace, sequence):\n"
+        "        record = SealRecord.guess(trace)\n",
+        "    if record is None and trace:\n        return 1 << 40\n",
+        (f"{ROUNDS}::test_a_seal_record_that_a_second_crash_has_torn_says_nothing",),
+    ),
+    "rounds: a damaged part beside a damaged seal record cuts the others": Bug(
+        "store/segment/round_parts.py", "            if file.trace and scanner.is_like_ours(place.position):\n",
+        "            if False:\n",
+        (f"{ROUNDS}::test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_lane_alone",),
+    ),
+    "rounds: a torn part keeps its head": Bug(
+        "store/recovery/segment_scan.py",
+        "        self._scanner.position, self._scanner.chain = header.position, header.chain\n"
+        "        self.is_torn = True\n",
+        "        self._scanner.position = header.end\n        self.is_torn = True\n",
+        (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
+    ),
+    "rounds: verify counts a part that is cut": Bug(
+        "store/verify/frames.py", "            elif self._ends_before(found):\n", "            elif False:\n",
+        (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
+    ),
+    "rounds: inspect counts a part that is cut": Bug(
+        "store/verify/inspect.py", "    return is_torn or rounds.is_lacking(frame, scanner)\n", "    return is_torn\n",
+        (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
+    ),
+    "rounds: a reader without a writer asks no other lane": Bug(
+        "store/live/lane.py", "or self._rounds.is_passed(frame)", "or False",
+        (f"{ROUNDS}::test_a_reader_without_a_writer_sees_a_whole_round_that_one_lane_proves",),
+    ),
+    "rounds: a reader without a writer takes a begun segment for no proof of its own lane": Bug(
+        "store/live/lane.py", "                mark = max(mark, joint)  # no segment", "                # no segment",
+        (f"{ROUNDS}::test_a_reader_without_a_writer_takes_a_begun_segment_for_a_proof_in_each_lane",),
+    ),
+    "rounds: a lane shows its part before the others": Bug(
+        "store/log/rounds.py",
+        "        attach_together(parts, self._shown, self._telling, self._crew.do_all)\n",
+        "        for part in parts:\n            attach_together([part], self._shown, self._telling)\n",
+        (f"{ROUNDS}::test_all_lanes_show_it_at_one_step",),
+    ),
+    "rounds: a part is built where the others do not look for it": Bug(
+        "store/log/rounds.py", "        self._force()  # first: it pads, and takes room\n", "",
+        (f"{ROUNDS}::test_parts_lie_where_they_say_also_at_the_borders_of_segments",),
+    ),
+    "rounds: parts of other lanes are not forced before a lane is sealed": Bug(
+        "store/segment/round_parts.py",
+        "                self._keep(self._path(place), place.position, end)\n", "                pass\n",
+        (f"{ROUNDS}::test_a_part_that_counts_is_forced_before_another_lane_is_sealed_with_its_own",),
+    ),
+    "rounds: what a thread submitted before comes after": Bug(
+        "store/log/rounds.py", "        self._or_fail(self.flusher.take_queued)\n", "",
+        (f"{ROUNDS}::test_what_a_thread_has_submitted_before_comes_before",),
+    ),
+    "rounds: a full disk for one is one for all": Bug(
+        "store/log/rounds.py", "            if len(given) > 1:\n", "            if not given:\n",
+        (f"{ROUNDS}::test_of_a_round_that_has_no_space_those_that_fit_are_stored",),
+    ),
     "transactions: one that leaves the line keeps its messages": Bug(
         "store/api/batches.py",
         "        if self.future.cancelled():\n            for group in reversed(self._lined):\n"
-        "                error = group.stream.lane.queue.withdraw(group)\n",
+        "                error = group.queue.withdraw(group)\n",
         "        if self.future.cancelled():\n            for group in reversed(self._lined):\n"
-        "                error = group.stream.lane.queue.withdraw(group) and None\n",
+        "                error = group.queue.withdraw(group) and None\n",
         (f"{ACKS}::test_a_cancelled_commit_in_line_gives_the_messages_back",),
     ),
 }  # fmt: skip

@@ -110,9 +110,15 @@ class Callers:
                 self._ledger.hand(lane.index, group, [queue for queue, _ in mine], [data for _, data in mine])
 
     def _transact(self, store: MessageStore, settings: Settings) -> None:
-        """A transaction of a few messages, in the queues of one lane."""
+        """A transaction of a few messages, in the queues of one lane or of several."""
         rows = [self._message(settings) for _ in range(self._chance.randrange(1, 9))]
+        while sum(len(data) + FACTS_BYTES for _, data in rows) > store._appender.most_atomic_bytes:
+            rows.pop()
         lane = lane_of(*rows[0][0], self._shape.lanes)
+        lanes = {lane_of(*row[0], self._shape.lanes) for row in rows}
+        if len(lanes) > 1 and self._chance.random() < 0.7:
+            self._transact_in_lanes(store, rows)
+            return
         rows = [row for row in rows if lane_of(*row[0], self._shape.lanes) == lane]
         with_key = self._chance.random() < 0.3
         tx = store.transaction()
@@ -122,6 +128,14 @@ class Callers:
         assert request is not None
         self._ledger.hand(lane, request, [queue for queue, _ in rows], [data for _, data in rows])
         self._reached["transactions"] += 1
+
+    def _transact_in_lanes(self, store: MessageStore, rows: list[tuple[Queue, bytes]]) -> None:
+        """A transaction over several lanes; the ledger hears of its parts when they are built."""
+        tx = store.transaction()
+        for queue, data in rows:
+            tx.append(*queue, data)
+        tx._end().hand_over(lambda request: request.queue.put(request))
+        self._reached["transactions over several lanes"] += 1
 
     def _check_transactions(self, store: MessageStore) -> None:
         """Whoever looks sees all of a transaction or nothing."""

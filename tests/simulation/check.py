@@ -47,14 +47,15 @@ class Checker:
 
     Segments that were compared once are known by their bytes, and not compared again in the same life. So are whole
     lanes: the recovery of a lane is decided by the bytes in its folder. A lane of which all is forced is recovered
-    once; where the same bytes come again, its folder is put in the state that recovery left. It is recovered all the
-    same where something is not forced, and where the disk tells of its operations, to be crashed inside.
+    once; where the same bytes come again, its folder is put in the state that recovery left. The bytes of all lanes
+    count, as each may say whether a round of transactions was complete. A lane is recovered all the same where
+    something is not forced, and where the disk tells of its operations, to be crashed inside.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._known: dict[tuple[int, int, int], Checked] = {}
-        self._recovered: dict[tuple[int, int, int], Recovered] = {}
+        self._recovered: dict[tuple[int, int, tuple[int, ...]], Recovered] = {}
 
     def check(self, disk: SimulatedDisk, *, power_cut: bool) -> Bounds:
         """Recover the disk and look at every message. Raises BrokenPromise."""
@@ -80,7 +81,7 @@ class Checker:
     def _recover(self, index: int, recovery: LaneRecovery, disk: SimulatedDisk) -> Recovered:
         """Recover a lane and compare all of its messages, or know it."""
         folder = home() / lane_name(index)
-        mark = disk.folder_fingerprint(folder)
+        mark = self._mark_of(disk)
         known = self._recovered.get((index, self.ledger.life, mark)) if mark is not None else None
         if known is not None and (known.after is None or disk.on_operation is None):
             if known.after is not None:
@@ -93,13 +94,19 @@ class Checker:
         self._check_trimmed(index, found, bounds)
         lowest = min((sequence for sequence, _ in found.segments), default=0)
         done = Recovered(bounds, lowest, disk.changes - before, None)
-        if mark is not None and disk.folder_fingerprint(folder) is not None:
+        if mark is not None and self._mark_of(disk) is not None:
             if done.changes:
                 after = SimulatedDisk()
                 disk.copy_folder(folder, after)
                 done = done._replace(after=after)
             self._recovered[index, self.ledger.life, mark] = done
         return done
+
+    def _mark_of(self, disk: SimulatedDisk) -> tuple[int, ...] | None:
+        """The bytes of all lanes; None if something is not forced."""
+        marks = [disk.folder_fingerprint(home() / lane_name(index)) for index in range(len(self.ledger.lanes))]
+        known = tuple([mark for mark in marks if mark is not None])
+        return known if len(known) == len(marks) else None
 
     def _lane_bounds(self, index: int, lane: RecoveredLane, disk: SimulatedDisk) -> Bounds:
         """(first, next) of each queue of a lane, all messages between them compared."""

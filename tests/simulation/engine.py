@@ -13,7 +13,7 @@ import os
 import random
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from operator import attrgetter
@@ -149,6 +149,26 @@ def apart() -> Iterator[None]:
         opened.OPENED, Ticks.now = outside, now
 
 
+class Naps:
+    """What the others do while a builder sleeps until a write has ended: `step` has one of them go on."""
+
+    @staticmethod
+    def step() -> None:
+        """Of a run without other threads."""
+        raise AssertionError("a builder waits for a write, and there is none")
+
+    @classmethod
+    def sleep(cls, _: float) -> None:
+        """In place of `time.sleep`."""
+        cls.step()
+
+
+def _one_after_the_other(_: object, calls: Sequence[Callable[[], None]]) -> None:
+    """In place of the threads that write side by side; from the last lane to the first, or the other way round."""
+    for call in calls if len(calls) % 2 else reversed(calls):
+        call()
+
+
 SMALL_FOOTERS = {"FEW_STREAMS": 0, "SMALL_SHARE": 0.5, "GROUP_SEGMENTS": 3}  # also of lanes of a few streams
 
 
@@ -164,6 +184,8 @@ def deterministic() -> Iterator[None]:
         for name, value in SMALL_FOOTERS.items():
             stack.enter_context(mock.patch(f"stratalog.store.segment.sealing.{name}", value))
         stack.enter_context(mock.patch("stratalog.store.log.early.PATIENCE_S", 0.0))
+        stack.enter_context(mock.patch("stratalog.store.log.flusher.time", SimpleNamespace(sleep=Naps.sleep)))
+        stack.enter_context(mock.patch("stratalog.store.log.rounds.Crew.do_all", _one_after_the_other))
         stack.enter_context(mock.patch("stratalog.store.live.page.boot_id", Machine.boot_id))
         stack.enter_context(mock.patch("stratalog.store.live.publisher.boot_id", Machine.boot_id))
         stack.enter_context(mock.patch("stratalog.store.api.store.enter_folder", _enter))
@@ -374,9 +396,13 @@ def sealed_paths(store: MessageStore) -> list[tuple[int, Path, int]]:
     ]
 
 
-def close_store(store: MessageStore, drain: Callable[[], None]) -> None:
-    """Close in order; `drain` does what the flushers would do until they end."""
+def close_store(
+    store: MessageStore, drain: Callable[[], None], drain_rounds: Callable[[], None] = lambda: None
+) -> None:
+    """Close in order; `drain` does what the flushers would do until they end, `drain_rounds` what the rounds would."""
     with ExitStack() as stack:
+        if store._running.rounds is not None:
+            stack.enter_context(mock.patch.object(store._running.rounds, "join", drain_rounds))
         for flusher in store._flushers:
             stack.enter_context(mock.patch.object(flusher, "join", drain))
         store.close()

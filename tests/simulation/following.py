@@ -109,6 +109,9 @@ def check_reader_of_remains(disk: SimulatedDisk, checker: Checker, chance: rando
     if disk.changes != before:
         raise BrokenPromise("a reader has changed files")
     recovered = checker.check(disk.crash(chance), power_cut=True)
+    part = checker.ledger.in_part({queue: end for queue, (_, end) in seen.items()})
+    if part:
+        raise BrokenPromise(f"a reader of what a crash left sees a transaction in part: of {part}, it shows {seen}")
     for queue, (_, end) in seen.items():
         if end > recovered.get(queue, (0, 0))[1]:
             raise BrokenPromise(f"a reader saw {queue} up to {end}, and a power cut left {recovered.get(queue)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -33,6 +33,16 @@ class Handed(NamedTuple):
     queues: list[Queue]
     datas: list[bytes]
     sends: list[Send]
+
+
+class Built(NamedTuple):
+    """A request of a round that was built in one lane, its messages, and its frame's segment and end there."""
+
+    lane: int
+    request: AtomicGroup
+    messages: list[tuple[Queue, bytes]]
+    sequence: int
+    end: int
 
 
 class Placed(NamedTuple):
@@ -189,6 +199,23 @@ class Ledger:
             if isinstance(head.request, AtomicGroup):
                 self.atomic.append(list(zip(head.queues, offsets, strict=True)))
             lane.built.append(lane.handed.popleft())
+
+    def note_joint(self, parts: Sequence[Built], time_ms: int) -> None:
+        """A round of transactions was built."""
+        whole: list[tuple[Queue, int]] = []
+        for index, request, messages, sequence, end in parts:
+            lane = self.lanes[index]
+            queues, datas = [queue for queue, _ in messages], [data for _, data in messages]
+            sends = [self._history(queue).begin(*queue, data) for queue, data in zip(queues, datas, strict=True)]
+            for queue, data, offset in zip(queues, datas, request.offsets.tolist(), strict=True):
+                self.lane_of[queue] = index
+                assert offset == len(self.rows[queue]), "all before it was noted"
+                self.rows[queue].append(data)
+                self.placed[queue].append(Placed(lane.length, sequence, end, time_ms))
+                lane.length += 1
+                whole.append((queue, offset))
+            lane.built.append(Handed(request, queues, datas, sends))
+        self.atomic.append(whole)
 
     def note_answers(self, index: int) -> None:
         """Look which requests were answered."""

@@ -40,7 +40,12 @@ from stratalog.store.segment.writer import SegmentWriter
 from stratalog.store.testing import Fault, SimulatedDisk
 
 from .explore import Effort
-from .planted_transactions import keep_a_part_of_a_torn_transaction, show_a_transaction_message_by_message
+from .planted_transactions import (
+    cut_a_round_that_was_complete,
+    forget_the_cut_of_a_round,
+    keep_a_part_of_a_torn_transaction,
+    show_a_transaction_message_by_message,
+)
 from .shape import KIB, Part, Settings, Shape
 from .world import World
 
@@ -335,6 +340,11 @@ def _trimming() -> Shape:
     return replace(_lives("trims"), typical_bytes=2_000, steps=300)
 
 
+def _in_lanes() -> Shape:
+    """A run with transactions over several lanes."""
+    return replace(_lives("transactions", "kills"), lanes=3, queues=6, typical_bytes=2_000)
+
+
 FEW = Effort(moments=0.3, subsets=1, nested=0.1)  # for what no power cut is needed to see
 # For what the first recovery shows: some states of many runs.
 FIRST = Effort(moments=0.1, subsets=2, nested=0.0, again=0.0, opened=0.0, repairs=0.0, readers=0.0, served=0.0)
@@ -357,6 +367,8 @@ PLANTED: dict[str, Planted] = {
         effort=FEW,
         seed=2,
     ),
+    "forget the cut of a round": Planted(forget_the_cut_of_a_round, _in_lanes(), effort=FIRST, seed=2),
+    "cut a round that was complete": Planted(cut_a_round_that_was_complete, _in_lanes(), effort=FIRST, seed=1),
     "accept a recycled segment's old frames": Planted(accept_old_frames, _retiring(), effort=FIRST),
     "forget the directory force": Planted(forget_to_force_the_folder, _lives()),
     "retry after a failed force": Planted(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 from stratalog.store.format.frame import Frame
 from stratalog.store.format.layout import ATOMIC
 from stratalog.store.log.writes import PendingFrame, WritesInFlight
 from stratalog.store.segment.checksums import whole_messages
+from stratalog.store.segment.round_parts import Found, RoundParts
 
 
 @contextmanager
@@ -37,4 +39,24 @@ def show_a_transaction_message_by_message() -> Iterator[None]:
         real(under_way, frame._replace(ends=ends))
 
     with mock.patch.object(WritesInFlight, "add_frame", add_frame):
+        yield
+
+
+@contextmanager
+def forget_the_cut_of_a_round() -> Iterator[None]:
+    """Recovery keeps a part of a round of which another lane has none."""
+    with mock.patch.object(RoundParts, "is_lacking", lambda *given: False):
+        yield
+
+
+@contextmanager
+def cut_a_round_that_was_complete() -> Iterator[None]:
+    """Recovery takes a part that ends its log for one that was never there."""
+    real = RoundParts._look_into
+
+    def look_into(parts: RoundParts, *given: Any) -> Any:
+        found, *rest = real(parts, *given)
+        return (Found.LACKING if found is Found.THERE else found, *rest)
+
+    with mock.patch.object(RoundParts, "_look_into", look_into):
         yield

@@ -18,6 +18,7 @@ from .check import BrokenPromise, Checker
 from .engine import (
     TASKS,
     Machine,
+    Naps,
     abandon,
     apart,
     close_store,
@@ -38,6 +39,7 @@ from .interrupted_opens import InterruptedOpens
 from .interrupts import HOWS, PLACES, How, StepInterrupter
 from .ledger import Bounds, Ledger, records_of
 from .retention import check_removed, note_removal
+from .rounds import SteppedRounds
 from .shape import Part, Settings, Shape
 
 OnMoment = Callable[["World", Operation], None]
@@ -88,6 +90,7 @@ class World:
         self.store: MessageStore | None = None
         self.callers = Callers(shape, seed, self.chance, self.ledger, self._note, self.reached)
         self._flushers: list[SteppedFlusher] = []
+        self._rounds: SteppedRounds | None = None
         self._opener = InterruptedOpens(self.chance, self.checker, self._open_beside, self._look_at, self.reached)
         self._following: Following | None = None
         if "readers" in shape.parts:
@@ -112,6 +115,7 @@ class World:
     def run(self) -> None:
         """All lives, and a look at everything at the end. Raises BrokenPromise."""
         began_in = os.getcwd()
+        Naps.step = self._nap  # type: ignore[method-assign]
         try:
             for life, settings in enumerate(self.shape.lives):
                 self._set(settings)
@@ -236,6 +240,7 @@ class World:
             for index, flusher in enumerate(flushers_of(store))
             for _ in range(threads_of(store))
         ]
+        self._rounds = SteppedRounds(store, self.ledger, self._clock_ms)
 
     def _names(self) -> random.Random:
         return random.Random(f"names {self.seed}")
@@ -275,14 +280,14 @@ class World:
             interrupter = self._interrupter = StepInterrupter(how, chance.randrange(1, CLOSING[how]))
             try:
                 with interrupter.watching():
-                    close_store(store, self._drain)
+                    close_store(store, self._drain, self._drain_rounds)
             except KeyboardInterrupt:
                 self.reached[f"close interrupted at {PLACES[how]}"] += 1
                 if chance.random() < 0.4:
                     return False
             finally:
                 self._interrupter = None
-        close_store(store, self._drain)
+        close_store(store, self._drain, self._drain_rounds)
         return True
 
     def _end(self, how: Callable[[MessageStore], None]) -> None:
@@ -301,6 +306,17 @@ class World:
                     self._interrupter.meet("signal")  # it is waited for here
                 with stop_at_close(self._interrupter):
                     flusher.step()
+
+    def _drain_rounds(self) -> None:
+        if self._rounds is not None:
+            with stop_at_close(self._interrupter):
+                self._rounds.drain()
+
+    def _nap(self) -> None:
+        """A builder sleeps until a write has ended: one of those that are out ends."""
+        able = [flusher for flusher in self._flushers if flusher.stage == "write" and not flusher.running]
+        assert able, "a builder waits for a write, and there is none"
+        self.chance.choice(able).step()
 
     # -- moments --------------------------------------------------------------------------------------
 
@@ -370,7 +386,9 @@ class World:
         if draw < 0.34:
             self.callers.produce(store, self.settings, self.disk)
         elif draw < 0.82:
-            chance.choice(self._flushers).step()
+            assert self._rounds is not None, "since the opening"
+            several: list[SteppedFlusher | SteppedRounds] = [self._rounds] if self.shape.lanes > 1 else []
+            chance.choice([*self._flushers, *several]).step()
         elif draw < 0.92:
             self._upkeep()
         elif draw < 0.97:

@@ -17,6 +17,7 @@ from stratalog.store.format.dues import DueRange
 from stratalog.store.format.extras import Extras
 from stratalog.store.format.footer import FooterData, Presence
 from stratalog.store.format.frame import Definition, encode_columns
+from stratalog.store.format.joint import JointPlace, pack_joint
 from stratalog.store.format.layout import (
     ATOMIC,
     CLOSED,
@@ -24,6 +25,7 @@ from stratalog.store.format.layout import (
     HAS_DUE,
     HAS_KEYS,
     HAS_PAYLOAD_CHECKSUM,
+    JOINT,
     SEALED,
     FrameHeader,
     SealRecord,
@@ -95,6 +97,20 @@ def atomic_frame() -> bytes:
     return make_frame([0, 1, 9], [b"one", b"two", record], [1, 2, 70_000], flags=HAS_PAYLOAD_CHECKSUM | ATOMIC)
 
 
+def joint_frame() -> bytes:
+    """A part of a round of transactions over two lanes: one message, the first of its stream, with a key."""
+    places = pack_joint([JointPlace(0, 1, 12_288), JointPlace(3, 7, BASE)])
+    columns = encode_columns(
+        [2], [b"one"], [3], array("q", [0]), [Extras(None, b"k", None)], [Definition(2, "bills", 1)]
+    )
+    packed = columns.packed + places
+    header = FrameHeader(
+        columns.flags | HAS_PAYLOAD_CHECKSUM | ATOMIC | JOINT, 3, FRAME_HEADER_BYTES + len(packed), 1, 3, 5, 7, BASE,
+        TIME_MS, 6, 4096, SEGMENT.chain, checksum64(b"one"),
+    )  # fmt: skip
+    return header.seal(packed)[0] + b"one"
+
+
 def footer_data() -> FooterData:
     """Three streams, one without messages; four messages, one lost; two frames."""
     return FooterData(
@@ -133,6 +149,7 @@ def all_parts() -> Parts:
         "frame-full": full_frame(),
         "frame-plain": plain_frame()[:200],
         "frame-atomic": atomic_frame(),
+        "frame-joint": joint_frame(),
         "footer": footer_data().pack(7),
         "record-trim": Record(TRIM, 70_000, 5_000_000_000).pack(),
         "record-delete": Record(DELETE, 1, 17).pack(),

@@ -96,7 +96,7 @@ def test_close_ends_where_memory_ends_while_a_queue_is_closed(
         patched.setattr(Flusher, "join", join)
         with pytest.raises(MemoryError):
             store.close()
-    assert len(failed) == lanes
+    assert len(failed) == lanes + (lanes > 1), "with the queue of the rounds"
     assert waited_for == [True] * lanes
     store.close()
     with MessageStore.open(tmp_path) as again:

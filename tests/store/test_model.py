@@ -151,6 +151,21 @@ class StoreMachine(ConsumerRules, TopicRules, RuleBasedStateMachine):
             assert offset == len(self.model[name])
             self.model[name].append((data, None, None, None))
 
+    @rule(rows=st.lists(st.tuples(queues, small_data, keys, properties, times), max_size=12), drops=st.booleans())
+    def transact(self, rows: list[tuple[Any, ...]], drops: bool) -> None:
+        """Over queues and lanes; some are dropped."""
+        self.settle()
+        tx = self.store.transaction()
+        for (topic, queue_id), data, key, told, due in rows:
+            tx.append(topic, queue_id, data, key=key, properties=told, deliver_at_ms=due)
+        if drops:
+            tx.rollback()
+            return
+        tx.commit()
+        for (name, *row), offset in zip(rows, tx.offsets.tolist(), strict=True):
+            assert offset == len(self.model[name])
+            self.model[name].append(tuple(row))
+
     @rule(
         rows=st.lists(st.tuples(queues, small_data, keys, properties, times), max_size=30),
         optional=st.sampled_from([True, False]), submitted=st.booleans(),

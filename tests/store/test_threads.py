@@ -39,6 +39,7 @@ STARTED = {
     "store/log/flusher.py": "poisons the lane: all who wait get it",
     "store/log/listeners.py": "of a callback: is logged; the thread goes on",
     "store/log/ring_growth.py": "ends the growth of the rings, no more",
+    "store/log/rounds.py": "poisons the lanes: all who wait get it; of a write beside others, comes out with them",
     "store/log/upkeep.py": "is told by `last_error`, and tried again",
     "store/read/feeder.py": "ends the feeding of the cache, no more",
     "store/read/waiting.py": "leaves no timers: those who wait look again and again",

@@ -205,7 +205,8 @@ class Consuming(Producing):
         if not places:
             return
         bills, lanes = self._ledger.bills, self._shape.lanes
-        lane = lane_of_cursor(subscription)
+        own = lane_of_cursor(subscription)
+        lane = own if lanes == 1 else self._chance.randrange(lanes)  # of the bill
         queue_id = next(at for at in count() if lane_of(BILLS, at, lanes) == lane)
         gone = {place for place in places if self._are_there([place])}
         bills.trying = Trying(name, gone, self._ledger.subscriptions[name].open & set(places))
@@ -224,6 +225,7 @@ class Consuming(Producing):
             raise
         bills.trying = None
         self._reached["transactions"] += 1
+        self._reached["transactions over several lanes"] += lane != own
 
     def _ack(self, name: str, places: list[Place], call: Any) -> bool:
         """Whether they are acknowledged now: False with stale receipts."""

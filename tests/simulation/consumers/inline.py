@@ -21,6 +21,7 @@ from stratalog.store.device.clock import SystemClock
 from stratalog.store.log.flusher import Flusher
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Barrier, Request
+from stratalog.store.log.rounds import Rounds
 from stratalog.store.log.ticket import SubmitRequest
 from stratalog.store.testing import SimulatedDisk
 
@@ -90,6 +91,7 @@ class Inline:
         self._beside: tuple[Sequence[RequestQueue[Request]], Callable[[], None]] | None = None
         self.is_driving = False  # what runs is the work of a flusher's thread
         self._flushers: WeakKeyDictionary[RequestQueue[Request], Flusher] = WeakKeyDictionary()
+        self._rounds: WeakKeyDictionary[RequestQueue[Request], Rounds] = WeakKeyDictionary()
 
     @contextmanager
     def lagging(self) -> Iterator[None]:
@@ -120,7 +122,7 @@ class Inline:
         def put_and_drive(queue: RequestQueue[Request], request: Request, *, wait: bool = True) -> bool:
             found = put(queue, request, wait=wait)
             if not (self.lags and isinstance(request, SubmitRequest)):
-                self.drive(self._flushers[queue])
+                self._drive(queue)
             beside = self._beside
             if beside is not None and queue in beside[0]:  # another store may be opened meanwhile, of a crash
                 self._beside = None
@@ -132,12 +134,32 @@ class Inline:
             while not flusher.ended:
                 self.drive(flusher)
 
+        def start_rounds(rounds: Rounds) -> None:
+            self._rounds[rounds.queue] = rounds
+
+        def join_rounds(rounds: Rounds) -> None:
+            while not rounds.ended:
+                rounds.step()
+
         with ExitStack() as stack:
             for owner, name, call in (
                 (Flusher, "start", start), (Flusher, "join", join), (RequestQueue, "put", put_and_drive),
+                (Rounds, "start", start_rounds), (Rounds, "join", join_rounds),
             ):  # fmt: skip
                 stack.enter_context(mock.patch.object(owner, name, call))
             yield
+
+    def _drive(self, queue: RequestQueue[Request]) -> None:
+        """Do all that is there for the builder of a queue: a lane's, or that of the rounds."""
+        rounds = self._rounds.get(queue)
+        if rounds is None:
+            self.drive(self._flushers[queue])
+            return
+        was_driving, self.is_driving = self.is_driving, True
+        try:
+            rounds.step()
+        finally:
+            self.is_driving = was_driving
 
     def drive(self, flusher: Flusher) -> None:
         """Build and write all that is there. A write that fails poisons the lane, as in its thread."""

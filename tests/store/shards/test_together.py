@@ -27,11 +27,12 @@ from stratalog.store import (
 from stratalog.store.api import fetcher
 from stratalog.store.live.page import LivePage
 from stratalog.store.live.publisher import Publisher
+from stratalog.store.log import attach_together
 from stratalog.store.log.lane import Lane
 from stratalog.store.log.together import set_together
 from stratalog.store.read.scan import LaneSnapshot
 from stratalog.store.read.wanted import ScanFilter
-from stratalog.store.shards import attach_together, lane_attach, loading
+from stratalog.store.shards import lane_attach, loading
 from stratalog.store.shards.lane_attach import LaneAttach
 from stratalog.store.shards.parts import FramesPart, SegmentsPart
 from stratalog.store.testing import SimulatedDisk

@@ -40,7 +40,7 @@ class Hooked:
         state = sub._state
         assert state.parts.appending is not None
         self._real, self._hook = state.parts.appending, hook
-        self.has_several_lanes, self.most_atomic_bytes = False, self._real.most_atomic_bytes
+        self.most_atomic_bytes, self.atomic_group = self._real.most_atomic_bytes, self._real.atomic_group
         self.check_open = self._real.check_open
         state.parts = dataclasses.replace(state.parts, appending=self)
 

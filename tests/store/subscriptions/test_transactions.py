@@ -325,12 +325,14 @@ def test_the_records_of_a_subscription_are_compacted(store: MessageStore, monkey
 
 
 @pytest.mark.filterwarnings("ignore:coroutine 'Transaction._commit_async'")  # interrupted before it was awaited
-@pytest.mark.parametrize("how", ["thread", "loop"])
-def test_an_interrupted_commit_is_stored_with_its_acknowledgements_or_leaves_none(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(("how", "lanes"), [("thread", 1), ("loop", 1), ("thread", 3)])
+def test_an_interrupted_commit_is_stored_with_its_acknowledgements_or_leaves_none(
+    tmp_path: Path, how: str, lanes: int
+) -> None:
     """Whatever place the interrupt comes at, this process and the next one agree."""
     clock, first = SteppedClock(), random.Random(draw_seed()).randrange(STEP)
 
-    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as store:
+    with MessageStore.open(tmp_path / "store", tiny(lanes=lanes), clock=clock) as store:
         fill(store, 2, 2)
 
         def commit(*given: Delivery) -> None:
@@ -365,7 +367,7 @@ def test_an_interrupted_commit_is_stored_with_its_acknowledgements_or_leaves_non
                 sub.close()
             crashed = crash_copy(tmp_path / "store", tmp_path / f"crashed{place}") if place % 7 == 0 else None
             if crashed is not None:
-                with MessageStore.open(crashed, tiny(), clock=clock) as again:
+                with MessageStore.open(crashed, tiny(lanes=lanes), clock=clock) as again:
                     found = {info.name: info.backlog.total for info in again.subscriptions()}
                     assert {found[sub.name] for sub in subs} == {2 if stored else 4}
             if not interrupted:

@@ -1,0 +1,53 @@
+"""The column of a JOINT frame: where the parts of a round of transactions lie, one in each lane that takes part.
+
+    places     n x (lane u32, zeros u32, sequence u64, position u64), lanes ascending; its own part among them
+    count      u32     n
+
+It is the frame's last column, after the definitions of streams, so it is found from the end. All parts of a round have
+the same bytes here. Each part is the only frame of its round in its lane, and is written when all before it in the lane
+is forced; nothing comes after it in the lane before all parts are forced.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .layout import JOINT, MAX_LANES, FrameHead
+
+_PLACE = struct.Struct("<IIQQ")
+_COUNT = struct.Struct("<I")
+MOST_JOINT_BYTES = MAX_LANES * _PLACE.size + _COUNT.size
+
+
+class JointPlace(NamedTuple):
+    """Where a part's frame begins: its lane, and the segment and the position there."""
+
+    lane: int
+    sequence: int
+    position: int
+
+
+def pack_joint(places: Sequence[JointPlace]) -> bytes:
+    """The column."""
+    parts = [_PLACE.pack(lane, 0, sequence, position) for lane, sequence, position in places]
+    return b"".join(parts) + _COUNT.pack(len(places))
+
+
+def joint_bytes(flags: int, columns: bytes) -> int:
+    """The size of the column at the end of a frame's columns; 0 if there is none. More than all of them: damaged."""
+    if not flags & JOINT:
+        return 0
+    if len(columns) < _COUNT.size:
+        return len(columns) + 1
+    return _COUNT.size + _PLACE.size * int(_COUNT.unpack_from(columns, len(columns) - _COUNT.size)[0])
+
+
+def joint_of(head: FrameHead) -> tuple[JointPlace, ...]:
+    """The places in a frame, which is whole; none if it is not JOINT."""
+    size = joint_bytes(head.header.flags, head.columns)
+    if not size:
+        return ()
+    found = _PLACE.iter_unpack(head.columns[-size : -_COUNT.size])
+    return tuple([JointPlace(lane, sequence, position) for lane, _, sequence, position in found])
