@@ -127,8 +127,8 @@ class TopicFull(StoreError):
             f"`skip_all`, or delete it"
         )
         super().__init__(
-            f"the topic {topic!r} keeps {kept_bytes} bytes of messages beyond retention, and its retention_bytes is "
-            f"{most_bytes}; {who}, or give `configure_topic` a larger retention_bytes. Nothing is lost."
+            f"the topic {topic!r} keeps {kept_bytes} bytes of messages that are not acknowledged, and its "
+            f"retention_bytes is {most_bytes}; {who}, or give `configure_topic` a larger one. Nothing is lost."
         )
         self.topic = topic
         self.subscription = subscription

@@ -18,6 +18,7 @@ from ..log.queue import RequestQueue
 from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, Request, pass_on
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
+from ..topics.full import Acknowledged
 from ..topics.table import TopicTable
 from .batches import AsyncBatch, BatchPart, cut_by_lane, offsets_of
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large
@@ -298,12 +299,12 @@ class Appender:
         datas = [data for _, _, data in checked]
         return streams, datas, list(map(len, datas))
 
-    def find_or_make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
-        """The streams of names that were checked, made at first use.
+    def find_or_make(self, names: Sequence[tuple[str, int]], acknowledged: Acknowledged | None = None) -> list[Stream]:
+        """The streams of names that were checked, made at first use. `acknowledged`: see `FullTopics.check`.
 
         Raises TopicFull; InvalidTopic if a topic does not have a queue: its `row` is the place of the name.
         """
-        self._configured.full.check([topic for topic, _ in names])
+        self._configured.full.check([topic for topic, _ in names], acknowledged)
         known = [self._streams.get(*name) for name in names]
         found = [stream for stream in known if stream is not None]
         if len(found) == len(names):
@@ -317,9 +318,9 @@ class Appender:
                     raise
         return self.make(names)
 
-    def find_again(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+    def find_again(self, names: Sequence[tuple[str, int]], acknowledged: Acknowledged | None = None) -> list[Stream]:
         """As `find_or_make`, for messages that the store had already: also of queues that their topics do not have."""
-        self._configured.full.check([topic for topic, _ in names])
+        self._configured.full.check([topic for topic, _ in names], acknowledged)
         return self.make(names)
 
     def make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:

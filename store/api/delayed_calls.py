@@ -166,6 +166,7 @@ def make_delaying(
     shared.sleepers.add(delays.worker.ring)
     keeping = Keeping(delays, topics, shared.config, shared.lanes)
     upkeep.removal.guards.append(keeping.may_go)
+    upkeep.removal.is_done = keeping.is_done
     upkeep.removal.allowance = lambda: keeping.extra_bytes
     return DelayChanges(shared, delays, keeping)
 

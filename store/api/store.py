@@ -167,8 +167,9 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         )
         self._upkeep.removal.guards += [self._subscriptions().may_go, self._fetcher.configured.may_go]
         self._fetcher.configured.full.watch(
-            self._appender.look_closely, self._delaying.keeping.look_for_refused, self._subscriptions().holds_most
-        )
+            self._appender.look_closely, self._delaying.keeping.look_for_refused, self._delaying.keeping.look_now,
+            self._subscriptions().holds_most,
+        )  # fmt: skip
         self._upkeep.removal.counters.append(self._subscriptions().count_removed)
         self._start(repair=repair)
         # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
@@ -202,6 +203,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self.losses += begin_attaching(
             self._running, self._shared, self._disk, self._store_id, self._appender, repair=repair
         )
+        self._fetcher.configured.full.look_now()  # after it: no append passes a limit
         publisher.begin(self._lanes)  # after it: no other process sees a commit that a crash has left in part
         calls = self._running.calls = WriterCalls(self._disk, self.path, answering(self._running, self._upkeep))
         calls.start()

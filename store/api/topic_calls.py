@@ -30,11 +30,14 @@ class TopicCalls:
             keep: what keeps a message of the topic. "retention": the age and size that StoreConfig gives, whoever still
                 wants it; `SubscriptionInfo.removed_unacknowledged` says what that took. "unacknowledged": each
                 subscription of the topic that has not acknowledged it, too. A message then lives on under its own name
-                when its segment goes; a reader finds it no more, and a subscription does.
+                when its segment goes; a reader finds it no more, and a subscription does. "until_acknowledged": a work
+                queue; its subscriptions alone keep a message, whatever age and size want, and what all of them have
+                acknowledged goes. Without a subscription, all messages stay.
             retention_bytes: with another `keep` than "retention", the most that messages may take, in bytes on disk,
-                which age and size would have removed and a subscription keeps. While there is more, the topic takes no
-                message: `append` and its like raise TopicFull, which names the subscription. A bulk commit is not held
-                back by it. None: no limit.
+                which a subscription has not acknowledged; with "unacknowledged" those that age and size would have
+                removed. The newest segments do not count. While there is more, the topic takes no message: `append` and
+                its like raise TopicFull, which names the subscription. A bulk commit is not held back by it, nor a
+                transaction that acknowledges as many messages of the topic as it appends there. None: no limit.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has or had messages.
@@ -58,6 +61,7 @@ class TopicChanges:
         settings = checked(queues, keep, retention_bytes)
         self._check_used(name, settings)
         self._fetcher.configured.change(name, settings)
+        self._fetcher.configured.full.look_now()
         return settings
 
     def _check_used(self, topic: str, settings: TopicSettings) -> None:

@@ -9,6 +9,7 @@ the thread.
     changes             decisions, changes
     the thread          worker
     retention           keeping, wanted, copies
+    work queues         work_queues, changed_topics
     counting            counting
     its surroundings    parts
 """

@@ -19,11 +19,13 @@ from ..format.layout import NO_TIME
 from ..log.lane import Lane
 from ..log.streams import Change, Stream
 from ..log.write import VisibleEntries
+from .changed_topics import ChangedTopics
 from .due_scan import DueRows, DueScan
-from .messages import are_over, figures_of
+from .messages import figures_of
 from .opening import end_of, forget_deleted
 from .parts import StoreParts, Subscribers, topic_of
 from .topic import DelayedTopic
+from .wanted import still_wanted
 from .worker import Visits, Worker
 
 MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, the most if no setting says more
@@ -56,6 +58,8 @@ class Delays:
             retention keeps their segments with delayed messages until the store is opened with `repair=True`.
         with_copies: the topics that may have copies of messages whose segments are gone.
         subscribers: set by the subscriptions; without it, pending messages count as not acknowledged.
+        is_work_queue: whether a topic keeps its messages until all of its subscriptions have acknowledged them.
+        changed: topics of which less is wanted.
 
     Invariant: messages that are durable before `catch_up` is called are in the trackers when it returns, or in a part
     of the log that a lagging topic knows it has not read.
@@ -68,6 +72,8 @@ class Delays:
         self.last_error: str | None = None
         self.is_open = False
         self.subscribers: Subscribers | None = None
+        self.is_work_queue: Callable[[str], bool] = lambda topic: False
+        self.changed = ChangedTopics()
         self.parts = parts
         self._poisoned = poisoned
         self._memory_bytes = memory_bytes
@@ -157,22 +163,13 @@ class Delays:
 
     # -- retention ------------------------------------------------------------------------------------
 
-    def wanted(self, topic: DelayedTopic, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which delayed messages, whose offsets ascend, some subscription has still to get."""
-        if self.subscribers is None:
-            with topic.lock:
-                found = topic.are_pending(queue_id, offsets)
-        else:
-            found = self.subscribers.unacknowledged(topic.name, queue_id, offsets)
-        return found & ~are_over(topic, queue_id, offsets)
-
     def drop_copies(self, topic: DelayedTopic) -> None:
         """Forget copies that nobody wants any more, or that are gone. Raises StoreError."""
         with topic.lock:
             before, of_queues = topic.copies.places, topic.copies.of_queues()
         kept = np.zeros(len(before), np.bool_)
         for queue_id, rows, offsets in of_queues:
-            kept[rows] = self.wanted(topic, queue_id, offsets)
+            kept[rows] = still_wanted(self, topic, queue_id, offsets)
         with topic.lock:
             copies = topic.copies
             if copies.places is not before:
@@ -181,6 +178,7 @@ class Delays:
             if kept.all():
                 return
             copies.keep(kept)
+            self.changed.note(topic.name)
             stream = copies.stream
             assert stream is not None, "it has copies"
             low = int(copies.at.min()) if len(copies) else copies.next_at
@@ -198,7 +196,8 @@ class Delays:
 
     def _trimmed(self, changes: Sequence[Change]) -> None:
         """The lows of some streams have moved. Called by the thread of a lane."""
-        for stream, _ in changes if self.topics else ():
+        for stream, _ in changes if self.topics or self.changed.is_followed else ():
+            self.changed.note(stream.topic)
             if (topic := self.topics.get(stream.topic)) is not None:
                 topic.see_trim()
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ...index.trackers.places import ENTRY_BITS, MOST_ENTRY, are_in
@@ -125,8 +124,13 @@ class Subscribers(Protocol):
     def topics(self) -> set[str]:
         """The topics that have a subscription."""
 
-    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which offsets, which ascend, lack an acknowledgement of some subscription of a topic."""
+    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s, *, without: bool = False) -> Bools:
+        """(n,) which offsets, which ascend, lack an acknowledgement of some subscription of a topic; `without` one, all
+        or none.
+        """
+
+    def acknowledged(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
+        """For each subscription of a topic, how many of the messages begin .. end - 1 it has acknowledged."""
 
 
 class DiskFiles:

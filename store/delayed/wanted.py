@@ -1,7 +1,7 @@
 """Finds the messages of a segment that some subscription has still to get, and that therefore outlive retention.
 
 Of every topic with an index these are its delayed messages. Of a topic that keeps what is not acknowledged they are all
-of its messages. A copy is wanted if its message is.
+of its messages; of a work queue also where it has no subscription. A copy is wanted if its message is.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..log.streams import Stream
 from ..segment.part import Part
 from ..segment.sealed import SealedSegment
 from .due_scan import DueRows, DueScan
+from .messages import are_over
 from .topic import DelayedTopic
 
 if TYPE_CHECKING:
@@ -33,20 +34,25 @@ class KeepingSettings(Protocol):
     """The settings of a topic that keeps what is not acknowledged; see `topics.settings`."""
 
     @property
+    def keep(self) -> str:
+        """What keeps its messages."""
+
+    @property
     def retention_bytes(self) -> int | None:
-        """The most that it keeps beyond retention."""
+        """The most that it keeps."""
 
 
 Kept = Mapping[str, KeepingSettings]  # the topics that keep what is not acknowledged
 
 
 class WantedMessages(NamedTuple):
-    """Wanted messages of one queue in one segment: the topic, and the bytes that they take on disk."""
+    """Wanted messages of one queue in one segment: the topic, and the bytes that they take on disk; or its copies."""
 
     topic: str
     queue_id: int
     offsets: Int64s
     size_bytes: int
+    are_copies: bool = False
 
 
 class SegmentContent(NamedTuple):
@@ -102,7 +108,7 @@ def wanted_in(
                 if number not in numbers:
                     yield from _delayed(delays, lane.streams[number], rows.take(rows.numbers == number))
     for stream in content.kept:
-        yield from _unacknowledged(delays, stream, sealed)
+        yield from unacknowledged_in(delays, stream, sealed)
     for topic in content.copies:
         yield from _copied(delays, topic, sealed)
 
@@ -116,6 +122,24 @@ def rows_of(lane: Lane, sealed: SealedSegment) -> Iterator[DueRows]:
             break
         yield part.rows
         scan.move(part)
+
+
+def still_wanted(delays: Delays, topic: DelayedTopic, queue_id: int, offsets: Int64s) -> Bools:
+    """(n,) which messages of a topic with an index, whose offsets ascend, some subscription has still to get."""
+    if delays.subscribers is None:
+        with topic.lock:
+            found = topic.are_pending(queue_id, offsets)
+    else:
+        found = unacknowledged(delays, topic.name, queue_id, offsets)
+    return found & ~are_over(topic, queue_id, offsets)
+
+
+def unacknowledged(delays: Delays, topic: str, queue_id: int, offsets: Int64s) -> Bools:
+    """(n,) which messages, whose offsets ascend, some subscription has not acknowledged; of a work queue without a
+    subscription all.
+    """
+    assert delays.subscribers is not None, "a store that removes segments has them"
+    return delays.subscribers.unacknowledged(topic, queue_id, offsets, without=delays.is_work_queue(topic))
 
 
 def _delayed(delays: Delays, stream: Stream, rows: DueRows) -> Iterator[WantedMessages]:
@@ -133,35 +157,36 @@ def _delayed(delays: Delays, stream: Stream, rows: DueRows) -> Iterator[WantedMe
 def _are_wanted(delays: Delays, topic: DelayedTopic | None, stream: Stream, ascending: Int64s) -> Bools:
     """(n,) which messages of a queue some subscription has still to get, and have no copy."""
     if topic is None:
-        subscribers = delays.subscribers
-        assert subscribers is not None, "a store that removes segments has them"
-        return subscribers.unacknowledged(stream.topic, stream.queue_id, ascending)
-    wanted = delays.wanted(topic, stream.queue_id, ascending)
+        return unacknowledged(delays, stream.topic, stream.queue_id, ascending)
+    wanted = still_wanted(delays, topic, stream.queue_id, ascending)
     with topic.lock:
         return wanted & ~topic.copies.has(stream.queue_id, ascending)
 
 
-def _unacknowledged(delays: Delays, stream: Stream, sealed: SealedSegment) -> Iterator[WantedMessages]:
+def unacknowledged_in(delays: Delays, stream: Stream, sealed: SealedSegment) -> Iterator[WantedMessages]:
     """The wanted ones of all messages that a queue has in a segment."""
     first, count = sealed.first_of(stream.number)
     offsets = np.arange(max(first, stream.low), first + count)
     offsets = offsets[_are_wanted(delays, delays.find(stream.topic), stream, offsets)]
     if len(offsets):
-        lengths = _lengths(sealed, stream.number, first, count)[offsets - first]
+        lengths = lengths_of(sealed, stream.number, first, first + count)[offsets - first]
         there = lengths >= 0
         if there.any():
             size_bytes = int(lengths[there].sum()) + MESSAGE_COST_BYTES * int(there.sum())
             yield WantedMessages(stream.topic, stream.queue_id, offsets[there], size_bytes)
 
 
-def _lengths(sealed: SealedSegment, number: int, first: int, count: int) -> Int64s:
-    """(count,) the length of each message of a stream in a segment; -1 for one that a repair gave up."""
-    found = np.full(count, -1, np.int64)
+def lengths_of(sealed: SealedSegment, number: int, begin: int, end: int) -> Int64s:
+    """(end - begin,) the length of each message of a stream, which are in a segment; -1 for one that a repair gave up.
+
+    Raises StoreCorrupt, OSError.
+    """
+    found = np.full(end - begin, -1, np.int64)
     parts: list[Part] = []
-    sealed.add_parts(parts, None, number, first, count)
+    sealed.add_parts(parts, None, number, begin, end - begin)
     for _, flat, entries, _, offset in parts:
-        begin = offset - first
-        found[begin : begin + len(entries)] = np.asarray(flat)[3 * np.asarray(entries) + 1]
+        at = offset - begin
+        found[at : at + len(entries)] = np.asarray(flat)[3 * np.asarray(entries) + 1]
     return found
 
 
@@ -175,6 +200,6 @@ def _copied(delays: Delays, topic: DelayedTopic, sealed: SealedSegment) -> Itera
         rows = np.flatnonzero((copies.at >= begin) & (copies.at < begin + count))
         of_queues, sizes = copies.of_queues() if len(rows) else [], copies.sizes
     for queue_id, mine, offsets in of_queues:
-        kept = np.isin(mine, rows) & delays.wanted(topic, queue_id, offsets)
+        kept = np.isin(mine, rows) & still_wanted(delays, topic, queue_id, offsets)
         if kept.any():
-            yield WantedMessages(topic.name, queue_id, offsets[kept], int(sizes[mine[kept]].sum()))
+            yield WantedMessages(topic.name, queue_id, offsets[kept], int(sizes[mine[kept]].sum()), are_copies=True)

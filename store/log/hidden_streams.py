@@ -100,14 +100,17 @@ class HiddenNames:
 
     A stream that says nothing any more is passed over when it is found, and so no call costs by the number of those. In
     a store that another process writes all stay, as their writer may use them again.
+
+    Invariant: `_by_first` has the names of `_names` by the first of each; both change under `_lock`.
     """
 
     def __init__(self, hidden: HiddenStreams, kind: str, *, may_write: bool) -> None:
         self._hidden = hidden
         self._kind = kind
         self._may_write = may_write
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may come here while its thread is inside
         self._names: dict[Names, None] = {}
+        self._by_first: dict[str, dict[Names, None]] = {}
         self._looked: dict[int, tuple[Lane, int]] = {}  # by lane: this many hidden streams of it were looked at
 
     def __contains__(self, names: Names) -> bool:
@@ -119,14 +122,26 @@ class HiddenNames:
         self._catch_up()
         return iter(sorted(self._names))
 
+    def of(self, first: str) -> list[Names]:
+        """The names that begin with this one, sorted: without a look at others."""
+        self._catch_up()
+        return sorted(self._by_first.get(first, ()))
+
     def add(self, names: Names) -> None:
         """Add names whose stream is about to be made, or to be used again."""
-        self._names[names] = None
+        with self._lock:
+            self._names[names] = None
+            self._by_first.setdefault(names[0], {})[names] = None
 
     def drop(self, names: Names) -> None:
         """Drop names whose stream says nothing any more."""
-        if self._may_write:
-            self._names.pop(names, None)
+        with self._lock:
+            if self._may_write and names in self._names:
+                del self._names[names]
+                of_first = self._by_first[names[0]]
+                del of_first[names]
+                if not of_first:
+                    del self._by_first[names[0]]
 
     def _catch_up(self) -> None:
         with self._lock:
@@ -137,5 +152,5 @@ class HiddenNames:
                 for stream in fresh:
                     parts = hidden_parts(stream.topic)
                     if parts is not None and parts.kind == self._kind and not (self._may_write and stream.is_empty):
-                        self._names[parts.names] = None
+                        self.add(parts.names)
                 self._looked[lane.index] = lane, looked + len(fresh)  # last: after an interrupt it is done again

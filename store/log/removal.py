@@ -21,6 +21,7 @@ from ..format.layout import RETIRED_PREFIX
 from ..format.store_files import LaneStart
 from .lane import Lane
 from .pace import Pace
+from .request import Barrier
 from .retention import held_bytes, size_of
 from .retention_rounds import RetentionRounds
 from .written_lane import WrittenLane
@@ -41,6 +42,7 @@ class Removal:
     segments that no guard has seen.
 
     Invariants:
+        * what the guards have moved out of a segment is durable, also with "os", before START says that it is gone;
         * START says durably that a segment has left the log before its file is renamed;
         * a segment is taken from the readers' view before its file is reused;
         * the newest sealed segment of a lane is never removed, nor that of its newest full footer, which is the lane's
@@ -49,6 +51,7 @@ class Removal:
     Attributes:
         guards: of the store's parts; each may keep a segment.
         counters: of the store's parts; each is told the segments that have just left the log. It raises nothing.
+        is_done: of the store's parts: whether a lane's segment, by its number, goes before its time has come.
         allowance: bytes that these parts keep in addition to `retention_bytes`.
         recyclable: by lane, removed files that new segments may be made of.
         pace: holds appends back that are faster than removal.
@@ -72,6 +75,7 @@ class Removal:
         self.recyclable: defaultdict[int, deque[Path]] = defaultdict(deque)
         self.guards: list[Guard] = []
         self.counters: list[Counter] = []
+        self.is_done: Callable[[Lane, Sequence[SealedSegment], int], bool] = lambda lane, segments, at: False
         self.allowance: Callable[[], int] = int
         self.removed_segments = 0
         self.pace = Pace(self.held_bytes, config.segment_bytes)
@@ -81,7 +85,9 @@ class Removal:
         self._lanes = lanes
 
     def retire(self) -> None:
-        """Remove sealed segments: trimmed ones; by age and by bytes, oldest first (by the newest message in each)."""
+        """Remove sealed segments: trimmed ones; by age and by bytes, oldest first (by the newest message in each); and
+        those that are done with.
+        """
         if not self._retires:
             return
         try:
@@ -89,6 +95,9 @@ class Removal:
         except BaseException:
             self.pace.looked(None, is_stuck=True)
             raise
+        for lane in self._lanes:  # last: it may have to append
+            while self._remove_oldest(lane, partial(self.is_done, lane), rests=False):
+                pass
 
     def _retire(self) -> bool:
         """As `retire`; False if it had to leave more than it should."""
@@ -121,28 +130,30 @@ class Removal:
         limit = self._limit_bytes()
         return 0 if limit is None else self.held_bytes() - limit
 
-    def _is_free(self, lane: WrittenLane, at: int = 0) -> bool:
-        """Whether retention may ask for a lane's segment: another sealed one follows, and no round rests at it.
+    def _is_free(self, lane: WrittenLane, at: int = 0, *, rests: bool = True) -> bool:
+        """Whether retention may ask for a lane's segment: another sealed one follows, and no round `rests` at it.
 
         `at` counts from the oldest one; those before it are about to go. Rounds: see `retention_rounds`.
         """
         if len(lane.view.sealed) < at + 2:
             return False
-        return not self._laps.rests(lane, at, self._clock.monotonic_s(), self.held_bytes)
+        return not rests or not self._laps.rests(lane, at, self._clock.monotonic_s(), self.held_bytes)
 
     def held_bytes(self) -> int:
         """The bytes that `retention_bytes` counts."""
         return held_bytes(self._lanes)
 
-    def _remove_oldest(self, lane: WrittenLane, wanted: Callable[[Sequence[SealedSegment], int], bool]) -> bool:
+    def _remove_oldest(
+        self, lane: WrittenLane, wanted: Callable[[Sequence[SealedSegment], int], bool], *, rests: bool = True
+    ) -> bool:
         """Remove a lane's oldest segments while they are `wanted`, at most `MOST_AT_ONCE`; False if none went.
 
         The segment of the newest full footer stays: the next footer is then a full one. If a guard raises, those before
         its segment are removed first.
         """
-        count = 0
+        count, written = 0, self._written()
         try:
-            while count < MOST_AT_ONCE and self._is_free(lane, count) and wanted(lane.view.sealed, count):
+            while count < MOST_AT_ONCE and self._is_free(lane, count, rests=rests) and wanted(lane.view.sealed, count):
                 oldest = lane.view.sealed[count]
                 if lane.groups.known_at(lane.view.sealed)[0][-1:] == [oldest.segment.sequence]:
                     lane.groups.wants_full = True
@@ -153,8 +164,22 @@ class Removal:
                 count += 1
         finally:
             if count:
+                if self._written() != written:
+                    self._force()
                 self._remove(lane, lane.view.sealed[: count + 1])
         return count > 0
+
+    def _written(self) -> list[int]:
+        """How much was written to each lane, with "os"."""
+        return [lane.tail for lane in self._lanes] if self._config.durability == "os" else []
+
+    def _force(self) -> None:
+        """What the guards have moved out of segments is on the device before these go. Raises as an append does."""
+        barriers = [Barrier() for _ in self._lanes]
+        for lane, barrier in zip(self._lanes, barriers, strict=True):
+            lane.queue.put(barrier)
+        for barrier in barriers:
+            barrier.result()
 
     def _remove(self, lane: WrittenLane, sealed: Sequence[SealedSegment]) -> None:
         """Remove a lane's oldest segments, all of these but the last one, in one step. Raises OSError."""

@@ -13,7 +13,7 @@ hidden stream, and is appended like any other message. Once it is durable, `curs
     again, and later    redelivery, backoff, moving, origin, attempts, delays, place_list
     acknowledging       acknowledging, group_commit, ack_row, joint_acks, committing
     what is durable     cursor, journal
-    how far it is       info, backlog, positions, removed, inspecting
+    how far it is       info, backlog, positions, progress, removed, inspecting
     as an iterator      iterating
     its surroundings    parts
 """

@@ -147,6 +147,7 @@ class Acknowledging:
         state = self._state
         if error is None:
             state.stored += rows
+            state.note_progress()
             if state.order is None:
                 return
         with state.lock:
@@ -210,6 +211,7 @@ class Acknowledging:
                         if state.order is not None:
                             is_news |= any([state.order.release(queue_id, at) for at in offsets.tolist()])
                 table.remove(rows)
+                state.note_progress()
         if is_news:
             state.notify()
 

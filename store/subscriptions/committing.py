@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from ..errors import InvalidMessage, MessageTooLarge, StoreError
@@ -75,7 +76,7 @@ class Committing:
         appender, joints = self._appender, self._joints
         appender.check_open()
         self._check_size()
-        streams = self._find(self._messages.names)
+        streams = self._find(self._messages.names, self._acknowledged)
         if not self._is_in_one_lane(streams):
             raise InvalidMessage(
                 "the queues and subscriptions of the transaction are in several lanes, and a transaction can have "
@@ -119,12 +120,19 @@ class Committing:
             joint.request = request
         return request
 
+    def _acknowledged(self) -> Counter[str]:
+        """By topic, how many messages are to be acknowledged."""
+        found = Counter[str]()
+        for _, joint in self._joints:
+            found[joint.topic] += len(joint.receipts)
+        return found
+
     @property
     def fits(self) -> bool:
         """Whether one frame can have all of it."""
         count, size = self._size()
         is_small = count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
-        return is_small and self._is_in_one_lane(self._find(self._messages.names))
+        return is_small and self._is_in_one_lane(self._find(self._messages.names, self._acknowledged))
 
     def _size(self) -> tuple[int, int]:
         """The messages, with one for the acknowledgements of each subscription, and bytes at the most."""

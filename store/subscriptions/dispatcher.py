@@ -226,6 +226,8 @@ class Dispatcher:
             removed = self._scanner.removed()
             if removed != self._removed:
                 self._forget_removed()
+                if self.state.order is not None and self._scanner.has_copies_ahead():
+                    self._has_missed = True  # else copies of messages that follow them come first
                 self._removed = removed  # last: after an interrupt the look is repeated
             found = self._take(most, max_bytes, visibility_ms)
             if found is None and self._failed is None and (self._has_missed or self.delays.has_copies):

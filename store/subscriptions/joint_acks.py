@@ -35,6 +35,11 @@ class JointAcks:
         self._state, self._settle = state, settle
 
     @property
+    def topic(self) -> str:
+        """The topic of the messages."""
+        return self._state.topic
+
+    @property
     def stream(self) -> Stream:
         """The hidden stream of the subscription's records."""
         stream = self._state.journal.stream

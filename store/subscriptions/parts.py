@@ -19,6 +19,7 @@ from ..log.streams import Stream, StreamMap
 from ..read.async_reads import AsyncReads
 from ..read.reader import Reader
 from ..read.waiting import WaitingReaders
+from ..topics.full import Acknowledged
 from .delivery import PlaceReads
 from .news import NewMessages
 from .read_ahead import ReadAhead
@@ -56,10 +57,10 @@ class Appending(Protocol):
     def check_open(self) -> None:
         """Raises StoreClosed."""
 
-    def find_or_make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
-        """The streams of names that were checked, made at first use."""
+    def find_or_make(self, names: Sequence[tuple[str, int]], acknowledged: Acknowledged | None = None) -> list[Stream]:
+        """The streams of names that were checked, made at first use. `acknowledged`: see `FullTopics.check`."""
 
-    def find_again(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+    def find_again(self, names: Sequence[tuple[str, int]], acknowledged: Acknowledged | None = None) -> list[Stream]:
         """As `find_or_make`, for messages that the store had already: also of queues that their topics do not have."""
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext, suppress
-
-import numpy as np
 
 from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
@@ -29,6 +26,7 @@ from .journal import Journal, names_of
 from .moving import Moving
 from .parts import Parts
 from .positions import Rates, oldest_of, positions_of
+from .progress import count_acknowledged, unacknowledged
 from .removed import RemovedMessages
 from .settings import (
     DeadLetterChains,
@@ -172,7 +170,7 @@ class Subscriptions:
 
     def _names_of(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted."""
-        return [name for of_topic, name in self._names if of_topic == topic]
+        return [name for _, name in self._names.of(topic)]
 
     def _dead_letters_of(self, topic: str, name: str) -> str | None:
         with self._lock:
@@ -334,15 +332,8 @@ class Subscriptions:
             report("messages that retention removed could not be counted", error)
 
     def _states_of(self, topics: set[str]) -> dict[str, list[State]]:
-        """The subscriptions of some topics, loaded if need be, without damaged ones."""
-        found = defaultdict[str, list[State]](list)
-        for topic, name in [names for names in self._names if names[0] in topics]:
-            with suppress(StoreCorrupt):  # its acknowledgements are not known
-                shared = self._shared(topic, name)
-                if shared.state.cursor.settings is not None:
-                    found[topic].append(shared.state)
-                self._forget_deleted(shared)
-        return found
+        """The subscriptions of some topics, loaded if need be, without damaged ones: nobody knows what these lack."""
+        return {topic: [state for state in self._states_or_none(topic) if state is not None] for topic in topics}
 
     def holds_most(self, topic: str) -> tuple[str | None, int]:
         """The subscription of a topic with the largest backlog, and that backlog; None if none can be counted."""
@@ -356,20 +347,25 @@ class Subscriptions:
         """The topics that have a subscription."""
         return {topic for topic, _ in self._names}
 
-    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s) -> Bools:
-        """(n,) which offsets, which ascend, lack a durable acknowledgement of some subscription of a topic."""
-        found = np.zeros(len(offsets), np.bool_)
+    def unacknowledged(self, topic: str, queue_id: int, offsets: Int64s, *, without: bool = False) -> Bools:
+        """As `progress.unacknowledged`, for the subscriptions of a topic."""
+        return unacknowledged(self._states_or_none(topic), queue_id, offsets, without=without)
+
+    def acknowledged(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
+        """As `progress.count_acknowledged`, for the subscriptions of a topic."""
+        return count_acknowledged(self._states_or_none(topic), queue_id, begin, end)
+
+    def _states_or_none(self, topic: str) -> Iterator[State | None]:
+        """Yield the subscriptions of a topic, loaded if need be; None for a damaged one."""
         for name in self._names_of(topic):
-            if not found.all():
-                try:
-                    shared = self._shared(topic, name)
-                except StoreCorrupt:  # its acknowledgements are not known: all messages may be wanted
-                    found[:] = True
-                    break
-                if shared.state.cursor.settings is not None:
-                    found |= ~shared.state.are_acknowledged(queue_id, offsets)
-                self._forget_deleted(shared)
-        return found
+            try:
+                shared = self._shared(topic, name)
+            except StoreCorrupt:
+                yield None
+                continue
+            if shared.state.cursor.settings is not None:
+                yield shared.state
+            self._forget_deleted(shared)
 
     def _info(self, topic: str, name: str, bounds: TopicBounds) -> SubscriptionInfo | None:
         with self._lock:

@@ -17,6 +17,7 @@ from ..log.lane import Lane
 from ..log.streams import Stream
 from ..segment.sealed import SealedSegment
 from .parts import Parts
+from .progress import count_left
 from .state import State
 
 States = Mapping[str, Sequence[State]]  # of subscriptions, by topic
@@ -63,10 +64,10 @@ class RemovedMessages:
         """Count what a stream loses with a segment. Messages that were trimmed before are not lost."""
         first, count = sealed.first_of(stream.number)
         begin, end = max(first, stream.low), first + count
-        losers = [state for state in states if state.count_left(stream.queue_id, begin, end, _NONE)]
+        losers = [state for state in states if count_left(state, stream.queue_id, begin, end, _NONE)]
         spared = self._spared(stream, sealed, begin, end) if losers else _NONE
         for state in losers:
-            left = state.count_left(stream.queue_id, begin, end, spared)
+            left = count_left(state, stream.queue_id, begin, end, spared)
             if left:
                 self._note(state, left)
 

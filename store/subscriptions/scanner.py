@@ -121,6 +121,14 @@ class Scanner:
             self._ready.add([queue_id])
         self._empty_at = None
 
+    def has_copies_ahead(self) -> bool:
+        """Whether messages that were read ahead have left the log since, and live on as copies."""
+        for queue_id, chunk in self._ahead.chunks.items():
+            is_removed = chunk.first_offset < self._parts.reads.queue_bounds(self._topic, queue_id)[0]
+            if is_removed and self._delays.are_kept(queue_id, chunk.batch.offsets[chunk.begin :]).any():
+                return True
+        return False
+
     @property
     def held_bytes(self) -> int:
         """The memory of messages read ahead."""

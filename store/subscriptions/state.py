@@ -24,7 +24,7 @@ from ..read.waiting import ANY_QUEUE
 from .ack_row import AckRow
 from .backlog import Backlog, backlog_of, bounds_of, snapshot
 from .calling import WaitingConsumers
-from .cursor import AckedOffsets, Cursor, SkippedOffsets
+from .cursor import Cursor, SkippedOffsets
 from .in_flight import NO_OWNER, NOTHING, InFlight, Places, RowState
 from .journal import Journal, UnfinishedChange
 from .ordering import Order
@@ -78,6 +78,12 @@ class State:
         """Have waiting consumers look again."""
         self.mark_changed()
         self.parts.waiting.look_at([(self.topic, ANY_QUEUE)])
+
+    def note_progress(self) -> None:
+        """Note that messages were acknowledged for good, or are wanted again: retention may look at work queues."""
+        delays = self.parts.delays
+        if delays is not None:
+            delays.changed.note(self.topic)
 
     def mark_changed(self) -> None:
         """Note that the next look may find a message; nobody is woken for it."""
@@ -239,6 +245,7 @@ class State:
             known = self.left_out[queue_id] = SkippedOffsets(acked.era, BitMap64())
         known.offsets.update(array("Q", ascending.tobytes()))
         self.left_out_count += len(ascending)
+        self.note_progress()
 
     def drop(self, places: Places) -> None:
         """Have the lines of messages that are gone go on, and count these as acknowledged."""
@@ -291,31 +298,6 @@ class State:
             frozen, start = self.cursor.frozen(), self.table.first_start()
         return frozen.records(self.limit_bytes), start
 
-    def are_acknowledged(self, queue_id: int, ascending: Int64s) -> npt.NDArray[np.bool_]:
-        """(n,) which messages of a queue are acknowledged for good: no record on its way for them may fail."""
-        with self.lock:
-            self.take_in()
-            return self.cursor.queue(queue_id).are_in(ascending)
-
-    def count_left(self, queue_id: int, begin: int, end: int, spared: Int64s) -> int:
-        """How many of the messages begin .. end - 1 of a queue are not acknowledged, without those `spared` (n,), which
-        ascend and are in that range. An acknowledgement on its way counts, as in a backlog.
-        """
-        with self.lock:
-            self.take_in()
-            acked = self.cursor.queues.get(queue_id) or AckedOffsets()
-            low = max(begin, acked.mark)
-            if low >= end or self.cursor.settings is None:
-                return 0
-            count = end - low - acked.above.range_cardinality(low, end)
-            if not count:
-                return 0
-            rows = self.table.rows_of([queue_id])
-            under_way = self.table.places(rows[self.table.states(rows) == RowState.ACKED]).offsets
-            under_way = under_way[(under_way >= low) & (under_way < end)]
-            out = np.union1d(under_way, spared)
-            return int(count - np.count_nonzero(~acked.are_in(out)))
-
     # -- starting over --------------------------------------------------------------------------------
 
     def forget_consumers(self) -> None:
@@ -353,6 +335,7 @@ class State:
             self.cursor.begin(life, settings)
             self.cursor.move(marks)
         self._adopt(settings)
+        self.note_progress()
 
     def change(self, settings: Settings) -> None:
         """Change the settings, durably. `changing` is held, and for another filter nothing is given out meanwhile."""
@@ -384,6 +367,7 @@ class State:
             self.table.remove(self.table.rows_of(list(offsets)))
             if self.order is not None:
                 self.order.drop(offsets)
+        self.note_progress()
 
     def delete(self) -> None:
         """Delete the subscription, durably. `changing` is held, and nothing is given out meanwhile."""
@@ -396,4 +380,5 @@ class State:
         with self.lock:
             self.cursor.begin(life, None)
             self.table.remove(self.table.live())
+        self.note_progress()
         self.forget_consumers()

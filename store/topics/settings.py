@@ -13,8 +13,9 @@ from ..format.topic_settings import pack_settings, unpack_settings
 MOST_QUEUES = 1 << 16  # all of them are listed, used or not
 MOST_BYTES = (1 << 63) - 1
 
-Keep = Literal["retention", "unacknowledged"]
+Keep = Literal["retention", "unacknowledged", "until_acknowledged"]
 KEEPS: Final = get_args(Keep)
+WORK_QUEUE: Final = "until_acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +25,9 @@ class TopicSettings:
     Attributes:
         queues: the topic has the queues 0 .. queues - 1, and takes messages in no other. None: in any queue.
         keep: what keeps a message. "retention": age and size alone. "unacknowledged": also each subscription of the
-            topic that has not acknowledged it.
-        retention_bytes: the most that such subscriptions may keep beyond retention. None: no limit.
+            topic that has not acknowledged it. "until_acknowledged": these alone, and what all of them have
+            acknowledged goes.
+        retention_bytes: the most that such messages may take, "unacknowledged" beyond retention. None: no limit.
     """
 
     queues: int | None = None
@@ -56,8 +58,8 @@ def checked(queues: object, keep: object, retention_bytes: object) -> TopicSetti
         raise InvalidMessage(f"keep is one of {', '.join(map(repr, KEEPS))}, not {shown(keep)}")
     if retention_bytes is not None and keep == "retention":
         raise InvalidMessage(
-            "retention_bytes of a topic limits what is kept beyond retention: give another `keep` with it. The limit "
-            "of the whole store is `retention_bytes` of StoreConfig"
+            "retention_bytes of a topic limits what is kept for its subscriptions: give another `keep` with it. The "
+            "limit of the whole store is `retention_bytes` of StoreConfig"
         )
     return TopicSettings(
         queues=None if queues is None else _number("queues", queues, 1, MOST_QUEUES),

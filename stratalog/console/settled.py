@@ -66,11 +66,12 @@ def configure_command(
 def settings_text(settings: TopicSettings) -> str:
     """The settings of a topic for readers."""
     queues, limit_bytes = settings.queues, settings.retention_bytes
+    is_queue = settings.keep == "until_acknowledged"
     parts = ["any queue" if queues is None else f"{counted(queues, 'queue')}, 0 to {queues - 1}"]
     if settings.keep != "retention":
-        parts.append(f"keeps what is {settings.keep}")
+        parts.append("a work queue" if is_queue else f"keeps what is {settings.keep}")
     if limit_bytes is not None:
-        parts.append(f"at most {human_bytes(limit_bytes)} of it")
+        parts.append(f"at most {human_bytes(limit_bytes)} {'not acknowledged' if is_queue else 'of it'}")
     return "; ".join(parts)
 
 

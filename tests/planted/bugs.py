@@ -33,6 +33,7 @@ from .subscription_bugs import SUBSCRIPTIONS
 from .topic_bugs import SETTINGS_OF_TOPICS
 from .transaction_bugs import TRANSACTIONS
 from .visit_bugs import VISITING
+from .work_queue_bugs import WORK_QUEUES
 
 CACHE: dict[str, Bug] = {
     "cache: a reader does not look whether rows were taken away": Bug(
@@ -449,5 +450,5 @@ BUGS: dict[str, Bug] = {
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
-    **DEAD_LETTERS, **SMALL_BLOCKS,
+    **DEAD_LETTERS, **SMALL_BLOCKS, **WORK_QUEUES,
 }  # fmt: skip

@@ -101,11 +101,11 @@ DELAYED: dict[str, Bug] = {
         RETENTION,
     ),
     "delayed: segments of pending messages are copied all the same": Bug(
-        "store/delayed/keeping.py", "        return self._wanted_bytes > 0 and self.all_bytes <= MOST_WASTE",
+        "store/delayed/keeping.py", "        return wanted_bytes > 0 and self.all_bytes <= MOST_WASTE",
         "        return False and self.all_bytes <= MOST_WASTE", RETENTION,
     ),
     "delayed: a copy goes before all subscriptions have it": Bug(
-        "store/delayed/delays.py", "            kept[rows] = self.wanted(topic, queue_id, offsets)\n",
+        "store/delayed/delays.py", "            kept[rows] = still_wanted(self, topic, queue_id, offsets)\n",
         "            pass\n", RETENTION,
     ),
     "delayed: retention removes records of changes with their segment": Bug(

@@ -22,10 +22,10 @@ KEEPING_TOPICS: dict[str, Bug] = {
         REMOVED, "begin, end = max(first, stream.low), first + count", "begin, end = first, first + count", COUNTS,
     ),
     "removed counts: acknowledgements on their way do not count": Bug(
-        "store/subscriptions/state.py", "out = np.union1d(under_way, spared)", "out = spared", COUNTS,
+        "store/subscriptions/progress.py", "out = np.union1d(under_way, spared)", "out = spared", COUNTS,
     ),
     "removed counts: those above the mark do not count as acknowledged": Bug(
-        "store/subscriptions/state.py", "end - low - acked.above.range_cardinality(low, end)", "end - low", COUNTS,
+        "store/subscriptions/progress.py", "end - low - acked.above.range_cardinality(low, end)", "end - low", COUNTS,
     ),
     "removed counts: copies count": Bug(
         REMOVED, "            found += [low + (there - least), low", "            found += [low", COUNTS,
@@ -42,8 +42,8 @@ KEEPING_TOPICS: dict[str, Bug] = {
         "store/log/removal.py", "            count(lane, gone)\n", "            pass\n", COUNTS,
     ),
     "removed counts: only subscriptions in memory are counted": Bug(
-        "store/subscriptions/registry.py", "[names for names in self._names if names[0] in topics]",
-        "[names for names in self._known if names[0] in topics]", COUNTS,
+        "store/subscriptions/registry.py", "        for name in self._names_of(topic):\n            try:\n",
+        "        for name in [one for of, one in list(self._known) if of == topic]:\n            try:\n", COUNTS,
     ),
     "keep: retention does not know of it": Bug(
         WANTED, "if stream.topic in kept and not is_hidden(stream.topic)]", "if False]", OUTLIVES,
@@ -51,7 +51,7 @@ KEEPING_TOPICS: dict[str, Bug] = {
     "keep: copies go with their segments": Bug(WANTED, "        yield from _copied(delays, topic, sealed)\n",
         "        yield from ()\n", MODEL),
     "keep: cancelled messages are kept": Bug(
-        WANTED, "    if topic is None:\n        subscribers", "    if True:\n        subscribers", CANCELLED,
+        WANTED, "    if topic is None:\n        return una", "    if True:\n        return una", CANCELLED,
     ),
     "keep: a consumer finds only copies of before it came": Bug(
         "store/subscriptions/delays.py", "self._parts.delays.find(self._name) if self._parts.delays else None", "None",
@@ -69,11 +69,11 @@ KEEPING_TOPICS: dict[str, Bug] = {
         "            try:\n", LARGER,
     ),
     "keep: copies do not fill a topic": Bug(
-        KEEPING, "            kept[topic] += 0 if index is None else index.copies.size_bytes\n", "", COPIES,
+        KEEPING, "found + (0 if index is None else index.copies.size_bytes)", "found", COPIES,
     ),
     "keep: kept segments do not fill a topic": Bug(
-        KEEPING, "look.topics[topic] for look in list(self._looks.values()) if look.is_kept",
-        "look.topics[topic] for look in list(self._looks.values()) if False", FULL,
+        KEEPING, "look.topics[topic] if look is not None and look.is_kept",
+        "look.topics[topic] if False and look.is_kept", FULL,
     ),
     "keep: a full topic takes the messages of queues that it has": Bug(
         "store/topics/full.py", "        self._looks_closely(bool(errors))\n", "", FULL,
@@ -84,12 +84,12 @@ KEEPING_TOPICS: dict[str, Bug] = {
     ),
     "keep: a full topic takes batches": Bug(
         "store/api/appender.py",
-        "        self._configured.full.check([topic for topic, _ in names])\n        known = [",
+        "        self._configured.full.check([topic for topic, _ in names], acknowledged)\n        known = [",
         "        known = [", FULL,
     ),
     "keep: a full topic stays full": Bug(
-        "store/topics/full.py", "        self._errors = errors\n", "        self._errors = self._errors or errors\n",
-        FULL,
+        "store/topics/full.py", "self._errors, self._most = errors,",
+        "self._errors, self._most = self._errors or errors,", FULL,
     ),
     "keep: the subscription with the smallest backlog is named": Bug(
         "store/subscriptions/registry.py", "return max(backlogs)[1], max(backlogs)[0]",

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ class Plan:
         file_bytes: RLIMIT_FSIZE from the middle of the life on.
         clock: the system's clock jumps back and forth.
         label: what kind of life this is, for the summary.
+        carried: of a queue of jobs, by subscription, the bytes that are not acknowledged when the life begins.
     """
 
     path: str
@@ -91,6 +92,7 @@ class Plan:
     file_bytes: int | None = None
     clock: bool = False
     label: str = "no fault"
+    carried: dict[str, int] = field(default_factory=dict)
 
     def store_config(self) -> StoreConfig:
         """The settings of the life's store."""

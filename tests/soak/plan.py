@@ -17,7 +17,8 @@ DISK_KINDS: dict[Kind, int] = {
     "force_folder": 12, "read": 200,
 }  # fmt: skip
 WEIGHTS = {"kill": 4, "disk": 4, "file size": 2, "clock": 1, "close": 1}
-KINDS = tuple(WEIGHTS)
+QUEUE = "queue"  # lives of a store of its own, see `queue_child`
+KINDS = (*WEIGHTS, QUEUE)
 KIB = 1 << 10
 SMALL_CACHE = {  # arguments of CacheConfig
     "heap_bytes": 64 * KIB,
@@ -48,7 +49,7 @@ def settings(chance: random.Random, lanes: int) -> dict[str, Any]:
 
 
 def draw(
-    chance: random.Random, path: str, lanes: int, number: int, seconds: float, kinds: Sequence[str] = KINDS
+    chance: random.Random, path: str, lanes: int, number: int, seconds: float, kinds: Sequence[str] = tuple(WEIGHTS)
 ) -> tuple[Plan, float | None]:
     """A life, and after how many seconds it is killed (None: it closes by itself).
 
@@ -67,6 +68,16 @@ def draw(
     plan.clock = kind == "clock"
     dies = kind == "kill" or (kind != "close" and chance.random() < 0.5)
     return plan, chance.uniform(0.0, 1.2) * plan.seconds if dies else None
+
+
+def draw_queue(chance: random.Random, path: str, lanes: int, seconds: float) -> tuple[Plan, float | None]:
+    """A life of a queue of jobs, and after how many seconds it is killed."""
+    config = {
+        **settings(chance, lanes), "durability": "force", "publish_buffer_bytes": 64 << 20,
+        "segment_bytes": chance.choice((512, 1024)) * KIB, "retention_bytes": None,
+    }  # fmt: skip
+    plan = Plan(path, chance.getrandbits(32), config, seconds=chance.uniform(0.5, 2.0) * seconds, label=QUEUE)
+    return plan, chance.uniform(0.2, 1.0) * plan.seconds if chance.random() < 0.9 else None
 
 
 def _break_disk(chance: random.Random, plan: Plan) -> None:

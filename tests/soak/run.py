@@ -32,11 +32,13 @@ from stratalog.store import StoreError
 
 from .child import Plan
 from .ledger import TIMED, Ledger, Violation
-from .plan import KINDS, draw
+from .plan import KINDS, QUEUE, draw, draw_queue
+from .queue_ledger import QueueLedger
 
 LIVES_MAX = 15  # of one store
 STUCK_S = 60.0
 KILLED_OPENING = 4  # one death of so many comes about when the store is opened
+QUEUES_IN = 8  # one store of so many is a queue of jobs
 CHECKED_TWICE = 4  # one life of so many
 START_S = 0.2  # what an interpreter takes to get that far
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,8 @@ class Tally:
     checked: int = 0
     consumed: int = 0  # acknowledged by a consumer
     read_meanwhile: int = 0
+    removed_segments: int = 0  # of the queue of jobs that removed most
+    disk_share: float = 0.0  # of what a queue of jobs may take on the disk, at the most
     seeds: list[int] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
@@ -93,15 +97,20 @@ def run(
 
     def over() -> bool:
         tally.seconds = time.monotonic() - began
-        return bool(tally.violations) or (tally.seconds >= minutes * 60 and tally.cycles >= len(kinds))
+        is_all = tally.cycles >= len(kinds) and (QUEUE not in kinds or tally.lives[QUEUE] > 0)
+        return bool(tally.violations) or (tally.seconds >= minutes * 60 and is_all)
 
+    others = [kind for kind in kinds if kind != QUEUE]
     while not over():
         store_seed = chance.getrandbits(32)
         tally.stores += 1
         tally.seeds.append(store_seed)
         with sub_folder(base, "soak") as folder:
             try:
-                _one_store(folder / "store", random.Random(store_seed), tally, life_s, kinds, over, tick)
+                if not others or (QUEUE in kinds and tally.cycles >= len(others) and store_seed % QUEUES_IN == 0):
+                    _one_queue(folder / "store", random.Random(store_seed), tally, life_s, over, tick)
+                else:
+                    _one_store(folder / "store", random.Random(store_seed), tally, life_s, others, over, tick)
             except (Violation, StoreError, OSError, AssertionError) as error:
                 kept = base.with_name(f"{base.name}-violation")
                 shutil.copytree(folder, kept)
@@ -138,7 +147,28 @@ def _one_store(
             return
 
 
-def _live(plan: Plan, kill_after: float | None, ledger: Ledger, tally: Tally) -> None:
+def _one_queue(
+    path: Path, chance: random.Random, tally: Tally, life_s: float, over: Callable[[], bool],
+    tick: Callable[[Tally], None],
+) -> None:  # fmt: skip
+    """The lives of a queue of jobs, each followed by a check of everything."""
+    ledger, lanes = QueueLedger(path), chance.choice((1, 1, 2))
+    for _ in range(chance.randint(3, LIVES_MAX)):
+        plan, kill_after = draw_queue(chance, str(path), lanes, life_s)
+        plan.carried = ledger.carried()
+        tally.cycles += 1
+        tally.lives[plan.label] += 1
+        ledger.begin(plan)
+        _live(plan, kill_after, ledger, tally)
+        tally.checked += ledger.check()
+        tally.removed_segments = max(tally.removed_segments, ledger.removed_segments)
+        tally.disk_share = max(tally.disk_share, ledger.disk_share)
+        tick(tally)
+        if over():
+            return
+
+
+def _live(plan: Plan, kill_after: float | None, ledger: Ledger | QueueLedger, tally: Tally) -> None:
     """One life of the child. Raises Violation if it ended by an error that is not documented."""
     with tempfile.TemporaryFile() as complaints:  # a pipe that nobody empties would stop the child
         code, ended = _run_child(plan, kill_after, complaints, lambda line: _note(line, plan, ledger, tally))
@@ -158,7 +188,8 @@ def _run_child(
     """The child's exit code, and whether it said that it came to its end."""
     before = os.environ.get("PYTHONPATH")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *([before] if before else [])])}
-    command = [sys.executable, "-m", "tests.soak.child", plan.as_json()]
+    module = "tests.soak.queue_child" if plan.label == QUEUE else "tests.soak.child"
+    command = [sys.executable, "-m", module, plan.as_json()]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, env=environment)
     assert child.stdout is not None
     timers = [threading.Timer(STUCK_S, child.send_signal, [signal.SIGABRT])]
@@ -189,10 +220,14 @@ def _run_child(
         child.stdout.close()
 
 
-def _note(line: list[Any], plan: Plan, ledger: Ledger, tally: Tally) -> None:
+def _note(line: list[Any], plan: Plan, ledger: Ledger | QueueLedger, tally: Tally) -> None:
     """What the child said."""
     what, *rest = line
-    if what == "told":
+    if isinstance(ledger, QueueLedger):
+        ledger.note(what, rest)
+        tally.acknowledged += len(rest) if what == "sent" else 0
+        tally.consumed += len(rest) - 1 if what == "acked" else 0
+    elif what == "told":
         for queue, offset, seed, due_ms, in_time in rest:
             ledger.note(queue, offset, seed, due_ms, in_time=in_time)
         tally.acknowledged += len(rest)

@@ -38,6 +38,8 @@ LIMITS: dict[str, object] = {  # what a run of some hundred messages would not r
     "stratalog.store.delayed.copies.READ_MESSAGES": 3,
     "stratalog.store.delayed.opening.READ_MESSAGES": 3,
     "stratalog.store.delayed.keeping.COPIED_BYTES": 2000,
+    "stratalog.store.delayed.work_queues.LOOK_S": 0.1,
+    "stratalog.store.delayed.work_queues.LOOK_TIMES": 0,
     "stratalog.store.delayed.due_scan.STEP_MESSAGES": 7,
     "stratalog.store.format.delays.MOST_ROWS": 3,
 }
@@ -53,6 +55,7 @@ DRAWN_LIMITS: dict[str, tuple[object, ...]] = {  # by the run's seed; the first 
     "stratalog.index.trackers.time_buckets.INBOX_ROWS": (4096, 4),
     "stratalog.index.trackers.time_buckets.FEW_ROWS": (1024, 3),
     "stratalog.index.trackers.ordered.LEAST_PULLED": (1024, 2),
+    "stratalog.store.delayed.work_queues.LOOKED_AT": (32, 2),
 }
 TRACKER: dict[str, int] = {"seal_entries": 4, "most_entries": 9, "segment_entries": 3, "most_buckets": 2}
 STATE_BYTES = 120  # of a part of a cursor's snapshot

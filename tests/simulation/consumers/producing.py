@@ -92,6 +92,9 @@ class Producing:
     def fill(self) -> None:
         """So much that segments become full."""
         self.store.append_batch([(FILLER, 0, bytes(4000)) for _ in range(self._chance.choice((3, 8, 16)))])
+        if self._shape.is_queue:
+            with self.store.subscribe(FILLER, "all") as consumer:
+                consumer.skip_all()
         if self._chance.random() < 0.7:
             upkeep_step(self.store, TASKS.index("sealer.seal_full"))
 

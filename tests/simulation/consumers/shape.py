@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from stratalog.store import StoreConfig
@@ -44,6 +44,7 @@ class Shape:
         trims: how often trims are made; transactions: how often some.
         configures: topics get settings, and lose them.
         keeps: the topic keeps what is not acknowledged, whatever retention wants.
+        is_queue: it keeps nothing else, as soon as all have acknowledged it; what fills segments is consumed at once.
         lives: how often the store is opened; all but the last end by a crash.
     """
 
@@ -59,6 +60,7 @@ class Shape:
     configures: bool = False
     transactions: int = 0
     keeps: bool = False
+    is_queue: bool = False
     steps: int = 60
     lives: int = 2
 
@@ -66,6 +68,11 @@ class Shape:
     def is_lossy(self) -> bool:
         """May a power cut take what was acknowledged?"""
         return self.durability == "os"
+
+    @property
+    def keep(self) -> Literal["unacknowledged", "until_acknowledged"]:
+        """The topic's setting, if it keeps anything."""
+        return "until_acknowledged" if self.is_queue else "unacknowledged"
 
     def config(self) -> StoreConfig:
         """For the store."""
@@ -87,7 +94,7 @@ class Shape:
 def draw_shape(chance: random.Random) -> Shape:
     """A shape for a seed."""
     is_lossy = chance.random() < 0.15
-    return Shape(
+    shape = Shape(
         lanes=chance.choice((2, 3)) if is_lossy else chance.choice((1, 1, 2)),
         durability="os" if is_lossy else "force",
         frame_kib=chance.choice((4, 4, 16)),
@@ -103,3 +110,4 @@ def draw_shape(chance: random.Random) -> Shape:
         transactions=chance.choice((0, 4, 12)),
         keeps=chance.random() < 0.4 and not is_lossy,
     )
+    return replace(shape, is_queue=shape.keeps and chance.random() < 0.6)

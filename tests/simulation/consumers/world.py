@@ -17,6 +17,7 @@ from .bills import count_bills
 from .calls import BACKGROUND, Callers
 from .inline import Inline, RunClock, delays_of, end, is_poisoned, open_on
 from .ledger import Ledger
+from .producing import FILLER
 from .shape import TOPIC, Shape
 
 LEFT_POISONED = 0.1  # of the steps behind a failed write: the process ends there
@@ -148,12 +149,19 @@ class World:
         store = open_on(self.disk, self.shape.config(), self.clock, random.Random(f"names {self.seed}"))
         self._store = store
         self._callers.begin(store)
-        if self.shape.keeps and store.topic_settings(TOPIC).keep != "unacknowledged":
-            store.configure_topic(TOPIC, keep="unacknowledged")
+        for topic in self._keeping():
+            if store.topic_settings(topic).keep != self.shape.keep:
+                store.configure_topic(topic, keep=self.shape.keep)
         self.ledger.settings = {topic: {queues} for topic, queues in self.ledger.check_settings(store).items()}
         ends = {queue_id: store.queue_bounds(TOPIC, queue_id)[1] for queue_id in store.queues(TOPIC)}
         self.ledger.crashed(ends, {info.name: info.settings for info in store.subscriptions(TOPIC)})
         self.ledger.bills.opened(count_bills(store))
+
+    def _keeping(self) -> list[str]:
+        """The topics that keep what is not acknowledged."""
+        if not self.shape.keeps:
+            return []
+        return [TOPIC, FILLER] if self.shape.is_queue else [TOPIC]
 
     def _reopen(self) -> None:
         self._note_figures()

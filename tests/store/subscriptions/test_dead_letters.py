@@ -23,6 +23,7 @@ from stratalog.store.log.streams import Stream
 from stratalog.store.subscriptions import redelivery
 from stratalog.store.subscriptions.settings import DeadLetterChains
 from stratalog.store.testing import SimulatedDisk
+from stratalog.store.topics.full import Acknowledged
 
 from ...clocks import SteppedClock
 from ...seeds import draw_seed
@@ -43,13 +44,13 @@ class Hooked:
         self.check_open = self._real.check_open
         state.parts = dataclasses.replace(state.parts, appending=self)
 
-    def find_or_make(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+    def find_or_make(self, names: Sequence[tuple[str, int]], acknowledged: Acknowledged | None = None) -> list[Stream]:
         self._hook()
-        return self._real.find_or_make(names)
+        return self._real.find_or_make(names, acknowledged)
 
-    def find_again(self, names: Sequence[tuple[str, int]]) -> list[Stream]:
+    def find_again(self, names: Sequence[tuple[str, int]], acknowledged: Acknowledged | None = None) -> list[Stream]:
         self._hook()
-        return self._real.find_again(names)
+        return self._real.find_again(names, acknowledged)
 
 
 def acks_in_the_first_append(sub: Subscription, late: Delivery) -> list[bool]:

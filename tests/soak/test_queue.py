@@ -1,0 +1,91 @@
+"""The soak of a queue of jobs in its short form, and that its ledger sees what it is there to see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog.store import MessageStore
+from stratalog.store.testing import TunedConfig
+from tests.seeds import draw_seed
+
+from . import run as soak
+from .child import Plan, message
+from .ledger import Violation
+from .plan import QUEUE
+from .queue_child import AUDIT, DEAD, JOBS, TOPIC_OF, UNDERTAKER, WORKERS, settings_of
+from .queue_ledger import QueueLedger
+
+SEGMENT = 64 << 10
+
+
+def test_killed_queue_loses_no_job_and_its_disk_stays_flat(tmp_path: Path) -> None:
+    tally = soak.run(tmp_path, minutes=0, seed=draw_seed(), life_s=1.0, kinds=(QUEUE, QUEUE))
+    assert tally.violations == []
+    assert tally.kills + tally.closes >= 2
+    assert tally.acknowledged and tally.consumed
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> QueueLedger:
+    """A store with five jobs, all noted; the workers have done the first."""
+    made = QueueLedger(tmp_path / "store")
+    made.begin(Plan("", 0, {"lanes": 1, "segment_bytes": SEGMENT}))
+    with MessageStore.open(made.path, TunedConfig(segment_bytes=SEGMENT, recent_bytes=0)) as store:
+        for topic in (JOBS, DEAD):
+            store.configure_topic(topic, keep="until_acknowledged")
+        subs = {who: store.subscribe(topic, who, **settings_of(who)) for who, topic in TOPIC_OF.items()}
+        for seed in range(5):
+            store.append(JOBS, 1, message(1, seed, 100))
+            made.note("sent", [[seed, 100]])
+        made.note("asked", [WORKERS, 0])
+        subs[WORKERS].ack(subs[WORKERS].receive(1)[0])
+        made.note("acked", [WORKERS, 0])
+    return made
+
+
+def test_ledger_finds_all_jobs(ledger: QueueLedger) -> None:
+    assert ledger.check() == 4 + 5
+    assert ledger.carried()[AUDIT] - ledger.carried()[WORKERS] > 100
+
+
+@pytest.mark.parametrize(("who", "sees"), [(WORKERS, "the workers never get"), (AUDIT, "the audit never gets")])
+def test_ledger_misses_a_lost_job(ledger: QueueLedger, who: str, sees: str) -> None:
+    ledger.note("sent", [[99, 100]])
+    ledger.note("asked", [AUDIT if who == WORKERS else WORKERS, 99])
+    with pytest.raises(Violation, match=sees):
+        ledger.check()
+
+
+def test_ledger_sees_a_job_that_comes_again(ledger: QueueLedger) -> None:
+    with pytest.raises(Violation, match=r"workers gets \[0\] again"):
+        ledger.note("came", [WORKERS, 3, 0])
+    ledger.note("acked", [WORKERS, 3])
+    with pytest.raises(Violation, match=r"workers gets \[3\] again"):
+        ledger.check()
+
+
+def test_ledger_sees_a_dead_letter_that_the_workers_have_too(ledger: QueueLedger) -> None:
+    with MessageStore.open(ledger.path, TunedConfig(segment_bytes=SEGMENT, recent_bytes=0)) as store:
+        store.append(DEAD, 1, message(1, 2, 100))
+    with pytest.raises(Violation, match=r"dead letters, .*\[2\]"):
+        ledger.check()
+    ledger.note("acked", [UNDERTAKER, 2])
+    with pytest.raises(Violation, match="again"):
+        ledger.check()
+
+
+def test_ledger_sees_a_log_that_is_too_large_for_long(ledger: QueueLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.note("disk", [10, 5])
+    ledger.note("disk", [10, 5])  # for a moment it may
+    assert ledger.disk_share == 2
+    monkeypatch.setattr("tests.soak.queue_ledger.LATE_S", -1.0)
+    ledger.note("disk", [5, 5])
+    with pytest.raises(Violation, match="takes 10 bytes, and may take 5"):
+        ledger.note("disk", [10, 5])
+
+
+def test_ledger_sees_an_error_of_the_child(ledger: QueueLedger) -> None:
+    with pytest.raises(Violation, match="work raised StoreFull: no space"):
+        ledger.note("error", ["work", "StoreFull", "no space"])
