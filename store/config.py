@@ -145,7 +145,7 @@ class TunedConfig(StoreConfig):
             `open` raise StoreUnusable if the file system refuses it. False never uses it; durability "os" never does.
         block_bytes: the size of the blocks that a write past the page cache consists of: 512 or 4,096. None takes 512
             where the device itself promises that a power cut in such a write harms nothing beside it, else 4,096. 512
-            on any other device may cost acknowledged messages.
+            on any other device may cost acknowledged messages. With "os" None and 512 are the same.
         read_cache_bytes: the memory of a read cache with its own read-ahead. 0 leaves both to the page cache.
     """
 

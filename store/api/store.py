@@ -138,7 +138,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
                     f"setting out (writes are then forced through the page cache), or choose another folder"
                 )
             direct = False
-        config = replace(config, block_bytes=self._block_bytes(config.block_bytes) if direct else BLOCK_BYTES)
+        config = replace(config, block_bytes=self._block_bytes(config, direct=direct))
         self._store_id = header.store_id
         running = self._running
         running.ids = self._windows
@@ -198,9 +198,13 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):
             self._forget_lost()
 
-    def _block_bytes(self, given: int | None) -> int:
-        """The size of the blocks that the log is written in."""
-        return self._disk.block_bytes(self.path / STORE_FILE) if given is None else given
+    def _block_bytes(self, config: TunedConfig, *, direct: bool) -> int | None:
+        """The size of the blocks that the log is written in; with "os" what is given, None for a lane's own choice."""
+        if config.durability == "force" and not direct:
+            return BLOCK_BYTES
+        if direct and config.block_bytes is None:
+            return self._disk.block_bytes(self.path / STORE_FILE)
+        return config.block_bytes
 
     def _enter(self) -> None:
         """Take the folder's lock; make the folder if need be."""

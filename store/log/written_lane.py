@@ -100,9 +100,11 @@ class WrittenLane(Lane):
         self._lazy = config.durability == "os"  # answers do not wait for forces
         tuned = TunedConfig.of(config)
         self._clock_ms, self._alignment = clock_ms, tuned.alignment
-        self._device_block_bytes = tuned.block_bytes or BLOCK_BYTES
+        given = tuned.block_bytes
+        self._device_block_bytes = BLOCK_BYTES if self._lazy or given is None else given
         self.block_bytes = self.forced_block_bytes = BLOCK_BYTES
-        self._fine = int(self._lazy or self._device_block_bytes == FINE_BLOCK_BYTES)  # of the next segments
+        # Of the next segments.
+        self._fine = int(given != BLOCK_BYTES if self._lazy else given == FINE_BLOCK_BYTES)
         self.next_segment, self.reserve_segment, self._on_progress, self._on_full = hooks
         self._report_at = 0  # the tail at which upkeep looks again
         self.on_segment: Callable[[OpenSegment], object] | None = None  # a new one takes frames: see `read.feed`
@@ -128,7 +130,7 @@ class WrittenLane(Lane):
     @property
     def fills_pages(self) -> bool:
         """True if writes may end inside a page, with zeros up to its end: see `Write`."""
-        return self._lazy
+        return self._lazy and self.block_bytes < BLOCK_BYTES
 
     @property
     def answered_block_bytes(self) -> int:

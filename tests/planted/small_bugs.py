@@ -46,8 +46,8 @@ SMALL_BLOCKS: dict[str, Bug] = {
         (f"{BLOCKS}::test_a_write_begins_after_one_that_fills_its_page_has_ended",),
     ),
     "small blocks: the page cache is trusted with them": Bug(
-        "store/api/store.py", "block_bytes=self._block_bytes(config.block_bytes) if direct else BLOCK_BYTES)",
-        "block_bytes=self._block_bytes(config.block_bytes))",
+        "store/api/store.py", "            return BLOCK_BYTES\n        if direct and",
+        "            direct = True\n        if direct and",
         (f"{BLOCKS}::test_blocks_are_of_four_kib_without_direct_writes_whatever_the_device_says", *DEVICES),
     ),
     "small blocks: a header says nothing of them": Bug(

@@ -21,7 +21,10 @@ from .shards.test_repair import OLD, ROWS
 
 pytestmark = pytest.mark.disk
 
-CONFIG: dict[str, Any] = {"durability": "os", "flush_interval_ms": 86_400_000, "segment_bytes": 1 << 20}
+# With blocks of 512 bytes no write overtakes another one.
+CONFIG: dict[str, Any] = {
+    "durability": "os", "flush_interval_ms": 86_400_000, "segment_bytes": 1 << 20, "block_bytes": 4096,
+}  # fmt: skip
 
 
 class Overtaken:
