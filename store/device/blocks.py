@@ -7,8 +7,9 @@ then they have 512:
 
 * the kernel says that the device's physical block, "the smallest unit a physical storage device can write atomically",
   has 512 bytes. For NVMe it is what the device promises for a loss of power (AWUPF, NPWG);
-* it is the word of the device itself. Loop devices, mappers, RAIDs, network and virtual disks pass on a figure, or make
-  one up: QEMU says 512 of a file on a disk with blocks of 4,096. So no disk of a virtual machine counts;
+* it is the word of the device itself: an NVMe or ATA disk of this machine. Loop devices, mappers, RAIDs, network disks
+  (iSCSI, Fibre Channel, Ceph) and virtual disks pass on a figure, or make one up: QEMU says 512 of a file on a disk
+  with blocks of 4,096. So no disk of a virtual machine counts;
 * the file system takes O_DIRECT in units of 512 bytes, and the log is written with it: the page cache writes whole
   pages.
 
@@ -27,7 +28,8 @@ from pathlib import Path
 
 from ..format.layout import BLOCK_BYTES, FINE_BLOCK_BYTES
 
-_HEARSAY = ("/virtual/", "/virtio", "/vbd", "/vmbus", "/xen")  # in the path of a device: its figures are not its own
+_OWN = ("/nvme/", "/ata")  # in the path of a device: its figures are its own
+_HEARSAY = ("/virtual/", "/virtio", "/vbd", "/vmbus", "/xen", "/session", "/rport")  # they are not
 _AT_FDCWD, _STATX_DIOALIGN = -100, 0x2000
 _STATX_BYTES, _MASK_AT, _OFFSET_ALIGN_AT = 256, 0, 0x9C
 
@@ -43,7 +45,8 @@ def device_block_bytes(path: Path, system: Path = Path("/sys"), processors: Path
         if (device / "partition").exists():
             device = device.parent
         sizes = [int((device / "queue" / f"{kind}_block_size").read_text()) for kind in ("logical", "physical")]
-        is_own = not any(part in f"{device}/" for part in _HEARSAY) and _is_bare(processors.read_text())
+        is_own = any(part in f"{device}/" for part in _OWN) and not any(part in f"{device}/" for part in _HEARSAY)
+        is_own = is_own and _is_bare(processors.read_text())
         if is_own and sizes == [FINE_BLOCK_BYTES] * 2 and 0 < direct_unit_bytes(path) <= FINE_BLOCK_BYTES:
             return FINE_BLOCK_BYTES
     return BLOCK_BYTES

@@ -42,7 +42,7 @@ SMALL_BLOCKS: dict[str, Bug] = {
         (f"{BLOCKS}::test_a_reader_takes_what_fills_the_page_after_a_flush_for_padding",),
     ),
     "small blocks: a write does not wait for zeros that are on their way to its place": Bug(
-        "store/log/flusher.py", "while lane.fills_pages and lane.under_way.has_writes:", "while False:",
+        "store/log/flusher.py", "while self.lane.fills_pages and self.lane.under_way.has_writes:", "while False:",
         (f"{BLOCKS}::test_a_write_begins_after_one_that_fills_its_page_has_ended",),
     ),
     "small blocks: the page cache is trusted with them": Bug(
@@ -69,8 +69,7 @@ SMALL_BLOCKS: dict[str, Bug] = {
         "store/device/blocks.py", "sizes == [FINE_BLOCK_BYTES] * 2", "sizes[0] == FINE_BLOCK_BYTES", DEVICES,
     ),
     "small blocks: hearsay is trusted": Bug(
-        "store/device/blocks.py", "is_own = not any(part in f\"{device}/\" for part in _HEARSAY) and _is_bare(",
-        "is_own = _is_bare(", DEVICES,
+        "store/device/blocks.py", " and not any(part in f\"{device}/\" for part in _HEARSAY)", "", DEVICES,
     ),
     "small blocks: a virtual machine is trusted": Bug(
         "store/device/blocks.py", "return bool(flags) and not any(\"hypervisor\" in words for words in flags)",

@@ -36,8 +36,8 @@ TRANSACTIONS: dict[str, Bug] = {
     ),
     "transactions: one that has users' messages takes the reserve": Bug(
         "store/subscriptions/committing.py",
-        "self._appender.atomic_group(streams, datas, extras, self._settle)",
-        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], self._settle)",
+        "self._appender.atomic_group(streams, datas, extras, self._settle, ids)",
+        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], self._settle, ids)",
         (f"{ACKS}::test_on_a_full_disk_acknowledgements_alone_are_stored_and_bills_are_not",),
     ),
     "transactions: a stale receipt, and the append stays": Bug(

@@ -49,6 +49,11 @@ class Machine:
     [
         ("a device that writes 512 bytes at once", {}, 512),
         ("a partition of it", {"is_part": True}, 512),
+        ("a SATA disk", {"device": "devices/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda"}, 512),
+        ("a disk of iSCSI", {"device": "devices/platform/host3/session1/target3:0:0/3:0:0:0/block/sdb"}, 4096),
+        ("Ceph", {"device": "devices/rbd/0/block/rbd0"}, 4096),
+        ("a volume of a RAID controller", {"device": "devices/pci0000:00/0000:01:00.0/host0/target0:2:0/sda"}, 4096),
+        ("NVMe over a network", {"device": "devices/virtual/nvme-fabrics/ctl/nvme/nvme1/nvme1n1"}, 4096),
         ("512e: it reads, changes and writes 4 KiB", {"physical": 4096}, 4096),
         ("4Kn", {"physical": 4096, "logical": 4096}, 4096),
         ("a device with blocks of 16 KiB", {"physical": 16_384}, 4096),
