@@ -186,10 +186,14 @@ class Removal:
         if self._config.durability != "os":
             return  # it was durable before anybody went on
         barriers = [Barrier() for _ in self._lanes]
-        for lane, barrier in zip(self._lanes, barriers, strict=True):
-            lane.queue.put(barrier)
-        for barrier in barriers:
-            barrier.result()
+        self.pace.is_forcing = True
+        try:
+            for lane, barrier in zip(self._lanes, barriers, strict=True):
+                lane.queue.put(barrier)
+            for barrier in barriers:
+                barrier.result()
+        finally:
+            self.pace.is_forcing = False
 
     def _remove(self, lane: WrittenLane, sealed: Sequence[SealedSegment]) -> None:
         """Remove a lane's oldest segments, all of these but the last one, in one step. Raises OSError."""

@@ -64,7 +64,7 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{CALLS}::test_a_second_append_fails_as_the_first_one_does",), hangs=True,
     ),
     "message ids: a cancelled append keeps its id": Bug(
-        "store/api/appender.py", "    if request.future.cancelled() and queue.withdraw(request) is not None:\n"
+        "store/api/leaving.py", "    if request.future.cancelled() and queue.withdraw(request) is not None:\n"
         "        fail_ids([request], None)", "    if request.future.cancelled():\n        queue.withdraw(request)",
         (f"{CALLS}::test_a_cancelled_append_gives_its_id_back_or_is_stored",), hangs=True,
     ),
