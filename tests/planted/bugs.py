@@ -210,8 +210,8 @@ APPENDING: dict[str, Bug] = {
         ("tests/store/test_marks.py::test_mark_without_room_does_not_fail_the_flush_beside_it",),
     ),
     "appending: an awaited append waits ten times too long": Bug(
-        "store/api/appender.py", "call_later(loop, self.config.append_timeout_ms, give_up)",
-        "call_later(loop, 10 * self.config.append_timeout_ms, give_up)",
+        "store/api/appender.py", "call_later(loop, self.config.append_timeout_ms, ends)",
+        "call_later(loop, 10 * self.config.append_timeout_ms, ends)",
         ("tests/store/test_concurrency.py::test_awaited_append_gives_up_after_the_time_that_is_set",),
     ),
     "memory: each lane has the whole publish buffer": Bug(

@@ -36,8 +36,8 @@ TRANSACTIONS: dict[str, Bug] = {
     ),
     "transactions: one that has users' messages takes the reserve": Bug(
         "store/subscriptions/committing.py",
-        "self._appender.atomic_group(streams, datas, extras, self._settle)",
-        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], self._settle)",
+        "self._appender.atomic_group(streams, datas, extras, self._settle, ids)",
+        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], self._settle, ids)",
         (f"{ACKS}::test_on_a_full_disk_acknowledgements_alone_are_stored_and_bills_are_not",),
     ),
     "transactions: a stale receipt, and the append stays": Bug(
@@ -140,6 +140,10 @@ TRANSACTIONS: dict[str, Bug] = {
     "rounds: a full disk for one is one for all": Bug(
         "store/log/rounds.py", "            if len(given) > 1:\n", "            if not given:\n",
         (f"{ROUNDS}::test_of_a_round_that_has_no_space_those_that_fit_are_stored",),
+    ),
+    "transactions: a loop does not look for an answer that it has lost": Bug(
+        "store/api/batches.py", "        for batch in list(watch.batches):\n            batch.look()\n", "",
+        ("tests/store/test_async_batches.py::test_a_loop_that_has_lost_its_look_gets_another_one",), hangs=True,
     ),
     "transactions: one that leaves the line keeps its messages": Bug(
         "store/api/batches.py",
