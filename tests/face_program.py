@@ -30,11 +30,11 @@ def write(path: str) -> int:
         assert ends["orders", 3] == 2 and sub.receive(queue_id=99) == []
         sent: int = store.redrive("failed", max_messages=3)
         settings = store.configure_topic("orders", queues=8, keep="unacknowledged", retention_bytes=1 << 30)
+        assert settings.keep == "unacknowledged" and settings.retention_bytes == 1 << 30
         settings = store.configure_topic("failed", retention_ms=settings.queues, ttl_ms=60_000)
         expired: int = store.subscriptions("orders")[0].expired
         assert settings.ttl_ms == 60_000 and not expired
         store.configure_topic("bills", id_window_ms=60_000, id_window_count=1000)
-        assert settings.keep == "unacknowledged" and settings.retention_bytes == 1 << 30
         lost: int = store.subscriptions("orders")[0].removed_unacknowledged
         assert not lost
         figures: Stats = store.stats()

@@ -5,7 +5,7 @@ that writes, over `lanes`. Their base classes (`.._calls`) have the calls that a
 Each passes them on to a part that does the work. A lane and its flusher call hooks (`on_durable`, `on_full` ..):
 `lanes` sets them, and most are methods of `running` and of `log.upkeep`.
 
-    appending           append_calls, appender, checks, partitioner, batches, batch_ticket
+    appending           append_calls, appender, checks, partitioner, batches, batch_ticket, leaving
     with message ids    identified, id_batch, repeats
     transactions        transaction
     columns             column_calls, columns, column_checks, stream_table, arrow

@@ -21,7 +21,7 @@ from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
 from ..topics.full import Acknowledged
 from ..topics.table import TopicTable
-from .batches import AsyncBatch, BatchPart, cut_by_lane, offsets_of
+from .batches import BatchPart, cut_by_lane, offsets_of
 from .checks import Payload, as_bytes, check_extras, check_rows, too_large
 from .leaving import give_up, leave_line
 from .partitioner import Partitioner, Queues
@@ -171,10 +171,7 @@ class Appender:
 
     def put_async(self, parts: list[BatchPart]) -> asyncio.Future[npt.NDArray[np.int64]]:
         """Hand groups over for a coroutine; return a Future of their offsets."""
-        loop = asyncio.get_running_loop()
-        batch = AsyncBatch(loop, parts)
-        batch.put(partial(self._shared.sleepers.call_later, loop, self.config.append_timeout_ms))
-        return batch.future
+        return self._shared.batches.put(parts)
 
     def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[BatchPart]:
         """Check a batch and cut it into groups; nothing is handed over yet."""

@@ -10,11 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..device.sleepers import Cancels
+from ..device.sleepers import Cancels, Sleepers
 from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.request import Group, call_in_loop, cut
 from ..log.streams import Stream
+
+LOST_S = 0.5  # how often a loop looks whether it has lost the answer of a batch
 
 
 class BatchPart(NamedTuple):
@@ -64,10 +66,14 @@ class AsyncBatch:
 
     Invariant: the future is done once every group has its answer, and not before; so nothing of a batch that failed is
     still on its way.
+
+    Attributes:
+        listed: the batches of its loop that have no answer yet, if it is one of them: it leaves them with its answer.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, parts: list[BatchPart]) -> None:
         self.future: asyncio.Future[Int64s] = loop.create_future()
+        self.listed: dict[AsyncBatch, None] = {}
         self._loop = loop
         self._parts = parts
         self._lined: list[Group] = []  # at the cap, as far as is known
@@ -95,13 +101,24 @@ class AsyncBatch:
 
     def _one_answered(self) -> None:
         self._left -= 1
-        if self._left or self.future.done():
-            return
-        failed = next((error for part in self._parts for group in part.groups if (error := group.exception())), None)
-        if failed is not None:
-            self.future.set_exception(failed)
-        else:
-            self.future.set_result(offsets_of(self._parts))
+        if not self._left:
+            self._resolve()
+
+    def _resolve(self) -> None:
+        """Every group has its answer. Again is fine."""
+        if not self.future.done():  # else its task was cancelled
+            groups = [group for part in self._parts for group in part.groups]
+            failed = next((error for group in groups if (error := group.exception())), None)
+            if failed is not None:
+                self.future.set_exception(failed)
+            else:
+                self.future.set_result(offsets_of(self._parts))
+        self.listed.pop(self, None)
+
+    def look(self) -> None:
+        """Set the future if every group has its answer, whether or not the loop has made the calls that say so."""
+        if all([group.done() for part in self._parts for group in part.groups]):
+            self._resolve()
 
     def _look_at_line(self, call_later: Callable[[Callable[[], object]], Cancels]) -> None:
         """Wait again if some groups came in since the last look: a large batch may take longer than the time-out."""
@@ -128,3 +145,67 @@ class AsyncBatch:
                 error = group.queue.withdraw(group)
                 if error is not None:
                     group.answer(error)
+
+
+class AsyncBatches:
+    """The batches of the coroutines of one store.
+
+    asyncio takes a call off its list before it makes it, and one that an interrupt ends is not made again. If it was to
+    set the future of a batch, the coroutine would wait for ever. So each loop looks at its batches every `LOST_S`, by
+    one timer a loop, as long as there are any.
+    """
+
+    def __init__(self, sleepers: Sleepers, timeout_ms: int) -> None:
+        """`timeout_ms`: how long groups may wait in line."""
+        self._call_later = sleepers.call_later
+        self._timeout_ms = timeout_ms
+        self._watches: dict[asyncio.AbstractEventLoop, _Watch] = {}
+
+    def put(self, parts: list[BatchPart]) -> asyncio.Future[Int64s]:
+        """Hand groups over for a coroutine; return a Future of their offsets. Raises as `AsyncBatch.put` does."""
+        loop = asyncio.get_running_loop()
+        batch = AsyncBatch(loop, parts)
+        batch.put(partial(self._call_later, loop, self._timeout_ms))
+        watch = self._watches.get(loop)
+        if watch is None or watch.late_s < loop.time():
+            watch = self._begin(loop)
+        batch.listed = watch.batches
+        if not batch.future.done():
+            batch.listed[batch] = None
+        return batch.future
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> _Watch:
+        """Have a loop look from now on: it does not yet, or has lost the look itself."""
+        watch = self._watches.get(loop)
+        if watch is None:
+            for known in [known for known in list(self._watches) if known.is_closed()]:
+                self._watches.pop(known, None)
+            watch = _Watch()
+        self._look_later(loop, watch)
+        self._watches[loop] = watch
+        return watch
+
+    def _look_later(self, loop: asyncio.AbstractEventLoop, watch: _Watch) -> None:
+        if watch.timer is not None:
+            watch.timer.cancel()  # one that is late may still come
+        watch.timer = loop.call_later(LOST_S, self._look, loop, watch)
+        watch.late_s = loop.time() + 2 * LOST_S
+
+    def _look(self, loop: asyncio.AbstractEventLoop, watch: _Watch) -> None:
+        if not watch.batches:
+            self._watches.pop(loop, None)
+            return
+        self._look_later(loop, watch)  # first: an interrupt of this look does not end the later ones
+        for batch in list(watch.batches):
+            batch.look()
+
+
+class _Watch:
+    """The batches of one loop that have no answer yet, and its next look at them: after `late_s` it is lost."""
+
+    __slots__ = ("batches", "late_s", "timer")
+
+    def __init__(self) -> None:
+        self.batches: dict[AsyncBatch, None] = {}
+        self.late_s = 0.0
+        self.timer: asyncio.TimerHandle | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from ..log.streams import FindOrMake, Stream
 from ..log.ticket import BatchTicket
 from ..topics.full import FullTopics
 from .batch_ticket import GroupsTicket
-from .batches import AsyncBatch, BatchPart, offsets_of
+from .batches import BatchPart, offsets_of
 from .column_checks import check_columns
 from .shared import Shared
 from .stream_table import StreamTable, table_of
@@ -55,10 +54,8 @@ class ColumnAppender:
 
     def append_async(self, *columns: object) -> asyncio.Future[Int64s]:
         """Hand over; return the Future."""
-        loop = asyncio.get_running_loop()
-        batch = AsyncBatch(loop, self.parts(*columns))
-        batch.put(partial(self._shared.sleepers.call_later, loop, self._shared.config.append_timeout_ms))
-        return batch.future
+        asyncio.get_running_loop()  # it raises before anything is handed over
+        return self._shared.batches.put(self.parts(*columns))
 
     def parts(
         self, streams: object, stream_index: object, lengths: object, payload: object, keys: object,

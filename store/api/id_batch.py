@@ -20,7 +20,7 @@ from ..log.streams import Stream
 from ..topics.id_window import IdWindow
 from ..topics.id_windows import IdWindows
 from .appender import Appender
-from .batches import AsyncBatch, BatchPart
+from .batches import LOST_S, BatchPart
 from .checks import Payload, check_id
 from .shared import Shared
 
@@ -100,13 +100,13 @@ class IdBatch:
     def append_async(self) -> asyncio.Future[Int64s]:
         """Hand the first round over; a task of the running loop does the rest."""
         loop = asyncio.get_running_loop()
-        handed = self._hand_over_async(loop, self._rows())
-        task = loop.create_task(self._finish_async(loop, handed))
+        handed = self._hand_over_async(self._rows())
+        task = loop.create_task(self._finish_async(handed))
         if handed is not None:
             task.add_done_callback(partial(_cancel_too, handed))
         return task
 
-    async def _finish_async(self, loop: asyncio.AbstractEventLoop, handed: asyncio.Future[Int64s] | None) -> Int64s:
+    async def _finish_async(self, handed: asyncio.Future[Int64s] | None) -> Int64s:
         while True:
             if handed is not None:
                 await handed
@@ -115,7 +115,7 @@ class IdBatch:
             rows = self._take_in()
             if not rows:
                 return self.offsets
-            handed = self._hand_over_async(loop, rows)
+            handed = self._hand_over_async(rows)
 
     # -- what is stored -----------------------------------------------------------------------------------
 
@@ -220,19 +220,14 @@ class IdBatch:
             self._take_back()
             raise
 
-    def _hand_over_async(
-        self, loop: asyncio.AbstractEventLoop, rows: Sequence[int]
-    ) -> asyncio.Future[Int64s] | None:  # fmt: skip
+    def _hand_over_async(self, rows: Sequence[int]) -> asyncio.Future[Int64s] | None:
         try:
             self._plan(rows)
             groups = [group for _, group in self._groups]
-            batch = AsyncBatch(loop, [BatchPart(None, groups)]) if groups else None
-            if batch is not None:
-                batch.put(partial(self._shared.sleepers.call_later, loop, self._shared.config.append_timeout_ms))
+            return self._shared.batches.put([BatchPart(None, groups)]) if groups else None
         except BaseException:
             self._take_back()
             raise
-        return None if batch is None else batch.future
 
     def _take_back(self) -> None:
         for ids in self._made:
@@ -274,12 +269,13 @@ def _cancel_too(handed: asyncio.Future[Int64s], task: asyncio.Task[Int64s]) -> N
         handed.cancel()
 
 
-def answer_of(promise: Barrier) -> asyncio.Future[None]:
-    """A Future of the running loop, done once a promise has its answer."""
+async def answer_of(promise: Barrier) -> None:
+    """Wait until a promise has its answer. A loop may lose the call that says so: see `AsyncBatches`."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[None] = loop.create_future()
     promise.then(partial(call_in_loop, loop, partial(_tell, told)))
-    return told
+    while not promise.done():
+        await asyncio.wait([told], timeout=LOST_S)
 
 
 def _tell(told: asyncio.Future[None]) -> None:

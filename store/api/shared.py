@@ -17,6 +17,7 @@ from ..log.queue import RequestQueue
 from ..log.request import Request
 from ..log.streams import StreamMap
 from ..log.together import Change
+from .batches import AsyncBatches
 
 Seen = TypeVar("Seen")
 
@@ -34,6 +35,7 @@ class Shared:
         self.frame_bytes = TunedConfig.of(config).frame_bytes
         self.clock = clock
         self.sleepers = Sleepers(clock)
+        self.batches = AsyncBatches(self.sleepers, config.append_timeout_ms)
         self.streams = StreamMap()
         self.naming = threading.Lock()  # held while a stream is made
         self.shown = 0  # how often several lanes have changed at once: it changes with them

@@ -26,7 +26,13 @@ class Pace:
     Invariants:
         * no builder waits for retention that cannot go on: its last look left too much or failed, or its thread ended;
         * no builder waits longer than `PATIENCE_S` for the next step: retention may itself wait for that builder;
-        * no record of the store's own waits: retention itself appends records, and records free space.
+        * no record of the store's own waits: retention itself appends records, and records free space;
+        * no builder waits while retention has the lanes forced.
+
+    Attributes:
+        is_running: there is a thread that removes.
+        is_forcing: retention waits for the builders.
+        waits: how often a builder has waited.
     """
 
     def __init__(self, held_bytes: Callable[[], int], segment_bytes: int) -> None:
@@ -35,8 +41,9 @@ class Pace:
         self._steps = 0
         self._is_stuck = False
         self._limit_bytes: int | None = None
-        self.is_running = False  # there is a thread that removes
-        self.waits = 0  # how often a builder has waited
+        self.is_running = False
+        self.is_forcing = False
+        self.waits = 0
 
     def went(self) -> None:
         """Retention has taken a step."""
@@ -63,7 +70,7 @@ class Pace:
 
     def _is_behind(self, lane: WrittenLane) -> bool:
         limit_bytes = self._limit_bytes
-        if limit_bytes is None or not self.is_running or self._is_stuck or lane.poison is not None:
+        if limit_bytes is None or not self.is_running or self.is_forcing or self._is_stuck or lane.poison is not None:
             return False
         if self._held_bytes() <= limit_bytes + self._most_bytes:
             return False

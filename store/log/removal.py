@@ -42,7 +42,7 @@ class Removal:
     segments that no guard has seen.
 
     Invariants:
-        * what the guards have moved out of a segment is durable, also with "os", before START says that it is gone;
+        * what was written again of a segment's records is durable, also with "os", before START says that it is gone;
         * START says durably that a segment has left the log before its file is renamed;
         * a segment is taken from the readers' view before its file is reused;
         * the newest sealed segment of a lane is never removed, nor that of its newest full footer, which is the lane's
@@ -161,7 +161,7 @@ class Removal:
         The segment of the newest full footer stays: the next footer is then a full one. If a guard raises, those before
         its segment are removed first.
         """
-        count, written = 0, self._written()
+        count = 0
         try:
             while count < MOST_AT_ONCE and self._is_free(lane, count, rests=rests) and wanted(lane.view.sealed, count):
                 oldest = lane.view.sealed[count]
@@ -174,22 +174,26 @@ class Removal:
                 count += 1
         finally:
             if count:
-                if self._written() != written:
-                    self._force()
+                self._force()
                 self._remove(lane, lane.view.sealed[: count + 1])
         return count > 0
 
-    def _written(self) -> list[int]:
-        """How much was written to each lane, with "os"."""
-        return [lane.tail for lane in self._lanes] if self._config.durability == "os" else []
-
     def _force(self) -> None:
-        """What the guards have moved out of segments is on the device before these go. Raises as an append does."""
+        """What was written again of segments is on the device before these go. Raises as an append does.
+
+        The guards have done so, or the parts by themselves before: new settings, a snapshot of a subscription.
+        """
+        if self._config.durability != "os":
+            return  # it was durable before anybody went on
         barriers = [Barrier() for _ in self._lanes]
-        for lane, barrier in zip(self._lanes, barriers, strict=True):
-            lane.queue.put(barrier)
-        for barrier in barriers:
-            barrier.result()
+        self.pace.is_forcing = True
+        try:
+            for lane, barrier in zip(self._lanes, barriers, strict=True):
+                lane.queue.put(barrier)
+            for barrier in barriers:
+                barrier.result()
+        finally:
+            self.pace.is_forcing = False
 
     def _remove(self, lane: WrittenLane, sealed: Sequence[SealedSegment]) -> None:
         """Remove a lane's oldest segments, all of these but the last one, in one step. Raises OSError."""

@@ -32,7 +32,6 @@ from .read_counters import ReadCounters
 # `LongMessages`), position in the segment, length, checksum.
 ROW = Struct("=4I")
 ROW_BYTES = ROW.size
-ROW_NUMBERS = 4
 STREAM_BYTES = 16
 MOST_MESSAGES = 1024  # of a call; the lock is not held for longer ones
 NEVER = -(1 << 33)  # the base of a segment outside the ring: plus any position, it is below all lane positions

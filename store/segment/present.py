@@ -12,7 +12,6 @@ import numpy.typing as npt
 from ..format.footer import Footer, FooterData, Presence
 
 Numbers = npt.NDArray[np.uint32]
-Keys = npt.NDArray[np.uint64]
 
 NUMBER_BITS = np.uint64(32)
 LOW_BITS = (1 << 32) - 1

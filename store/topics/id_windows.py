@@ -18,7 +18,7 @@ from ..log.hidden_streams import HiddenNames, HiddenStreams
 from ..log.lane import Lane
 from ..log.message_ids import MOST_WITH_IDS, QUEUE_BITS, IdTarget
 from ..log.queue import RequestQueue
-from ..log.request import Barrier, Request
+from ..log.request import Request
 from ..log.streams import Change, Stream
 from ..log.trims import trim_requests
 from ..read.reader import Reader
@@ -218,7 +218,7 @@ class IdWindows:
         return [one for one in mine if one.number in there]
 
     def _keep(self, window: IdWindow, stream: Stream, begin: int, end: int) -> None:
-        """Write the ids of some records again that are still in the window; forced when it returns, also with "os"."""
+        """Write the ids of some records again that are still in the window."""
         window.expire(self._clock.wall_ms())
         digests: list[bytes] = []
         queue_ids: list[int] = []
@@ -234,9 +234,6 @@ class IdWindows:
                     times.append(time_ms)
         if digests:
             self._hidden.append(stream, pack_kept(digests, queue_ids, offsets, np.array(times), RECORD_BYTES))
-            barrier = Barrier()
-            stream.lane.queue.put(barrier)
-            barrier.result()
 
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: lost threads may hold the locks, and nobody else answers what is on its way."""

@@ -112,6 +112,10 @@ COMMITS: dict[str, Bug] = {
     "commits: a committer wakes nobody": Bug(
         "store/live/calls.py", "        page.wake()\n        page.close()\n", "        page.close()\n", (CALLS,),
     ),
+    "retention: appends wait for a removal that waits for them": Bug(
+        "store/log/removal.py", "self.pace.is_forcing = True", "self.pace.is_forcing = False",
+        ("tests/store/test_pace.py::test_no_append_waits_for_retention_that_has_the_lanes_forced",),
+    ),
     "retention: appends wait for a removal that cannot go on": Bug(
         "store/log/removal.py", "is_stuck=not self._retire()", "is_stuck=self._retire() is None",
         (f"{PACE}::test_no_append_waits_for_retention_that_cannot_go_on",), hangs=True,

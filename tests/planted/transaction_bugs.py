@@ -141,6 +141,10 @@ TRANSACTIONS: dict[str, Bug] = {
         "store/log/rounds.py", "            if len(given) > 1:\n", "            if not given:\n",
         (f"{ROUNDS}::test_of_a_round_that_has_no_space_those_that_fit_are_stored",),
     ),
+    "transactions: a loop does not look for an answer that it has lost": Bug(
+        "store/api/batches.py", "        for batch in list(watch.batches):\n            batch.look()\n", "",
+        ("tests/store/test_async_batches.py::test_a_loop_that_has_lost_its_look_gets_another_one",), hangs=True,
+    ),
     "transactions: one that leaves the line keeps its messages": Bug(
         "store/api/batches.py",
         "        if self.future.cancelled():\n            for group in reversed(self._lined):\n"

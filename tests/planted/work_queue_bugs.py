@@ -55,7 +55,7 @@ WORK_QUEUES: dict[str, Bug] = {
         "store/log/removal.py", "partial(self.is_done, lane), rests=False", "partial(self.is_done, lane)", LEFT,
     ),
     "work queue: with os, segments go before what was moved out of them is forced": Bug(
-        "store/log/removal.py", "                if self._written() != written:\n", "                if False:\n",
+        "store/log/removal.py", "                self._force()\n", "",
         (f"{FILE}::test_with_durability_os_a_power_cut_takes_no_copy_of_a_message_that_was_forced",),
     ),
     "work queue: a look may go beyond the segments that retention has": Bug(

@@ -20,9 +20,12 @@ from stratalog.store import (
     StorePoisoned,
 )
 from stratalog.store.api.batches import AsyncBatch
+from stratalog.store.api.id_batch import answer_of
+from stratalog.store.log.request import Barrier
 
 from .disks import FailingDisk, GatedDisk
-from .helpers import KIB, contents, tiny
+from .helpers import KIB, PATIENCE_S, contents, tiny
+from .interrupts import Interrupted, interrupt_at, places
 
 CAP = 5000
 Rows = list[tuple[str, int, bytes]]
@@ -253,3 +256,60 @@ def test_failed_write_is_the_error_of_the_batch(tmp_path: Path) -> None:
 
     asyncio.run(main())
     store.close()
+
+
+# -- interrupts: asyncio swallows one that comes in a callback, and does not make the call again ----------
+
+
+@pytest.fixture
+def looks_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("batches", "id_batch"):
+        monkeypatch.setattr(f"stratalog.store.api.{module}.LOST_S", 0.01)
+
+
+@pytest.mark.usefixtures("looks_soon")
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_coroutine_hears_of_its_batch_wherever_an_interrupt_comes(tmp_path: Path, lanes: int) -> None:
+    with MessageStore.open(tmp_path, tiny(lanes=lanes)) as store:
+
+        async def append() -> np.ndarray:
+            return await asyncio.wait_for(store.append_batch_async(rows(20)), PATIENCE_S)
+
+        for place in places():
+            came, result = interrupt_at(place, ("api/batches.py", "log/request.py"), lambda: asyncio.run(append()))
+            assert isinstance(result, Interrupted | np.ndarray), (place, result)
+            if not came:
+                break
+        assert place > 20
+
+
+@pytest.mark.usefixtures("looks_soon")
+def test_a_loop_that_has_lost_its_look_gets_another_one(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        await store.append_batch_async(rows(1))
+        (watch,) = store._shared.batches._watches.values()
+        assert watch.timer is not None
+        watch.timer.cancel()
+        await asyncio.sleep(0.05)
+        monkeypatch.setattr(AsyncBatch, "_one_answered", lambda batch: None)
+        for _ in range(2):
+            await asyncio.wait_for(store.append_batch_async(rows(1)), PATIENCE_S)
+        await asyncio.sleep(0.05)
+        assert not store._shared.batches._watches, "no timer goes on where nothing is on its way"
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("looks_soon")
+def test_a_coroutine_that_waits_for_another_append_of_its_id_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stratalog.store.api.id_batch._tell", lambda told: None)
+
+    async def main() -> None:
+        promise = Barrier()
+        waits = asyncio.create_task(answer_of(promise))
+        await asyncio.sleep(0.02)
+        assert not waits.done()
+        promise.answer()
+        await asyncio.wait_for(waits, PATIENCE_S)
+
+    asyncio.run(main())

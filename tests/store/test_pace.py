@@ -98,6 +98,29 @@ def test_no_append_waits_for_retention_that_cannot_go_on(tmp_path: Path, how: st
 
 
 @pytest.mark.usefixtures("patient")
+def test_no_append_waits_for_retention_that_has_the_lanes_forced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(tmp_path, tiny(retention_bytes=LIMIT, durability="os")) as store:
+        of_store = store._upkeep.removal
+        real = of_store._force
+
+        def force() -> None:
+            until(lambda: of_store.pace.waits > 0)
+            real()
+
+        monkeypatch.setattr(of_store, "_force", force)
+        filler = threading.Thread(target=fill, args=(store, 40))
+        filler.start()
+        filler.join(STANDS_S)
+        is_over = not filler.is_alive()
+        monkeypatch.setattr(pace, "PATIENCE_S", 0.0)
+        of_store.pace.is_forcing = True  # where the test has failed
+        filler.join(PATIENCE_S)
+        assert is_over
+
+
+@pytest.mark.usefixtures("patient")
 def test_records_never_wait_for_retention_and_take_the_appends_before_them_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

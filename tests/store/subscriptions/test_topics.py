@@ -104,7 +104,7 @@ def test_all_acknowledgements_of_a_batch_share_one_frame(store: MessageStore) ->
     assert sub.backlog().total == 0
 
 
-def test_in_several_lanes_a_batch_is_acknowledged_topic_by_topic(tmp_path: Path) -> None:
+def test_in_several_lanes_a_batch_is_acknowledged_in_all_of_them(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", tiny(lanes=4)) as store:
         sub = store.subscribe([f"t{at}" for at in range(8)], "s")
         for at in range(8):

@@ -335,6 +335,22 @@ def test_with_durability_os_a_power_cut_takes_no_copy_of_a_message_that_was_forc
         assert sorted(places(all_of(store.subscribe("t", "a")))) == left
 
 
+def test_with_durability_os_a_power_cut_takes_no_settings_that_were_written_again_before(tmp_path: Path) -> None:
+    """Those from before go with their segment, in which nothing has to be moved."""
+    disk, config = SimulatedDisk(), tiny(durability="os", flush_interval_ms=3_600_000, retention_bytes=100_000)
+    with MessageStore.open(tmp_path, config, disk=disk) as store:
+        remove = ByHand(store)
+        store.configure_topic("t", ttl_ms=1_000_000)
+        fill(store, 300)
+        store.flush()
+        store.configure_topic("t", ttl_ms=2_000_000)
+        remove()
+        assert store.queue_bounds("t", 0)[0] > 200
+        cut = disk.crash(random.Random(draw_seed()), "none")
+    with MessageStore.open(tmp_path, config, disk=cut) as store:
+        assert store.topic_settings("t").ttl_ms == 2_000_000
+
+
 # -- what it costs ------------------------------------------------------------------------------------
 
 
