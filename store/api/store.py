@@ -130,14 +130,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         header = self._header()
         self._set_lanes(header.lanes)
         config = TunedConfig.of(self.config)
-        direct = config.direct_io is not False and config.durability == "force"
-        if direct and not takes_direct(disk, self.path / STORE_FILE):
-            if config.direct_io:
-                raise StoreUnusable(
-                    f"the file system of {self.path} takes no O_DIRECT, which direct_io=True insists on; leave that "
-                    f"setting out (writes are then forced through the page cache), or choose another folder"
-                )
-            direct = False
+        direct = self._writes_direct(config)
         config = replace(config, block_bytes=self._block_bytes(config, direct=direct))
         self._store_id = header.store_id
         running = self._running
@@ -198,12 +191,25 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):
             self._forget_lost()
 
+    def _writes_direct(self, config: TunedConfig) -> bool:
+        """Whether the log is written past the page cache. Raises StoreUnusable."""
+        if config.direct_io is False or config.durability != "force":
+            return False
+        if takes_direct(self._disk, self.path / STORE_FILE):
+            return True
+        if config.direct_io:
+            raise StoreUnusable(
+                f"the file system of {self.path} takes no O_DIRECT, which direct_io=True insists on; leave that "
+                f"setting out (writes are then forced through the page cache), or choose another folder"
+            )
+        return False
+
     def _block_bytes(self, config: TunedConfig, *, direct: bool) -> int | None:
         """The size of the blocks that the log is written in; with "os" what is given, None for a lane's own choice."""
         if config.durability == "force" and not direct:
             return BLOCK_BYTES
         if direct and config.block_bytes is None:
-            return self._disk.block_bytes(self.path / STORE_FILE)
+            return self._disk.safe_block_bytes(self.path / STORE_FILE)
         return config.block_bytes
 
     def _enter(self) -> None:

@@ -73,7 +73,7 @@ class Disk(Protocol):
     def free_bytes(self, folder: Path) -> int:
         """Bytes that new files of a folder may take; another program may take them first."""
 
-    def block_bytes(self, path: Path) -> int:
+    def safe_block_bytes(self, path: Path) -> int:
         """The size of writes past the page cache to a file that harm nothing beside them: 512 or 4,096."""
 
 
@@ -169,7 +169,7 @@ class OsDisk:
         found = os.statvfs(folder)
         return found.f_bavail * found.f_frsize
 
-    def block_bytes(self, path: Path) -> int:
+    def safe_block_bytes(self, path: Path) -> int:
         """The device's own block, by `blocks.device_block_bytes`."""
         return device_block_bytes(path)
 

@@ -136,7 +136,7 @@ class SimulatedDisk(Outside):
         if self.used_bytes() + end - content.allocated_bytes > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def block_bytes(self, path: Path) -> int:
+    def safe_block_bytes(self, path: Path) -> int:
         return self.unit_bytes
 
     def used_bytes(self) -> int:

@@ -76,7 +76,8 @@ def test_settings_are_shown_changed_and_taken_back(folder: Path) -> None:
     assert take_snapshot(folder) == before
     assert run("configure", folder, "orders", "--queues", 8).output == "orders: 8 queues, 0 to 7\n"
     given = json.loads(run("configure", folder, "orders", "--json").output)
-    defaults = {"keep": "retention", "retention_bytes": None, "retention_ms": None, "ttl_ms": None}
+    defaults: dict[str, object] = {"keep": "retention", "retention_bytes": None, "retention_ms": None, "ttl_ms": None}
+    defaults |= {"id_window_ms": 600_000, "id_window_count": 100_000}
     assert given == {"topic": "orders", "queues": 8, **defaults}
     assert settings(folder) == 8
     assert run("configure", folder, "orders", "--queues", 0).output == "orders: any queue\n"

@@ -173,10 +173,10 @@ def remove_the_wrong_end() -> Iterator[None]:
 def _removing(order: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Iterator[None]:
     real = Removal._remove_oldest
 
-    def remove(removal: Removal, lane: WrittenLane, wanted: Callable[[Any, int], bool]) -> bool:
+    def remove(removal: Removal, lane: WrittenLane, wanted: Callable[[Any, int], bool], **how: bool) -> bool:
         if len(lane.view.sealed) > 1 and wanted(lane.view.sealed, 0):
             lane.view = lane.view._replace(sealed=SealedSegments().with_newest(order(tuple(lane.view.sealed))))
-        return real(removal, lane, wanted)
+        return real(removal, lane, wanted, **how)
 
     with mock.patch.object(Removal, "_remove_oldest", remove):
         yield

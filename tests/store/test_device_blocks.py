@@ -107,9 +107,9 @@ def test_a_store_asks_its_disk_only_if_it_writes_past_the_page_cache(tmp_path: P
     asked = []
 
     class Asked(OsDisk):
-        def block_bytes(self, path: Path) -> int:
+        def safe_block_bytes(self, path: Path) -> int:
             asked.append(path)
-            return super().block_bytes(path)
+            return super().safe_block_bytes(path)
 
     given: list[dict[str, Any]] = [{"direct_io": False}, {"durability": "os"}, {"block_bytes": 4096}, {}]
     for number, settings in enumerate(given):

@@ -19,7 +19,7 @@ from stratalog.store.log.ticket import Promise, SubmitRequest
 from .disks import FailingDisk, GatedDisk
 from .helpers import PATIENCE_S, run_child, start, tiny, until
 
-DOCUMENTED = ["add_done_callback", "done", "exception", "result"]
+DOCUMENTED = ["add_done_callback", "done", "exception", "is_repeat", "result"]
 
 
 @pytest.fixture
