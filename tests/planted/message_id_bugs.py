@@ -35,7 +35,7 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{CALLS}::test_threads_with_the_same_ids_store_each_once",),
     ),
     "message ids: they are known for a millisecond too long": Bug(
-        WINDOW, "while self._times and self._times[0] <= limit:", "while self._times and self._times[0] < limit:",
+        WINDOW, "takewhile(partial(ge, limit), self._times)", "takewhile(partial(ge, limit - 1), self._times)",
         (f"{CALLS}::test_an_id_is_forgotten_by_age",), hangs=True,
     ),
     "message ids: the window has one too many": Bug(

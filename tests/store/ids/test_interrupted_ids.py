@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore
+from stratalog.testing import VirtualClock
 
 from ..helpers import PATIENCE_S, tiny
 from ..interrupts import interrupt_at, places
@@ -54,3 +55,29 @@ def test_an_interrupted_append_leaves_its_id_free_or_stored(tmp_path: Path, call
         assert store.append_batch([("t", 0, b"")] * len(expected), message_ids=list(expected)).tolist() == [
             *expected.values()
         ]
+
+
+def test_an_interrupt_while_ids_leave_the_window_forgets_each_of_them_or_none(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path, tiny(durability="os"), clock=clock) as store:
+        for place in places():
+            topic = f"t{place}"
+            store.configure_topic(topic, id_window_ms=1000)
+            store.append_batch([(topic, 0, b"")] * 2, message_ids=["old", "old too"])
+            clock.advance(ms=900)
+            assert store.append(topic, 0, b"", message_id="young") == 2
+            clock.advance(ms=200)
+            raised, _ = interrupt_at(
+                place,
+                ("topics/id_window.py",),
+                lambda: store.append(topic, 0, b"", message_id="new"),  # noqa: B023
+            )
+            assert store.append(topic, 0, b"", message_id="young") == 2
+            for ms in (0, 5000):
+                clock.advance(ms=ms)
+                for message_id in ("old", "old too", "young")[: 2 + bool(ms)]:
+                    end = store.queue_bounds(topic, 0)[1]
+                    assert store.append(topic, 0, b"", message_id=message_id) == end
+            if not raised:
+                break
+        assert place > 3
