@@ -90,7 +90,7 @@ class PendingIds:
         """
         requests = (self.queue or self.target.stream.lane.queue).requests
         is_queued = any(request.extras is not None and self in request.extras.ids for request in requests)
-        if not (is_queued or self.frame is not None or self.is_over):
+        if not (is_queued or self.frame is not None):
             self.fail(None)
 
     def place_of(self, digest: bytes) -> int | None:

@@ -10,6 +10,7 @@ from itertools import repeat, starmap, takewhile
 from operator import ge
 from typing import NamedTuple
 
+from ..device.steps import for_each
 from ..errors import PublishBufferFull, StoreError
 from ..log.lane import Lane
 from ..log.message_ids import FrameIds, IdTarget, PendingIds
@@ -115,22 +116,20 @@ class IdWindow:
                 if part.promise is not None:
                     promises.append(part.promise)
             self._drop(len(self._order) - self._most)
-        for promise in promises:
-            promise.answer()
+        for_each(promises, Barrier.answer)
 
     def fail(self, ids: PendingIds, error: StoreError | None) -> None:
         """Ids did not get to the log: see `IdTable`."""
         with self._lock:
-            if ids.is_over:
-                return
-            if isinstance(error, PublishBufferFull):
-                error = None  # it has left the line: nothing was queued
-            for digest in ids.digests:
-                if self._known.get(digest) is ids:
-                    del self._known[digest]
-            ids.is_over = True
+            if not ids.is_over:
+                for digest in ids.digests:
+                    if self._known.get(digest) is ids:
+                        del self._known[digest]
+                ids.is_over = True
             promise = ids.promise
-        if promise is not None:
+        if promise is not None and not promise.done():  # also where an interrupt came between the two before
+            if isinstance(error, PublishBufferFull) or (ids.frame is not None and ids.frame.is_durable):
+                error = None  # it has left the line: nothing was queued; or its outcome is another one
             promise.answer(error)
 
     def load(self, digests: Sequence[bytes], places: Sequence[int], times_ms: Sequence[int]) -> None:
@@ -173,8 +172,8 @@ class IdWindow:
     def _drop(self, count: int) -> None:
         """Forget the `count` oldest ids. The lock is held. It raises nothing.
 
-        All of them leave in one step in C, so an interrupt finds them there or gone. It may find `_oldest_ms` of before,
-        which is too small at the most: then the next `expire` comes here once for nothing.
+        All of them leave in one step in C, so an interrupt finds them there or gone. It may leave `_oldest_ms` too
+        small: then the next `expire` comes here once for nothing.
         """
         if count > 0:
             known = map(self._known.pop, starmap(self._order.popleft, repeat((), count)), repeat(None))
