@@ -216,8 +216,8 @@ class IdBatch:
             self._plan(rows)
             for _, group in self._groups:
                 group.stream.lane.queue.put(group)
-        except BaseException:
-            self._take_back()
+        except BaseException as error:
+            self._take_back(error)
             raise
 
     def _hand_over_async(
@@ -229,14 +229,14 @@ class IdBatch:
             batch = AsyncBatch(loop, [BatchPart(None, groups)]) if groups else None
             if batch is not None:
                 batch.put(partial(self._shared.sleepers.call_later, loop, self._shared.config.append_timeout_ms))
-        except BaseException:
-            self._take_back()
+        except BaseException as error:
+            self._take_back(error)
             raise
         return None if batch is None else batch.future
 
-    def _take_back(self) -> None:
+    def _take_back(self, error: BaseException) -> None:
         for ids in self._made:
-            ids.take_back()
+            ids.take_back(error if len(self._groups) <= 1 else None)  # else an earlier group may have been put
 
     # -- what is answered ---------------------------------------------------------------------------------
 

@@ -91,8 +91,8 @@ class RepeatTicket(SubmitRequest):
                     self.stream, self.extras = stream, ids.beside(self.extras)
                     self._is_repeat = False
                     stream.lane.queue.put(self, wait=False)
-            except BaseException:
-                ids.take_back()
+            except BaseException as error:
+                ids.take_back(error)
                 self._is_repeat = ids.is_over
                 raise
             if found is not None:

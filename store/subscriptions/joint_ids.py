@@ -45,10 +45,10 @@ class JointIds:
         try:
             busy = self._admit({row: stream.lane for row, stream in zip(rows, streams, strict=True)}, names)
         except BaseException:
-            self.take_back()
+            self._give_back()
             raise
         if busy is not None:
-            self.take_back()
+            self._give_back()
         return busy
 
     def _admit(self, lanes: dict[int, Lane], names: Sequence[tuple[str, int]]) -> Barrier | None:
@@ -91,10 +91,14 @@ class JointIds:
         self.ids = [one for one in self.ids if one.digests]
         return None
 
-    def take_back(self) -> None:
-        """The commit has failed, or waits: unless a queue has the ids, others with them try by themselves."""
+    def _give_back(self) -> None:
         for one in self.ids:
-            one.take_back()
+            one.fail(None)  # nothing was put
+
+    def take_back(self, error: BaseException) -> None:
+        """The commit has raised: unless a queue has the ids, others with them try by themselves."""
+        for one in self.ids:
+            one.take_back(error)
 
     def offsets_of(self, stored: Int64s) -> Int64s:
         """The offsets of all messages, from those of the stored ones."""

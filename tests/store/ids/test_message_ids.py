@@ -309,6 +309,25 @@ def test_an_id_whose_append_found_no_room_is_free_again(tmp_path: Path) -> None:
         assert [store.append("t", 0, b"", message_id=one) for one in "abcde"] == [4, 5, 6, 7, 8]
 
 
+@pytest.mark.parametrize("call", CALLS)
+def test_an_append_that_found_no_room_searches_no_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="known")
+
+        def put(*given: Any, **more: Any) -> bool:
+            raise PublishBufferFull("no room")
+
+        kind = type(store._queues[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "put", put)
+            patch.setattr(kind, "requests", property(lambda queue: pytest.fail("searched")))
+            with pytest.raises(PublishBufferFull):
+                CALLS[call](store, "t", 0, "a")
+        assert CALLS[call](store, "t", 0, "a") == 1
+
+
 def test_a_second_append_is_stored_if_nothing_of_the_first_was_queued(tmp_path: Path) -> None:
     disk = GatedDisk()
     config = tiny(publish_buffer_bytes=100_000, append_timeout_ms=300)
