@@ -97,7 +97,7 @@ class Committing:
         if self._ids is None:
             return None
         self._appender.check_open()
-        busy = self._ids.admit(self._all.names, self._find)
+        busy = self._ids.admit(self._all.names)
         if busy is None:
             self._messages = self._all.only(self._ids.stored)
         return busy

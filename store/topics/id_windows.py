@@ -19,7 +19,7 @@ from ..log.lane import Lane
 from ..log.message_ids import MOST_WITH_IDS, QUEUE_BITS, IdTarget
 from ..log.queue import RequestQueue
 from ..log.request import Barrier, Request
-from ..log.streams import Change, Stream
+from ..log.streams import Change, Stream, lane_of
 from ..log.trims import trim_requests
 from ..read.reader import Reader
 from ..segment.sealed import SealedSegment
@@ -79,6 +79,10 @@ class IdWindows:
             self._names.add((topic, str(lane.index)))
             found = window.targets[lane] = IdTarget(window, self._hidden.find_or_make(_name(topic, lane), lane))
         return found
+
+    def lane_of(self, topic: str, queue_id: int) -> Lane:
+        """The lane of a queue, used or not."""
+        return self._hidden.lanes[lane_of(topic, queue_id, len(self._hidden.lanes))]
 
     def resize(self, topic: str, settings: TopicSettings) -> None:
         """The topic has other settings."""

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.store import InvalidMessage, MessageStore, PublishBufferFull, StoreClosed, StoreFull, StorePoisoned
+from stratalog.store import (
+    InvalidMessage,
+    MessageStore,
+    PublishBufferFull,
+    StoreClosed,
+    StoreFull,
+    StorePoisoned,
+    TopicFull,
+)
 from stratalog.store.format.message_ids import digest_of
 from stratalog.store.testing import SimulatedDisk
 from stratalog.testing import VirtualClock
@@ -307,6 +315,32 @@ def test_an_id_whose_append_found_no_room_is_free_again(tmp_path: Path) -> None:
         disk.gate.set()
         assert [ticket.result() for ticket in filler] == [1, 2, 3]
         assert [store.append("t", 0, b"", message_id=one) for one in "abcde"] == [4, 5, 6, 7, 8]
+
+
+def test_a_full_topic_takes_repeats_and_what_a_transaction_acknowledges(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.configure_topic("t", keep="until_acknowledged", retention_bytes=1000)
+        subscription = store.subscribe("t", "s")
+        store.append("t", 0, b"", message_id="first")
+        with pytest.raises(TopicFull):
+            for number in range(5000):
+                store.append("t", 0, bytes(2000))
+                if number % 50 == 0:
+                    store._delaying.keeping.look_now()
+        for call in CALLS.values():
+            assert call(store, "t", 0, "first") == 0
+        for rows in ([("t", 0, "first"), ("t", 0, "new")], [("t", 0, "new")]):
+            with pytest.raises(TopicFull):
+                batch(store, *rows)
+            with pytest.raises(TopicFull):
+                transacted(store, *rows)
+        (one,) = subscription.receive(1)
+        end = store.queue_bounds("t", 0)[1]
+        with store.transaction() as tx:
+            tx.append("t", 0, b"", message_id="first")
+            tx.append("t", 0, b"", message_id="moved")
+            tx.ack(one)
+        assert tx.offsets.tolist() == [0, end]
 
 
 @pytest.mark.parametrize("call", CALLS)
