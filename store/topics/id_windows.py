@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 
 from ..device.clock import Clock
-from ..errors import StoreCorrupt, StoreError, StoreUnreadable
+from ..errors import StoreCorrupt, StoreError, StoreUnreadable, StoreUnusable
 from ..format.arrays import Int64s
 from ..format.hidden import IDS_KIND, hidden_parts, hidden_topic
 from ..format.message_ids import KEPT, SeenIds, pack_kept
@@ -24,7 +24,7 @@ from ..log.trims import trim_requests
 from ..read.reader import Reader
 from ..segment.sealed import SealedSegment
 from .id_window import IdWindow
-from .settings import TopicSettings
+from .settings import MOST_IDS, MOST_MS, TopicSettings
 from .table import TopicTable
 
 READ_RECORDS = 4096
@@ -95,7 +95,12 @@ class IdWindows:
 
     def _load(self, topic: str, *, pass_damage: bool = False) -> IdWindow:
         self._check_open()
-        settings = self._configured.settings(topic)
+        try:
+            settings = self._configured.settings(topic)
+        except (StoreCorrupt, StoreUnusable):
+            if not pass_damage:
+                raise
+            settings = TopicSettings(id_window_ms=MOST_MS, id_window_count=MOST_IDS)  # it may be as large as that
         window = IdWindow(settings.id_window_ms, settings.id_window_count)
         now_ms = self._clock.wall_ms()
         found: list[SeenIds] = []
@@ -192,7 +197,8 @@ class IdWindows:
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
         """Whether retention may remove a segment. The ids in it that still count are written again first.
 
-        Those of a damaged record go with it: retention does not stop at damage.
+        Those of a damaged record go with it: retention does not stop at damage. Where settings cannot be read, all ids
+        still count.
         """
         for stream in self._streams_in(lane, oldest):
             begin, count = oldest.first_of(stream.number)
@@ -202,7 +208,7 @@ class IdWindows:
                 assert parts is not None
                 try:
                     window = self.of(parts.names[0])
-                except StoreCorrupt:  # for retention alone: an append still hears of it
+                except (StoreCorrupt, StoreUnusable):  # for retention alone: an append still hears of it
                     window = self._load(parts.names[0], pass_damage=True)
                 self._keep(window, stream, max(begin, stream.low), end)
                 self._hidden.trim(stream, end)
