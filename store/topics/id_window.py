@@ -157,10 +157,15 @@ class IdWindow:
             self._window_ms, self._most = window_ms, most
             self._drop(len(self._order) - most)
 
-    def clear(self) -> None:
-        """Forget all but what is on its way."""
+    @property
+    def settled(self) -> int:
+        """How many ids were durable so far, also those that have left."""
+        return self._settled
+
+    def forget(self, settled: int) -> None:
+        """Forget those that were durable when `settled` was this."""
         with self._lock:
-            self._drop(len(self._order))
+            self._drop(settled - (self._settled - len(self._order)))
 
     def expire(self, now_ms: int) -> None:
         """Forget what is too old."""

@@ -11,7 +11,7 @@ import numpy as np
 from ..device.clock import Clock
 from ..errors import StoreCorrupt, StoreError, StoreUnreadable, StoreUnusable
 from ..format.arrays import Int64s
-from ..format.hidden import IDS_KIND, hidden_parts, hidden_topic
+from ..format.hidden import HIDDEN_MARK, IDS_KIND, hidden_parts, hidden_topic
 from ..format.message_ids import KEPT, SeenIds, pack_kept
 from ..format.records import StreamLow
 from ..log.hidden_streams import HiddenNames, HiddenStreams
@@ -29,6 +29,7 @@ from .table import TopicTable
 
 READ_RECORDS = 4096
 READ_BYTES = 4 << 20
+IDS_TOPICS = f"{HIDDEN_MARK}{IDS_KIND}{HIDDEN_MARK}"  # so the topics of their streams begin
 RECORD_BYTES = 64 << 10  # of ids that are kept, at the most
 FEW_RECORDS = 1024  # so many old ones are left where they are
 
@@ -84,11 +85,15 @@ class IdWindows:
         """The lane of a queue, used or not."""
         return self._hidden.lanes[lane_of(topic, queue_id, len(self._hidden.lanes))]
 
-    def resize(self, topic: str, settings: TopicSettings) -> None:
-        """The topic has other settings."""
+    def resize(self, topic: str) -> None:
+        """The topic has other settings. Raises as `TopicTable.settings` does.
+
+        They are read here: of two threads that change them at once, the last one here finds the newest.
+        """
         with self._lock:
             window = self.loaded.get(topic)
             if window is not None:
+                settings = self._configured.settings(topic)
                 window.resize(settings.id_window_ms, settings.id_window_count)
 
     # -- what the log has -------------------------------------------------------------------------------
@@ -181,18 +186,23 @@ class IdWindows:
             for request in trim_requests(lane.lows, [(stream, StreamLow(offset))], READ_BYTES):
                 lane.queue.put(request, wait=False)
 
-    def changes_of(self, topic: str) -> list[Change]:
-        """The trims that forget all ids of a topic."""
-        streams = [stream for stream in self._known_streams(topic) if not stream.is_empty]
-        return [(stream, StreamLow(stream.next_offset)) for stream in streams]
+    def changes_of(self, topic: str) -> tuple[list[Change], int | None]:
+        """The trims that forget all ids of a topic that are durable, and what `forget` takes.
 
-    def forget(self, topic: str) -> None:
-        """The trims are durable, and the topic has its default settings again."""
+        An id that is here is in a frame with its message: what the caller finds of the topic's messages after this has
+        that one, too. Those on their way stay.
+        """
+        window = self.loaded.get(topic)
+        settled = None if window is None else window.settled
+        ends = [(stream, self._bounds(stream)[1]) for stream in self._known_streams(topic)]
+        return [(stream, StreamLow(end)) for stream, end in ends if end > stream.low], settled
+
+    def forget(self, topic: str, settled: int | None) -> None:
+        """The trims are durable."""
         with self._lock:
             window = self.loaded.get(topic)
             if window is not None:
-                window.clear()
-        self.resize(topic, TopicSettings())
+                window.forget(window.settled if settled is None else settled)
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
         """Whether retention may remove a segment. The ids in it that still count are written again first.
@@ -218,14 +228,13 @@ class IdWindows:
 
     def _streams_in(self, lane: Lane, sealed: SealedSegment) -> list[Stream]:
         """The streams of ids that have a record in a segment; all of the lane's, if the segment is damaged."""
-        named = [self._hidden.find(hidden_topic(IDS_KIND, *names)) for names in self._names]
-        mine = [one for one in named if one is not None and one.lane is lane and one.number >= 0]
         try:
             footer = sealed.footer
         except StoreCorrupt:
-            return mine
-        there = {*np.intersect1d(footer.numbers[footer.counts > 0], [one.number for one in mine]).tolist()}
-        return [one for one in mine if one.number in there]
+            named = [self._hidden.find(hidden_topic(IDS_KIND, *names)) for names in self._names]
+            return [one for one in named if one is not None and one.lane is lane and one.number >= 0]
+        there = [lane.streams[number] for number in footer.numbers[footer.counts > 0].tolist()]
+        return [one for one in there if one.topic.startswith(IDS_TOPICS)]
 
     def _keep(self, window: IdWindow, stream: Stream, begin: int, end: int) -> None:
         """Write the ids of some records again that are still in the window; forced when it returns, also with "os"."""

@@ -70,11 +70,11 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{CALLS}::test_a_cancelled_append_gives_its_id_back_or_is_stored",), hangs=True,
     ),
     "message ids: a deleted topic's ids are remembered": Bug(
-        "store/api/trimming.py", "        self._windows.forget(name)\n", "",
+        "store/api/trimming.py", "        self._windows.forget(name, settled)\n", "",
         (f"{CALLS}::test_a_deleted_topic_forgets_its_ids",),
     ),
     "message ids: a deleted topic's ids stay in the log": Bug(
-        "store/api/trimming.py", "self._write([*changes, *self._windows.changes_of(name)])", "self._write(changes)",
+        "store/api/trimming.py", "self._write([*changes, *of_ids])", "self._write(changes)",
         (f"{CALLS}::test_a_deleted_topic_forgets_its_ids",),
     ),
     "message ids: retention takes them": Bug(

@@ -20,8 +20,10 @@ from stratalog.store import (
     StorePoisoned,
     TopicFull,
 )
+from stratalog.store.api.trimming import TrimChanges
 from stratalog.store.format.message_ids import digest_of
 from stratalog.store.testing import SimulatedDisk
+from stratalog.store.topics.id_windows import IdWindows
 from stratalog.testing import VirtualClock
 
 from ..disks import FailingDisk, GatedDisk
@@ -223,6 +225,41 @@ def test_a_deleted_topic_forgets_its_ids(tmp_path: Path) -> None:
             assert store.append("t", 0, b"", message_id="1") >= 0
             assert not store.submit("t", 0, b"", message_id="2").is_repeat
             assert store.submit("t", 0, b"", message_id="1").is_repeat
+
+
+def test_a_deletion_keeps_the_ids_of_messages_that_it_does_not_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = TrimChanges._write
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="before")
+
+        def beside(trims: TrimChanges, changes: list[Any]) -> None:
+            store.append("t", 0, b"", message_id="beside")
+            write(trims, changes)
+
+        monkeypatch.setattr(TrimChanges, "_write", beside)
+        assert store.delete_topic("t")
+        monkeypatch.undo()
+        assert store.append("t", 0, b"", message_id="beside") == 1
+        assert store.append("t", 0, b"", message_id="before") == 2
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert [store.append("t", 0, b"", message_id=one) for one in ("beside", "before")] == [1, 2]
+
+
+def test_the_window_is_that_of_the_last_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resize = IdWindows.resize
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="a")
+
+        def late(windows: IdWindows, topic: str) -> None:
+            monkeypatch.undo()
+            start(lambda: store.configure_topic("t", id_window_count=20)).join()
+            resize(windows, topic)
+
+        monkeypatch.setattr(IdWindows, "resize", late)
+        store.configure_topic("t", id_window_count=10)
+        assert store.topic_settings("t").id_window_count == store._windows.of("t")._most == 20
 
 
 def test_a_removed_message_is_answered_still(tmp_path: Path) -> None:
