@@ -158,6 +158,11 @@ class IdWindow:
             self._drop(len(self._order) - most)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no id is known, and none is on its way."""
+        return not self._known
+
+    @property
     def settled(self) -> int:
         """How many ids were durable so far, also those that have left."""
         return self._settled

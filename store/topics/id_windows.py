@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -31,6 +32,7 @@ READ_RECORDS = 4096
 READ_BYTES = 4 << 20
 IDS_TOPICS = f"{HIDDEN_MARK}{IDS_KIND}{HIDDEN_MARK}"  # so the topics of their streams begin
 RECORD_BYTES = 64 << 10  # of ids that are kept, at the most
+LOOK_S = 1.0
 FEW_RECORDS = 1024  # so many old ones are left where they are
 
 
@@ -39,10 +41,11 @@ class IdWindows:
 
     A table is read at the first append with an id since the opening; what lies in the log: see `format.message_ids`.
 
-    Invariant: there is one table a topic. What is on its way is in no other place.
+    Invariant: there is one table a topic. What is on its way is in no other place. So a table that was dropped is used
+    again as long as some thread or request has it.
 
     Attributes:
-        loaded: the tables that were read, by topic.
+        loaded: the tables that were read, by topic, but those that were dropped since.
     """
 
     def __init__(
@@ -58,6 +61,8 @@ class IdWindows:
         self._check_open = check_open
         self._names = HiddenNames(hidden, IDS_KIND, may_write=True)
         self.loaded: dict[str, IdWindow] = {}
+        self._dropped: WeakValueDictionary[str, IdWindow] = WeakValueDictionary()  # an append may have one still
+        self._look_at_s = 0.0
         self._lock = threading.RLock()  # a finalizer may append while its thread reads a table
 
     def of(self, topic: str) -> IdWindow:
@@ -65,13 +70,37 @@ class IdWindows:
         window = self.loaded.get(topic)
         if window is None:
             with self._lock:
-                window = self.loaded.get(topic)
+                window = self._there(topic)
                 if window is None:
                     window = self._load(topic)
                     for queue in self._queues():  # a frame has at most as many records of ids as other messages
                         queue.frame_messages = MOST_WITH_IDS
                     self.loaded[topic] = window
         return window
+
+    def _there(self, topic: str) -> IdWindow | None:
+        """The table of a topic, also one that was dropped and that an append has still. `_lock` is held."""
+        return self.loaded.get(topic) or self._dropped.get(topic)
+
+    def look(self) -> None:
+        """Have idle topics forget what is too old, and drop tables without ids: at most once a second, by the upkeep.
+
+        One comparison a table, as long as nothing is too old. A dropped table is read again when it is asked for.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + LOOK_S
+        now_ms = self._clock.wall_ms()
+        for topic, window in list(self.loaded.items()):
+            window.expire(now_ms)
+            if window.has_old_records:
+                self.trim_old(window)
+            if window.is_empty:
+                with self._lock:
+                    if window.is_empty:
+                        self._dropped[topic] = window  # first: an append that has it may be about to use it
+                        self.loaded.pop(topic, None)
 
     def target(self, topic: str, window: IdWindow, lane: Lane) -> IdTarget:
         """Where the ids of a topic go whose messages are in a lane; the stream is made at first use."""
@@ -91,7 +120,7 @@ class IdWindows:
         They are read here: of two threads that change them at once, the last one here finds the newest.
         """
         with self._lock:
-            window = self.loaded.get(topic)
+            window = self._there(topic)
             if window is not None:
                 settings = self._configured.settings(topic)
                 window.resize(settings.id_window_ms, settings.id_window_count)
@@ -192,7 +221,8 @@ class IdWindows:
         An id that is here is in a frame with its message: what the caller finds of the topic's messages after this has
         that one, too. Those on their way stay.
         """
-        window = self.loaded.get(topic)
+        with self._lock:
+            window = self._there(topic)
         settled = None if window is None else window.settled
         ends = [(stream, self._bounds(stream)[1]) for stream in self._known_streams(topic)]
         return [(stream, StreamLow(end)) for stream, end in ends if end > stream.low], settled
@@ -200,7 +230,7 @@ class IdWindows:
     def forget(self, topic: str, settled: int | None) -> None:
         """The trims are durable."""
         with self._lock:
-            window = self.loaded.get(topic)
+            window = self._there(topic)
             if window is not None:
                 window.forget(window.settled if settled is None else settled)
 
@@ -260,7 +290,7 @@ class IdWindows:
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: lost threads may hold the locks, and nobody else answers what is on its way."""
         self._lock = threading.RLock()
-        for window in list(self.loaded.values()):
+        for window in {*self.loaded.values(), *self._dropped.values()}:
             window.after_fork(error)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from contextlib import suppress
@@ -318,6 +319,33 @@ def test_one_table_that_cannot_settle_leaves_the_others_their_outcome(
     assert again.result(5) == 0
     with suppress(StoreError):
         store.close()
+
+
+def test_the_table_of_an_idle_topic_is_dropped_and_read_again(tmp_path: Path) -> None:
+    clock = VirtualClock(start_ms=START_MS)
+    with MessageStore.open(tmp_path, tiny(), clock=clock) as store:
+        windows = store._windows
+        store.configure_topic("t", id_window_ms=10_000)
+        store.configure_topic("u", id_window_ms=60_000)
+        for topic in "tu":
+            store.append_batch([(topic, 0, b"")] * 100, message_ids=[f"{number}" for number in range(100)])
+        clock.advance(ms=5000)
+        windows.look()
+        assert sorted(windows.loaded) == ["t", "u"]
+        held = windows.of("t")  # as an append has it that is about to let its id in
+        clock.advance(ms=5001)
+        windows.look()
+        assert [*windows.loaded] == ["u"] and len(held) == 0
+        store.configure_topic("t", id_window_ms=20_000)
+        assert windows.of("t") is held and held._window_ms == 20_000
+        assert store.append("t", 0, b"", message_id="7") == 100
+        clock.advance(ms=20_001)
+        windows.look()
+        del held
+        gc.collect()
+        assert not windows._dropped and "t" not in windows.loaded
+        assert [store.append("t", 0, b"", message_id="7") for _ in range(2)] == [101, 101]
+        assert store.append("u", 0, b"", message_id="7") == 7
 
 
 def test_random_records_come_back_as_they_were(tmp_path: Path) -> None:
