@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ..errors import InvalidMessage
+from ..errors import InvalidMessage, TopicFull
 from ..format.arrays import Int64s
 from ..format.extras import ExtrasWithIds
 from ..format.message_ids import ID_BYTES, MAX_ID_BYTES, digest_of
@@ -52,7 +52,7 @@ class IdBatch:
         self._windows = windows
         messages = list(messages) if not isinstance(messages, str | bytes | bytearray | memoryview) else messages
         self._digests = digests_of(message_ids, len(messages))
-        self._streams, self._datas, self._sizes = appender.accept_batch(messages)
+        self._streams, self._datas, self._sizes = self._accept(appender, messages)
         self._topics = self._topics_with_ids()
         self._is_uniform = len(self._topics) == 1 and None not in self._digests  # as most batches are
         self._same = self._found_twice()
@@ -60,6 +60,27 @@ class IdBatch:
         self._groups: list[tuple[Sequence[int], RowGroup]] = []
         self._repeats: list[_Repeat] = []
         self._made: list[PendingIds] = []  # all that may be on their way
+
+    def _accept(
+        self, appender: Appender, messages: Iterable[tuple[str, int, Payload]]
+    ) -> tuple[list[Stream], list[bytes], list[int]]:  # fmt: skip
+        """Check the messages: (streams, datas, sizes). A full topic takes repeats, as nothing of them is stored."""
+        try:
+            return appender.accept_batch(messages)
+        except TopicFull:
+            checked = appender.check_batch(messages)
+        names = [(topic, queue_id) for topic, queue_id, _ in checked]
+        datas = [data for _, _, data in checked]
+        now_ms = self._shared.clock.wall_ms()
+        stored = []
+        for name, digest in zip(names, self._digests, strict=True):
+            if digest is not None:
+                window = self._windows.of(name[0])
+                window.expire(now_ms)
+            if digest is None or window.find(digest) is None:
+                stored.append(name)
+        appender.find_or_make(stored)
+        return appender.make(names), datas, list(map(len, datas))
 
     def _topics_with_ids(self) -> set[str]:
         if None in self._digests:
@@ -216,8 +237,8 @@ class IdBatch:
             self._plan(rows)
             for _, group in self._groups:
                 group.stream.lane.queue.put(group)
-        except BaseException:
-            self._take_back()
+        except BaseException as error:
+            self._take_back(error)
             raise
 
     def _hand_over_async(self, rows: Sequence[int]) -> asyncio.Future[Int64s] | None:
@@ -225,13 +246,13 @@ class IdBatch:
             self._plan(rows)
             groups = [group for _, group in self._groups]
             return self._shared.batches.put([BatchPart(None, groups)]) if groups else None
-        except BaseException:
-            self._take_back()
+        except BaseException as error:
+            self._take_back(error)
             raise
 
-    def _take_back(self) -> None:
+    def _take_back(self, error: BaseException) -> None:
         for ids in self._made:
-            ids.take_back()
+            ids.take_back(error if len(self._groups) <= 1 else None)  # else an earlier group may have been put
 
     # -- what is answered ---------------------------------------------------------------------------------
 

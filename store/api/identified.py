@@ -68,8 +68,8 @@ class IdentifiedAppender:
                 if found is None:
                     ticket = SubmitRequest(stream, data, len(data), ids.beside(extras))
                     stream.lane.queue.put(ticket)
-            except BaseException:
-                ids.take_back()
+            except BaseException as error:
+                ids.take_back(error)
                 raise
             if found is None:
                 if window.has_old_records:
@@ -103,8 +103,8 @@ class IdentifiedAppender:
                 found = window.admit(digest, ids)
                 if found is None:
                     future = appender.put_one_async(stream, data, ids.beside(extras))
-            except BaseException:
-                ids.take_back()
+            except BaseException as error:
+                ids.take_back(error)
                 raise
             if found is None:
                 self.windows.trim_old(window)

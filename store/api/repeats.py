@@ -53,7 +53,22 @@ class RepeatTicket(SubmitRequest):
             promise.then(lambda: self._take(found, promise.exception()))
 
     def _take(self, ids: PendingIds, error: StoreError | None) -> None:
-        """The other append has its outcome."""
+        """The other append has its outcome. An interrupt of its thread is passed on, once this message is under way."""
+        interrupt: BaseException | None = None
+        while not self._done:
+            try:
+                self._take_in(ids, error)
+                break
+            except Exception:
+                raise
+            except BaseException as raised:
+                interrupt = interrupt or raised
+                if not self._is_repeat:
+                    break  # a queue has it
+        if interrupt is not None:
+            raise interrupt
+
+    def _take_in(self, ids: PendingIds, error: StoreError | None) -> None:
         place = ids.place_of(self._digest)
         if place is not None:
             self._tell(place)
@@ -76,8 +91,9 @@ class RepeatTicket(SubmitRequest):
                     self.stream, self.extras = stream, ids.beside(self.extras)
                     self._is_repeat = False
                     stream.lane.queue.put(self, wait=False)
-            except BaseException:
-                ids.take_back()
+            except BaseException as error:
+                ids.take_back(error)
+                self._is_repeat = ids.is_over
                 raise
             if found is not None:
                 self.follow(found)

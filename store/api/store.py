@@ -219,7 +219,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     def _start(self, *, repair: bool) -> None:
         """Take messages from here on."""
         publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.call_lookers)
-        self._upkeep.lookers.append(publisher.provide)
+        self._upkeep.lookers += [publisher.provide, self._windows.look]
         self._running.live = publisher
         self._upkeep.early.flushers = self._flushers
         self._upkeep.start(self._lanes)

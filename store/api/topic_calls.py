@@ -80,7 +80,7 @@ class TopicChanges:
         name, _ = check_name(topic, 0)
         settings = checked(*given)
         self._fetcher.configured.change(name, settings, partial(self._check_used, name, settings))
-        self._windows.resize(name, settings)
+        self._windows.resize(name)
         full = self._fetcher.configured.full
         if settings.retention_bytes is not None or full:
             full.look_now()

@@ -148,8 +148,8 @@ class Transaction:
             while (busy := committing.admit_ids()) is not None:
                 busy.exception()  # whatever its outcome is: the ids are looked at again
             request = committing.hand_over(AtomicGroup.put_and_sleep)
-        except BaseException:
-            committing.take_back_ids()
+        except BaseException as error:
+            committing.take_back_ids(error)
             raise
         self._note_committed(committing, request)
         if committing.wants_compaction:
@@ -163,8 +163,8 @@ class Transaction:
             while (busy := committing.admit_ids()) is not None:
                 await answer_of(busy)
             request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
-        except BaseException:
-            committing.take_back_ids()
+        except BaseException as error:
+            committing.take_back_ids(error)
             raise
         for future in answered:
             await future

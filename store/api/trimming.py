@@ -66,10 +66,13 @@ class TrimChanges:
         """Remove all messages, settings and ids of a topic; False if it has no messages and no settings."""
         self._shared.check_open()
         name, _ = check_name(topic, 0)
+        of_ids, settled = self._windows.changes_of(name)  # first
         changes = self.changes_of(name)
-        self._write([*changes, *self._windows.changes_of(name)])
-        self._windows.forget(name)
-        return self._configured.forget(name) or bool(changes)
+        self._write([*changes, *of_ids])
+        self._windows.forget(name, settled)
+        was_configured = self._configured.forget(name)
+        self._windows.resize(name)
+        return was_configured or bool(changes)
 
     def changes_of(self, topic: str) -> list[Change]:
         """The changes that delete a topic: one for each of its listed queues."""

@@ -83,14 +83,20 @@ class PendingIds:
         """See `IdTable.fail`."""
         self.target.table.fail(self, error)
 
-    def take_back(self) -> None:
+    def take_back(self, error: BaseException | None) -> None:
         """The append has raised: unless a queue has them, they fail, and others with these ids try by themselves.
 
-        A request goes from the queue to a builder, and into a frame: they are asked in this order.
+        Args:
+            error: what was raised. A queue that raises a StoreError has not taken them; after an interrupt, and with
+                None, it is searched. A request goes from the queue to a builder, and into a frame: they are asked in
+                this order.
         """
+        if isinstance(error, StoreError):
+            self.fail(None)
+            return
         requests = (self.queue or self.target.stream.lane.queue).requests
         is_queued = any(request.extras is not None and self in request.extras.ids for request in requests)
-        if not (is_queued or self.frame is not None or self.is_over):
+        if not (is_queued or self.frame is not None):
             self.fail(None)
 
     def place_of(self, digest: bytes) -> int | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..device.background import report
+from ..device.steps import for_each
 from ..errors import StorePoisoned
 from ..segment.open_table import OpenTable
 from .batch import requests_within
@@ -238,8 +239,8 @@ class WritesInFlight:
             if frame.ends:
                 whole_end = frame.end
                 self._show(frame, len(frame.ends), shown)
-            for ids in frame.ids:
-                ids.settle()
+            if frame.ids:
+                for_each(frame.ids, FrameIds.settle)  # whatever one raises, the others have their outcome
         whole = bisect_right(self._pending[0].ends, durable) if self._pending else 0
         if whole:  # of a frame that is partly durable, the messages that are whole (R5)
             frame = self._pending[0]

@@ -97,15 +97,15 @@ class Committing:
         if self._ids is None:
             return None
         self._appender.check_open()
-        busy = self._ids.admit(self._all.names, self._find)
+        busy = self._ids.admit(self._all.names)
         if busy is None:
             self._messages = self._all.only(self._ids.stored)
         return busy
 
-    def take_back_ids(self) -> None:
+    def take_back_ids(self, error: BaseException) -> None:
         """The commit has raised: unless a queue has them, others with its ids try by themselves."""
         if self._ids is not None:
-            self._ids.take_back()
+            self._ids.take_back(error)
 
     def hand_over(self, put: Callable[[AtomicGroup], object]) -> AtomicGroup | None:
         """Acknowledge the messages in memory and `put` the request; None if there is nothing to write.

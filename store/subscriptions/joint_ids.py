@@ -8,10 +8,8 @@ import numpy as np
 
 from ..device.clock import Clock
 from ..format.arrays import Int64s
-from ..log.lane import Lane
 from ..log.message_ids import IdTarget, PendingIds, offset_of
 from ..log.request import Barrier
-from ..log.streams import FindOrMake
 from ..topics.id_windows import IdWindows
 
 
@@ -35,23 +33,22 @@ class JointIds:
         self._places: dict[int, int] = {}  # of messages that the topic has had
         self._same: dict[int, int] = {}  # of messages with the id of an earlier one of the transaction: which
 
-    def admit(self, names: Sequence[tuple[str, int]], find: FindOrMake) -> Barrier | None:
+    def admit(self, names: Sequence[tuple[str, int]]) -> Barrier | None:
         """Let the ids of messages with these names in: None. Or what to wait for; then nothing is on its way.
 
-        Raises as an append does; then nothing is on its way either.
+        Whether a topic is full or has a queue is not asked: that is for what is stored. Raises StoreCorrupt,
+        StoreUnreadable, StoreUnusable; then nothing is on its way either.
         """
-        rows = [row for row, digest in enumerate(self._digests) if digest is not None]
-        streams = find([names[row] for row in rows])
         try:
-            busy = self._admit({row: stream.lane for row, stream in zip(rows, streams, strict=True)}, names)
+            busy = self._admit(names)
         except BaseException:
-            self.take_back()
+            self._give_back()
             raise
         if busy is not None:
-            self.take_back()
+            self._give_back()
         return busy
 
-    def _admit(self, lanes: dict[int, Lane], names: Sequence[tuple[str, int]]) -> Barrier | None:
+    def _admit(self, names: Sequence[tuple[str, int]]) -> Barrier | None:
         by_target: dict[IdTarget, tuple[list[bytes], list[int], list[int]]] = {}
         made: dict[IdTarget, PendingIds] = {}
         first_of: dict[tuple[str, bytes], int] = {}
@@ -66,7 +63,7 @@ class JointIds:
                 continue
             window = self._windows.of(topic)
             window.expire(self._clock.wall_ms())
-            target = self._windows.target(topic, window, lanes[row])
+            target = self._windows.target(topic, window, self._windows.lane_of(topic, queue_id))
             if target not in made:
                 by_target[target] = [], [], []
                 made[target] = PendingIds(target, *by_target[target])
@@ -91,10 +88,14 @@ class JointIds:
         self.ids = [one for one in self.ids if one.digests]
         return None
 
-    def take_back(self) -> None:
-        """The commit has failed, or waits: unless a queue has the ids, others with them try by themselves."""
+    def _give_back(self) -> None:
         for one in self.ids:
-            one.take_back()
+            one.fail(None)  # nothing was put
+
+    def take_back(self, error: BaseException) -> None:
+        """The commit has raised: unless a queue has the ids, others with them try by themselves."""
+        for one in self.ids:
+            one.take_back(error)
 
     def offsets_of(self, stored: Int64s) -> Int64s:
         """The offsets of all messages, from those of the stored ones."""

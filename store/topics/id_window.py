@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from itertools import repeat, starmap
+from functools import partial
+from itertools import repeat, starmap, takewhile
+from operator import ge
 from typing import NamedTuple
 
+from ..device.steps import for_each
 from ..errors import PublishBufferFull, StoreError
 from ..log.lane import Lane
 from ..log.message_ids import FrameIds, IdTarget, PendingIds
@@ -113,22 +116,20 @@ class IdWindow:
                 if part.promise is not None:
                     promises.append(part.promise)
             self._drop(len(self._order) - self._most)
-        for promise in promises:
-            promise.answer()
+        for_each(promises, Barrier.answer)
 
     def fail(self, ids: PendingIds, error: StoreError | None) -> None:
         """Ids did not get to the log: see `IdTable`."""
         with self._lock:
-            if ids.is_over:
-                return
-            if isinstance(error, PublishBufferFull):
-                error = None  # it has left the line: nothing was queued
-            for digest in ids.digests:
-                if self._known.get(digest) is ids:
-                    del self._known[digest]
-            ids.is_over = True
+            if not ids.is_over:
+                for digest in ids.digests:
+                    if self._known.get(digest) is ids:
+                        del self._known[digest]
+                ids.is_over = True
             promise = ids.promise
-        if promise is not None:
+        if promise is not None and not promise.done():  # also where an interrupt came between the two before
+            if isinstance(error, PublishBufferFull) or (ids.frame is not None and ids.frame.is_durable):
+                error = None  # it has left the line: nothing was queued; or its outcome is another one
             promise.answer(error)
 
     def load(self, digests: Sequence[bytes], places: Sequence[int], times_ms: Sequence[int]) -> None:
@@ -156,26 +157,37 @@ class IdWindow:
             self._window_ms, self._most = window_ms, most
             self._drop(len(self._order) - most)
 
-    def clear(self) -> None:
-        """Forget all but what is on its way."""
+    @property
+    def is_empty(self) -> bool:
+        """Whether no id is known, and none is on its way."""
+        return not self._known
+
+    @property
+    def settled(self) -> int:
+        """How many ids were durable so far, also those that have left."""
+        return self._settled
+
+    def forget(self, settled: int) -> None:
+        """Forget those that were durable when `settled` was this."""
         with self._lock:
-            self._drop(len(self._order))
+            self._drop(settled - (self._settled - len(self._order)))
 
     def expire(self, now_ms: int) -> None:
         """Forget what is too old."""
         limit = now_ms - self._window_ms
         if self._oldest_ms <= limit:
             with self._lock:
-                while self._times and self._times[0] <= limit:
-                    self._drop(1)
+                self._drop(len(list(takewhile(partial(ge, limit), self._times))))
 
     def _drop(self, count: int) -> None:
-        """Forget the `count` oldest ids. The lock is held."""
-        if count <= 0:
-            return
-        gone = list(starmap(self._order.popleft, repeat((), count)))  # loops in C: each batch comes here
-        deque(map(self._known.__delitem__, gone), maxlen=0)
-        deque(starmap(self._times.popleft, repeat((), count)), maxlen=0)
+        """Forget the `count` oldest ids. The lock is held. It raises nothing.
+
+        All of them leave in one step in C, so an interrupt finds them there or gone. It may leave `_oldest_ms` too
+        small: then the next `expire` comes here once for nothing.
+        """
+        if count > 0:
+            known = map(self._known.pop, starmap(self._order.popleft, repeat((), count)), repeat(None))
+            deque(zip(known, starmap(self._times.popleft, repeat(())), strict=False), maxlen=0)
         self._oldest_ms = self._times[0] if self._times else NEVER_MS
         if self._marks and self._settled - len(self._order) >= self._marks[0].ids:
             self.has_old_records = True

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from ..device.clock import Clock
-from ..errors import StoreCorrupt, StoreError, StoreUnreadable
+from ..errors import StoreCorrupt, StoreError, StoreUnreadable, StoreUnusable
 from ..format.arrays import Int64s
-from ..format.hidden import IDS_KIND, hidden_parts, hidden_topic
+from ..format.hidden import HIDDEN_MARK, IDS_KIND, hidden_parts, hidden_topic
 from ..format.message_ids import KEPT, SeenIds, pack_kept
 from ..format.records import StreamLow
 from ..log.hidden_streams import HiddenNames, HiddenStreams
@@ -19,17 +20,19 @@ from ..log.lane import Lane
 from ..log.message_ids import MOST_WITH_IDS, QUEUE_BITS, IdTarget
 from ..log.queue import RequestQueue
 from ..log.request import Request
-from ..log.streams import Change, Stream
+from ..log.streams import Change, Stream, lane_of
 from ..log.trims import trim_requests
 from ..read.reader import Reader
 from ..segment.sealed import SealedSegment
 from .id_window import IdWindow
-from .settings import TopicSettings
+from .settings import MOST_IDS, MOST_MS, TopicSettings
 from .table import TopicTable
 
 READ_RECORDS = 4096
 READ_BYTES = 4 << 20
+IDS_TOPICS = f"{HIDDEN_MARK}{IDS_KIND}{HIDDEN_MARK}"  # so the topics of their streams begin
 RECORD_BYTES = 64 << 10  # of ids that are kept, at the most
+LOOK_S = 1.0
 FEW_RECORDS = 1024  # so many old ones are left where they are
 
 
@@ -38,10 +41,11 @@ class IdWindows:
 
     A table is read at the first append with an id since the opening; what lies in the log: see `format.message_ids`.
 
-    Invariant: there is one table a topic. What is on its way is in no other place.
+    Invariant: there is one table a topic. What is on its way is in no other place. So a table that was dropped is used
+    again as long as some thread or request has it.
 
     Attributes:
-        loaded: the tables that were read, by topic.
+        loaded: the tables that were read, by topic, but those that were dropped since.
     """
 
     def __init__(
@@ -57,6 +61,8 @@ class IdWindows:
         self._check_open = check_open
         self._names = HiddenNames(hidden, IDS_KIND, may_write=True)
         self.loaded: dict[str, IdWindow] = {}
+        self._dropped: WeakValueDictionary[str, IdWindow] = WeakValueDictionary()  # an append may have one still
+        self._look_at_s = 0.0
         self._lock = threading.RLock()  # a finalizer may append while its thread reads a table
 
     def of(self, topic: str) -> IdWindow:
@@ -64,13 +70,37 @@ class IdWindows:
         window = self.loaded.get(topic)
         if window is None:
             with self._lock:
-                window = self.loaded.get(topic)
+                window = self._there(topic)
                 if window is None:
                     window = self._load(topic)
                     for queue in self._queues():  # a frame has at most as many records of ids as other messages
                         queue.frame_messages = MOST_WITH_IDS
                     self.loaded[topic] = window
         return window
+
+    def _there(self, topic: str) -> IdWindow | None:
+        """The table of a topic, also one that was dropped and that an append has still. `_lock` is held."""
+        return self.loaded.get(topic) or self._dropped.get(topic)
+
+    def look(self) -> None:
+        """Have idle topics forget what is too old, and drop tables without ids: at most once a second, by the upkeep.
+
+        One comparison a table, as long as nothing is too old. A dropped table is read again when it is asked for.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + LOOK_S
+        now_ms = self._clock.wall_ms()
+        for topic, window in list(self.loaded.items()):
+            window.expire(now_ms)
+            if window.has_old_records:
+                self.trim_old(window)
+            if window.is_empty:
+                with self._lock:
+                    if window.is_empty:
+                        self._dropped[topic] = window  # first: an append that has it may be about to use it
+                        self.loaded.pop(topic, None)
 
     def target(self, topic: str, window: IdWindow, lane: Lane) -> IdTarget:
         """Where the ids of a topic go whose messages are in a lane; the stream is made at first use."""
@@ -80,18 +110,31 @@ class IdWindows:
             found = window.targets[lane] = IdTarget(window, self._hidden.find_or_make(_name(topic, lane), lane))
         return found
 
-    def resize(self, topic: str, settings: TopicSettings) -> None:
-        """The topic has other settings."""
+    def lane_of(self, topic: str, queue_id: int) -> Lane:
+        """The lane of a queue, used or not."""
+        return self._hidden.lanes[lane_of(topic, queue_id, len(self._hidden.lanes))]
+
+    def resize(self, topic: str) -> None:
+        """The topic has other settings. Raises as `TopicTable.settings` does.
+
+        They are read here: of two threads that change them at once, the last one here finds the newest.
+        """
         with self._lock:
-            window = self.loaded.get(topic)
+            window = self._there(topic)
             if window is not None:
+                settings = self._configured.settings(topic)
                 window.resize(settings.id_window_ms, settings.id_window_count)
 
     # -- what the log has -------------------------------------------------------------------------------
 
     def _load(self, topic: str, *, pass_damage: bool = False) -> IdWindow:
         self._check_open()
-        settings = self._configured.settings(topic)
+        try:
+            settings = self._configured.settings(topic)
+        except (StoreCorrupt, StoreUnusable):
+            if not pass_damage:
+                raise
+            settings = TopicSettings(id_window_ms=MOST_MS, id_window_count=MOST_IDS)  # it may be as large as that
         window = IdWindow(settings.id_window_ms, settings.id_window_count)
         now_ms = self._clock.wall_ms()
         found: list[SeenIds] = []
@@ -172,23 +215,30 @@ class IdWindows:
             for request in trim_requests(lane.lows, [(stream, StreamLow(offset))], READ_BYTES):
                 lane.queue.put(request, wait=False)
 
-    def changes_of(self, topic: str) -> list[Change]:
-        """The trims that forget all ids of a topic."""
-        streams = [stream for stream in self._known_streams(topic) if not stream.is_empty]
-        return [(stream, StreamLow(stream.next_offset)) for stream in streams]
+    def changes_of(self, topic: str) -> tuple[list[Change], int | None]:
+        """The trims that forget all ids of a topic that are durable, and what `forget` takes.
 
-    def forget(self, topic: str) -> None:
-        """The trims are durable, and the topic has its default settings again."""
+        An id that is here is in a frame with its message: what the caller finds of the topic's messages after this has
+        that one, too. Those on their way stay.
+        """
         with self._lock:
-            window = self.loaded.get(topic)
+            window = self._there(topic)
+        settled = None if window is None else window.settled
+        ends = [(stream, self._bounds(stream)[1]) for stream in self._known_streams(topic)]
+        return [(stream, StreamLow(end)) for stream, end in ends if end > stream.low], settled
+
+    def forget(self, topic: str, settled: int | None) -> None:
+        """The trims are durable."""
+        with self._lock:
+            window = self._there(topic)
             if window is not None:
-                window.clear()
-        self.resize(topic, TopicSettings())
+                window.forget(window.settled if settled is None else settled)
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
         """Whether retention may remove a segment. The ids in it that still count are written again first.
 
-        Those of a damaged record go with it: retention does not stop at damage.
+        Those of a damaged record go with it: retention does not stop at damage. Where settings cannot be read, all ids
+        still count.
         """
         for stream in self._streams_in(lane, oldest):
             begin, count = oldest.first_of(stream.number)
@@ -198,7 +248,7 @@ class IdWindows:
                 assert parts is not None
                 try:
                     window = self.of(parts.names[0])
-                except StoreCorrupt:  # for retention alone: an append still hears of it
+                except (StoreCorrupt, StoreUnusable):  # for retention alone: an append still hears of it
                     window = self._load(parts.names[0], pass_damage=True)
                 self._keep(window, stream, max(begin, stream.low), end)
                 self._hidden.trim(stream, end)
@@ -208,14 +258,13 @@ class IdWindows:
 
     def _streams_in(self, lane: Lane, sealed: SealedSegment) -> list[Stream]:
         """The streams of ids that have a record in a segment; all of the lane's, if the segment is damaged."""
-        named = [self._hidden.find(hidden_topic(IDS_KIND, *names)) for names in self._names]
-        mine = [one for one in named if one is not None and one.lane is lane and one.number >= 0]
         try:
             footer = sealed.footer
         except StoreCorrupt:
-            return mine
-        there = {*np.intersect1d(footer.numbers[footer.counts > 0], [one.number for one in mine]).tolist()}
-        return [one for one in mine if one.number in there]
+            named = [self._hidden.find(hidden_topic(IDS_KIND, *names)) for names in self._names]
+            return [one for one in named if one is not None and one.lane is lane and one.number >= 0]
+        there = [lane.streams[number] for number in footer.numbers[footer.counts > 0].tolist()]
+        return [one for one in there if one.topic.startswith(IDS_TOPICS)]
 
     def _keep(self, window: IdWindow, stream: Stream, begin: int, end: int) -> None:
         """Write the ids of some records again that are still in the window."""
@@ -238,7 +287,7 @@ class IdWindows:
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: lost threads may hold the locks, and nobody else answers what is on its way."""
         self._lock = threading.RLock()
-        for window in list(self.loaded.values()):
+        for window in {*self.loaded.values(), *self._dropped.values()}:
             window.after_fork(error)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore
+from stratalog.store import MessageStore, StoreError, Ticket
+from stratalog.store.log.message_ids import PendingIds
+from stratalog.store.topics.id_window import IdWindow
+from stratalog.testing import VirtualClock
 
-from ..helpers import PATIENCE_S, tiny
+from ..helpers import PATIENCE_S, start, tiny
 from ..interrupts import interrupt_at, places
 
 FILES = (
@@ -54,3 +59,61 @@ def test_an_interrupted_append_leaves_its_id_free_or_stored(tmp_path: Path, call
         assert store.append_batch([("t", 0, b"")] * len(expected), message_ids=list(expected)).tolist() == [
             *expected.values()
         ]
+
+
+def test_an_interrupt_while_ids_leave_the_window_forgets_each_of_them_or_none(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path, tiny(durability="os"), clock=clock) as store:
+        for place in places():
+            topic = f"t{place}"
+            store.configure_topic(topic, id_window_ms=1000)
+            store.append_batch([(topic, 0, b"")] * 2, message_ids=["old", "old too"])
+            clock.advance(ms=900)
+            assert store.append(topic, 0, b"", message_id="young") == 2
+            clock.advance(ms=200)
+            raised, _ = interrupt_at(
+                place,
+                ("topics/id_window.py",),
+                lambda: store.append(topic, 0, b"", message_id="new"),  # noqa: B023
+            )
+            assert store.append(topic, 0, b"", message_id="young") == 2
+            for ms in (0, 5000):
+                clock.advance(ms=ms)
+                for message_id in ("old", "old too", "young")[: 2 + bool(ms)]:
+                    end = store.queue_bounds(topic, 0)[1]
+                    assert store.append(topic, 0, b"", message_id=message_id) == end
+            if not raised:
+                break
+        assert place > 3
+
+
+def test_an_interrupt_while_an_append_gives_its_id_back_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[Ticket] = []
+    with MessageStore.open(tmp_path, tiny(durability="os")) as store:
+        store.append("t", 0, b"", message_id="known")
+        fail = IdWindow.fail
+
+        def fail_with_waiter(window: IdWindow, ids: PendingIds, error: StoreError | None) -> None:
+            if not ids.is_over and threading.current_thread() is threading.main_thread() and len(ids.digests) == 2:
+                tracer = sys.gettrace()
+                sys.settrace(None)
+                worker = start(lambda: waiting.append(store.submit("t", 0, b"", message_id=ids_of_place[0])))
+                worker.join()
+                sys.settrace(tracer)
+            fail(window, ids, error)
+
+        monkeypatch.setattr(IdWindow, "fail", fail_with_waiter)
+        for place in places():
+            waiting.clear()
+            ids_of_place = [f"{place}", "known"]
+            raised, _ = interrupt_at(
+                place, ("topics/id_window.py",),
+                lambda: store.append_batch([("t", 0, b"x")] * 2, message_ids=ids_of_place),  # noqa: B023
+            )  # fmt: skip
+            for ticket in waiting:
+                assert ticket.result(PATIENCE_S) == store.append("t", 0, b"", message_id=f"{place}"), raised
+            if not raised:
+                break
+        assert place > 3 and waiting

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore, StoreClosed, StoreCorrupt, compact_store, rebuild_store, verify_folder
+from stratalog.store import (
+    MessageStore,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreUnusable,
+    TopicSettings,
+    compact_store,
+    rebuild_store,
+    verify_folder,
+)  # fmt: skip
+from stratalog.store.log.message_ids import FrameIds
+from stratalog.store.topics.id_window import IdWindow
+from stratalog.store.topics.table import TopicTable
 from stratalog.testing import VirtualClock
 from tests.seeds import draw_seed
 
@@ -254,6 +269,83 @@ def test_retention_does_not_stop_at_a_damaged_record(tmp_path: Path) -> None:
         assert store.queue_bounds("t", 0) == (3, 3)
     with MessageStore.open(tmp_path, config) as store:
         assert [store.append("t", 0, b"", message_id=one) for one in "acb"] == [0, 2, 3]
+
+
+@pytest.mark.parametrize("error", [StoreCorrupt("damaged", "file", 0), StoreUnusable("of a later version")])
+def test_retention_keeps_all_ids_of_a_topic_whose_settings_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: StoreError
+) -> None:
+    config = tiny(retention_bytes=200_000)
+    with MessageStore.open(tmp_path, config) as store:
+        store.configure_topic("t", id_window_count=200)
+        ids = [f"{number}" for number in range(150)]
+        store.append_batch([("t", 0, b"")] * 150, message_ids=ids)
+    with MessageStore.open(tmp_path, config) as store:
+        configured = type(store._fetcher.configured)
+        settings = configured.settings
+
+        def unreadable(table: TopicTable, topic: str) -> TopicSettings:
+            if topic == "t":
+                raise error
+            return settings(table, topic)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(configured, "settings", unreadable)
+            for _ in range(2):
+                fill(store, 90)
+                ByHand(store)()
+            assert store.queue_bounds("t", 0) == (150, 150)
+        assert store.append_batch([("t", 0, b"")] * 150, message_ids=ids).tolist() == [*range(150)]
+
+
+def test_one_table_that_cannot_settle_leaves_the_others_their_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle, raised = IdWindow.settle, list[None]()
+
+    def fails_first(window: IdWindow, ids: FrameIds) -> None:
+        if not raised:
+            raised.append(None)
+            raise MemoryError
+        settle(window, ids)
+
+    store = MessageStore.open(tmp_path, tiny())
+    store.append("t", 0, b"")
+    monkeypatch.setattr(IdWindow, "settle", fails_first)
+    with store._flushers[0].building:
+        store.submit("t", 0, b"", message_id="a")
+        store.submit("u", 0, b"", message_id="a")
+        again = store.submit("u", 0, b"", message_id="a")
+    assert again.result(5) == 0
+    with suppress(StoreError):
+        store.close()
+
+
+def test_the_table_of_an_idle_topic_is_dropped_and_read_again(tmp_path: Path) -> None:
+    clock = VirtualClock(start_ms=START_MS)
+    with MessageStore.open(tmp_path, tiny(), clock=clock) as store:
+        windows = store._windows
+        store.configure_topic("t", id_window_ms=10_000)
+        store.configure_topic("u", id_window_ms=60_000)
+        for topic in "tu":
+            store.append_batch([(topic, 0, b"")] * 100, message_ids=[f"{number}" for number in range(100)])
+        clock.advance(ms=5000)
+        windows.look()
+        assert sorted(windows.loaded) == ["t", "u"]
+        held = windows.of("t")  # as an append has it that is about to let its id in
+        clock.advance(ms=5001)
+        windows.look()
+        assert [*windows.loaded] == ["u"] and len(held) == 0
+        store.configure_topic("t", id_window_ms=20_000)
+        assert windows.of("t") is held and held._window_ms == 20_000
+        assert store.append("t", 0, b"", message_id="7") == 100
+        clock.advance(ms=20_001)
+        windows.look()
+        del held
+        gc.collect()
+        assert not windows._dropped and "t" not in windows.loaded
+        assert [store.append("t", 0, b"", message_id="7") for _ in range(2)] == [101, 101]
+        assert store.append("u", 0, b"", message_id="7") == 7
 
 
 def test_random_records_come_back_as_they_were(tmp_path: Path) -> None:

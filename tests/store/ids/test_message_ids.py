@@ -11,9 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stratalog.store import InvalidMessage, MessageStore, PublishBufferFull, StoreClosed, StoreFull, StorePoisoned
+from stratalog.store import (
+    InvalidMessage,
+    MessageStore,
+    PublishBufferFull,
+    StoreClosed,
+    StoreFull,
+    StorePoisoned,
+    TopicFull,
+)
+from stratalog.store.api.trimming import TrimChanges
 from stratalog.store.format.message_ids import digest_of
 from stratalog.store.testing import SimulatedDisk
+from stratalog.store.topics.id_windows import IdWindows
 from stratalog.testing import VirtualClock
 
 from ..disks import FailingDisk, GatedDisk
@@ -217,6 +227,41 @@ def test_a_deleted_topic_forgets_its_ids(tmp_path: Path) -> None:
             assert store.submit("t", 0, b"", message_id="1").is_repeat
 
 
+def test_a_deletion_keeps_the_ids_of_messages_that_it_does_not_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = TrimChanges._write
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="before")
+
+        def beside(trims: TrimChanges, changes: list[Any]) -> None:
+            store.append("t", 0, b"", message_id="beside")
+            write(trims, changes)
+
+        monkeypatch.setattr(TrimChanges, "_write", beside)
+        assert store.delete_topic("t")
+        monkeypatch.undo()
+        assert store.append("t", 0, b"", message_id="beside") == 1
+        assert store.append("t", 0, b"", message_id="before") == 2
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert [store.append("t", 0, b"", message_id=one) for one in ("beside", "before")] == [1, 2]
+
+
+def test_the_window_is_that_of_the_last_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resize = IdWindows.resize
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="a")
+
+        def late(windows: IdWindows, topic: str) -> None:
+            monkeypatch.undo()
+            start(lambda: store.configure_topic("t", id_window_count=20)).join()
+            resize(windows, topic)
+
+        monkeypatch.setattr(IdWindows, "resize", late)
+        store.configure_topic("t", id_window_count=10)
+        assert store.topic_settings("t").id_window_count == store._windows.of("t")._most == 20
+
+
 def test_a_removed_message_is_answered_still(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         assert [store.append("t", 0, b"", message_id=one) for one in "ab"] == [0, 1]
@@ -307,6 +352,51 @@ def test_an_id_whose_append_found_no_room_is_free_again(tmp_path: Path) -> None:
         disk.gate.set()
         assert [ticket.result() for ticket in filler] == [1, 2, 3]
         assert [store.append("t", 0, b"", message_id=one) for one in "abcde"] == [4, 5, 6, 7, 8]
+
+
+def test_a_full_topic_takes_repeats_and_what_a_transaction_acknowledges(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.configure_topic("t", keep="until_acknowledged", retention_bytes=1000)
+        subscription = store.subscribe("t", "s")
+        store.append("t", 0, b"", message_id="first")
+        with pytest.raises(TopicFull):
+            for number in range(5000):
+                store.append("t", 0, bytes(2000))
+                if number % 50 == 0:
+                    store._delaying.keeping.look_now()
+        for call in CALLS.values():
+            assert call(store, "t", 0, "first") == 0
+        for rows in ([("t", 0, "first"), ("t", 0, "new")], [("t", 0, "new")]):
+            with pytest.raises(TopicFull):
+                batch(store, *rows)
+            with pytest.raises(TopicFull):
+                transacted(store, *rows)
+        (one,) = subscription.receive(1)
+        end = store.queue_bounds("t", 0)[1]
+        with store.transaction() as tx:
+            tx.append("t", 0, b"", message_id="first")
+            tx.append("t", 0, b"", message_id="moved")
+            tx.ack(one)
+        assert tx.offsets.tolist() == [0, end]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_append_that_found_no_room_searches_no_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="known")
+
+        def put(*given: Any, **more: Any) -> bool:
+            raise PublishBufferFull("no room")
+
+        kind = type(store._queues[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "put", put)
+            patch.setattr(kind, "requests", property(lambda queue: pytest.fail("searched")))
+            with pytest.raises(PublishBufferFull):
+                CALLS[call](store, "t", 0, "a")
+        assert CALLS[call](store, "t", 0, "a") == 1
 
 
 def test_a_second_append_is_stored_if_nothing_of_the_first_was_queued(tmp_path: Path) -> None:
