@@ -199,8 +199,7 @@ class Members:
         """
         for topic in list(self.joining):
             try:
-                if topic not in self.by_topic:
-                    self.join(topic, "earliest", self.settings_now(), ("mode", "order_by", "filter"))
+                self.join(topic, "earliest", self.settings_now(), ("mode", "order_by", "filter"))
             except StoreError as error:
                 self.failed = error
                 if not isinstance(error, InvalidMessage | StoreCorrupt):

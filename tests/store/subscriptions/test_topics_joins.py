@@ -1,8 +1,9 @@
-"""A topic that joins a subscription of several topics, beside other joins, and a close."""
+"""A topic that joins a subscription of several topics, beside other joins, a close, and an interrupt."""
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ from stratalog.store import MessageStore, SubscriptionClosed
 from stratalog.store.subscriptions.members import Members
 
 from ..helpers import start, tiny
+from ..interrupts import interrupt_at, places
 from .helpers import fill
 from .test_topics import whole
+
+JOINS = ("members.py", "topic_news.py")
 
 
 def opened(store: MessageStore, topic: str, name: str) -> set[int]:
@@ -76,3 +80,18 @@ def test_a_close_beside_a_join_leaves_no_member_open(store: MessageStore, monkey
     assert {topic: one._open for (topic, _), one in known.items()} == {topic: set() for topic, _ in known}
     assert not store._waiting.listeners
     assert all("was closed" in str(error) for error in errors)
+
+
+def test_a_topic_whose_join_was_interrupted_joins(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        sub = store.subscribe(pattern="o*", name="s")
+        for place in places():
+            topic = f"o{place}"
+            fill(store, 1, topic=topic)
+            interrupted, _ = interrupt_at(place, JOINS, sub._members.join_new)
+            assert whole(sub.receive()) == [(topic, 0, 0)]
+            fill(store, 1, topic=topic)
+            assert whole(sub.receive()) == [(topic, 0, 1)], "it is told of more"
+            assert len(store._waiting.listeners._of_topic[topic]) == 1, "once"
+            if not interrupted:
+                break
