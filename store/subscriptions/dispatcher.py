@@ -131,9 +131,9 @@ class Dispatcher:
     def is_unfinished_in(self, queue_id: int) -> bool:
         """`is_unfinished` of one queue, after a `take` of it. `receiving` is held."""
         has_missed = self._has_missed and self.state.unfinished.change is None
-        if has_missed or self._scanner.is_cut or self.delays.has_copies:
+        if has_missed or self._has_expired or self._scanner.is_cut or self.delays.has_copies:
             return True
-        return self._due.has(queue_id) or (self.state.order is None and self._redelivery.has(queue_id))
+        return self._due.has(queue_id) or self._redelivery.has_listed(queue_id)
 
     def has_more_in(self, queue_id: int) -> bool:
         """`has_more` of one queue. `receiving` is held."""

@@ -8,6 +8,7 @@ FOLDER = "store/subscriptions"
 TOPICS = ("tests/store/subscriptions/test_topics.py",)
 PATTERNS = ("tests/store/subscriptions/test_topic_patterns.py",)
 QUEUE = ("tests/store/subscriptions/test_one_queue.py",)
+QUEUE_ENDS = "tests/store/subscriptions/test_queue_ends.py"
 ONE_TOPIC_MODEL = ("tests/store/subscriptions/test_model.py",)
 
 MANY_TOPICS: dict[str, Bug] = {
@@ -141,9 +142,13 @@ MANY_TOPICS: dict[str, Bug] = {
         (f"{QUEUE[0]}::test_lines_that_nobody_takes_do_not_pile_up",),
     ),
     "one queue: a filter that leaves out much ends the look": Bug(
-        f"{FOLDER}/dispatcher.py", "        if has_missed or self._scanner.is_cut or self.delays.has_copies:",
-        "        if has_missed or self.delays.has_copies:",
+        f"{FOLDER}/dispatcher.py", "self._has_expired or self._scanner.is_cut or self.delays.has_copies:",
+        "self._has_expired or self.delays.has_copies:",
         (f"{QUEUE[0]}::test_one_that_left_out_much_is_looked_through_to_its_end",),
+    ),
+    "one queue: many that have expired end the look": Bug(
+        f"{FOLDER}/dispatcher.py", "        if has_missed or self._has_expired or", "        if has_missed or",
+        (f"{QUEUE_ENDS}::test_in_order_what_has_expired_is_looked_through_to_the_end",),
     ),
     "one queue: something is kept for each that was asked for": Bug(
         f"{FOLDER}/scanner.py", "        elif self._parts.streams.get(self._topic, only) is not None:", "        else:",
