@@ -1,4 +1,4 @@
-"""A receive of one queue looks through all of it: behind messages that have expired, and ones acknowledged late."""
+"""A receive finds what lies behind messages that have expired, were acknowledged late, or are due elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore
+from stratalog.store.delayed.due_list import DueMessages
+from stratalog.store.subscriptions.delays import SubscriptionDelays
 from stratalog.store.subscriptions.dispatcher import Dispatcher
 from stratalog.store.testing import VirtualClock
 
@@ -59,9 +61,31 @@ def test_what_is_acknowledged_late_ends_no_look(
 
     def given(dispatcher: Dispatcher, *found: Any) -> Any:
         if late:
-            sub.submit_ack(late.pop())
+            sub.submit_ack(late.pop()).result()  # in order, what follows waits for it
         return real(dispatcher, *found)
 
     monkeypatch.setattr(Dispatcher, "_given", given)
     assert [one.message.data for one in sub.receive(1, queue_id=0)] == [b"1"]
     assert sub.receive(1, queue_id=0) == []
+
+
+def test_due_messages_of_queues_that_nobody_read_are_passed_over_many_at_once(
+    store: MessageStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sub, real, asked = store.subscribe(TOPIC, "s"), SubscriptionDelays.take, list[int]()
+    due_ms = clock.wall_ms() + 1000
+    for _ in range(3000):
+        store.submit(TOPIC, 0, b"x", deliver_at_ms=due_ms)
+    store.append(TOPIC, 1, b"y", deliver_at_ms=due_ms)
+    assert sub.receive(queue_id=1) == []
+    clock.advance(ms=2000)
+
+    def take(delays: SubscriptionDelays, most: int) -> DueMessages:
+        asked.append(most)
+        return real(delays, most)
+
+    monkeypatch.setattr(SubscriptionDelays, "take", take)
+    assert [one.message.data for one in sub.receive(1)] == [b"y"]
+    assert len(asked) < 10
+    assert asked[0] == 1, "only a listing in vain makes the next one long"
+    assert len(sub.receive_batch()) == 3000
