@@ -56,7 +56,7 @@ def test_what_is_acknowledged_late_ends_no_look(
     sub, real = store.subscribe(TOPIC, "s", **kind), Dispatcher._given
     for at in range(2):
         store.append(TOPIC, 0, b"%d" % at, key=b"k%d" % at)
-    late = [sub.receive(2, visibility_timeout_ms=1000)[0]]
+    late = [sub.receive(5, visibility_timeout_ms=1000)[0]]
     clock.advance(ms=1000)
 
     def given(dispatcher: Dispatcher, *found: Any) -> Any:
