@@ -217,9 +217,9 @@ class TopicsSubscription(Iterating):
     def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
         """Acknowledge messages of any of the topics, by their receipts (n,) or deliveries.
 
-        One record of the log has those of several topics, and so all are acknowledged, or none. Only where that cannot
-        be, each topic has its own, one after another: in a store with several lanes, and for more than 4,096 messages
-        of several topics.
+        Those of several topics are one transaction, and so all are acknowledged, or none. Only if they are more than
+        one has room for, the topics are acknowledged one after another: it counts 40 bytes a message, and has as many
+        as a frame and the largest message, 6 MiB by default.
 
         Raises: as for `Subscription.ack`; with StaleReceipt none of them is acknowledged, unless a message of a later
         topic became stale just then.

@@ -47,7 +47,7 @@ def store(tmp_path: Path, clock: VirtualClock) -> Iterator[MessageStore]:
 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_no_crash_brings_an_acknowledged_message_back_or_loses_another(tmp_path: Path, lanes: int) -> None:
-    """The power fails at each operation of the disk. In one lane a batch of several topics is acknowledged at once."""
+    """The power fails at each operation of the disk. A batch of several topics is acknowledged at once."""
     disk, chance = SimulatedDisk(), random.Random(draw_seed())
     crashed: list[tuple[SimulatedDisk, set[Any], bool]] = []
     acked, tried, is_made = set[tuple[str, int, int]](), set[tuple[str, int, int]](), False
@@ -81,7 +81,7 @@ def test_no_crash_brings_an_acknowledged_message_back_or_loses_another(tmp_path:
             stored = {(topic, 0, 0) for topic in store.topics()}
             over = {place for place in stored - came if place not in sure}
             assert over <= (tried if sure else everything), "only what was being acknowledged"
-            if lanes == 1 and sure:
+            if sure:
                 assert over in (set(), tried - sure), "all of a batch or nothing"
 
 
