@@ -10,6 +10,7 @@ PATTERNS = ("tests/store/subscriptions/test_topic_patterns.py",)
 QUEUE = ("tests/store/subscriptions/test_one_queue.py",)
 QUEUE_ENDS = "tests/store/subscriptions/test_queue_ends.py"
 ONE_TOPIC_MODEL = ("tests/store/subscriptions/test_model.py",)
+JOINS = "tests/store/subscriptions/test_topics_joins.py"
 
 MANY_TOPICS: dict[str, Bug] = {
     "topics: a topic that was served stays first": Bug(
@@ -95,6 +96,19 @@ MANY_TOPICS: dict[str, Bug] = {
     "topics: one that cannot join ends the others": Bug(
         f"{FOLDER}/members.py", "            self.joining.pop(topic, None)\n", "            pass\n",
         (f"{PATTERNS[0]}::test_a_topic_with_other_settings_is_left_out_with_an_error",),
+    ),
+    "topics: one whose join was interrupted is told of no news": Bug(
+        f"{FOLDER}/members.py", "                self.join(topic, ",
+        "                if topic not in self.by_topic: self.join(topic, ",
+        (f"{JOINS}::test_a_topic_whose_join_was_interrupted_joins",),
+    ),
+    "topics: a join beside a close opens a member": Bug(
+        f"{FOLDER}/members.py", "            if self.closed:\n", "            if False:\n",
+        (f"{JOINS}::test_a_close_beside_a_join_leaves_no_member_open",),
+    ),
+    "delays: due messages that a look cannot give are listed one by one": Bug(
+        f"{FOLDER}/delays.py", "                lists_many |= not len(self._due)\n", "",
+        (f"{QUEUE_ENDS}::test_due_messages_of_queues_that_nobody_read_are_passed_over_many_at_once",),
     ),
     "topics: new ones get the settings that the first were made with": Bug(
         f"{FOLDER}/members.py", "                return member._settings()\n", "                pass\n",
