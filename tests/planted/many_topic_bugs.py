@@ -162,7 +162,7 @@ MANY_TOPICS: dict[str, Bug] = {
     ),
     "one queue: many that have expired end the look": Bug(
         f"{FOLDER}/dispatcher.py", "        if has_missed or self._has_expired or", "        if has_missed or",
-        (f"{QUEUE_ENDS}::test_in_order_what_has_expired_is_looked_through_to_the_end",),
+        (f"{QUEUE_ENDS}::test_what_has_expired_behind_the_first_of_a_line_is_looked_through_to_the_end",),
     ),
     "one queue: something is kept for each that was asked for": Bug(
         f"{FOLDER}/scanner.py", "        elif self._parts.streams.get(self._topic, only) is not None:", "        else:",

@@ -49,6 +49,24 @@ def test_in_order_what_has_expired_is_looked_through_to_the_end(
     assert sub.receive(1, queue_id=0) == []
 
 
+def test_what_has_expired_behind_the_first_of_a_line_is_looked_through_to_the_end(
+    store: MessageStore, clock: VirtualClock
+) -> None:
+    store.configure_topic(TOPIC, ttl_ms=TTL_MS)
+    sub = store.subscribe(TOPIC, "s", mode="ordered", order_by="key")
+    store.append(TOPIC, 0, b"first", key=b"k")
+    (first,) = sub.receive(1, visibility_timeout_ms=LONG_MS)
+    for _ in range(200):
+        store.append(TOPIC, 0, b"old", key=b"k")
+    store.append(TOPIC, 0, b"other", key=b"l")
+    assert [one.message.data for one in sub.receive(1, visibility_timeout_ms=LONG_MS)] == [b"other"]
+    clock.advance(ms=TTL_MS + 1000)
+    store.append(TOPIC, 0, b"young", key=b"k")
+    assert sub.receive(1) == []
+    sub.ack(first)
+    assert [one.message.data for one in sub.receive(1, queue_id=0)] == [b"young"]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_what_is_acknowledged_late_ends_no_look(
     store: MessageStore, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any]
