@@ -274,11 +274,13 @@ class DueSource:
             self.until_ms = NEVER
         if not self._delays.is_used:
             self._delays.open()  # the index may be there by now
+        lists_many = queue_id is not None  # or once a listing had nothing that the scanner has passed
         while self._delays.is_used and room.is_open:
-            most = room.messages if queue_id is None else max(room.messages, DUE_PLACES)
+            most = max(room.messages, DUE_PLACES) if lists_many else room.messages
             if not self._due.has(queue_id):
                 if len(found) > before or not self._list_due(most):
                     break  # messages found are not in the table yet, and must not be listed once more
+                lists_many |= not len(self._due)
                 if queue_id is not None or self.state.queue_calls:
                     self.state.notify()  # this look lists messages that others wait for
             found += self._next_due(room, failed, queue_id)

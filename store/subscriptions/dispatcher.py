@@ -131,9 +131,9 @@ class Dispatcher:
     def is_unfinished_in(self, queue_id: int) -> bool:
         """`is_unfinished` of one queue, after a `take` of it. `receiving` is held."""
         has_missed = self._has_missed and self.state.unfinished.change is None
-        if has_missed or self._scanner.is_cut or self.delays.has_copies:
+        if has_missed or self._has_expired or self._scanner.is_cut or self.delays.has_copies:
             return True
-        return self._due.has(queue_id) or (self.state.order is None and self._redelivery.has(queue_id))
+        return self._due.has(queue_id) or self._redelivery.has_listed(queue_id)
 
     def has_more_in(self, queue_id: int) -> bool:
         """`has_more` of one queue. `receiving` is held."""
@@ -176,7 +176,7 @@ class Dispatcher:
         return min(self.state.table.next_ms, self._due.until_ms)
 
     def receive_few(
-        self, count: int, visibility_ms: int, owner: int, check: Callable[[], object], only: int | None = None
+        self, count: int, visibility_ms: int, owner: int, check: Callable[[], object]
     ) -> list[Delivery] | None:
         """`take_few` for a thread; the attempts are durable when it returns. `check` raises if the consumer is gone."""
         check()  # before the lock, which a lost thread may hold in a forked child
@@ -184,12 +184,12 @@ class Dispatcher:
             let_pass(self.receiving, growth=2, moments=5)
         with self.receiving:
             check()
-            few, noted = self.take_few(count, visibility_ms, owner, only), self.attempt_records
+            few, noted = self.take_few(count, visibility_ms, owner), self.attempt_records
         if noted and few is not None:
             self.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
         return few
 
-    def take_few(self, count: int, visibility_ms: int, owner: int, only: int | None = None) -> list[Delivery] | None:
+    def take_few(self, count: int, visibility_ms: int, owner: int) -> list[Delivery] | None:
         """Give out `count` new messages of one queue, if they are read ahead and nothing comes before them.
 
         Quicker than `take`; None if it cannot. `receiving` is held.
@@ -207,7 +207,7 @@ class Dispatcher:
         given_ms = ceil(now_ms)
         deadline_ms = given_ms + visibility_ms
         try:
-            found = self._scanner.take_few(count, only)
+            found = self._scanner.take_few(count)
             if found is None:
                 return None
             messages = found[0].messages(found[1], found[1] + count)

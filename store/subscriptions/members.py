@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -102,9 +103,11 @@ class Members:
     Invariants:
         * a member that is not `ready` was looked at, and is made ready by the next news of its topic, or by a timer
           that its look has set; or a look is under way, which makes it ready again if it does not come to its end;
-        * where a member is ready or a topic is to be joined, a waiting consumer is called, or one is about to look.
+        * where a member is ready or a topic is to be joined, a waiting consumer is called, or one is about to look;
+        * each member that was opened is in `by_topic`, and none is opened once it is `closed`.
 
     Attributes:
+        closed: true from the beginning of `close` on.
         topic: the name under which consumers wait: no topic has it.
         by_topic: the members, also those that were deleted since.
         ready: topics that may have messages, the one whose turn is next first.
@@ -124,7 +127,9 @@ class Members:
         self.failed: StoreError | None = None
         self.receipts = ReceiptTopics(self._are_live)
         self.calling = WaitingConsumers(parts.waiting, self.topic, self._now_ms, self.notify)
+        self.closed = False
         self._open_one = open_one
+        self._joins = threading.Lock()  # of one topic at a time; a look-up of a member goes without it
         self.settings = settings
         self._deleted: dict[str, None] = {}
         self._wakes = WakeTimes()
@@ -145,11 +150,20 @@ class Members:
     # -- joining --------------------------------------------------------------------------------------
 
     def join(self, topic: str, start: Start, settings: Settings, given: Collection[str]) -> None:
-        """Add a member; makes its subscription, durably, if there is none. Raises as `subscribe` does."""
-        if topic not in self.by_topic:
-            self.by_topic[topic] = Member.of(self._open_one(topic, self.name, start, settings, given))
-        self.parts.waiting.listeners.listen(topic, self._listener)
-        self.ready[topic] = None
+        """Add a member; makes its subscription, durably, if there is none. It may be repeated, and finishes a call that
+        was interrupted. Raises as `subscribe` does, and SubscriptionClosed.
+        """
+        listeners = self.parts.waiting.listeners
+        with self._joins:
+            if self.closed:
+                raise SubscriptionClosed(
+                    f"the subscription {self.name!r} of several topics was closed; subscribe again"
+                )
+            if topic not in self.by_topic:
+                self.by_topic[topic] = Member.of(self._open_one(topic, self.name, start, settings, given))
+            listeners.leave(topic, self._listener)  # it is told once of each, also after an earlier call
+            listeners.listen(topic, self._listener)
+            self.ready[topic] = None  # after them: news of a moment without a listener is found
 
     def follow(self, matches: Callable[[str], bool]) -> None:
         """Join topics that come later, if they match."""
@@ -185,8 +199,7 @@ class Members:
         """
         for topic in list(self.joining):
             try:
-                if topic not in self.by_topic:
-                    self.join(topic, "earliest", self.settings_now(), ("mode", "order_by", "filter"))
+                self.join(topic, "earliest", self.settings_now(), ("mode", "order_by", "filter"))
             except StoreError as error:
                 self.failed = error
                 if not isinstance(error, InvalidMessage | StoreCorrupt):
@@ -201,8 +214,10 @@ class Members:
         return self.settings
 
     def close(self) -> None:
-        """Close all members. It may be called again."""
+        """Close all members; a join that is under way ends before that. It may be called again."""
         listeners = self.parts.waiting.listeners
+        with self._joins:
+            self.closed = True
         listeners.leave_new(self._new_listener)
         for topic, member in dict(self.by_topic).items():
             listeners.leave(topic, self._listener)

@@ -156,10 +156,9 @@ class ChunksAhead:
         if queue_id in self.chunks:
             self.chunks[queue_id] = self.chunks.pop(queue_id)
 
-    def take_few(self, count: int, only: int | None = None) -> tuple[ReadChunk, int] | None:
-        """`count` messages of the first queue, or of one that has a chunk: its chunk, and their first row in it. None
-        if it has fewer."""
-        queue_id = next(iter(self.chunks)) if only is None else only
+    def take_few(self, count: int) -> tuple[ReadChunk, int] | None:
+        """`count` messages of the first queue: its chunk, and their first row in it. None if it has fewer."""
+        queue_id = next(iter(self.chunks))
         chunk = self.find(queue_id)
         if chunk is None:
             return None

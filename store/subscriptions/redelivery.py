@@ -50,6 +50,12 @@ class Redelivery:
         with self.state.lock:
             return len(self._waiting_of(queue_id)) > 0
 
+    def has_listed(self, queue_id: int) -> bool:
+        """`has`, without those that are known to wait."""
+        with self.state.lock:
+            waiting = self._waiting_of(queue_id)
+            return any(np.isin(waiting, listed).any() for listed in self.state.to_redeliver if len(waiting))
+
     def take(
         self, room: Room, failed: list[StoreError], queue_id: int | None = None
     ) -> tuple[list[MessageBatch], Int64s, Int64s]:

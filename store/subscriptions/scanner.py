@@ -164,14 +164,11 @@ class Scanner:
             self._lanes = len(streams), [lanes[index] for index in sorted(lanes)]
         return self._lanes[1]
 
-    def take_few(self, count: int, only: int | None = None) -> tuple[ReadChunk, int] | None:
+    def take_few(self, count: int) -> tuple[ReadChunk, int] | None:
         """`count` messages of one queue that were read ahead: their chunk, and their first row in it.
 
-        None if the first chunk, or that of the queue `only`, has fewer; and now and then, so that queues without a
-        chunk have their turns.
+        None if the first chunk has fewer; and now and then, so that queues without a chunk have their turns.
         """
-        if only is not None:
-            return self._ahead.take_few(count, only) if only in self._ahead.chunks else None
         self._looks += 1
         if not self._ahead.chunks or (self._looks >= LOOKS_BETWEEN and self._lacks_some() and self._is_time_to_look()):
             return None

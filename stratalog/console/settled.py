@@ -21,6 +21,7 @@ from .rows import MOST_QUEUE_ID
 from .times import DURATIONS, duration_ms_of
 
 REDRIVE = "stratalog.redrive"
+DEFAULTS = TopicSettings()
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 
 
@@ -87,6 +88,10 @@ def settings_text(settings: TopicSettings) -> str:
         parts.append(f"removed after {settings.retention_ms:,} ms")
     if settings.ttl_ms is not None:
         parts.append(f"no subscription gets it after {settings.ttl_ms:,} ms")
+    if (settings.id_window_ms, settings.id_window_count) != (DEFAULTS.id_window_ms, DEFAULTS.id_window_count):
+        parts.append(
+            f"knows a message id for {settings.id_window_ms:,} ms and {counted(settings.id_window_count, 'later id')}"
+        )
     return "; ".join(parts)
 
 

@@ -76,9 +76,9 @@ def test_settings_are_shown_changed_and_taken_back(folder: Path) -> None:
     assert take_snapshot(folder) == before
     assert run("configure", folder, "orders", "--queues", 8).output == "orders: 8 queues, 0 to 7\n"
     given = json.loads(run("configure", folder, "orders", "--json").output)
-    defaults: dict[str, object] = {"keep": "retention", "retention_bytes": None, "retention_ms": None, "ttl_ms": None}
-    defaults |= {"id_window_ms": 600_000, "id_window_count": 100_000}
-    assert given == {"topic": "orders", "queues": 8, **defaults}
+    defaults = {"keep": "retention", "retention_bytes": None, "retention_ms": None, "ttl_ms": None}
+    window = {"id_window_ms": 600_000, "id_window_count": 100_000}
+    assert given == {"topic": "orders", "queues": 8, **defaults, **window}
     assert settings(folder) == 8
     assert run("configure", folder, "orders", "--queues", 0).output == "orders: any queue\n"
     assert settings(folder) is None
@@ -104,6 +104,13 @@ def test_times_are_given_with_units_and_taken_back_by_0(folder: Path) -> None:
     )
     assert run("configure", folder, "orders", "--retention", "soon", code=2).exit_code == 2
     assert run("configure", folder, "orders").output == "orders: any queue; removed after 172,800,000 ms\n"
+
+
+def test_an_id_window_that_is_not_the_default_is_shown(folder: Path) -> None:
+    with MessageStore.open(folder) as store:
+        store.configure_topic("orders", id_window_ms=60_000, id_window_count=5000)
+    shown = run("configure", folder, "orders").output
+    assert shown == "orders: any queue; knows a message id for 60,000 ms and 5,000 later ids\n"
 
 
 def test_a_change_makes_the_topic_and_a_look_does_not(folder: Path) -> None:

@@ -8,7 +8,9 @@ FOLDER = "store/subscriptions"
 TOPICS = ("tests/store/subscriptions/test_topics.py",)
 PATTERNS = ("tests/store/subscriptions/test_topic_patterns.py",)
 QUEUE = ("tests/store/subscriptions/test_one_queue.py",)
+QUEUE_ENDS = "tests/store/subscriptions/test_queue_ends.py"
 ONE_TOPIC_MODEL = ("tests/store/subscriptions/test_model.py",)
+JOINS = "tests/store/subscriptions/test_topics_joins.py"
 
 MANY_TOPICS: dict[str, Bug] = {
     "topics: a topic that was served stays first": Bug(
@@ -95,6 +97,19 @@ MANY_TOPICS: dict[str, Bug] = {
         f"{FOLDER}/members.py", "            self.joining.pop(topic, None)\n", "            pass\n",
         (f"{PATTERNS[0]}::test_a_topic_with_other_settings_is_left_out_with_an_error",),
     ),
+    "topics: one whose join was interrupted is told of no news": Bug(
+        f"{FOLDER}/members.py", "                self.join(topic, ",
+        "                if topic not in self.by_topic: self.join(topic, ",
+        (f"{JOINS}::test_a_topic_whose_join_was_interrupted_joins",),
+    ),
+    "topics: a join beside a close opens a member": Bug(
+        f"{FOLDER}/members.py", "            if self.closed:\n", "            if False:\n",
+        (f"{JOINS}::test_a_close_beside_a_join_leaves_no_member_open",),
+    ),
+    "delays: due messages that a look cannot give are listed one by one": Bug(
+        f"{FOLDER}/delays.py", "                lists_many |= not len(self._due)\n", "",
+        (f"{QUEUE_ENDS}::test_due_messages_of_queues_that_nobody_read_are_passed_over_many_at_once",),
+    ),
     "topics: new ones get the settings that the first were made with": Bug(
         f"{FOLDER}/members.py", "                return member._settings()\n", "                pass\n",
         (f"{PATTERNS[0]}::test_new_members_have_the_settings_that_the_others_were_given",),
@@ -141,9 +156,13 @@ MANY_TOPICS: dict[str, Bug] = {
         (f"{QUEUE[0]}::test_lines_that_nobody_takes_do_not_pile_up",),
     ),
     "one queue: a filter that leaves out much ends the look": Bug(
-        f"{FOLDER}/dispatcher.py", "        if has_missed or self._scanner.is_cut or self.delays.has_copies:",
-        "        if has_missed or self.delays.has_copies:",
+        f"{FOLDER}/dispatcher.py", "self._has_expired or self._scanner.is_cut or self.delays.has_copies:",
+        "self._has_expired or self.delays.has_copies:",
         (f"{QUEUE[0]}::test_one_that_left_out_much_is_looked_through_to_its_end",),
+    ),
+    "one queue: many that have expired end the look": Bug(
+        f"{FOLDER}/dispatcher.py", "        if has_missed or self._has_expired or", "        if has_missed or",
+        (f"{QUEUE_ENDS}::test_what_has_expired_behind_the_first_of_a_line_is_looked_through_to_the_end",),
     ),
     "one queue: something is kept for each that was asked for": Bug(
         f"{FOLDER}/scanner.py", "        elif self._parts.streams.get(self._topic, only) is not None:", "        else:",

@@ -1,0 +1,97 @@
+"""A topic that joins a subscription of several topics, beside other joins, a close, and an interrupt."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.store import MessageStore, SubscriptionClosed
+from stratalog.store.subscriptions.members import Members
+
+from ..helpers import start, tiny
+from ..interrupts import interrupt_at, places
+from .helpers import fill
+from .test_topics import whole
+
+JOINS = ("members.py", "topic_news.py")
+
+
+def opened(store: MessageStore, topic: str, name: str) -> set[int]:
+    """The objects of a topic's subscription that are open."""
+    return set(store._subscriptions()._known[topic, name]._open)
+
+
+def slow_opening(
+    monkeypatch: pytest.MonkeyPatch, members: Members, opens: threading.Event, goes_on: threading.Event
+) -> None:
+    """Have the opening of a member tell when it has begun, and wait."""
+    real = members._open_one
+
+    def open_one(*given: Any) -> Any:
+        found = real(*given)
+        opens.set()
+        goes_on.wait(1)
+        return found
+
+    monkeypatch.setattr(members, "_open_one", open_one)
+
+
+def test_a_topic_that_several_threads_join_has_one_member(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    sub, got = store.subscribe(pattern="o*", name="s"), list[Any]()
+    opens, goes_on = threading.Event(), threading.Event()
+    slow_opening(monkeypatch, sub._members, opens, goes_on)
+    fill(store, 8, topic="o1")
+    workers = [start(lambda: got.extend(sub.receive(2))) for _ in range(4)]
+    assert opens.wait(10)
+    goes_on.set()
+    for worker in workers:
+        worker.join()
+    assert len({*whole(got)}) == 8
+    assert len(opened(store, "o1", "s")) == 1
+    sub.close()
+    assert opened(store, "o1", "s") == set()
+    assert len(store.subscribe("o1", "s").receive()) == 8, "at once"
+
+
+def test_a_close_beside_a_join_leaves_no_member_open(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    sub, errors = store.subscribe(pattern="o*", name="s"), list[BaseException]()
+    opens, goes_on = threading.Event(), threading.Event()
+    slow_opening(monkeypatch, sub._members, opens, goes_on)
+    fill(store, 1, topic="o1")
+    fill(store, 1, topic="o2")
+
+    def receive() -> None:
+        try:
+            sub.receive()
+        except SubscriptionClosed as error:
+            errors.append(error)
+
+    joins = start(receive)
+    assert opens.wait(10)
+    closes = start(sub.close)
+    closes.thread.join(0.2)  # it may wait for the join
+    goes_on.set()
+    joins.join()
+    closes.join()
+    known = store._subscriptions()._known
+    assert {topic: one._open for (topic, _), one in known.items()} == {topic: set() for topic, _ in known}
+    assert not store._waiting.listeners
+    assert all("was closed" in str(error) for error in errors)
+
+
+def test_a_topic_whose_join_was_interrupted_joins(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        sub = store.subscribe(pattern="o*", name="s")
+        for place in places():
+            topic = f"o{place}"
+            fill(store, 1, topic=topic)
+            interrupted, _ = interrupt_at(place, JOINS, sub._members.join_new)
+            assert whole(sub.receive()) == [(topic, 0, 0)]
+            fill(store, 1, topic=topic)
+            assert whole(sub.receive()) == [(topic, 0, 1)], "it is told of more"
+            assert len(store._waiting.listeners._of_topic[topic]) == 1, "once"
+            if not interrupted:
+                break
