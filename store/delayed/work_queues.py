@@ -99,6 +99,10 @@ class _QueuesOfLane:
             self.moved_bytes -= share.moved_bytes
             self.topics.subtract(share.topics)
 
+    def look_further(self) -> None:
+        """Look again at the segment that could not go early: it may be one of a topic that is a work queue by now."""
+        self.is_unfinished, self.blocked = True, None
+
     def forget_before(self, sequence: int) -> None:
         """Forget the segments before this one, which have left the log."""
         while self.shares and self.first < sequence:
@@ -172,9 +176,12 @@ class WorkQueues:
         settings = self._keeping()
         if settings is not self._settings:
             names = frozenset(topic for topic, one in settings.items() if one.keep == WORK_QUEUE)
+            if not names >= self._names:  # a segment with its messages cannot go early any more
+                self._lanes.clear()
             if names != self._names:
                 self._names = names
-                self._lanes.clear()
+                for known in list(self._lanes.values()):
+                    known.look_further()
                 self._delays.changed.is_followed = bool(names)
             self._settings = settings
         if any(topic in self._names or is_hidden(topic) for topic in self._delays.changed.take()):

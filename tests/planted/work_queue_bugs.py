@@ -8,6 +8,7 @@ QUEUES = "store/delayed/work_queues.py"
 KEEPING = "store/delayed/keeping.py"
 FULL = "store/topics/full.py"
 FILE = "tests/store/topics/test_work_queues.py"
+OF_LOOKS = "tests/store/topics/test_work_queue_looks.py"
 ALONE = (f"{FILE}::test_a_work_queue_without_a_subscription_keeps_all_whatever_age_and_size_want",)
 IDLE = (f"{FILE}::test_an_idle_store_with_many_subscriptions_writes_and_removes_nothing",)
 IDLE_QUEUES = (f"{FILE}::test_an_idle_store_with_many_work_queues_writes_and_removes_nothing",)
@@ -81,6 +82,16 @@ WORK_QUEUES: dict[str, Bug] = {
     ),
     "work queue: a topic stays one": Bug(
         QUEUES, "            if names != self._names:\n", "            if not self._names:\n", SETTING,
+    ),
+    "work queue: what was known of one that is none any more stays": Bug(
+        QUEUES, "            if not names >= self._names:  #", "            if False:  #", (
+            f"{OF_LOOKS}::test_what_was_known_of_a_work_queue_goes_with_its_setting",
+        ),
+    ),
+    "work queue: one more has all segments looked at": Bug(
+        QUEUES, "            if not names >= self._names:  #", "            if names != self._names:  #", (
+            f"{OF_LOOKS}::test_one_more_work_queue_does_not_look_at_the_segments_of_the_others",
+        ),
     ),
     "work queue: a trim does not free what follows": Bug(
         QUEUES, "known.blocked[1] != lane.lows.shown", "False", OTHERS,
