@@ -9,6 +9,7 @@ KEEPING = "store/delayed/keeping.py"
 FULL = "store/topics/full.py"
 FILE = "tests/store/topics/test_work_queues.py"
 OF_LOOKS = "tests/store/topics/test_work_queue_looks.py"
+EXPIRED = (f"{OF_LOOKS}::test_a_full_work_queue_goes_on_when_its_messages_are_too_old_for_its_subscriptions",)
 ALONE = (f"{FILE}::test_a_work_queue_without_a_subscription_keeps_all_whatever_age_and_size_want",)
 IDLE = (f"{FILE}::test_an_idle_store_with_many_subscriptions_writes_and_removes_nothing",)
 IDLE_QUEUES = (f"{FILE}::test_an_idle_store_with_many_work_queues_writes_and_removes_nothing",)
@@ -81,16 +82,27 @@ WORK_QUEUES: dict[str, Bug] = {
         QUEUES, "            known.is_unfinished\n", "            True\n", LOOKS,
     ),
     "work queue: a topic stays one": Bug(
-        QUEUES, "            if names != self._names:\n", "            if not self._names:\n", SETTING,
+        QUEUES, "            if queues != self._queues:\n", "            if not self._queues:\n", SETTING,
     ),
     "work queue: what was known of one that is none any more stays": Bug(
-        QUEUES, "            if not names >= self._names:  #", "            if False:  #", (
+        QUEUES, "            if not queues.items() >= self._queues.items():  #", "            if False:  #", (
             f"{OF_LOOKS}::test_what_was_known_of_a_work_queue_goes_with_its_setting",
         ),
     ),
     "work queue: one more has all segments looked at": Bug(
-        QUEUES, "            if not names >= self._names:  #", "            if names != self._names:  #", (
-            f"{OF_LOOKS}::test_one_more_work_queue_does_not_look_at_the_segments_of_the_others",
+        QUEUES, "            if not queues.items() >= self._queues.items():  #",
+        "            if queues != self._queues:  #",
+        (f"{OF_LOOKS}::test_one_more_work_queue_does_not_look_at_the_segments_of_the_others",),
+    ),
+    "work queue: what is too old is wanted": Bug(
+        QUEUES, "            return [], 0  #", "            pass  #", EXPIRED,
+    ),
+    "work queue: nobody looks when messages become too old": Bug(
+        QUEUES, "known.is_changed or self._has_expired(known) or (", "known.is_changed or (", EXPIRED,
+    ),
+    "work queue: what becomes too old waits for its turn": Bug(
+        QUEUES, "*range(turn, known.turn), *expired}", "*range(turn, known.turn)}", (
+            f"{OF_LOOKS}::test_segments_are_looked_at_once_when_their_messages_become_too_old",
         ),
     ),
     "work queue: a trim does not free what follows": Bug(

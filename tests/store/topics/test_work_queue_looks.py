@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from stratalog.store import MessageStore, TopicFull
 from stratalog.store.delayed.work_queues import WorkQueues
+from stratalog.store.testing import VirtualClock
 
-from ..subscriptions.test_removed_counts import RETIRE
+from ..helpers import tiny
+from ..subscriptions.test_removed_counts import RETIRE, ByHand
 from .keeping import fill, leave, look_at_once, opened
 
 
@@ -83,3 +86,87 @@ def test_what_was_known_of_a_work_queue_goes_with_its_setting(tmp_path: Path) ->
         store.configure_topic("t", keep="unacknowledged")
         remove()
         assert store.queue_bounds("t", 0)[0] == 0, "no age or size wants it to go"
+
+
+# -- a time to live -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_subscribed", [True, False])
+def test_a_full_work_queue_goes_on_when_its_messages_are_too_old_for_its_subscriptions(
+    tmp_path: Path, is_subscribed: bool
+) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path, tiny(), clock=clock) as store:
+        remove = ByHand(store)
+        store.configure_topic("t", keep="until_acknowledged", ttl_ms=60_000, retention_bytes=300_000)
+        if is_subscribed:
+            store.subscribe("t", "a")
+        fill(store, 60)
+        remove()
+        fill(store, 60)
+        remove()
+        remove()
+        with pytest.raises(TopicFull):
+            store.append("t", 0, b"x")
+        assert store.queue_bounds("t", 0)[0] == 0, "they are young enough"
+        clock.advance(ms=60_001)
+        remove()
+        store.append("t", 0, b"x")
+        assert store.queue_bounds("t", 0)[0] > 80
+        assert store._delaying.keeping.copied_messages == 0
+        assert all(one.removed_unacknowledged == 0 for one in store.subscriptions("t"))
+
+
+def test_segments_are_looked_at_once_when_their_messages_become_too_old(tmp_path: Path, looked: list[int]) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path, tiny(), clock=clock) as store:
+        remove = ByHand(store)
+        for topic, ttl_ms in (("t", None), ("u", 60_000)):
+            store.configure_topic(topic, keep="until_acknowledged", ttl_ms=ttl_ms)
+        fill(store, 300)
+        fill(store, 150, "u")
+        for _ in range(60):
+            remove()
+        looked.clear()
+        remove()
+        assert looked == []
+        clock.advance(ms=60_001)
+        for _ in range(20):
+            remove()
+        assert store._delaying.keeping.work_queues.wanted_bytes(0, "u") == 0
+        assert len(looked) < 200
+        looked.clear()
+        remove()
+        assert looked == []
+
+
+def test_a_delayed_message_of_a_work_queue_comes_when_those_around_it_are_too_old(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path, tiny(), clock=clock) as store:
+        remove = ByHand(store)
+        store.configure_topic("t", keep="until_acknowledged", ttl_ms=60_000)
+        sub = store.subscribe("t", "a")
+        fill(store, 100)
+        store.append("t", 0, b"late", deliver_at_ms=clock.wall_ms() + 100_000)
+        fill(store, 100)
+        remove()
+        clock.advance(ms=60_001)
+        remove()
+        assert store.queue_bounds("t", 0)[0] > 60
+        clock.advance(ms=40_001)
+        assert [one.message.data for one in sub.receive(300)] == [b"late"]
+
+
+def test_another_time_to_live_counts_at_once(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path, tiny(), clock=clock) as store:
+        remove = ByHand(store)
+        store.configure_topic("t", keep="until_acknowledged", ttl_ms=3_600_000, retention_bytes=1 << 30)
+        fill(store, 100)
+        remove()
+        clock.advance(ms=60_001)
+        remove()
+        assert store.queue_bounds("t", 0)[0] == 0
+        store.configure_topic("t", keep="until_acknowledged", ttl_ms=60_000, retention_bytes=1 << 30)
+        remove()
+        assert store.queue_bounds("t", 0)[0] > 60
