@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .delays import Delays
 
 WORK_QUEUE = "until_acknowledged"  # the value of `keep`
+UNKNOWN = "unknown"  # `keep` of a topic whose settings cannot be read: it may be a work queue
 MOST_WASTE = 1.5  # bytes on disk for each wanted one
 LOOK_S = 1.0  # between two looks for the sake of acknowledgements ..
 LOOK_TIMES = 20  # .. and so many times as long as a look takes of a processor's time
@@ -151,9 +152,12 @@ class WorkQueues:
         self._lanes: dict[int, _QueuesOfLane] = {}  # by index
 
     def has(self, topic: str) -> bool:
-        """Whether a topic is a work queue. Raises StoreUnreadable."""
+        """Whether a topic is a work queue, or may be one, so that it keeps all also without a subscription.
+
+        Raises StoreUnreadable.
+        """
         settings = self._keeping().get(topic)
-        return settings is not None and settings.keep == WORK_QUEUE
+        return settings is not None and settings.keep in (WORK_QUEUE, UNKNOWN)
 
     def wanted_bytes(self, lane: int, topic: str) -> int:
         """What is wanted of a work queue in a lane's segments that can go early, in bytes, without copies."""

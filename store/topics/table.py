@@ -20,7 +20,7 @@ from ..read.reader import Reader
 from ..segment.sealed import SealedSegment
 from .full import FullTopics
 from .known_ages import KnownAges
-from .settings import MOST_MS, NOT_CONFIGURED, TopicSettings
+from .settings import NOT_CONFIGURED, UNREADABLE, TopicSettings
 from .ttl import TopicTtl
 
 MOST_KNOWN = 100_000  # topics whose settings are remembered, also of those that have none
@@ -95,7 +95,7 @@ class TopicTable:
     def keeping(self) -> Mapping[str, TopicSettings]:
         """The topics whose messages outlive retention, each with its settings. The first call reads all settings.
 
-        A topic whose settings cannot be read may be one of them, so it is. Raises StoreUnreadable.
+        A topic whose settings cannot be read may be one of them, so it is: `UNREADABLE`. Raises StoreUnreadable.
         """
         known = self._keeping
         if known is None:
@@ -133,7 +133,7 @@ class TopicTable:
         try:
             return self.settings(topic)
         except (StoreCorrupt, StoreUnusable):
-            return TopicSettings(keep="unacknowledged", retention_ms=MOST_MS)
+            return UNREADABLE
 
     def change(self, topic: str, settings: TopicSettings, check: Callable[[], None]) -> None:
         """Give a topic other settings; durable when it returns. Raises as an append does, and what `check` raises: from

@@ -10,6 +10,7 @@ FULL = "store/topics/full.py"
 FILE = "tests/store/topics/test_work_queues.py"
 OF_LOOKS = "tests/store/topics/test_work_queue_looks.py"
 EXPIRED = (f"{OF_LOOKS}::test_a_full_work_queue_goes_on_when_its_messages_are_too_old_for_its_subscriptions",)
+UNREADABLE = (f"{OF_LOOKS}::test_a_topic_whose_settings_cannot_be_read_keeps_all_and_loses_nothing_early",)
 ALONE = (f"{FILE}::test_a_work_queue_without_a_subscription_keeps_all_whatever_age_and_size_want",)
 IDLE = (f"{FILE}::test_an_idle_store_with_many_subscriptions_writes_and_removes_nothing",)
 IDLE_QUEUES = (f"{FILE}::test_an_idle_store_with_many_work_queues_writes_and_removes_nothing",)
@@ -33,6 +34,13 @@ WORK_QUEUES: dict[str, Bug] = {
     "work queue: without a subscription nothing is kept": Bug(
         "store/subscriptions/progress.py", "return found if is_subscribed or not without else ~found", "return found",
         ALONE,
+    ),
+    "work queue: one whose settings cannot be read keeps nothing without a subscription": Bug(
+        QUEUES, "settings.keep in (WORK_QUEUE, UNKNOWN)", "settings.keep == WORK_QUEUE", UNREADABLE,
+    ),
+    "work queue: a topic whose settings cannot be read goes as one": Bug(
+        QUEUES, "for topic, one in settings.items() if one.keep == WORK_QUEUE}",
+        "for topic, one in settings.items() if one.keep in (WORK_QUEUE, UNKNOWN)}", UNREADABLE,
     ),
     "work queue: copies that no subscription wants are dropped": Bug(
         "store/delayed/wanted.py", "without=delays.is_work_queue(topic))", "without=False)", ALONE,

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, TopicFull
+from stratalog.store import MessageStore, StoreUnusable, TopicFull
 from stratalog.store.delayed.work_queues import WorkQueues
+from stratalog.store.format.hidden import TOPIC_KIND, hidden_topic
 from stratalog.store.testing import VirtualClock
 
 from ..helpers import tiny
 from ..subscriptions.test_removed_counts import RETIRE, ByHand
-from .keeping import fill, leave, look_at_once, opened
+from .keeping import all_of, fill, leave, look_at_once, opened, places
+from .test_work_queues import drop_unwanted
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +88,38 @@ def test_what_was_known_of_a_work_queue_goes_with_its_setting(tmp_path: Path) ->
         store.configure_topic("t", keep="unacknowledged")
         remove()
         assert store.queue_bounds("t", 0)[0] == 0, "no age or size wants it to go"
+
+
+@pytest.mark.parametrize("is_subscribed", [True, False])
+def test_a_topic_whose_settings_cannot_be_read_keeps_all_and_loses_nothing_early(
+    tmp_path: Path, is_subscribed: bool
+) -> None:
+    with opened(tmp_path)[0] as store:
+        store.configure_topic("t", keep="until_acknowledged")
+        sub = store.subscribe("t", "a")
+        fill(store, 80)
+        if is_subscribed:
+            leave(sub, lambda _: False)
+        else:
+            store.delete_subscription("t", "a")
+        hidden = store._shared.hidden
+        hidden.append(hidden.find_or_make(hidden_topic(TOPIC_KIND, "t")), [b"of a later version"])
+    store, remove = opened(tmp_path, retention_bytes=None if is_subscribed else 200_000)
+    with store:
+        with pytest.raises(StoreUnusable):
+            store.topic_settings("t")
+        store.configure_topic("other", keep="until_acknowledged")
+        if is_subscribed:
+            fill(store, 80, "other")
+            remove()
+            assert store.queue_bounds("t", 0)[0] == 0
+            return
+        fill(store, 200, "waste")
+        remove()
+        assert store.queue_bounds("waste", 0)[0] > 100
+        drop_unwanted(store)
+        store.configure_topic("t", keep="until_acknowledged")
+        assert sorted(places(all_of(store.subscribe("t", "a")))) == [(0, at) for at in range(80)]
 
 
 # -- a time to live -----------------------------------------------------------------------------------
