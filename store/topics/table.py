@@ -162,6 +162,9 @@ class TopicTable:
                 yield
             except StoreError:  # it was refused, or the store is poisoned
                 self._unsure.discard(topic)
+                if before is not None and not self._unsure:
+                    with suppress(StoreError):  # else all are read again
+                        self._keeping = _changed(before, topic, self._or_keeping(topic))
                 raise
             self._unsure.discard(topic)
             if before is not None and not self._unsure:
@@ -245,7 +248,7 @@ class TopicTable:
 def _changed(keeping: dict[str, TopicSettings], topic: str, settings: TopicSettings) -> dict[str, TopicSettings]:
     """The topics that keep their messages, after a change of one: the same dict if that makes no difference."""
     keeps = settings.keep != NOT_CONFIGURED.keep
-    if not keeps and topic not in keeping:
+    if keeping.get(topic) == (settings if keeps else None):
         return keeping
     others = {name: one for name, one in keeping.items() if name != topic}
     return {**others, topic: settings} if keeps else others

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreUnusable, TopicFull
+from stratalog.store import InvalidMessage, MessageStore, StoreUnusable, TopicFull
 from stratalog.store.delayed.work_queues import WorkQueues
 from stratalog.store.format.hidden import TOPIC_KIND, hidden_topic
 from stratalog.store.testing import VirtualClock
+from stratalog.store.topics.table import TopicTable
 
 from ..helpers import tiny
 from ..subscriptions.test_removed_counts import RETIRE, ByHand
@@ -120,6 +121,22 @@ def test_a_topic_whose_settings_cannot_be_read_keeps_all_and_loses_nothing_early
         drop_unwanted(store)
         store.configure_topic("t", keep="until_acknowledged")
         assert sorted(places(all_of(store.subscribe("t", "a")))) == [(0, at) for at in range(80)]
+
+
+def test_a_refused_change_leaves_what_is_known_of_all_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(tmp_path)[0] as store:
+        for number in range(5):
+            store.configure_topic(f"t{number}", keep="until_acknowledged")
+        store.append("t0", 3, b"")
+        table = store._fetcher.configured
+        known, read = table.keeping(), list[str]()
+        real = TopicTable._read
+        monkeypatch.setattr(TopicTable, "_read", lambda self, topic: (read.append(topic), real(self, topic))[1])
+        table._known.clear()
+        with pytest.raises(InvalidMessage):
+            store.configure_topic("t0", queues=2)
+        assert table.keeping() is known
+        assert set(read) <= {"t0"}
 
 
 # -- a time to live -----------------------------------------------------------------------------------
