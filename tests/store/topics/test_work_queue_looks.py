@@ -131,7 +131,12 @@ def test_a_refused_change_leaves_what_is_known_of_all_settings(tmp_path: Path, m
         table = store._fetcher.configured
         known, read = table.keeping(), list[str]()
         real = TopicTable._read
-        monkeypatch.setattr(TopicTable, "_read", lambda self, topic: (read.append(topic), real(self, topic))[1])
+
+        def noted(self: TopicTable, topic: str) -> Any:
+            read.append(topic)
+            return real(self, topic)
+
+        monkeypatch.setattr(TopicTable, "_read", noted)
         table._known.clear()
         with pytest.raises(InvalidMessage):
             store.configure_topic("t0", queues=2)
