@@ -288,14 +288,14 @@ class WorkQueues:
                     queues[number] = _of_records(stream, sealed, known)
                     moved_bytes += queues[number][1]
                 else:
-                    copied_bytes = self._of_copies(stream, sealed)
+                    copied_bytes = self._of_copies(stream, sealed, aging)
                     if copied_bytes is None:
                         return None
                     moved_bytes += align_up(copied_bytes)
         except StoreCorrupt:  # nobody knows what is in it
             return None
         moved_bytes += sum([align_up(size) for size in topics.values()])
-        ttls_ms = [ttl_ms for topic in aging if (ttl_ms := self._queues[topic]) is not None]
+        ttls_ms = [ttl_ms for topic in aging if (ttl_ms := self._queues.get(topic)) is not None]
         expires_ms = sealed.record.newest_ms + min(ttls_ms, default=math.inf)
         return Share(size_of(sealed), queues, topics, moved_bytes, expires_ms)
 
@@ -316,15 +316,24 @@ class WorkQueues:
             return found, 0
         return found, sum([one.size_bytes for one in unacknowledged_in(self._delays, stream, sealed)])
 
-    def _of_copies(self, stream: Stream, sealed: SealedSegment) -> int | None:
-        """The bytes of a topic's copies in a segment; None if these are no copies, or they are not known."""
+    def _of_copies(self, stream: Stream, sealed: SealedSegment, aging: set[str]) -> int | None:
+        """The bytes of a topic's wanted copies in a segment; None if these are no copies, or they are not known.
+
+        If some of them become too old, the topic is added to `aging`.
+        """
         parts = hidden_parts(stream.topic)
         topic = None if parts is None or parts.kind != COPIES else self._delays.find(parts.names[0])
         if topic is None:
             return None
         begin, count = sealed.first_of(stream.number)
+        settings = self._settings.get(topic.name)
+        has_over = settings is not None and has_expired(self._delays, settings, sealed)
         with topic.lock:
             mine = (topic.copies.at >= begin) & (topic.copies.at < begin + count)
+            if has_over:
+                mine &= topic.copies.times_ms > 0  # a delayed message is too old by its own time
+            elif mine.any():
+                aging.add(topic.name)
             return int(topic.copies.sizes[mine].sum())
 
 

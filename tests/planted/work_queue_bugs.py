@@ -118,6 +118,11 @@ WORK_QUEUES: dict[str, Bug] = {
             f"{OF_LOOKS}::test_a_refused_change_leaves_what_is_known_of_all_settings",
         ),
     ),
+    "work queue: copies that are too old are wanted": Bug(
+        QUEUES, "                mine &= topic.copies.times_ms > 0  #", "                pass  #", (
+            f"{OF_LOOKS}::test_copies_of_a_work_queue_go_when_they_are_too_old",
+        ),
+    ),
     "work queue: a trim does not free what follows": Bug(
         QUEUES, "known.blocked[1] != lane.lows.shown", "False", OTHERS,
     ),

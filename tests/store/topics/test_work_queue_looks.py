@@ -226,3 +226,23 @@ def test_another_time_to_live_counts_at_once(tmp_path: Path) -> None:
         store.configure_topic("t", keep="until_acknowledged", ttl_ms=60_000, retention_bytes=1 << 30)
         remove()
         assert store.queue_bounds("t", 0)[0] > 60
+
+
+def test_copies_of_a_work_queue_go_when_they_are_too_old(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path, tiny(), clock=clock) as store:
+        remove = ByHand(store)
+        store.configure_topic("t", keep="until_acknowledged", ttl_ms=60_000, retention_bytes=200_000)
+        sub = store.subscribe("t", "a")
+        for _ in range(8):
+            fill(store, 40)
+            leave(sub, lambda at: at % 6 == 0)
+            remove()
+        sub.close()
+        index = store._delaying.delays.topics["t"]
+        assert index.copies.size_bytes > 190_000
+        clock.advance(ms=60_001)
+        for _ in range(3):
+            remove()
+            drop_unwanted(store)
+        assert index.copies.size_bytes < 2 * 65_536, "the newest segments stay"
