@@ -10,9 +10,11 @@ while the segments hold much else: more than half of what is wanted, and a segme
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,18 +22,20 @@ import numpy as np
 from ..config import StoreConfig
 from ..errors import StoreCorrupt
 from ..format.delays import COPIES
+from ..format.dues import NO_DUES
 from ..format.hidden import hidden_parts, is_hidden, is_said_again
 from ..format.layout import BLOCK_BYTES, align_up
 from ..log.lane import Lane
 from ..log.retention import size_of
 from ..log.streams import Stream
 from ..segment.sealed import SealedSegment
-from .wanted import MESSAGE_COST_BYTES, KeepingSettings, lengths_of, unacknowledged_in
+from .wanted import MESSAGE_COST_BYTES, KeepingSettings, has_expired, lengths_of, unacknowledged_in
 
 if TYPE_CHECKING:
     from .delays import Delays
 
 WORK_QUEUE = "until_acknowledged"  # the value of `keep`
+UNKNOWN = "unknown"  # `keep` of a topic whose settings cannot be read: it may be a work queue
 MOST_WASTE = 1.5  # bytes on disk for each wanted one
 LOOK_S = 1.0  # between two looks for the sake of acknowledgements ..
 LOOK_TIMES = 20  # .. and so many times as long as a look takes of a processor's time
@@ -47,12 +51,14 @@ class Share(NamedTuple):
         queues: of each stream of a work queue in it: what each subscription has acknowledged, and the wanted bytes.
         topics: wanted bytes by topic, without copies.
         moved_bytes: what would be written if the segment went.
+        expires_ms: from this time on less is wanted, as messages are too old then.
     """
 
     size_bytes: int
     queues: Mapping[int, tuple[Sequence[int], int]]
     topics: Counter[str]
     moved_bytes: int
+    expires_ms: float
 
 
 class _QueuesOfLane:
@@ -74,6 +80,7 @@ class _QueuesOfLane:
         self.all_bytes = self.moved_bytes = 0
         self.topics: Counter[str] = Counter()
         self.turn = 0  # the sequence whose turn it is
+        self.expiring: list[tuple[float, int]] = []  # a heap: `expires_ms` and sequence; also of earlier shares
         self.is_unfinished = True
         self.blocked: tuple[int, int] | None = None  # sequence, `Lows.shown`
         self.is_changed = True
@@ -84,6 +91,9 @@ class _QueuesOfLane:
 
     def put(self, sequence: int, share: Share) -> None:
         """Add a segment, or what is wanted of it now."""
+        before = self.shares.get(sequence)
+        if share.expires_ms < math.inf and (before is None or before.expires_ms != share.expires_ms):
+            heappush(self.expiring, (share.expires_ms, sequence))
         self.drop(sequence)
         self.first = sequence if not self.shares else self.first
         self.shares[sequence] = share
@@ -98,6 +108,23 @@ class _QueuesOfLane:
             self.all_bytes -= share.size_bytes
             self.moved_bytes -= share.moved_bytes
             self.topics.subtract(share.topics)
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether less is wanted of a segment, as messages have become too old."""
+        return bool(self.expiring) and self.expiring[0][0] < now_ms
+
+    def take_expired(self, now_ms: int, end: int) -> Iterator[int]:
+        """Take the sequences of such segments below `end`, not too many."""
+        for _ in range(LOOKED_AT):
+            if not self.has_expired(now_ms) or self.expiring[0][1] >= end:
+                break
+            _, sequence = heappop(self.expiring)
+            if sequence in self.shares:
+                yield sequence
+
+    def look_further(self) -> None:
+        """Look again at the segment that could not go early: it may be one of a topic that is a work queue by now."""
+        self.is_unfinished, self.blocked = True, None
 
     def forget_before(self, sequence: int) -> None:
         """Forget the segments before this one, which have left the log."""
@@ -121,13 +148,16 @@ class WorkQueues:
         self._keeping = keeping
         self._least_bytes = config.segment_bytes
         self._settings: Mapping[str, KeepingSettings] = {}
-        self._names: frozenset[str] = frozenset()
+        self._queues: dict[str, int | None] = {}  # the work queues, each with its `ttl_ms`
         self._lanes: dict[int, _QueuesOfLane] = {}  # by index
 
     def has(self, topic: str) -> bool:
-        """Whether a topic is a work queue. Raises StoreUnreadable."""
+        """Whether a topic is a work queue, or may be one, so that it keeps all also without a subscription.
+
+        Raises StoreUnreadable.
+        """
         settings = self._keeping().get(topic)
-        return settings is not None and settings.keep == WORK_QUEUE
+        return settings is not None and settings.keep in (WORK_QUEUE, UNKNOWN)
 
     def wanted_bytes(self, lane: int, topic: str) -> int:
         """What is wanted of a work queue in a lane's segments that can go early, in bytes, without copies."""
@@ -171,16 +201,19 @@ class WorkQueues:
         """Follow the settings and the changes; whether there is a work queue."""
         settings = self._keeping()
         if settings is not self._settings:
-            names = frozenset(topic for topic, one in settings.items() if one.keep == WORK_QUEUE)
-            if names != self._names:
-                self._names = names
+            queues = {topic: one.ttl_ms for topic, one in settings.items() if one.keep == WORK_QUEUE}
+            if not queues.items() >= self._queues.items():  # of their segments something else is wanted now
                 self._lanes.clear()
-                self._delays.changed.is_followed = bool(names)
+            if queues != self._queues:
+                self._queues = queues
+                for known in list(self._lanes.values()):
+                    known.look_further()
+                self._delays.changed.is_followed = bool(queues)
             self._settings = settings
-        if any(topic in self._names or is_hidden(topic) for topic in self._delays.changed.take()):
+        if any(topic in self._queues or is_hidden(topic) for topic in self._delays.changed.take()):
             for known in list(self._lanes.values()):
                 known.is_changed = True
-        return bool(self._names)
+        return bool(self._queues)
 
     def _look_in_time(self, lane: Lane, segments: Sequence[SealedSegment]) -> bool:
         """Look at a lane's segments if something has changed; not too often. Whether it has."""
@@ -192,7 +225,8 @@ class WorkQueues:
             known.is_unfinished
             or (newest != known.newest and not is_blocked)
             or (
-                now_s >= known.looked_s + LOOK_S and (known.is_changed or (is_blocked and self._may_go_on(lane, known)))
+                now_s >= known.looked_s + LOOK_S
+                and (known.is_changed or self._has_expired(known) or (is_blocked and self._may_go_on(lane, known)))
             )
         ):
             return False
@@ -201,18 +235,24 @@ class WorkQueues:
         known.looked_s, known.rest_s = now_s, now_s + LOOK_TIMES * (time.thread_time() - began_s)
         return True
 
+    def _has_expired(self, known: _QueuesOfLane) -> bool:
+        return known.has_expired(self._delays.parts.clock.wall_ms())
+
     def _may_go_on(self, lane: Lane, known: _QueuesOfLane) -> bool:
         """Whether a trim may have freed the segment that cannot go early."""
         return known.blocked is not None and known.blocked[1] != lane.lows.shown
 
     def _look(self, lane: Lane, known: _QueuesOfLane, segments: Sequence[SealedSegment]) -> None:
-        """Look at the oldest segments, at as many others in their turn, and at as many new ones."""
+        """Look at the oldest segments, at as many others in their turn, as many in which messages have become too old,
+        and as many new ones.
+        """
         first, known.is_changed = segments[0].segment.sequence, False
         known.forget_before(first)
         end = first + min(len(known.shares), len(segments))  # a look of another thread may have seen newer ones
         turn = known.turn if first <= known.turn < end else first
         known.turn = min(end, turn + LOOKED_AT)
-        for sequence in {*range(first, min(end, first + LOOKED_AT)), *range(turn, known.turn)}:
+        expired = known.take_expired(self._delays.parts.clock.wall_ms(), end)
+        for sequence in {*range(first, min(end, first + LOOKED_AT)), *range(turn, known.turn), *expired}:
             share = self._share(lane, segments[sequence - first], known.shares[sequence])
             if share is not None:
                 known.put(sequence, share)
@@ -231,7 +271,7 @@ class WorkQueues:
     def _share(self, lane: Lane, sealed: SealedSegment, before: Share | None) -> Share | None:
         """What is wanted of a segment, by what was before; None if it cannot go early. Raises StoreError, OSError."""
         queues: dict[int, tuple[Sequence[int], int]] = {}
-        topics, moved_bytes = Counter[str](), 0
+        topics, moved_bytes, aging = Counter[str](), 0, set[str]()
         try:
             footer = sealed.footer
             there = footer.counts > 0
@@ -240,21 +280,24 @@ class WorkQueues:
                 if end <= stream.low or stream is lane.lows.records:
                     continue
                 known = None if before is None else before.queues.get(number)
-                if stream.topic in self._names:
+                if stream.topic in self._queues:
                     queues[number] = self._of_queue(stream, sealed, known)
                     topics[stream.topic] += queues[number][1]
+                    aging.update([stream.topic] if footer.dues == NO_DUES and queues[number][1] else [])
                 elif is_said_again(stream.topic):
                     queues[number] = _of_records(stream, sealed, known)
                     moved_bytes += queues[number][1]
                 else:
-                    copied_bytes = self._of_copies(stream, sealed)
+                    copied_bytes = self._of_copies(stream, sealed, aging)
                     if copied_bytes is None:
                         return None
                     moved_bytes += align_up(copied_bytes)
         except StoreCorrupt:  # nobody knows what is in it
             return None
         moved_bytes += sum([align_up(size) for size in topics.values()])
-        return Share(size_of(sealed), queues, topics, moved_bytes)
+        ttls_ms = [ttl_ms for topic in aging if (ttl_ms := self._queues.get(topic)) is not None]
+        expires_ms = sealed.record.newest_ms + min(ttls_ms, default=math.inf)
+        return Share(size_of(sealed), queues, topics, moved_bytes, expires_ms)
 
     def _of_queue(
         self, stream: Stream, sealed: SealedSegment, known: tuple[Sequence[int], int] | None
@@ -262,6 +305,8 @@ class WorkQueues:
         """What each subscription has acknowledged of a queue's messages in a segment, and the bytes that are wanted."""
         first, count = sealed.first_of(stream.number)
         begin, end, subscribers = max(first, stream.low), first + count, self._delays.subscribers
+        if sealed.footer.dues == NO_DUES and has_expired(self._delays, self._settings[stream.topic], sealed):
+            return [], 0  # too old for each subscription; delayed messages are not, by the segment's time
         assert subscribers is not None, "a store that removes segments has them"
         acknowledged = subscribers.acknowledged(stream.topic, stream.queue_id, begin, end)
         found = [begin, *acknowledged]
@@ -271,15 +316,24 @@ class WorkQueues:
             return found, 0
         return found, sum([one.size_bytes for one in unacknowledged_in(self._delays, stream, sealed)])
 
-    def _of_copies(self, stream: Stream, sealed: SealedSegment) -> int | None:
-        """The bytes of a topic's copies in a segment; None if these are no copies, or they are not known."""
+    def _of_copies(self, stream: Stream, sealed: SealedSegment, aging: set[str]) -> int | None:
+        """The bytes of a topic's wanted copies in a segment; None if these are no copies, or they are not known.
+
+        If some of them become too old, the topic is added to `aging`.
+        """
         parts = hidden_parts(stream.topic)
         topic = None if parts is None or parts.kind != COPIES else self._delays.find(parts.names[0])
         if topic is None:
             return None
         begin, count = sealed.first_of(stream.number)
+        settings = self._settings.get(topic.name)
+        has_over = settings is not None and has_expired(self._delays, settings, sealed)
         with topic.lock:
             mine = (topic.copies.at >= begin) & (topic.copies.at < begin + count)
+            if has_over:
+                mine &= topic.copies.times_ms > 0  # a delayed message is too old by its own time
+            elif mine.any():
+                aging.add(topic.name)
             return int(topic.copies.sizes[mine].sum())
 
 

@@ -94,6 +94,7 @@ class TopicAges:
         self._known: Mapping[str, int] = {}  # the ages that `_in_lanes` and `_longer` are made of
         self._in_lanes: dict[tuple[int, int], _AgeInLane] = {}  # by lane and age
         self._longer: dict[str, int] = {}  # the topics that keep their messages longer than the store
+        self._longest_ms = 0  # of them
         self._kept: dict[int, tuple[int, float, bool]] = {}  # by lane: a segment, until when this holds, is it kept
         self._look_s = 0.0  # when held streams are looked at again
         self._rest_s = 0.0  # until then nothing is looked at
@@ -143,6 +144,7 @@ class TopicAges:
                 self._in_lanes[lane, age_ms] = before if is_same and before else _AgeInLane(frozenset(names))
         default = self._default_ms
         self._longer = {} if default is None else {topic: one for topic, one in ages.items() if one > default}
+        self._longest_ms = max(self._longer.values(), default=0)
         self._kept.clear()
         self._known = ages
         return True
@@ -214,11 +216,10 @@ class TopicAges:
 
     def _is_younger(self, lane: Lane, sealed: SealedSegment) -> bool:
         age_ms = self._clock.wall_ms() - sealed.record.newest_ms
-        wanting = {topic for topic, longer_ms in self._longer.items() if age_ms <= longer_ms}
-        if not wanting:
+        if age_ms > self._longest_ms:
             return False
-        try:
-            streams = [stream for stream in _streams_of(lane, sealed) if stream.topic in wanting]
+        try:  # by the segment's streams, which are few beside all topics
+            streams = [one for one in _streams_of(lane, sealed) if age_ms <= self._longer.get(one.topic, -1)]
         except StoreCorrupt:  # it may have some
             return True
         return any(sum(sealed.first_of(stream.number)) > stream.low for stream in streams)

@@ -18,6 +18,7 @@ MOST_IDS = 10_000_000  # of a topic: some 2 GB of memory
 Keep = Literal["retention", "unacknowledged", "until_acknowledged"]
 KEEPS: Final = get_args(Keep)
 WORK_QUEUE: Final = "until_acknowledged"
+UNKNOWN: Final = "unknown"  # in place of a `keep` that cannot be read: nothing goes that some `keep` would keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class TopicSettings:
 
 
 NOT_CONFIGURED = TopicSettings()
+UNREADABLE = TopicSettings(keep=cast(Keep, UNKNOWN), retention_ms=MOST_MS)  # in place of settings that cannot be read
 
 
 def checked(

@@ -20,7 +20,7 @@ from ..read.reader import Reader
 from ..segment.sealed import SealedSegment
 from .full import FullTopics
 from .known_ages import KnownAges
-from .settings import MOST_MS, NOT_CONFIGURED, TopicSettings
+from .settings import NOT_CONFIGURED, UNREADABLE, TopicSettings
 from .ttl import TopicTtl
 
 MOST_KNOWN = 100_000  # topics whose settings are remembered, also of those that have none
@@ -95,7 +95,7 @@ class TopicTable:
     def keeping(self) -> Mapping[str, TopicSettings]:
         """The topics whose messages outlive retention, each with its settings. The first call reads all settings.
 
-        A topic whose settings cannot be read may be one of them, so it is. Raises StoreUnreadable.
+        A topic whose settings cannot be read may be one of them, so it is: `UNREADABLE`. Raises StoreUnreadable.
         """
         known = self._keeping
         if known is None:
@@ -133,7 +133,7 @@ class TopicTable:
         try:
             return self.settings(topic)
         except (StoreCorrupt, StoreUnusable):
-            return TopicSettings(keep="unacknowledged", retention_ms=MOST_MS)
+            return UNREADABLE
 
     def change(self, topic: str, settings: TopicSettings, check: Callable[[], None]) -> None:
         """Give a topic other settings; durable when it returns. Raises as an append does, and what `check` raises: from
@@ -162,6 +162,9 @@ class TopicTable:
                 yield
             except StoreError:  # it was refused, or the store is poisoned
                 self._unsure.discard(topic)
+                if before is not None and not self._unsure:
+                    with suppress(StoreError):  # else all are read again
+                        self._keeping = _changed(before, topic, self._or_keeping(topic))
                 raise
             self._unsure.discard(topic)
             if before is not None and not self._unsure:
@@ -245,7 +248,7 @@ class TopicTable:
 def _changed(keeping: dict[str, TopicSettings], topic: str, settings: TopicSettings) -> dict[str, TopicSettings]:
     """The topics that keep their messages, after a change of one: the same dict if that makes no difference."""
     keeps = settings.keep != NOT_CONFIGURED.keep
-    if not keeps and topic not in keeping:
+    if keeping.get(topic) == (settings if keeps else None):
         return keeping
     others = {name: one for name, one in keeping.items() if name != topic}
     return {**others, topic: settings} if keeps else others

@@ -8,6 +8,9 @@ QUEUES = "store/delayed/work_queues.py"
 KEEPING = "store/delayed/keeping.py"
 FULL = "store/topics/full.py"
 FILE = "tests/store/topics/test_work_queues.py"
+OF_LOOKS = "tests/store/topics/test_work_queue_looks.py"
+EXPIRED = (f"{OF_LOOKS}::test_a_full_work_queue_goes_on_when_its_messages_are_too_old_for_its_subscriptions",)
+UNREADABLE = (f"{OF_LOOKS}::test_a_topic_whose_settings_cannot_be_read_keeps_all_and_loses_nothing_early",)
 ALONE = (f"{FILE}::test_a_work_queue_without_a_subscription_keeps_all_whatever_age_and_size_want",)
 IDLE = (f"{FILE}::test_an_idle_store_with_many_subscriptions_writes_and_removes_nothing",)
 IDLE_QUEUES = (f"{FILE}::test_an_idle_store_with_many_work_queues_writes_and_removes_nothing",)
@@ -31,6 +34,13 @@ WORK_QUEUES: dict[str, Bug] = {
     "work queue: without a subscription nothing is kept": Bug(
         "store/subscriptions/progress.py", "return found if is_subscribed or not without else ~found", "return found",
         ALONE,
+    ),
+    "work queue: one whose settings cannot be read keeps nothing without a subscription": Bug(
+        QUEUES, "settings.keep in (WORK_QUEUE, UNKNOWN)", "settings.keep == WORK_QUEUE", UNREADABLE,
+    ),
+    "work queue: a topic whose settings cannot be read goes as one": Bug(
+        QUEUES, "for topic, one in settings.items() if one.keep == WORK_QUEUE}",
+        "for topic, one in settings.items() if one.keep in (WORK_QUEUE, UNKNOWN)}", UNREADABLE,
     ),
     "work queue: copies that no subscription wants are dropped": Bug(
         "store/delayed/wanted.py", "without=delays.is_work_queue(topic))", "without=False)", ALONE,
@@ -80,7 +90,38 @@ WORK_QUEUES: dict[str, Bug] = {
         QUEUES, "            known.is_unfinished\n", "            True\n", LOOKS,
     ),
     "work queue: a topic stays one": Bug(
-        QUEUES, "            if names != self._names:\n", "            if not self._names:\n", SETTING,
+        QUEUES, "            if queues != self._queues:\n", "            if not self._queues:\n", SETTING,
+    ),
+    "work queue: what was known of one that is none any more stays": Bug(
+        QUEUES, "            if not queues.items() >= self._queues.items():  #", "            if False:  #", (
+            f"{OF_LOOKS}::test_what_was_known_of_a_work_queue_goes_with_its_setting",
+        ),
+    ),
+    "work queue: one more has all segments looked at": Bug(
+        QUEUES, "            if not queues.items() >= self._queues.items():  #",
+        "            if queues != self._queues:  #",
+        (f"{OF_LOOKS}::test_one_more_work_queue_does_not_look_at_the_segments_of_the_others",),
+    ),
+    "work queue: what is too old is wanted": Bug(
+        QUEUES, "            return [], 0  #", "            pass  #", EXPIRED,
+    ),
+    "work queue: nobody looks when messages become too old": Bug(
+        QUEUES, "known.is_changed or self._has_expired(known) or (", "known.is_changed or (", EXPIRED,
+    ),
+    "work queue: what becomes too old waits for its turn": Bug(
+        QUEUES, "*range(turn, known.turn), *expired}", "*range(turn, known.turn)}", (
+            f"{OF_LOOKS}::test_segments_are_looked_at_once_when_their_messages_become_too_old",
+        ),
+    ),
+    "topics: a refused change has all settings read": Bug(
+        "store/topics/table.py", "self._keeping = _changed(before, topic, self._or_keeping(topic))", "pass", (
+            f"{OF_LOOKS}::test_a_refused_change_leaves_what_is_known_of_all_settings",
+        ),
+    ),
+    "work queue: copies that are too old are wanted": Bug(
+        QUEUES, "                mine &= topic.copies.times_ms > 0  #", "                pass  #", (
+            f"{OF_LOOKS}::test_copies_of_a_work_queue_go_when_they_are_too_old",
+        ),
     ),
     "work queue: a trim does not free what follows": Bug(
         QUEUES, "known.blocked[1] != lane.lows.shown", "False", OTHERS,

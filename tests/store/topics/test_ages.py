@@ -10,6 +10,7 @@ import pytest
 
 from stratalog.store import InvalidMessage, MessageStore
 from stratalog.store.testing import VirtualClock
+from stratalog.store.topics.aging import TopicAges
 from stratalog.store.topics.settings import Keep
 from tests.seeds import draw_seed
 
@@ -123,6 +124,29 @@ def test_a_topic_with_a_longer_age_keeps_its_segments_and_no_others(
             remove()
             assert first(store, "long") == 20
             assert first(store, "other") > 120
+
+
+def test_a_segment_is_not_compared_with_all_topics_of_a_longer_age(tmp_path: Path, clock: VirtualClock) -> None:
+    class Asked(dict[str, int]):
+        def items(self) -> Any:
+            raise AssertionError("it walks all topics")
+
+    store, remove = opened(tmp_path, clock, retention_ms=HOUR_MS)
+    with store:
+        store.configure_topic("long", retention_ms=DAY_MS)
+        fill(store, "other", 30)
+        fill(store, "long", 30)
+        remove()
+        outlives: Any = store._upkeep.removal.outlives
+        ages = outlives.__self__
+        assert isinstance(ages, TopicAges)
+        ages._longer = Asked(ages._longer)
+        clock.advance(ms=HOUR_MS + 1)
+        remove()
+        assert (first(store, "other") > 10, first(store, "long")) == (True, 0)
+        clock.advance(ms=DAY_MS)
+        remove()
+        assert first(store, "long") > 10
 
 
 def test_the_size_of_the_store_removes_what_a_longer_age_would_keep(tmp_path: Path, clock: VirtualClock) -> None:
