@@ -30,6 +30,11 @@ QUEUE_BITS = 31  # of a place
 class IdTable(Protocol):
     """What ids on their way need of the table of their topic; `topics.id_window` is one."""
 
+    def stamp(self, now_ms: int) -> int:
+        """The time of a frame's record, later than those of all before: an opening puts the ids in this order, also if
+        the clock was set back, and of several lanes.
+        """
+
     def settle(self, ids: FrameIds) -> None:
         """A frame with ids is durable."""
 
@@ -195,8 +200,8 @@ class FrameIds:
             self.places = [place_of(*one) for one in zip(self.queue_ids.tolist(), mine.tolist(), strict=True)]
         else:
             self.places = (mine << QUEUE_BITS | self.queue_ids).tolist()
-        self.record_offset, self.time_ms = record_offset, time_ms
-        self.record[:] = pack_seen(self.digests, self.queue_ids, mine, time_ms)
+        self.record_offset, self.time_ms = record_offset, self.target.table.stamp(time_ms)
+        self.record[:] = pack_seen(self.digests, self.queue_ids, mine, self.time_ms)
 
     def settle(self) -> None:
         """All of the frame is durable."""

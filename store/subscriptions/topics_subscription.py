@@ -217,12 +217,12 @@ class TopicsSubscription(Iterating):
     def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
         """Acknowledge messages of any of the topics, by their receipts (n,) or deliveries.
 
-                        Those of several topics are one transaction, and so all are acknowledged, or none. Only if they are more than
-                one has room for, the topics are acknowledged one after another: it counts 40 bytes a message, and has as many
-                as a frame and the largest message, 6 MiB by default.
-        
-                Raises: as for `Subscription.ack`; with StaleReceipt none of them is acknowledged, unless a message of a later
-                topic became stale just then.
+        Those of several topics are one transaction, and so all are acknowledged, or none. Only if they are more than
+        one has room for, the topics are acknowledged one after another: it counts 40 bytes a message, and has as many
+        as a frame and the largest message, 6 MiB by default.
+
+        Raises: as for `Subscription.ack`; with StaleReceipt none of them is acknowledged, unless a message of a later
+        topic became stale just then.
         """
         members = self._check()
         ack_all(members.parts, split(members, receipts))

@@ -56,6 +56,7 @@ class IdWindow:
         self._order: deque[bytes] = deque()
         self._times: deque[int] = deque()
         self._settled = 0  # how many ids ever came to `_order`
+        self._stamp_ms = 0  # the newest time of a record
         self._marks: deque[_Mark] = deque()
         self._marked = 0
         self.has_old_records = False
@@ -96,6 +97,12 @@ class IdWindow:
             if ids.promise is None:
                 ids.promise = Barrier()
             return ids.promise
+
+    def stamp(self, now_ms: int) -> int:
+        """The time of a frame's record: see `IdTable`."""
+        with self._lock:
+            self._stamp_ms = max(now_ms, self._stamp_ms + 1)
+            return self._stamp_ms
 
     def settle(self, ids: FrameIds) -> None:
         """A frame with ids is durable: see `IdTable`."""
@@ -138,6 +145,7 @@ class IdWindow:
         self._order.extend(digests)
         self._times.extend(times_ms)
         self._settled += len(digests)
+        self._stamp_ms = times_ms[-1] if times_ms else 0
         self._oldest_ms = self._times[0] if self._times else NEVER_MS
         self._drop(len(self._order) - self._most)
 

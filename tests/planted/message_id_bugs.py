@@ -21,6 +21,9 @@ MESSAGE_IDS: dict[str, Bug] = {
         "is_atomic = are_atomic(requests)",
         (f"{KEPT}::test_a_torn_frame_keeps_neither_the_message_nor_its_id",),
     ),
+    "message ids: after a clock that was set back an opening has another order": Bug(
+        WINDOW, "max(now_ms, self._stamp_ms + 1)", "now_ms", ("tests/store/ids/test_order_of_ids.py",),
+    ),
     "message ids: the record has the offsets of other messages": Bug(
         ON_WAY, "self.entries = np.array(firsts, np.int64)", "self.entries = np.array(firsts, np.int64) * 0",
         (CALLS, KEPT),
