@@ -11,11 +11,12 @@ with its message or not at all. A record has all ids of its topic in that frame.
     zeros    u16
     count    u32
     zeros    u32
-    time     i64      when they were put into the log, in ms; in a KEPT record that of the newest
+    stamp    i64      when they were put into the log, in ms, times 256; more where the one before is not smaller, so
+                      that stamps of a topic are in the order of its ids. In a KEPT record that of the newest
     digests  n x 16   xxh3_128 of the id in UTF-8, big-endian
     queues   n x u32  } of the message: it is what an append with this id answers
     offsets  n x i64  }
-    times    n x i64  of each id; in a KEPT record alone
+    stamps   n x i64  of each id; in a KEPT record alone
 
 The SEEN records of a stream are in the order of the log. A KEPT one lies behind records that are newer than it.
 """
@@ -39,6 +40,7 @@ KEPT: Final = 2
 DIGEST_BYTES: Final = 16
 MAX_ID_BYTES: Final = 255
 ID_BYTES: Final = DIGEST_BYTES + 12  # of a SEEN record, for each id
+STAMP_BITS: Final = 8  # of a stamp, below the time
 
 _HEAD = struct.Struct("<4sBBHIIq")
 HEAD_BYTES: Final = _HEAD.size
@@ -52,21 +54,27 @@ class SeenIds(NamedTuple):
     Attributes:
         kind: SEEN or KEPT.
         digests: of each id, 16 bytes.
-        queue_ids, offsets, times_ms: int64 (n), of the messages.
+        queue_ids, offsets: int64 (n), of the messages.
+        stamps: int64 (n).
     """
 
     kind: int
     digests: list[bytes]
     queue_ids: Int64s
     offsets: Int64s
-    times_ms: Int64s
+    stamps: Int64s
+
+    @property
+    def times_ms(self) -> Int64s:
+        """(n,) when they were put into the log."""
+        return self.stamps >> STAMP_BITS
 
     @classmethod
     def unpack(cls, data: bytes | memoryview) -> SeenIds | None:
         """The ids, or None when the bytes are no record of this version."""
         if len(data) < HEAD_BYTES:
             return None
-        magic, version, kind, zeros, count, more_zeros, time_ms = _HEAD.unpack_from(data)
+        magic, version, kind, zeros, count, more_zeros, stamp = _HEAD.unpack_from(data)
         if (magic, version, zeros, more_zeros) != (IDS_MAGIC, IDS_VERSION, 0, 0) or kind not in (SEEN, KEPT):
             return None
         if len(data) != HEAD_BYTES + count * (ID_BYTES + (8 if kind == KEPT else 0)):
@@ -76,11 +84,9 @@ class SeenIds(NamedTuple):
         digests = [raw[begin : begin + DIGEST_BYTES] for begin in range(0, len(raw), DIGEST_BYTES)]
         queue_ids = np.frombuffer(data, "<u4", count, at).astype(np.int64)
         offsets = np.frombuffer(data, "<i8", count, at + 4 * count)
-        if kind == KEPT:
-            times = np.frombuffer(data, "<i8", count, at + 12 * count)
-        else:
-            times = np.full(count, time_ms, np.int64)
-        return cls(kind, digests, queue_ids, offsets, times)
+        own = np.frombuffer(data, "<i8", count, at + 12 * count) if kind == KEPT else None
+        stamps = np.full(count, stamp, np.int64) if own is None else own
+        return cls(kind, digests, queue_ids, offsets, stamps)
 
 
 def seen_bytes(count: int) -> int:
@@ -88,14 +94,14 @@ def seen_bytes(count: int) -> int:
     return HEAD_BYTES + ID_BYTES * count
 
 
-def pack_seen(digests: Sequence[bytes], queue_ids: Int64s, offsets: Int64s, time_ms: int) -> bytes:
+def pack_seen(digests: Sequence[bytes], queue_ids: Int64s, offsets: Int64s, stamp: int) -> bytes:
     """The SEEN record of some messages: `seen_bytes` long."""
-    head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, SEEN, 0, len(digests), 0, time_ms)
+    head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, SEEN, 0, len(digests), 0, stamp)
     return b"".join([head, *digests, queue_ids.astype("<u4").tobytes(), offsets.tobytes()])
 
 
 def pack_kept(
-    digests: Sequence[bytes], queue_ids: npt.ArrayLike, offsets: npt.ArrayLike, times_ms: Int64s, limit_bytes: int
+    digests: Sequence[bytes], queue_ids: npt.ArrayLike, offsets: npt.ArrayLike, stamps: Int64s, limit_bytes: int
 ) -> list[bytes]:
     """The KEPT records of some ids, at least one, the oldest first; each of at most `limit_bytes`."""
     step = max(1, (limit_bytes - HEAD_BYTES) // (ID_BYTES + 8))
@@ -103,8 +109,8 @@ def pack_kept(
     records = []
     for begin in range(0, len(digests), step):
         part = slice(begin, begin + step)
-        times = times_ms[part]
-        head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, KEPT, 0, len(times), 0, int(times.max()))
-        columns = queues[part].tobytes() + places[part].tobytes() + times.astype("<i8").tobytes()
+        mine = stamps[part]
+        head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, KEPT, 0, len(mine), 0, int(mine.max()))
+        columns = queues[part].tobytes() + places[part].tobytes() + mine.astype("<i8").tobytes()
         records.append(head + b"".join(digests[part]) + columns)
     return records

@@ -17,7 +17,7 @@ from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.extras import NO_EXTRAS, Extras, ExtrasWithIds
 from ..format.layout import MAX_FRAME_MESSAGES
-from ..format.message_ids import ID_BYTES, pack_seen, seen_bytes
+from ..format.message_ids import ID_BYTES, STAMP_BITS, pack_seen, seen_bytes
 from .queue import RequestQueue
 from .request import Barrier, Request
 from .streams import Stream
@@ -31,8 +31,8 @@ class IdTable(Protocol):
     """What ids on their way need of the table of their topic; `topics.id_window` is one."""
 
     def stamp(self, now_ms: int) -> int:
-        """The time of a frame's record, later than those of all before: an opening puts the ids in this order, also if
-        the clock was set back, and of several lanes.
+        """The stamp of a frame's record, larger than those of all before: an opening puts the ids in this order, also
+        if the clock was set back, and of several lanes.
         """
 
     def settle(self, ids: FrameIds) -> None:
@@ -200,8 +200,9 @@ class FrameIds:
             self.places = [place_of(*one) for one in zip(self.queue_ids.tolist(), mine.tolist(), strict=True)]
         else:
             self.places = (mine << QUEUE_BITS | self.queue_ids).tolist()
-        self.record_offset, self.time_ms = record_offset, self.target.table.stamp(time_ms)
-        self.record[:] = pack_seen(self.digests, self.queue_ids, mine, self.time_ms)
+        stamp = self.target.table.stamp(time_ms)
+        self.record_offset, self.time_ms = record_offset, stamp >> STAMP_BITS
+        self.record[:] = pack_seen(self.digests, self.queue_ids, mine, stamp)
 
     def settle(self) -> None:
         """All of the frame is durable."""

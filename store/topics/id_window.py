@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..device.steps import for_each
 from ..errors import PublishBufferFull, StoreError
+from ..format.message_ids import STAMP_BITS
 from ..log.lane import Lane
 from ..log.message_ids import FrameIds, IdTarget, PendingIds
 from ..log.request import Barrier
@@ -56,7 +57,7 @@ class IdWindow:
         self._order: deque[bytes] = deque()
         self._times: deque[int] = deque()
         self._settled = 0  # how many ids ever came to `_order`
-        self._stamp_ms = 0  # the newest time of a record
+        self._stamp = 0  # the newest one of a record
         self._marks: deque[_Mark] = deque()
         self._marked = 0
         self.has_old_records = False
@@ -99,10 +100,10 @@ class IdWindow:
             return ids.promise
 
     def stamp(self, now_ms: int) -> int:
-        """The time of a frame's record: see `IdTable`."""
+        """The stamp of a frame's record: see `IdTable`."""
         with self._lock:
-            self._stamp_ms = max(now_ms, self._stamp_ms + 1)
-            return self._stamp_ms
+            self._stamp = max(now_ms << STAMP_BITS, self._stamp + 1)
+            return self._stamp
 
     def settle(self, ids: FrameIds) -> None:
         """A frame with ids is durable: see `IdTable`."""
@@ -139,13 +140,13 @@ class IdWindow:
                 error = None  # it has left the line: nothing was queued; or its outcome is another one
             promise.answer(error)
 
-    def load(self, digests: Sequence[bytes], places: Sequence[int], times_ms: Sequence[int]) -> None:
-        """Take in what the log says, the oldest first and each id once. Before all else."""
+    def load(self, digests: Sequence[bytes], places: Sequence[int], times_ms: Sequence[int], stamp: int) -> None:
+        """Take in what the log says, the oldest first and each id once; the newest has this stamp. Before all else."""
         self._known.update(zip(digests, places, strict=True))
         self._order.extend(digests)
         self._times.extend(times_ms)
         self._settled += len(digests)
-        self._stamp_ms = times_ms[-1] if times_ms else 0
+        self._stamp = stamp
         self._oldest_ms = self._times[0] if self._times else NEVER_MS
         self._drop(len(self._order) - self._most)
 

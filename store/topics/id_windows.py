@@ -13,7 +13,7 @@ from ..device.clock import Clock
 from ..errors import StoreCorrupt, StoreError, StoreUnreadable, StoreUnusable
 from ..format.arrays import Int64s
 from ..format.hidden import HIDDEN_MARK, IDS_KIND, hidden_parts, hidden_topic
-from ..format.message_ids import KEPT, SeenIds, pack_kept
+from ..format.message_ids import KEPT, STAMP_BITS, SeenIds, pack_kept
 from ..format.records import StreamLow
 from ..log.hidden_streams import HiddenNames, HiddenStreams
 from ..log.lane import Lane
@@ -272,17 +272,17 @@ class IdWindows:
         digests: list[bytes] = []
         queue_ids: list[int] = []
         offsets: list[int] = []
-        times: list[int] = []
+        stamps: list[int] = []
         for ids in self._records(stream, begin, end, pass_damage=True):
             columns = zip(ids.digests, *(column.tolist() for column in ids[2:]), strict=True)
-            for digest, queue_id, offset, time_ms in columns:
+            for digest, queue_id, offset, stamp in columns:
                 if window.has(digest, offset << QUEUE_BITS | queue_id):
                     digests.append(digest)
                     queue_ids.append(queue_id)
                     offsets.append(offset)
-                    times.append(time_ms)
+                    stamps.append(stamp)
         if digests:
-            self._hidden.append(stream, pack_kept(digests, queue_ids, offsets, np.array(times), RECORD_BYTES))
+            self._hidden.append(stream, pack_kept(digests, queue_ids, offsets, np.array(stamps), RECORD_BYTES))
 
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: lost threads may hold the locks, and nobody else answers what is on its way."""
@@ -297,8 +297,9 @@ def _name(topic: str, lane: Lane) -> str:
 
 def _fill(window: IdWindow, found: Sequence[SeenIds], after_ms: int) -> None:
     """Put records into an empty table: those of each stream in log order, KEPT ones wherever they lie."""
-    times = np.concatenate([one.times_ms for one in found])
-    order: Int64s = times.argsort(kind="stable")
+    stamps = np.concatenate([one.stamps for one in found])
+    times: Int64s = stamps >> STAMP_BITS
+    order: Int64s = stamps.argsort(kind="stable")
     order = order[times[order] > after_ms]
     digests = [digest for one in found for digest in one.digests]
     places = [
@@ -308,7 +309,7 @@ def _fill(window: IdWindow, found: Sequence[SeenIds], after_ms: int) -> None:
     ]
     newest = {digests[at]: at for at in order.tolist()}  # of an id that is there twice, its newest message
     kept = sorted(newest.values(), key=dict(zip(order.tolist(), range(len(order)), strict=True)).__getitem__)
-    window.load([digests[at] for at in kept], [places[at] for at in kept], times[kept].tolist())
+    window.load([digests[at] for at in kept], [places[at] for at in kept], times[kept].tolist(), int(stamps.max()))
 
 
 def _unreadable(error: OSError) -> StoreUnreadable:

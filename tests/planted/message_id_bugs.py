@@ -22,7 +22,8 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{KEPT}::test_a_torn_frame_keeps_neither_the_message_nor_its_id",),
     ),
     "message ids: after a clock that was set back an opening has another order": Bug(
-        WINDOW, "max(now_ms, self._stamp_ms + 1)", "now_ms", ("tests/store/ids/test_order_of_ids.py",),
+        WINDOW, "max(now_ms << STAMP_BITS, self._stamp + 1)", "now_ms << STAMP_BITS",
+        ("tests/store/ids/test_order_of_ids.py",),
     ),
     "message ids: the record has the offsets of other messages": Bug(
         ON_WAY, "self.entries = np.array(firsts, np.int64)", "self.entries = np.array(firsts, np.int64) * 0",
@@ -89,8 +90,8 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{KEPT}::test_retention_does_not_keep_ids_that_the_topic_has_forgotten",),
     ),
     "message ids: kept ones count as the newest": Bug(
-        "store/format/message_ids.py", 'times = np.frombuffer(data, "<i8", count, at + 12 * count)',
-        "times = np.full(count, 1 << 60, np.int64)",
+        "store/format/message_ids.py", 'own = np.frombuffer(data, "<i8", count, at + 12 * count) if',
+        "own = np.full(count, 1 << 60, np.int64) if",
         (f"{KEPT}::test_kept_ids_leave_the_window_in_their_order",),
     ),
     "message ids: old records are never trimmed": Bug(
@@ -127,8 +128,8 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{CALLS}::test_every_call_answers_an_id_that_any_call_has_stored",),
     ),
     "message ids: a crash leaves an id without its message": Bug(
-        ON_WAY, "self.record[:] = pack_seen(self.digests, self.queue_ids, mine, time_ms)",
-        "self.record[:] = pack_seen(self.digests, self.queue_ids, mine + 1, time_ms)",
+        ON_WAY, "self.record[:] = pack_seen(self.digests, self.queue_ids, mine, stamp)",
+        "self.record[:] = pack_seen(self.digests, self.queue_ids, mine + 1, stamp)",
         (SIMULATION,),
     ),
 }  # fmt: skip
