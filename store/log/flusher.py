@@ -168,7 +168,7 @@ class Flusher:
     def take_queued(self) -> None:
         """Build and write what is queued now: appends of one thread keep their order. `building` is held.
 
-        Raises OSError.
+        It ends early if this lane fails, or the queue refuses because another one has failed. Raises OSError.
         """
         left = self.queue.waiting
         while left > 0 and self.lane.poison is None:
@@ -178,6 +178,8 @@ class Flusher:
                 left -= len(batch.requests)
                 self._await_filled()
                 self.perform(self.lane.plan(follows=False, barrier=batch.barrier), by_builder=False)
+            elif batch.closing:
+                break  # it gives nothing any more: the others have their answers
             else:
                 time.sleep(NAP_S)  # as many writes are with the device as may be
 

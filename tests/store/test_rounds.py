@@ -39,6 +39,7 @@ from ..seeds import draw_seed
 from .disks import FailingDisk, GatedDisk
 from .helpers import (
     KIB,
+    PATIENCE_S,
     contents,
     crash_copy,
     flip_bit,
@@ -381,6 +382,29 @@ def test_after_a_failed_write_in_one_lane_the_next_opening_has_all_or_nothing(tm
     assert verify_folder(tmp_path).ok
 
 
+def test_another_lane_fails_while_a_round_takes_what_is_queued(tmp_path: Path) -> None:
+    """The lane's queue refuses then, and gives nothing any more: the round fails, and nobody waits for it."""
+    disk = GatedDisk()
+    store = MessageStore.open(tmp_path, tiny(lanes=LANES), disk=disk)
+    commit(store)
+    disk.gate.clear()
+    tickets = [store.submit(*NAMES[0], b"first")]
+    until(lambda: store._queues[0]._in_flight == 1)
+    tickets += [store.submit(*NAMES[0], b"second")]
+    committing = start(commit, store, b"x", NAMES[:2])
+    until(store._flushers[1].building.locked)
+    store._flushers[2].fail(OSError("of another lane"))
+    assert isinstance(tickets[1].exception(PATIENCE_S), StorePoisoned)
+    disk.gate.set()
+    with pytest.raises(StorePoisoned, match="of another lane"):
+        committing.join()
+    closing = start(store.close)
+    closing.join()
+    assert tickets[0].exception(0) is None
+    with MessageStore.open(tmp_path) as again:
+        assert sizes(again) == [2, 1, 1]
+
+
 def test_a_bug_in_a_round_poisons_and_everybody_is_answered(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,7 +427,7 @@ def test_a_close_takes_what_waits_and_refuses_what_comes(tmp_path: Path) -> None
     assert rounds is not None
     until(lambda: sum(isinstance(one, JointGroup) for one in rounds.queue.requests) >= 3)
     closing = start(store.close)
-    until(lambda: rounds.queue.is_refusing)
+    until(lambda: rounds.queue.refusal is not None)
     disk.gate.set()
     for worker in [*workers, closing]:
         worker.join()
