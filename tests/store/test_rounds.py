@@ -36,7 +36,7 @@ from stratalog.store.recovery.lane_recovery import LaneRecovery
 from stratalog.store.testing import Operation, SimulatedDisk
 
 from ..seeds import draw_seed
-from .disks import FailingDisk, GatedDisk
+from .disks import BadSectors, FailingDisk, GatedDisk
 from .helpers import (
     KIB,
     PATIENCE_S,
@@ -690,6 +690,71 @@ def test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_l
         assert sizes(store) == [3] * LANES
         assert [len(store.read(*name, 0)) for name in NAMES] == [3, 2, 3]
         assert [loss.messages for loss in store.losses] == [1]
+
+
+def gone_on(tmp_path: Path, block_bytes: int = 4 * KIB) -> tuple[Path, list[Any]]:
+    """A store that was killed when lane 1 had gone on after a round, and no other lane: its folder, and the parts."""
+    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES, block_bytes=block_bytes)) as store:
+        commit(store)
+        commit(store, b"new" * 500)
+        store.append(*NAMES[1], b"later")
+        store.append(*NAMES[1], b"later")
+        left = crash_copy(tmp_path / "store", tmp_path / "crashed")
+    (left / "LIVE").unlink()
+    parts = []
+    for lane in range(LANES):
+        frame = next(frame for frame in reversed(full_frames(path_of(left, lane))) if frame.header.flags & JOINT)
+        parts.append(frame)
+        if lane != 1:
+            overwrite(path_of(left, lane), frame.header.end, bytes(8 * KIB))
+    return left, parts
+
+
+@pytest.mark.parametrize("block_bytes", [4 * KIB])
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_damage_of_the_last_part_of_a_lane_is_reported_if_another_lane_has_gone_on(
+    tmp_path: Path, damaged: int, block_bytes: int
+) -> None:
+    left, parts = gone_on(tmp_path, block_bytes)
+    flip_bit(path_of(left, damaged), parts[damaged].payload_start + 5)
+    (damage,) = verify_folder(left).damages
+    assert str(path_of(left, damaged)) in damage
+    assert [str(path_of(left, damaged)) in str(problem) for problem in inspect_folder(left)["problems"]] == [True]
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match=lane_name(damaged)):
+            MessageStore.open(left)
+    with MessageStore.open(left, repair=True) as store:
+        assert sizes(store) == [2, 4, 2]
+        assert [len(store.read(*name, 0)) for name in NAMES] == [
+            2 - (lane == damaged) + 2 * (lane == 1) for lane in range(3)
+        ]
+        assert [loss.messages for loss in store.losses] == [1]
+    with MessageStore.open(left) as store:
+        assert sizes(store) == [2, 4, 2]
+    assert verify_folder(left).ok
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_without_a_whole_part_of_a_lane_the_others_stay_if_another_lane_has_gone_on(
+    tmp_path: Path, damaged: int
+) -> None:
+    left, parts = gone_on(tmp_path)
+    tear(left, parts[damaged], "all")
+    with MessageStore.open(left) as store:
+        assert sizes(store) == [2 - (damaged == lane) + 2 * (lane == 1) for lane in range(LANES)]
+    assert verify_folder(left).ok
+
+
+def test_a_lane_that_cannot_be_read_proves_nothing(tmp_path: Path) -> None:
+    """The part of another lane is torn, and so the round is cut."""
+    folder, parts, old = crashed(tmp_path)
+    tear(folder, parts[2], "bytes")
+    begin = parts[1].header.position
+    with pytest.raises(StoreUnusable):
+        MessageStore.open(folder, disk=BadSectors(path_of(folder, 1), begin, begin + 4 * KIB))
+    tear(folder, parts[1], "all")
+    with MessageStore.open(folder) as store:
+        assert contents(store, NAMES) == old
 
 
 @pytest.mark.parametrize("gone", range(LANES))
