@@ -30,7 +30,7 @@ from ..device.disk import Disk
 from ..device.lane_start import read_start
 from ..format.frame import Frame
 from ..format.joint import JointPlace, joint_of
-from ..format.layout import JOINT, SealRecord, lane_name, segment_name
+from ..format.layout import BLOCK_BYTES, JOINT, SealRecord, lane_name, segment_name
 from .checksums import whole_messages
 from .evidence import first_number, is_flipped
 from .files import SegmentFile, read_segment_file, segment_numbers
@@ -145,7 +145,8 @@ class RoundParts:
         data = self._disk.open_to_read(file.path)
         try:
             reader = PieceReader(data, file.size_bytes, PIECE_BYTES)
-            scanner = FrameScanner(reader, place.lane, place.sequence, place.position, 0)
+            blocks = BLOCK_BYTES if file.header is None else file.header.block_bytes
+            scanner = FrameScanner(reader, place.lane, place.sequence, place.position, 0, blocks)
             frame = scanner.frame_at(place.position)
             if frame is not None and file.header is not None and joint_of(frame.head) == places:
                 payload = reader.view(frame.payload_start, frame.header.payload_bytes)
