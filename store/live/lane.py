@@ -387,7 +387,7 @@ class FollowedLane:
     def _is_forced(self, frame: Frame) -> bool:
         """Does the page, or another lane's log, prove that all parts of a frame's round were forced?"""
         others = [place for place in joint_of(frame.head) if place.lane != self.lane.index]
-        return any(map(self.is_beyond, others)) or self._rounds.is_passed(frame)
+        return any(map(self.is_beyond, others)) or self._rounds.is_proved(frame)
 
 
 def _counts_on(header: SegmentHeader, before: Tail | None) -> bool:

@@ -161,14 +161,17 @@ class Flusher:
             time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
 
     def _await_filled(self) -> None:
-        """Wait for a write that is out if it has zeros where the next one begins."""
-        while self.lane.fills_pages and self.lane.under_way.has_writes:
+        """Wait for a write that is out: it may have zeros where the next one begins, see `Write`.
+
+        It may be one of the segment before, whose blocks are others.
+        """
+        while self.lane.config.durability == "os" and self.lane.under_way.has_writes:
             time.sleep(NAP_S)
 
     def take_queued(self) -> None:
         """Build and write what is queued now: appends of one thread keep their order. `building` is held.
 
-        Raises OSError.
+        It ends early if this lane fails, or the queue refuses because another one has failed. Raises OSError.
         """
         left = self.queue.waiting
         while left > 0 and self.lane.poison is None:
@@ -178,6 +181,8 @@ class Flusher:
                 left -= len(batch.requests)
                 self._await_filled()
                 self.perform(self.lane.plan(follows=False, barrier=batch.barrier), by_builder=False)
+            elif batch.closing:
+                break  # it gives nothing any more: the others have their answers
             else:
                 time.sleep(NAP_S)  # as many writes are with the device as may be
 

@@ -75,4 +75,4 @@ class Pace:
         if self._held_bytes() <= limit_bytes + self._most_bytes:
             return False
         queue = lane.queue
-        return not queue.is_refusing and not any(one.count and is_hidden(one.stream.topic) for one in queue.requests)
+        return queue.refusal is None and not any(one.count and is_hidden(one.stream.topic) for one in queue.requests)

@@ -97,7 +97,7 @@ class RequestQueue(Generic[RequestT]):
         self._in_flight = 0  # writes that have begun and are not accounted for yet, which goes in log order
         self._closing = False
         self._refuses = False
-        self._refusal: StoreError | None = None
+        self.refusal: StoreError | None = None  # it was closed, or the store has failed
         self._lock = threading.Lock()
         self.taken: Sequence[RequestT] = ()  # what a builder took and the lane may not have yet
         self._left: dict[RequestT, None] = {}  # stood in the line when the queue was closed
@@ -121,7 +121,7 @@ class RequestQueue(Generic[RequestT]):
         if request.extras is not None:
             cost += request.extras.size_bytes
         with self._lock:
-            if self._refusal is None and not self._line and self.used_bytes + cost <= self.cap_bytes:
+            if self.refusal is None and not self._line and self.used_bytes + cost <= self.cap_bytes:
                 if request.count == 1 and (self._looking or not self._sleepers):
                     self.used_bytes += cost  # as `_accept` does it: each message comes here, and a call saved shows
                     self._items.append(request)
@@ -137,8 +137,8 @@ class RequestQueue(Generic[RequestT]):
             place.bell.acquire()
         try:
             with self._lock:
-                if self._refusal is not None:
-                    raise copy_of(self._refusal)
+                if self.refusal is not None:
+                    raise copy_of(self.refusal)
                 if not self._line and (self._has_room(cost) or not request.count):
                     self._accept(request, cost)
                     return True
@@ -168,9 +168,9 @@ class RequestQueue(Generic[RequestT]):
             with self._lock:
                 if request not in self._line:
                     break
-                if self._refusal is not None:  # a close was interrupted
+                if self.refusal is not None:  # a close was interrupted
                     del self._line[request]
-                    raise copy_of(self._refusal)
+                    raise copy_of(self.refusal)
                 if self._clock.monotonic_s() * 1000 >= deadline_ms:
                     raise self._take_out(request)
         if place.error is not None:
@@ -194,7 +194,7 @@ class RequestQueue(Generic[RequestT]):
 
     def _let_in(self) -> None:
         """Accept those at the front of the line for whom there is room now."""
-        while self._line and self._refusal is None:
+        while self._line and self.refusal is None:
             request = next(iter(self._line))
             cost = cost_bytes(request)
             if request.count and not self._has_room(cost):
@@ -221,7 +221,7 @@ class RequestQueue(Generic[RequestT]):
         """
         left: dict[RequestT, None] = {}
         with self._lock:
-            self._refusal = error
+            self.refusal = error
             left.update(dict.fromkeys(self._items))
             self._items.clear()
             self.used_bytes = self._taken_bytes
@@ -246,7 +246,7 @@ class RequestQueue(Generic[RequestT]):
     def after_fork(self, error: StoreError) -> list[RequestT]:
         """In a child process: refuse everything. The lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
-        self._refusal = error
+        self.refusal = error
         return [*list(self._items), *list(self._line), *self.taken]
 
     def close(self, error: StoreError) -> list[RequestT]:
@@ -256,7 +256,7 @@ class RequestQueue(Generic[RequestT]):
         there. Another call returns the same ones.
         """
         with self._lock:
-            self._refusal = self._refusal or error
+            self.refusal = self.refusal or error
             self._dissolve_line(error, self._left)
             self._close()
         return list(self._left)
@@ -265,11 +265,6 @@ class RequestQueue(Generic[RequestT]):
     def is_closed(self) -> bool:
         """Was it closed, and does every builder know?"""
         return self._closing and not self._sleepers
-
-    @property
-    def is_refusing(self) -> bool:
-        """Was it closed, or has the store failed?"""
-        return self._refusal is not None
 
     @property
     def requests(self) -> list[RequestT]:

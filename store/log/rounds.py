@@ -161,15 +161,16 @@ class RoundPart:
             self._or_fail(partial(self.flusher.write_out, barrier=lane.config.durability == "os"))
 
     def _or_fail(self, step: Callable[[], None]) -> None:
-        """Take a step that writes. Raises OSError, StorePoisoned: the lane is poisoned."""
-        lane = self.flusher.lane
+        """Take a step that writes. Raises OSError, StorePoisoned: this lane is poisoned, or another one."""
+        lane, queue = self.flusher.lane, self.flusher.queue
         try:
             step()
         except BaseException as error:
             self.flusher.fail(error)
             raise
-        if lane.poison is not None:
-            raise copy_of(lane.poison)
+        poison = lane.poison or queue.refusal
+        if poison is not None:
+            raise copy_of(poison)
 
     @property
     def place(self) -> JointPlace:

@@ -128,11 +128,6 @@ class WrittenLane(Lane):
         return self.under_way.durable
 
     @property
-    def fills_pages(self) -> bool:
-        """True if writes may end inside a page, with zeros up to its end: see `Write`."""
-        return self._lazy and self.block_bytes < BLOCK_BYTES
-
-    @property
     def answered_block_bytes(self) -> int:
         """The blocks of a write whose end answers its messages."""
         if self.segment is None:

@@ -127,7 +127,7 @@ class SegmentScan:
             return False
         # A torn tail counts as well in a repair: the segment is sealed then, and not appended to again.
         self.has_gaps = self.has_gaps or self._repair.allowed
-        if not self._durable_beyond(position):
+        if not self._durable_beyond(position) and not self._rounds.is_proved(frame):
             self._scanner.position = position
             self._add(found, found.whole)
             self.is_torn = True
@@ -169,7 +169,9 @@ class SegmentScan:
             is_ended = told_end(None, file.trace, file.sequence) is not None
             if is_ended or self._later or not self._rounds.is_lacking(found.frame, self._scanner):
                 return False
-        elif not self._is_sealed_at(header.position, header.first_entry) and self._durable_beyond(header.position):
+        elif not self._is_sealed_at(header.position, header.first_entry) and (
+            self._durable_beyond(header.position) or self._rounds.is_proved(found.frame)
+        ):
             return False
         self._scanner.position, self._scanner.chain = header.position, header.chain
         self.is_torn = True

@@ -4,14 +4,20 @@ A part counts if each other lane of its round has its part, or ever went on afte
 all parts. When a round began, all before them was forced in each lane, and their lanes went on only when all parts were
 forced. So for a part at the end of its lane's log, a place in another lane says one of these:
 
-* PASSED: that log goes on after the place, by a later frame or segment, by a seal record, or because it begins later.
-  Then all parts were forced. Damage says as much: what it hides is damage of that lane, and nothing else is cut for it.
+* PROVED: that log goes on after the place, by a later frame or segment, by a seal record, or because it begins later.
+  Then all parts were forced.
+* HIDDEN: damage of that lane keeps it from being known. It proves nothing, and nothing else is cut for it.
 * THERE: the part is there, whole, and ends that log as well.
-* LACKING: there is nothing, or a torn frame, or a recovery has cut the part already. Then nobody was answered.
+* LACKING: there is nothing, or a torn frame, or a recovery has cut the part already. Then nobody was answered, or what
+  was there is damaged.
 
-With one LACKING place the part is cut in all lanes; by each lane's own recovery, in any order: a lane that was cut and
-sealed is LACKING for the others. Where all count, those that are THERE have to be forced before any lane is sealed:
-else a power cut could take one of them after that, see `LaneRecovery`.
+With one PROVED place all parts count, and one that is not whole is damage. Else, with one LACKING place, the part is
+cut in all lanes; by each lane's own recovery, in any order: a lane that was cut and sealed is LACKING for the others.
+Where all count, those that are THERE have to be forced before any lane is sealed: else a power cut could take one of
+them after that, see `LaneRecovery`.
+
+What is not noticed: the loss of a whole part with its head at the end of its log, as by zeros. Nothing in that lane
+says that the log was longer, as with any last frame. The other parts stay if another lane has gone on.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from ..device.disk import Disk
 from ..device.lane_start import read_start
 from ..format.frame import Frame
 from ..format.joint import JointPlace, joint_of
-from ..format.layout import JOINT, SealRecord, lane_name, segment_name
+from ..format.layout import BLOCK_BYTES, JOINT, SealRecord, lane_name, segment_name
 from .checksums import whole_messages
 from .evidence import first_number, is_flipped
 from .files import SegmentFile, read_segment_file, segment_numbers
@@ -37,7 +43,8 @@ Keep = Callable[[Path, int, int], object]
 class Found(Enum):
     """What a place in another lane says."""
 
-    PASSED = "the log goes on after it"
+    PROVED = "the log goes on after it"
+    HIDDEN = "damage hides it"
     THERE = "the log ends with it"
     LACKING = "it is not there"
 
@@ -78,16 +85,17 @@ class RoundParts:
         if not frame.header.flags & JOINT or scanner.following() is not None:
             return False
         found = self._found(frame)
-        if any(state is Found.LACKING for state, _, _ in found):
+        states = {state for state, _, _ in found}
+        if Found.LACKING in states and Found.PROVED not in states:
             return True
         for state, place, end in found:
             if state is Found.THERE:
                 self._keep(self._path(place), place.position, end)
         return False
 
-    def is_passed(self, frame: Frame) -> bool:
-        """Does another lane prove that all parts of this frame's round were forced?"""
-        return any(state is Found.PASSED for state, _, _ in self._found(frame))
+    def is_proved(self, frame: Frame) -> bool:
+        """Is this a part, whole or not, and does another lane prove that all parts of its round were forced?"""
+        return bool(frame.header.flags & JOINT) and any(state is Found.PROVED for state, _, _ in self._found(frame))
 
     def _found(self, frame: Frame) -> list[tuple[Found, JointPlace, int]]:
         """What the other lanes say, with the end of each part that is there."""
@@ -98,7 +106,7 @@ class RoundParts:
                 try:
                     found.append(self._look_at(place, places))
                 except OSError:  # a block that cannot be read; that lane's own recovery reports it
-                    found.append((Found.PASSED, place, 0))
+                    found.append((Found.HIDDEN, place, 0))
         return found
 
     def _path(self, place: JointPlace) -> Path:
@@ -106,29 +114,29 @@ class RoundParts:
 
     def _look_at(self, place: JointPlace, places: tuple[JointPlace, ...]) -> tuple[Found, JointPlace, int]:
         if place.lane in self._damaged or not (self._store / lane_name(place.lane)).is_dir():
-            return Found.PASSED, place, 0
+            return Found.HIDDEN, place, 0
         folder = self._store / lane_name(place.lane)
         numbers = segment_numbers(self._disk, folder)
-        first = first_number(read_start(self._disk, folder, place.lane, self._store_id), numbers)
-        if first > place.sequence or self._is_begun(place.lane, place.sequence + 1, numbers, first):
-            return Found.PASSED, place, 0
+        start = read_start(self._disk, folder, place.lane, self._store_id)
+        first = first_number(start, numbers)
+        if first > place.sequence:
+            return Found.HIDDEN if start.start is None else Found.PROVED, place, 0
+        if place.sequence + 1 in numbers:
+            following = self._file(place.lane, place.sequence + 1, first)
+            if following.header is not None or following.is_ended:
+                return Found.HIDDEN if following.header is None else Found.PROVED, place, 0
         if place.sequence not in numbers:
             # A lane before this one was recovered before: it removes a spare that it cannot use. Else it is damage.
-            return Found.LACKING if place.lane < self._lane else Found.PASSED, place, 0
+            return Found.LACKING if place.lane < self._lane else Found.HIDDEN, place, 0
         file = self._file(place.lane, place.sequence, first)
         end = told_end(file.record, file.trace, place.sequence)
         if end is not None:
-            return Found.LACKING if end <= place.position else Found.PASSED, place, 0
+            beyond = Found.PROVED if file.record is not None else Found.HIDDEN
+            return Found.LACKING if end <= place.position else beyond, place, 0
         return self._look_into(file, place, places)
 
     def _file(self, lane: int, sequence: int, first: int) -> SegmentFile:
         return read_segment_file(self._disk, self._store / lane_name(lane), sequence, lane, self._store_id, first)
-
-    def _is_begun(self, lane: int, sequence: int, numbers: Collection[int], first: int) -> bool:
-        if sequence not in numbers:
-            return False
-        file = self._file(lane, sequence, first)
-        return file.header is not None or file.is_ended
 
     def _look_into(
         self, file: SegmentFile, place: JointPlace, places: tuple[JointPlace, ...]
@@ -137,18 +145,19 @@ class RoundParts:
         data = self._disk.open_to_read(file.path)
         try:
             reader = PieceReader(data, file.size_bytes, PIECE_BYTES)
-            scanner = FrameScanner(reader, place.lane, place.sequence, place.position, 0)
+            blocks = BLOCK_BYTES if file.header is None else file.header.block_bytes
+            scanner = FrameScanner(reader, place.lane, place.sequence, place.position, 0, blocks)
             frame = scanner.frame_at(place.position)
             if frame is not None and file.header is not None and joint_of(frame.head) == places:
                 payload = reader.view(frame.payload_start, frame.header.payload_bytes)
                 if whole_messages(frame, payload) == frame.header.count:
                     scanner.step(frame.head)
-                    state = Found.THERE if scanner.following() is None else Found.PASSED
+                    state = Found.THERE if scanner.following() is None else Found.PROVED
                     return state, place, frame.header.end
             # Behind what a recovery has sealed before the part stands its footer, and no frame, damaged or not.
             if file.trace and scanner.is_like_ours(place.position):
-                return Found.PASSED, place, 0
+                return Found.HIDDEN, place, 0
         finally:
             data.close()
         later = frames_in(self._disk, file.path, place.lane, place.sequence, place.position + 1)
-        return Found.LACKING if next(later, None) is None else Found.PASSED, place, 0
+        return Found.LACKING if next(later, None) is None else Found.PROVED, place, 0

@@ -131,7 +131,7 @@ class FrameWalk:
         if found.is_whole:
             if not lane.rounds.is_lacking(found.frame, self.scanner):
                 return False
-        elif lane.vouched(self.index, header.position):
+        elif lane.vouched(self.index, header.position) or lane.rounds.is_proved(found.frame):
             return False
         self._note_torn(header.position, header.end)
         self.scanner.position, self.scanner.chain = header.position, header.chain
@@ -158,7 +158,7 @@ class FrameWalk:
         if len(bad):
             whole = 0 if header.flags & ATOMIC else int(bad[0])
             position, end = frame.starts()[[bad[0], whole]].tolist()
-            if record is None and not self.lane.vouched(self.index, end):
+            if record is None and not self.lane.vouched(self.index, end) and not self.lane.rounds.is_proved(frame):
                 self._note_torn(end, header.end)
                 self.scanner.position, kept, goes_on = end, whole, False
             else:

@@ -253,7 +253,7 @@ def _is_cut(scanner: FrameScanner, frame: Frame, file: SegmentFile, rounds: Roun
         return False
     payload = scanner.reader.view(frame.payload_start, frame.header.payload_bytes)
     is_torn = whole_messages(frame, payload) < frame.header.count and scanner.following() is None
-    return is_torn or rounds.is_lacking(frame, scanner)
+    return not rounds.is_proved(frame) if is_torn else rounds.is_lacking(frame, scanner)
 
 
 def _note_records(data: LogFile, frame: Frame, queues: _LaneQueues) -> None:

@@ -125,7 +125,7 @@ COMMITS: dict[str, Bug] = {
         (f"{PACE}::test_an_append_waits_for_retention_that_is_behind_and_goes_on_behind_its_step",),
     ),
     "retention: records wait for it": Bug(
-        "store/log/pace.py", "not queue.is_refusing and not any(", "not queue.is_refusing or any(",
+        "store/log/pace.py", "queue.refusal is None and not any(", "queue.refusal is None or any(",
         (f"{PACE}::test_records_never_wait_for_retention_and_take_the_appends_before_them_along",), hangs=True,
     ),
     "commits: a commit waits for a spare that is being made": Bug(

@@ -66,7 +66,7 @@ TRANSACTIONS: dict[str, Bug] = {
     ),
     "rounds: recovery forgets the cut": Bug(
         "store/segment/round_parts.py",
-        "        if any(state is Found.LACKING for state, _, _ in found):\n            return True\n", "",
+        "        if Found.LACKING in states and Found.PROVED not in states:\n            return True\n", "",
         (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
     ),
     "rounds: one that was complete is cut": Bug(
@@ -75,12 +75,12 @@ TRANSACTIONS: dict[str, Bug] = {
     ),
     "rounds: damage that hides a part cuts the others": Bug(
         "store/segment/round_parts.py",
-        "return Found.LACKING if next(later, None) is None else Found.PASSED, place, 0",
+        "return Found.LACKING if next(later, None) is None else Found.PROVED, place, 0",
         "return Found.LACKING if next(later, None) is None else Found.LACKING, place, 0",
         (f"{ROUNDS}::test_damage_that_hides_a_part_is_reported_and_nothing_else_is_cut",),
     ),
     "rounds: a lane that was cut and sealed has its part": Bug(
-        "store/segment/round_parts.py", "Found.LACKING if end <= place.position else Found.PASSED", "Found.PASSED",
+        "store/segment/round_parts.py", "Found.LACKING if end <= place.position else beyond", "beyond",
         (f"{ROUNDS}::test_a_second_crash_between_two_lanes_comes_to_the_same",),
     ),
     "rounds: a torn seal record proves that a round was complete": Bug(
@@ -95,6 +95,22 @@ TRANSACTIONS: dict[str, Bug] = {
         "            if False:\n",
         (f"{ROUNDS}::test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_lane_alone",),
     ),
+    "rounds: a part that lacks wins over a lane that has gone on": Bug(
+        "store/segment/round_parts.py", "        if Found.LACKING in states and Found.PROVED not in states:\n",
+        "        if Found.LACKING in states:\n",
+        (f"{ROUNDS}::test_damage_of_the_last_part_of_a_lane_is_reported_if_another_lane_has_gone_on",),
+    ),
+    "rounds: damage of a part is a torn tail": Bug(
+        "store/recovery/segment_scan.py",
+        "            self._durable_beyond(header.position) or self._rounds.is_proved(found.frame)\n",
+        "            self._durable_beyond(header.position)\n",
+        (f"{ROUNDS}::test_damage_of_the_last_part_of_a_lane_is_reported_if_another_lane_has_gone_on",),
+    ),
+    "rounds: damage that hides a place proves that the round was complete": Bug(
+        "store/segment/round_parts.py", "found.append((Found.HIDDEN, place, 0))",
+        "found.append((Found.PROVED, place, 0))",
+        (f"{ROUNDS}::test_a_lane_that_cannot_be_read_proves_nothing",),
+    ),
     "rounds: a torn part keeps its head": Bug(
         "store/recovery/segment_scan.py",
         "        self._scanner.position, self._scanner.chain = header.position, header.chain\n"
@@ -107,11 +123,11 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
     ),
     "rounds: inspect counts a part that is cut": Bug(
-        "store/verify/inspect.py", "    return is_torn or rounds.is_lacking(frame, scanner)\n", "    return is_torn\n",
+        "store/verify/inspect.py", "if is_torn else rounds.is_lacking(frame, scanner)\n", "if is_torn else False\n",
         (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
     ),
     "rounds: a reader without a writer asks no other lane": Bug(
-        "store/live/lane.py", "or self._rounds.is_passed(frame)", "or False",
+        "store/live/lane.py", "or self._rounds.is_proved(frame)", "or False",
         (f"{ROUNDS}::test_a_reader_without_a_writer_sees_a_whole_round_that_one_lane_proves",),
     ),
     "rounds: a reader without a writer takes a begun segment for no proof of its own lane": Bug(

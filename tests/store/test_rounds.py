@@ -36,9 +36,10 @@ from stratalog.store.recovery.lane_recovery import LaneRecovery
 from stratalog.store.testing import Operation, SimulatedDisk
 
 from ..seeds import draw_seed
-from .disks import FailingDisk, GatedDisk
+from .disks import BadSectors, FailingDisk, GatedDisk
 from .helpers import (
     KIB,
+    PATIENCE_S,
     contents,
     crash_copy,
     flip_bit,
@@ -381,6 +382,29 @@ def test_after_a_failed_write_in_one_lane_the_next_opening_has_all_or_nothing(tm
     assert verify_folder(tmp_path).ok
 
 
+def test_another_lane_fails_while_a_round_takes_what_is_queued(tmp_path: Path) -> None:
+    """The lane's queue refuses then, and gives nothing any more: the round fails, and nobody waits for it."""
+    disk = GatedDisk()
+    store = MessageStore.open(tmp_path, tiny(lanes=LANES), disk=disk)
+    commit(store)
+    disk.gate.clear()
+    tickets = [store.submit(*NAMES[0], b"first")]
+    until(lambda: store._queues[0]._in_flight == 1)
+    tickets += [store.submit(*NAMES[0], b"second")]
+    committing = start(commit, store, b"x", NAMES[:2])
+    until(store._flushers[1].building.locked)
+    store._flushers[2].fail(OSError("of another lane"))
+    assert isinstance(tickets[1].exception(PATIENCE_S), StorePoisoned)
+    disk.gate.set()
+    with pytest.raises(StorePoisoned, match="of another lane"):
+        committing.join()
+    closing = start(store.close)
+    closing.join()
+    assert tickets[0].exception(0) is None
+    with MessageStore.open(tmp_path) as again:
+        assert sizes(again) == [2, 1, 1]
+
+
 def test_a_bug_in_a_round_poisons_and_everybody_is_answered(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,7 +427,7 @@ def test_a_close_takes_what_waits_and_refuses_what_comes(tmp_path: Path) -> None
     assert rounds is not None
     until(lambda: sum(isinstance(one, JointGroup) for one in rounds.queue.requests) >= 3)
     closing = start(store.close)
-    until(lambda: rounds.queue.is_refusing)
+    until(lambda: rounds.queue.refusal is not None)
     disk.gate.set()
     for worker in [*workers, closing]:
         worker.join()
@@ -448,11 +472,18 @@ def test_rounds_commits_trims_and_deletions_wait_for_no_other_for_ever(tmp_path:
 # -- after a crash ------------------------------------------------------------------------------------------
 
 
-def crashed(tmp_path: Path, before: int = 2) -> tuple[Path, list[Any], dict[Any, Any]]:
+@pytest.fixture(params=[512, 4 * KIB])
+def block_bytes(request: pytest.FixtureRequest) -> int:
+    """The blocks of the segments' writes."""
+    blocks: int = request.param
+    return blocks
+
+
+def crashed(tmp_path: Path, block_bytes: int, before: int = 2) -> tuple[Path, list[Any], dict[Any, Any]]:
     """A store that was killed when a round was durable and nothing came after it: its folder, the parts, and what was
     there before.
     """
-    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES)) as store:
+    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES, block_bytes=block_bytes)) as store:
         for _ in range(before):
             commit(store, b"before" * 300)
         old = contents(store, NAMES)
@@ -487,8 +518,10 @@ def tear(folder: Path, frame: Any, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["all", "head", "bytes"])
 @pytest.mark.parametrize("lacking", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
-def test_a_round_that_lacks_a_part_is_cut_in_all_lanes(tmp_path: Path, lacking: tuple[int, ...], how: str) -> None:
-    folder, parts, old = crashed(tmp_path)
+def test_a_round_that_lacks_a_part_is_cut_in_all_lanes(
+    tmp_path: Path, block_bytes: int, lacking: tuple[int, ...], how: str
+) -> None:
+    folder, parts, old = crashed(tmp_path, block_bytes)
     for lane in lacking:
         tear(folder, parts[lane], how)
     with StoreReader.open(folder) as reader:
@@ -506,8 +539,8 @@ def test_a_round_that_lacks_a_part_is_cut_in_all_lanes(tmp_path: Path, lacking: 
     assert verify_folder(folder).ok
 
 
-def test_a_round_that_is_whole_stays(tmp_path: Path) -> None:
-    folder, _, old = crashed(tmp_path)
+def test_a_round_that_is_whole_stays(tmp_path: Path, block_bytes: int) -> None:
+    folder, _, old = crashed(tmp_path, block_bytes)
     report = verify_folder(folder)
     assert report.ok and report.messages == sum(map(len, old.values())) + LANES
     assert {row["next_offset"] for row in inspect_folder(folder)["queues"]} == {3}
@@ -517,12 +550,12 @@ def test_a_round_that_is_whole_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opened", range(LANES))
 def test_a_second_crash_between_two_lanes_comes_to_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: int
+    tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch, opened: int
 ) -> None:
     """The first recovery dies when so many lanes were recovered."""
     run = LaneRecovery.run
     for lacking in range(LANES):
-        folder, parts, old = crashed(tmp_path / str(lacking))
+        folder, parts, old = crashed(tmp_path / str(lacking), block_bytes)
         tear(folder, parts[lacking], "all")
         count = 0
 
@@ -541,10 +574,10 @@ def test_a_second_crash_between_two_lanes_comes_to_the_same(
 
 
 def test_a_seal_record_that_a_second_crash_has_torn_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be that of a lane whose part was cut: it does not prove that the round was complete."""
-    folder, parts, old = crashed(tmp_path)
+    folder, parts, old = crashed(tmp_path, block_bytes)
     tear(folder, parts[2], "all")
     run, count = LaneRecovery.run, 0
 
@@ -566,16 +599,16 @@ def test_a_seal_record_that_a_second_crash_has_torn_says_nothing(
 
 
 def test_a_part_that_counts_is_forced_before_another_lane_is_sealed_with_its_own(
-    tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, block_bytes: int, by_hand: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill left it with the kernel alone. The power fails when one lane was recovered."""
     disk, left = SimulatedDisk(), list[SimulatedDisk]()
 
     def watch(operation: Operation) -> None:
-        if operation.kind == "force" and operation.path.parent.name == lane_name(2) and not left:
+        if operation.kind == "force" and operation.path.parent.name == lane_name(2):
             left.append(disk.kill())
 
-    with MessageStore.open(tmp_path, tiny(lanes=LANES), disk=disk) as store:
+    with MessageStore.open(tmp_path, tiny(lanes=LANES, block_bytes=block_bytes), disk=disk) as store:
         hand_over(store, b"old")
         assert step(store)
         hand_over(store, b"new")
@@ -593,14 +626,14 @@ def test_a_part_that_counts_is_forced_before_another_lane_is_sealed_with_its_own
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(LaneRecovery, "run", dies)
-        MessageStore.open(tmp_path, disk=left[0])
-    after = left[0].crash(random.Random(0), "none")
+        MessageStore.open(tmp_path, disk=left[-1])  # of the last force, that of the part
+    after = left[-1].crash(random.Random(0), "none")
     with MessageStore.open(tmp_path, disk=after) as store:
         assert sizes(store) == [2] * LANES
 
 
-def test_a_round_with_messages_without_bytes_is_cut_as_well(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES)) as store:
+def test_a_round_with_messages_without_bytes_is_cut_as_well(tmp_path: Path, block_bytes: int) -> None:
+    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES, block_bytes=block_bytes)) as store:
         commit(store)
         commit(store, b"")
         left = crash_copy(tmp_path / "store", tmp_path / "crashed")
@@ -613,8 +646,8 @@ def test_a_round_with_messages_without_bytes_is_cut_as_well(tmp_path: Path) -> N
         assert verify_folder(left).ok
 
 
-def test_streams_that_a_cut_part_has_named_get_other_numbers(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES)) as store:
+def test_streams_that_a_cut_part_has_named_get_other_numbers(tmp_path: Path, block_bytes: int) -> None:
+    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES, block_bytes=block_bytes)) as store:
         commit(store)
         fresh = [(f"n{at}", at) for at in range(20)]
         with store.transaction() as tx:
@@ -631,9 +664,9 @@ def test_streams_that_a_cut_part_has_named_get_other_numbers(tmp_path: Path) -> 
         assert [store.read(*name, 0)[0].data for name in fresh] == [b"y"] * 20
 
 
-def test_damage_that_hides_a_part_is_reported_and_nothing_else_is_cut(tmp_path: Path) -> None:
+def test_damage_that_hides_a_part_is_reported_and_nothing_else_is_cut(tmp_path: Path, block_bytes: int) -> None:
     """A lane that has gone on after the round says that the round was complete."""
-    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES)) as store:
+    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES, block_bytes=block_bytes)) as store:
         commit(store)
         commit(store, b"new" * 500)
         store.append(*NAMES[1], b"later")
@@ -655,9 +688,11 @@ def test_damage_that_hides_a_part_is_reported_and_nothing_else_is_cut(tmp_path: 
         assert sizes(store) == [2, 4, 2]
 
 
-def test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_lane_alone(tmp_path: Path) -> None:
+def test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_lane_alone(
+    tmp_path: Path, block_bytes: int
+) -> None:
     """Its own recovery takes what stands there for a record of a close: the part was durable."""
-    folder, parts, _ = crashed(tmp_path)
+    folder, parts, _ = crashed(tmp_path, block_bytes)
     flip_bit(path_of(folder, 1), 4 * KIB + 19)
     flip_bit(path_of(folder, 1), parts[1].payload_start + 5)
     with pytest.raises(StoreCorrupt, match="lane-01"):
@@ -668,9 +703,73 @@ def test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_l
         assert [loss.messages for loss in store.losses] == [1]
 
 
+def gone_on(tmp_path: Path, block_bytes: int) -> tuple[Path, list[Any]]:
+    """A store that was killed when lane 1 had gone on after a round, and no other lane: its folder, and the parts."""
+    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES, block_bytes=block_bytes)) as store:
+        commit(store)
+        commit(store, b"new" * 500)
+        store.append(*NAMES[1], b"later")
+        store.append(*NAMES[1], b"later")
+        left = crash_copy(tmp_path / "store", tmp_path / "crashed")
+    (left / "LIVE").unlink()
+    parts = []
+    for lane in range(LANES):
+        frame = next(frame for frame in reversed(full_frames(path_of(left, lane))) if frame.header.flags & JOINT)
+        parts.append(frame)
+        if lane != 1:
+            overwrite(path_of(left, lane), frame.header.end, bytes(8 * KIB))
+    return left, parts
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_damage_of_the_last_part_of_a_lane_is_reported_if_another_lane_has_gone_on(
+    tmp_path: Path, damaged: int, block_bytes: int
+) -> None:
+    left, parts = gone_on(tmp_path, block_bytes)
+    flip_bit(path_of(left, damaged), parts[damaged].payload_start + 5)
+    (damage,) = verify_folder(left).damages
+    assert str(path_of(left, damaged)) in damage
+    assert [str(path_of(left, damaged)) in str(problem) for problem in inspect_folder(left)["problems"]] == [True]
+    for _ in range(2):
+        with pytest.raises(StoreCorrupt, match=lane_name(damaged)):
+            MessageStore.open(left)
+    with MessageStore.open(left, repair=True) as store:
+        assert sizes(store) == [2, 4, 2]
+        assert [len(store.read(*name, 0)) for name in NAMES] == [
+            2 - (lane == damaged) + 2 * (lane == 1) for lane in range(3)
+        ]
+        assert [loss.messages for loss in store.losses] == [1]
+    with MessageStore.open(left) as store:
+        assert sizes(store) == [2, 4, 2]
+    assert verify_folder(left).ok
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_without_a_whole_part_of_a_lane_the_others_stay_if_another_lane_has_gone_on(
+    tmp_path: Path, block_bytes: int, damaged: int
+) -> None:
+    left, parts = gone_on(tmp_path, block_bytes)
+    tear(left, parts[damaged], "all")
+    with MessageStore.open(left) as store:
+        assert sizes(store) == [2 - (damaged == lane) + 2 * (lane == 1) for lane in range(LANES)]
+    assert verify_folder(left).ok
+
+
+def test_a_lane_that_cannot_be_read_proves_nothing(tmp_path: Path, block_bytes: int) -> None:
+    """The part of another lane is torn, and so the round is cut."""
+    folder, parts, old = crashed(tmp_path, block_bytes)
+    tear(folder, parts[2], "bytes")
+    begin = parts[1].header.position
+    with pytest.raises(StoreUnusable):
+        MessageStore.open(folder, disk=BadSectors(path_of(folder, 1), begin, begin + 4 * KIB))
+    tear(folder, parts[1], "all")
+    with MessageStore.open(folder) as store:
+        assert contents(store, NAMES) == old
+
+
 @pytest.mark.parametrize("gone", range(LANES))
-def test_a_lane_whose_folder_is_gone_cuts_nothing_in_the_others(tmp_path: Path, gone: int) -> None:
-    folder, _, _ = crashed(tmp_path)
+def test_a_lane_whose_folder_is_gone_cuts_nothing_in_the_others(tmp_path: Path, block_bytes: int, gone: int) -> None:
+    folder, _, _ = crashed(tmp_path, block_bytes)
     shutil.rmtree(folder / lane_name(gone))
     with pytest.raises(StoreCorrupt):
         MessageStore.open(folder)
@@ -678,8 +777,8 @@ def test_a_lane_whose_folder_is_gone_cuts_nothing_in_the_others(tmp_path: Path, 
         assert sizes(store) == [0 if lane == gone else 3 for lane in range(LANES)]
 
 
-def test_a_reader_without_a_writer_sees_a_whole_round_that_one_lane_proves(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES)) as store:
+def test_a_reader_without_a_writer_sees_a_whole_round_that_one_lane_proves(tmp_path: Path, block_bytes: int) -> None:
+    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES, block_bytes=block_bytes)) as store:
         commit(store)
         commit(store)
         store.append(*NAMES[1], b"later")
@@ -693,10 +792,10 @@ def test_a_reader_without_a_writer_sees_a_whole_round_that_one_lane_proves(tmp_p
 
 
 def test_a_reader_without_a_writer_takes_a_begun_segment_for_a_proof_in_each_lane(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sealer, "seal_full", lambda self, **how: None)
-    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES)) as store:
+    with MessageStore.open(tmp_path / "store", tiny(lanes=LANES, block_bytes=block_bytes)) as store:
         commit(store)
         commit(store)
         flusher = store._flushers[1]

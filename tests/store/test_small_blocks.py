@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, StoreReader, inspect_folder, verify_folder
-from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, FINE_BLOCK_BYTES, SegmentHeader
-from stratalog.store.testing import Operation, SimulatedDisk
+from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, FINE_BLOCK_BYTES, SegmentHeader, segment_name
+from stratalog.store.log.at_once import AtOnce
+from stratalog.store.testing import Kind, Operation, SimulatedDisk
 from tests.seeds import draw_seed
 
 from . import golden
@@ -311,6 +312,41 @@ def test_a_write_begins_after_one_that_fills_its_page_has_ended(tmp_path: Path) 
         assert not is_early, "a second write is with the device"
         assert late.result(10) == 1
         assert all_data(store) == [b"first", b"second"]
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert all_data(store) == [b"first", b"second"]
+
+
+class FirstGated(GatedDisk):
+    """The gate is before the first segment of each lane alone."""
+
+    def meet(self, kind: Kind, path: Path, position: int = 0, size: int = 0) -> None:
+        if path.name == segment_name(1):
+            super().meet(kind, path, position, size)
+
+
+def test_the_end_of_a_segment_of_small_blocks_waits_as_well_if_the_next_one_has_others(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny(durability="os", block_bytes=512)) as store:
+        store.append("t", 0, b"first")
+    disk = FirstGated()
+    with MessageStore.open(tmp_path, tiny(durability="os", block_bytes=4096), disk=disk) as store:
+        disk.gate.clear()
+        late = store.submit("t", 0, b"second")
+        assert disk.waiting.acquire(timeout=10)
+        (flusher,) = store._flushers
+
+        def end() -> None:
+            with flusher.building:
+                AtOnce(flusher).make_room_of(60 << 10, lambda: 0)
+                assert flusher.lane.block_bytes == 4096
+                flusher.write_out(barrier=True)
+
+        other = threading.Thread(target=end)
+        other.start()
+        is_early = disk.waiting.acquire(timeout=0.3)
+        disk.gate.set()
+        other.join()
+        assert not is_early, "a second write is with the device"
+        assert late.result(10) == 1
     with MessageStore.open(tmp_path, tiny()) as store:
         assert all_data(store) == [b"first", b"second"]
 
