@@ -39,8 +39,8 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{CALLS}::test_an_id_is_forgotten_by_age",), hangs=True,
     ),
     "message ids: the window has one too many": Bug(
-        WINDOW, "            self._drop(len(self._order) - self._most)\n        for promise",
-        "            self._drop(len(self._order) - self._most - 1)\n        for promise",
+        WINDOW, "            self._drop(len(self._order) - self._most)\n        for_each(",
+        "            self._drop(len(self._order) - self._most - 1)\n        for_each(",
         (f"{CALLS}::test_an_id_is_forgotten_by_number",),
     ),
     "message ids: an opening takes the oldest ones": Bug(
@@ -65,7 +65,7 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{CALLS}::test_a_second_append_fails_as_the_first_one_does",), hangs=True,
     ),
     "message ids: a cancelled append keeps its id": Bug(
-        "store/api/appender.py", "    if request.future.cancelled() and queue.withdraw(request) is not None:\n"
+        "store/api/leaving.py", "    if request.future.cancelled() and queue.withdraw(request) is not None:\n"
         "        fail_ids([request], None)", "    if request.future.cancelled():\n        queue.withdraw(request)",
         (f"{CALLS}::test_a_cancelled_append_gives_its_id_back_or_is_stored",), hangs=True,
     ),
