@@ -70,9 +70,9 @@ class TrimChanges:
         changes = self.changes_of(name)
         self._write([*changes, *of_ids])
         self._windows.forget(name, settled)
-        was_configured = self._configured.forget(name)
+        is_gone = self._configured.forget(name) or bool(changes)
         self._windows.resize(name)
-        return was_configured or bool(changes)
+        return is_gone
 
     def changes_of(self, topic: str) -> list[Change]:
         """The changes that delete a topic: one for each of its listed queues."""

@@ -43,8 +43,8 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{CALLS}::test_an_id_is_forgotten_by_age",), hangs=True,
     ),
     "message ids: the window has one too many": Bug(
-        WINDOW, "            self._drop(len(self._order) - self._most)\n        for promise",
-        "            self._drop(len(self._order) - self._most - 1)\n        for promise",
+        WINDOW, "            self._drop(len(self._order) - self._most)\n        for_each(",
+        "            self._drop(len(self._order) - self._most - 1)\n        for_each(",
         (f"{CALLS}::test_an_id_is_forgotten_by_number",),
     ),
     "message ids: an opening takes the oldest ones": Bug(
