@@ -71,6 +71,7 @@ SAFE = {
     "store/shards/lane_attach.py": ONE_THREAD,
     "store/subscriptions/": OWNER,
     "store/topics/aging.py": ONE_THREAD,
+    "store/topics/id_windows.py:after_fork": ONE_THREAD,
 }
 
 

@@ -161,11 +161,8 @@ class Flusher:
             time.sleep(NAP_S)  # another flusher's write is with the device, and nothing here tells of its end
 
     def _await_filled(self) -> None:
-        """Wait for a write that is out: it may have zeros where the next one begins, see `Write`.
-
-        It may be one of the segment before, whose blocks are others.
-        """
-        while self.lane.config.durability == "os" and self.lane.under_way.has_writes:
+        """Wait for a write that is out if it has zeros where the next one begins, see `Write`."""
+        while self.lane.under_way.is_filling:
             time.sleep(NAP_S)
 
     def take_queued(self) -> None:

@@ -120,6 +120,13 @@ class Write:
         self._parts = parts
         self._filled = filled
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether zeros follow."""
+        assert self.segment.base is not None
+        end = self.end - self.segment.base
+        return self._filled and end != align_up(end)
+
     def perform(self) -> None:
         """Write, and force what needs no other write. Raises OSError; then nothing is taken for durable any more."""
         assert self.segment.base is not None

@@ -109,9 +109,12 @@ class WritesInFlight:
         return not self._pending
 
     @property
-    def has_writes(self) -> bool:
-        """True while a write that was planned is not accounted for; False once the lane has failed."""
-        return bool(self._writes)
+    def is_filling(self) -> bool:
+        """Whether a write that is not accounted for has zeros where the next one begins; not once the lane has failed.
+
+        Only the newest one can have them, as the next one waits for it.
+        """
+        return any([write.is_filling for write in self._writes.copy()])
 
     def resume(self, position: int, mark: tuple[int, int]) -> None:
         """Go on after a log that is durable below the lane position `position`; `mark` becomes `forced_mark`."""
