@@ -83,10 +83,21 @@ def told() -> Iterator[None]:
         complain(str(error))
         raise typer.Exit(code_of(error)) from error
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # the interpreter flushes it again at its end
-        os.close(nowhere)
+        _end_output()
         raise typer.Exit(UNREAD) from None
+    except OSError:
+        try:
+            sys.stdout.flush()
+        except OSError:  # it is the output that is full
+            _end_output()
+        raise
+
+
+def _end_output() -> None:
+    """Have what the output did not take go nowhere: the interpreter flushes it again at its end, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _take_all_letters() -> None:
