@@ -114,7 +114,7 @@ class WritesInFlight:
 
         Only the newest one can have them, as the next one waits for it.
         """
-        return any([write.is_filling for write in self._writes.copy()])
+        return any([write.is_filling for write in list(self._writes)])
 
     def resume(self, position: int, mark: tuple[int, int]) -> None:
         """Go on after a log that is durable below the lane position `position`; `mark` becomes `forced_mark`."""

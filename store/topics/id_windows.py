@@ -92,7 +92,7 @@ class IdWindows:
             return
         self._look_at_s = now_s + LOOK_S
         now_ms = self._clock.wall_ms()
-        for topic, window in self.loaded.copy().items():
+        for topic, window in dict(self.loaded).items():
             window.expire(now_ms)
             if window.has_old_records:
                 self.trim_old(window)
