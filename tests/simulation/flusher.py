@@ -37,6 +37,11 @@ class SteppedFlusher:
         self._writes: deque[Write] = deque()
         self._polls = 0  # in a row, for nothing
 
+    @property
+    def stands_still(self) -> bool:
+        """Does somebody else, as a round of transactions, have the lane stand still?"""
+        return self._flusher.building.locked()
+
     def step(self) -> None:
         """Take, build and plan; or do one of the writes that were planned, and answer."""
         if self.stage == "ended" or self.running:
