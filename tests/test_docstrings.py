@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "docs" / "sources.md"
-CITING = ("store", "cache", "index", "pipeline", "perf", "docs", "tests")
+CITING = ("store", "cache", "index", "pipeline", "endpoint", "perf", "docs", "tests")
 PACKAGES = ("stratalog", "stratalog.bulk", "stratalog.plans", "stratalog.tools", "stratalog.testing", "stratalog.store",
             "stratalog.cache", "stratalog.index", "stratalog.index.trackers", "stratalog.pipeline",
             "stratalog.pipeline.jobs")  # fmt: skip

@@ -16,7 +16,7 @@ import pytest
 from .checkout import copy_of_the_checkout
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("store", "cache", "index", "pipeline", "perf", "stratalog")  # the last has links to the others
+FOLDERS = ("store", "cache", "index", "pipeline", "endpoint", "perf", "stratalog")  # the last has links to the others
 PACKAGES = [name for name in FOLDERS if any((ROOT / name).glob("*.py"))]
 SOURCES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py")) if not path.parent.is_symlink()]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))

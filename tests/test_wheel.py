@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .checkout import copy_of_the_checkout
+from .checkout import PARTS, copy_of_the_checkout
 
 LEAST_SETUPTOOLS = (70, 1)  # makes wheels by itself
 USE = """
@@ -20,7 +20,7 @@ from pathlib import Path
 import cache, index, store  # the user's own
 from stratalog import MessageStore, StoreConfig
 import stratalog.cache, stratalog.index, stratalog.perf, stratalog.pipeline, stratalog.store
-assert "pyspark" not in sys.modules
+assert "pyspark" not in sys.modules and "grpc" not in sys.modules
 parts = stratalog.cache, stratalog.index, stratalog.perf, stratalog.pipeline, stratalog.store
 for module in (stratalog, *parts):
     assert Path(module.__file__).is_relative_to({target!r}), module.__file__
@@ -54,7 +54,7 @@ def test_wheel_has_one_package_with_its_types_and_nothing_else(wheel: Path) -> N
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"stratalog"}
     assert {"stratalog/py.typed", "stratalog/pipeline/log4j2.properties"} <= set(names)
-    for part in ("store", "cache", "index", "pipeline", "perf"):
+    for part in PARTS:
         sources = {name for name in names if name.startswith(f"stratalog/{part}/") and name.endswith(".py")}
         root = Path(__file__).resolve().parents[1]
         assert sources == {f"stratalog/{path.relative_to(root)}" for path in (root / part).rglob("*.py")}

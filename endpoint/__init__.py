@@ -1,0 +1,22 @@
+"""stratalog.endpoint: a store for other processes and languages, through gRPC on one port.
+
+    server      the port: TLS and plaintext, connections, limits, the one place that every call passes, the stop
+    wire        the messages of RocketMQ 5's protocol, written from field numbers
+    rocketmq    RocketMQ 5's service `MessagingService` on a store
+
+It needs the extra `rocketmq`: `pip install 'stratalog[rocketmq]'`. Importing `stratalog` alone imports none of it.
+"""
+
+if not __name__.startswith("stratalog."):  # else a second copy of each module could be loaded by accident
+    raise ImportError("import stratalog.endpoint: this folder is a part of the package stratalog")
+
+try:
+    import google.protobuf  # noqa: F401  # looked for here, so that one sentence says what is missing
+    import grpc  # noqa: F401
+except ImportError as missing:
+    raise ImportError(
+        f"stratalog.endpoint needs the extra `rocketmq` ({missing.name} is missing): pip install 'stratalog[rocketmq]'",
+        name=missing.name,
+    ) from missing
+
+__all__: list[str] = []

@@ -1,0 +1,8 @@
+"""The port of an endpoint: everything about gRPC that is not about one service.
+
+Begin with `server`.
+
+    the server          server, loop_thread
+    calls               calls, service
+    connections         front, relay, certificate, limits
+"""

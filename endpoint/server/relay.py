@@ -1,0 +1,140 @@
+"""One connection of a client: its bytes are passed on to the gRPC server behind the port, and back.
+
+A direction reads only while nothing waits to be written: a slow reader holds at most one buffer of each direction, and
+its own connection alone. All relays of a loop share one buffer for reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close sends RST and drops what is not sent
+
+
+class _Direction:
+    """Bytes of one direction: from `source` to `target`."""
+
+    __slots__ = ("_buffer", "_end", "_loop", "_pending", "bytes", "ended", "source", "target")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        source: socket.socket,
+        target: socket.socket,
+        buffer: memoryview,
+        end: Callable[[], None],
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.ended = False  # the source has sent its last byte, and all is passed on
+        self.bytes = 0  # passed on
+        self._loop = loop
+        self._buffer = buffer
+        self._pending = bytearray()
+        self._end = end
+
+    def begin(self, first: bytes = b"") -> None:
+        """Pass on `first`, and then what comes."""
+        if first:
+            self._pending += first
+            self._write()
+        if not self._pending:
+            self._loop.add_reader(self.source, self._read)
+
+    def _read(self) -> None:
+        try:
+            count = self.source.recv_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._end()
+            return
+        if count == 0:
+            self._loop.remove_reader(self.source)
+            with suppress(OSError):
+                self.target.shutdown(socket.SHUT_WR)
+            self.ended = True
+            self._end()
+            return
+        try:
+            sent = self.target.send(self._buffer[:count])
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self._end()
+            return
+        self.bytes += sent
+        if sent < count:
+            self._pending += self._buffer[sent:count]
+            self._loop.remove_reader(self.source)
+            self._loop.add_writer(self.target, self._write)
+
+    def _write(self) -> None:
+        try:
+            sent = self.target.send(self._pending)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self._end()
+            return
+        self.bytes += sent
+        del self._pending[:sent]
+        if self._pending:
+            self._loop.add_writer(self.target, self._write)
+        else:
+            self._loop.remove_writer(self.target)
+            self._loop.add_reader(self.source, self._read)
+
+
+class Relay:
+    """Both directions of one connection, from its first byte on."""
+
+    __slots__ = ("_back", "_client", "_loop", "_on_close", "_server", "_to")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client: socket.socket,
+        server: socket.socket,
+        buffer: memoryview,
+        on_close: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._client = client
+        self._server = server
+        self._on_close = on_close
+        self._to = _Direction(loop, client, server, buffer, self._ended)
+        self._back = _Direction(loop, server, client, buffer, self._ended)
+
+    def begin(self, first: bytes) -> None:
+        """Pass on the client's first bytes, then all."""
+        self._back.begin()
+        self._to.begin(first)
+
+    @property
+    def bytes(self) -> tuple[int, int]:
+        """Bytes that came from the client, and bytes that went to it."""
+        return self._to.bytes, self._back.bytes
+
+    def _ended(self) -> None:
+        """A direction has ended or failed. The gRPC server hangs up by itself after the client has."""
+        if not (self._to.ended and not self._back.ended):
+            self.close()
+
+    def close(self, *, reset: bool = False) -> None:
+        """Close both sockets; with `reset` the client gets an RST at once. A second call does nothing."""
+        if self._client.fileno() < 0:
+            return
+        for one in (self._client, self._server):
+            self._loop.remove_reader(one)
+            self._loop.remove_writer(one)
+        if reset:
+            with suppress(OSError):
+                self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self._client.close()
+        self._server.close()
+        self._on_close()
