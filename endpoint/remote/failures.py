@@ -10,14 +10,6 @@ from stratalog import StoreError
 from .values import from_json, to_json
 
 
-class ConnectionLost(StoreError):
-    """The connection to the store's process ended, or there is none. The next call connects again.
-
-    If a call was under way, its outcome is not known: what it asked may have happened. An append with a `message_id` may
-    be repeated: the store keeps one message of an id.
-    """
-
-
 def failure_to_json(error: StoreError) -> dict[str, Any]:
     """An error as JSON: its class, its text and its attributes, as far as they can be sent."""
     attributes = {}

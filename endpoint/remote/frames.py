@@ -5,8 +5,8 @@ Client and server each send frames, over one stream of both directions. All numb
 * A *frame* is a call or an answer: a head, a header and n buffers. The head is the header's length and n, both uint32,
   and the lengths of the n buffers, uint64 each. The header is JSON in UTF-8. Header and buffers begin at multiples of
   8 bytes of the frame; zeros fill the gaps. Columns are buffers: int64 numbers, or bytes back to back.
-* A frame goes out in *pieces*. A piece has the frame's number (uint32), its own length (uint32), the length of the whole
-  frame (uint64), and bytes. The pieces of a frame are in order; those of several frames may take turns.
+* A frame goes out in *pieces*. A piece has the frame's number (uint32), its own length (uint32), the length of the
+  whole frame (uint64), and bytes. The pieces of a frame are in order; those of several frames may take turns.
 * A gRPC message is some pieces back to back, of `MESSAGE_BYTES` or little more. So small frames share a message, and a
   large one needs no large message.
 

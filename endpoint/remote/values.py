@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from stratalog import InvalidMessage
+from stratalog import Delivery, InvalidMessage, Message
 from stratalog.plans import ScanFilter
 
 from .frames import BrokenFrame
@@ -44,6 +43,7 @@ _WAYS: tuple[tuple[Any, Any], ...] = (
     (bytes | bytearray | memoryview, lambda value: {"bytes": base64.b64encode(value).decode()}),
     (type(...), lambda value: {"unset": 0}),
     (ScanFilter, lambda value: {"scan": to_json(asdict(value))}),
+    (Delivery, lambda value: {"delivery": [value.message.topic, value.receipt, value.subscription]}),
     (tuple, lambda value: {"tuple": _listed(value)}),
     (set | frozenset, lambda value: {"set": _listed(value)}),
     (Mapping, lambda value: {"map": [[to_json(name), to_json(one)] for name, one in value.items()]}),
@@ -63,20 +63,29 @@ def from_json(value: Any, depth: int = 0) -> Any:
     if not isinstance(value, dict) or len(value) != 1:
         raise BrokenFrame("a value is of no known kind")
     ((kind, given),) = value.items()
+    if kind not in _BACK:
+        raise BrokenFrame(f"a value is of no known kind: {kind!r}")
     try:
-        match kind:
-            case "bytes":
-                return base64.b64decode(given, validate=True)
-            case "unset":
-                return ...
-            case "scan":
-                return ScanFilter(**from_json(given, depth + 1))
-            case "tuple":
-                return tuple([from_json(one, depth + 1) for one in given])
-            case "set":
-                return {from_json(one, depth + 1) for one in given}
-            case "map":
-                return {from_json(name, depth + 1): from_json(one, depth + 1) for name, one in given}
-    except (TypeError, ValueError, binascii.Error) as error:
+        return _BACK[kind](given, depth + 1)
+    except (TypeError, ValueError) as error:
         raise BrokenFrame(f"a value cannot be read: {error}") from None
-    raise BrokenFrame(f"a value is of no known kind: {kind!r}")
+
+
+def _mapped(given: Any, depth: int) -> dict[Any, Any]:
+    return {from_json(name, depth): from_json(one, depth) for name, one in given}
+
+
+def _delivery(given: Any, depth: int) -> Delivery:
+    topic, receipt, name = given
+    return Delivery(Message(topic, 0, 0, b"", 0, None, None, None), 1, receipt, name)
+
+
+_BACK: dict[str, Callable[[Any, int], Any]] = {
+    "bytes": lambda given, depth: base64.b64decode(given, validate=True),
+    "unset": lambda given, depth: ...,
+    "scan": lambda given, depth: ScanFilter(**from_json(given, depth)),
+    "delivery": _delivery,
+    "tuple": lambda given, depth: tuple([from_json(one, depth) for one in given]),
+    "set": lambda given, depth: {from_json(one, depth) for one in given},
+    "map": _mapped,
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -11,9 +11,11 @@ import grpc
 
 from stratalog import MessageStore
 
+from ...server.calls import Around, Call, Refusal
+from ...server.service import Service
 from ..columns import Columns
 from ..frames import BrokenFrame, Frame
-from .session import Guard, Session
+from .session import Session
 
 T = TypeVar("T")
 SERVICE = "stratalog.v1.Store"
@@ -21,48 +23,37 @@ METHOD = "Connect"
 THREADS = 16  # for calls that the store has only as blocking ones
 
 
-async def _unguarded(name: str, frame: Frame, proceed: Callable[[], Awaitable[Columns]]) -> Columns:
-    return await proceed()
-
-
 class StoreService:
     """Serves a store to the clients of `stratalog.connect`. It runs in the loop of its server."""
 
-    def __init__(self, store: MessageStore, *, guard: Guard = _unguarded) -> None:
-        """`guard` is called around each call of a client, with its name and its frame."""
+    def __init__(self, store: MessageStore, *, around: Around | None = None) -> None:
+        """`around` is called around each call of a client on its connection, as of a call of the service: its method
+        is the call's name, its request the frame's header."""
         self._store = store
-        self._guard = guard
+        self._around = around
         self._threads = ThreadPoolExecutor(THREADS, "stratalog-remote")
-        self._sessions: set[asyncio.Task[None]] = set()
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """The handler to give to a `grpc.aio` server."""
+    def service(self) -> Service:
+        """The handler to give to a `GrpcServer`."""
         connect = grpc.stream_stream_rpc_method_handler(self._connect)  # bytes in, bytes out
-        return grpc.method_handlers_generic_handler(SERVICE, {METHOD: connect})
+        return Service(SERVICE, {METHOD: connect}, waits=(METHOD,))
 
-    async def _connect(self, requests: object, context: Any) -> None:
-        session = Session(self._store, self._aside, self._threads.submit, self._guard)
-        running = asyncio.create_task(session.run(context))
-        self._sessions.add(running)
+    async def _connect(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        async def guard(name: str, frame: Frame, proceed: Callable[[], Awaitable[Columns]]) -> Columns:
+            if self._around is None:
+                return await proceed()
+            call = Call(SERVICE, name, context, asyncio.Event(), frame.header, size_bytes=frame.size_bytes)
+            found: Columns = await self._around(call, proceed)
+            return found
+
         try:
-            await running
+            await Session(self._store, self._aside, self._threads.submit, guard).run(messages, context.write)
         except BrokenFrame as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except asyncio.CancelledError:
-            if not running.cancelled():
-                running.cancel()
-                raise
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
-        finally:
-            self._sessions.discard(running)
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 
     async def _aside(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def close(self) -> None:
-        """End all connections. What they had of subscriptions comes again at once. Call it before the server stops."""
-        sessions = list(self._sessions)
-        for one in sessions:
-            one.cancel()
-        await asyncio.gather(*sessions, return_exceptions=True)
+        """Wait until what its connections had of subscriptions is given back. Call it when the server has stopped."""
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol
 
 from stratalog import MessageStore, StoreError
 
+from ...server.calls import Refusal
 from ..columns import Columns
 from ..failures import failure_to_json
 from ..frames import BrokenFrame, Frame, Incoming, Outgoing, pack
@@ -22,18 +22,11 @@ MOST_CALLS = 8192  # of a connection at a time
 MOST_FRAME_BYTES = 256 << 20
 HELD_BYTES = 64 << 20  # of calls and answers under way: with more, the connection is not read on
 
+STOP_S = 0.5  # at a stop of the endpoint: how long appends have for their answers
+
 Run = Callable[[Frame], Awaitable[Columns]]
+Write = Callable[[bytes], Awaitable[None]]
 Guard = Callable[[str, Frame, Callable[[], Awaitable[Columns]]], Awaitable[Columns]]
-
-
-class Stream(Protocol):
-    """The two directions of a gRPC stream, as `grpc.aio` gives them to a handler."""
-
-    async def read(self) -> Any:
-        """The next message; no bytes at the end."""
-
-    async def write(self, message: bytes) -> None:
-        """Send a message; it waits while the other end takes none."""
 
 
 class Session:
@@ -63,25 +56,43 @@ class Session:
         self._held_bytes = 0
         self._to_send = asyncio.Event()
         self._has_room = asyncio.Event()
+        self._is_sent = asyncio.Event()
+        self._appending: set[int] = set()  # the numbers of calls that append
 
-    async def run(self, stream: Stream) -> None:
-        """Serve until the client ends its direction. Raises BrokenFrame."""
-        sending = asyncio.create_task(self._send(stream))
+    async def run(self, messages: AsyncIterator[bytes], write: Write) -> None:
+        """Serve until the client ends its direction. Raises BrokenFrame.
+
+        If it is cancelled, as at a stop of the endpoint, appends that are under way still have their answers.
+        """
+        sending = asyncio.create_task(self._send(write))
         try:
-            await self._receive(stream)
+            await self._receive(messages)
+        except asyncio.CancelledError:
+            await self._finish(sending)
+            raise
         finally:
             for task in [*self._tasks.values(), sending]:
                 task.cancel()
             self._holdings.end()
 
-    async def _receive(self, stream: Stream) -> None:
+    async def _receive(self, messages: AsyncIterator[bytes]) -> None:
         incoming = Incoming(MOST_FRAME_BYTES)
-        while message := await stream.read():
+        async for message in messages:
             for frame in incoming.feed(message):
                 await self._begin(frame)
             while self._held_bytes > HELD_BYTES:
                 self._has_room.clear()
                 await self._has_room.wait()
+
+    async def _finish(self, sending: asyncio.Task[None]) -> None:
+        """Wait a moment for appends that are under way, and for their answers to go out."""
+        deadline = asyncio.get_running_loop().time() + STOP_S
+        appends = [self._tasks[number] for number in self._appending if number in self._tasks]
+        if appends and not sending.done():
+            await asyncio.wait(appends, timeout=STOP_S)
+            while self._outgoing and not sending.done() and asyncio.get_running_loop().time() < deadline:
+                self._is_sent.clear()
+                await asyncio.wait([asyncio.ensure_future(self._is_sent.wait()), sending], timeout=STOP_S)
 
     async def _begin(self, frame: Frame) -> None:
         """Begin a call; of one that appends, wait until it has handed its messages over."""
@@ -96,6 +107,7 @@ class Session:
         handed = None
         if name in self._in_order:
             append, handed = self._in_order[name], asyncio.get_running_loop().create_future()
+            self._appending.add(frame.number)
             told = handed
 
             def hand() -> None:
@@ -123,8 +135,12 @@ class Session:
             found = await self._guard(name, frame, lambda: run(frame))
         except StoreError as error:
             found = Columns({"error": failure_to_json(error)}, [])
+        except Refusal as error:
+            found = Columns({"error": failure_to_json(StoreError(error.text))}, [])
         except (BrokenFrame, LookupError, TypeError, ValueError) as error:
-            found = Columns({"error": failure_to_json(StoreError(f"the server did not understand the call: {error}"))}, [])
+            found = Columns(
+                {"error": failure_to_json(StoreError(f"the server did not understand the call: {error}"))}, []
+            )
         except Exception as error:  # whatever it is, it is this call's alone
             logging.getLogger("stratalog").exception("a call of a connection has failed: %s", name)
             found = Columns({"error": failure_to_json(StoreError(f"the call failed at the server: {error!r}"))}, [])
@@ -133,6 +149,7 @@ class Session:
     def _ended(self, frame: Frame, task: asyncio.Task[None]) -> None:
         """A call has ended, or was cancelled, perhaps before its first step."""
         self._tasks.pop(frame.number, None)
+        self._appending.discard(frame.number)
         self._held_bytes -= frame.size_bytes
         if task.cancelled():
             self._reply(frame.number, Columns({"cancelled": True}, []))
@@ -147,14 +164,15 @@ class Session:
         if self._held_bytes <= HELD_BYTES:
             self._has_room.set()
 
-    async def _send(self, stream: Stream) -> None:
+    async def _send(self, write: Write) -> None:
         while True:
             while self._outgoing:
                 before = self._outgoing.size_bytes
                 message = self._outgoing.take()
                 self._held_bytes -= before - self._outgoing.size_bytes
-                await stream.write(message)
+                await write(message)
                 self._note_room()
+            self._is_sent.set()
             self._to_send.clear()
             await self._to_send.wait()
 
