@@ -67,9 +67,9 @@ def _blobs_in(at: int | None, buffers: Sequence[memoryview]) -> Blobs | None:
 
 def batch_out(batch: MessageBatch) -> Columns:
     """A batch that was read or received. Names of streams without a message stay behind."""
-    columns, index = batch.columns(), np.asarray(batch.stream_index)
+    columns = batch.columns()
     if len(batch.stream_names) > 1:
-        used, index = np.unique(index, return_inverse=True)
+        used, index = np.unique(batch.stream_index, return_inverse=True)
         columns = columns._replace(streams=[batch.stream_names[one] for one in used.tolist()], stream_index=index)
     header, buffers = columns_out(columns)
     header["batch"] = len(buffers)

@@ -22,14 +22,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 MESSAGE_BYTES = 1 << 20  # gRPC's own limit for a message is 4 MiB
 PIECE_BYTES = 256 << 10  # of a frame that takes turns with others
 MOST_BUFFERS = 64
 
-Buffer = bytes | bytearray | memoryview | npt.NDArray[np.generic]
+Buffer = bytes | bytearray | memoryview | npt.NDArray[Any]
 
 _PIECE = struct.Struct("<IIQ")
 _HEAD = struct.Struct("<II")
@@ -65,7 +64,7 @@ def pack(header: dict[str, Any], buffers: Sequence[Buffer] = ()) -> list[memoryv
 
 
 def _bytes_of(buffer: Buffer) -> memoryview:
-    view = memoryview(buffer)
+    view = memoryview(buffer)  # type: ignore[arg-type]  # numpy's arrays are buffers, say their types from Python 3.12 on
     if view.format == "B" and view.ndim == 1 and view.contiguous:
         return view
     return view.cast("B") if view.nbytes else memoryview(b"")

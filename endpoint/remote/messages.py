@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -35,8 +35,9 @@ def given_out(messages: Sequence[Given]) -> Columns:
     datas = [one[2] for one in messages]
     times = [NONE if one[3] is None else one[3] for one in messages]
     columns = MessageColumns(
-        list(streams), np.array(index, np.int64), np.array([len(data) for data in datas], np.int64), b"".join(datas),  # type: ignore[arg-type]  # with a third part
-        blobs_out([one[4] for one in messages]), blobs_out([one[5] for one in messages]),  # type: ignore[arg-type]  # any pair of them will do
+        list(streams),  # type: ignore[arg-type]  # here a stream has a third part
+        np.array(index, np.int64), np.array([len(data) for data in datas], np.int64), b"".join(datas),
+        blobs_out([one[4] for one in messages]), blobs_out([one[5] for one in messages]),
         None if all([time == NONE for time in times]) else np.array(times, np.int64),
     )  # fmt: skip
     header, buffers = columns_out(columns)
@@ -49,7 +50,7 @@ def given_out(messages: Sequence[Given]) -> Columns:
 def given_in(header: Mapping[str, Any], buffers: Sequence[memoryview]) -> list[Given]:
     """The messages again. Raises BrokenFrame."""
     columns = columns_in(header, buffers)
-    count, names = len(columns.lengths), columns.streams
+    count, names = len(columns.lengths), cast(Sequence[tuple[Any, ...]], columns.streams)
     ends = columns.lengths.cumsum().tolist()
     payload = bytes(columns.payload)
     if len(columns.stream_index) != count or (count and (min(columns.lengths) < 0 or ends[-1] > len(payload))):
@@ -64,7 +65,7 @@ def given_in(header: Mapping[str, Any], buffers: Sequence[memoryview]) -> list[G
         )  # fmt: skip
         found = []
         for index, data, time, key, properties, message_id in rows:
-            topic, queue_id, queues = names[index]  # type: ignore[misc]  # here a stream has a third part
+            topic, queue_id, queues = names[index]
             found.append(
                 Given(topic, queue_id, data, None if time == NONE else time, key, properties, queues, message_id)
             )

@@ -216,16 +216,16 @@ def _columns(
 ) -> dict[str, Any]:
     """A call of `append_columns`. Arrays that the store would refuse travel as they are."""
     try:
-        table = [[one[0], one[1]] for one in streams]
+        table: Any = [[to_json(part) for part in one] for one in streams]
         index, sizes = integers(stream_index), integers(lengths)
-        blobs = [None if one is None else (integers(one[0]), memoryview(one[1])) for one in (keys, properties)]
+        blobs: list[Any] = [
+            None if one is None else (integers(one[0]), memoryview(one[1])) for one in (keys, properties)
+        ]
         due = None if times is None else integers(times)
-        if not all(type(topic) is str and type(queue) is int for topic, queue in table):
-            raise InvalidMessage("a stream is a (topic, queue id) pair")
         data = memoryview(payload)
         if not all(one.contiguous for one in (data, *(blob[1] for blob in blobs if blob is not None))):
             raise InvalidMessage("a buffer is not contiguous")
-        columns = MessageColumns(table, index, sizes, data, *blobs, due)  # type: ignore[arg-type]
+        columns = MessageColumns(table, index, sizes, data, blobs[0], blobs[1], due)
         header, buffers = columns_out(columns)
     except (TypeError, ValueError, IndexError) as error:
         raise InvalidMessage(f"these are no columns: {error}") from None

@@ -150,11 +150,11 @@ class Link:
         """`wait` for coroutines."""
         return await wait_in_loop(self.send, Asked({"call": call, **header}, buffers, NOBODY, convert))
 
-    def call(self, name: str, **arguments: object) -> Any:
+    def call(self, name: str, /, **arguments: object) -> Any:
         """A call of the store whose arguments and result are plain values."""
         return self.wait("call", value_of, name=name, arguments=to_json(arguments))
 
-    async def call_in_loop(self, name: str, **arguments: object) -> Any:
+    async def call_in_loop(self, name: str, /, **arguments: object) -> Any:
         """`call` for coroutines."""
         return await self.wait_in_loop("call", value_of, name=name, arguments=to_json(arguments))
 

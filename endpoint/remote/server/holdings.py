@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from stratalog import MessageBatch, MessageStore, StoreError, Subscription
 
@@ -22,11 +22,7 @@ SUBSCRIPTION_COROUTINES = {
 SUBSCRIPTION_CALLS = {"ack_batch", "nack_batch", "backlog", "positions", "in_flight", "message_of", "topic_of"}
 
 
-class Closing(Protocol):
-    """Makes a call in a thread soon, whether anybody waits for it or not."""
-
-    def __call__(self, work: Callable[[], object]) -> object:
-        """Hand it over."""
+Closing = Callable[[Callable[[], object]], object]  # makes a call in a thread soon, whether anybody waits or not
 
 
 class Holdings:

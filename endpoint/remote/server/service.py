@@ -35,7 +35,7 @@ class StoreService:
 
     def service(self) -> Service:
         """The handler to give to a `GrpcServer`."""
-        connect = grpc.stream_stream_rpc_method_handler(self._connect)  # bytes in, bytes out
+        connect: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._connect)
         return Service(SERVICE, {METHOD: connect}, waits=(METHOD,))
 
     async def _connect(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> None:
