@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stratalog import Delivery, DeliveryBatch, Extras, Message, MessageBatch, MessageColumns
+from stratalog.bulk import Blobs
 
 from .frames import BrokenFrame, Buffer
 
 Int64s = npt.NDArray[np.int64]
-Blobs = tuple[Int64s, "bytes | memoryview"]
 NONE = -1  # as a length: no byte string; as a time: none
 
 
@@ -47,7 +47,7 @@ def columns_in(header: Mapping[str, Any], buffers: Sequence[memoryview]) -> Mess
         keys, properties = _blobs_in(header.get("keys"), buffers), _blobs_in(header.get("properties"), buffers)
         at = header.get("times")
         return MessageColumns(
-            streams, index, lengths, payload, keys, properties,  # type: ignore[arg-type]  # any pair of them will do
+            streams, index, lengths, payload, keys, properties,
             None if at is None else numbers_in(buffers[at]),
         )  # fmt: skip
     except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -62,7 +62,7 @@ def numbers_in(buffer: memoryview) -> Int64s:
 
 
 def _blobs_in(at: int | None, buffers: Sequence[memoryview]) -> Blobs | None:
-    return None if at is None else (numbers_in(buffers[at]), buffers[at + 1])
+    return None if at is None else Blobs(numbers_in(buffers[at]), buffers[at + 1])
 
 
 def batch_out(batch: MessageBatch) -> Columns:
@@ -130,7 +130,7 @@ def messages_out(messages: Sequence[Message]) -> Columns:
     times = [NONE if one.deliver_at_ms is None else one.deliver_at_ms for one in messages]
     columns = MessageColumns(
         list(streams), np.array(index, np.int64), np.array([len(one.data) for one in messages], np.int64),
-        b"".join([one.data for one in messages]), keys, properties,  # type: ignore[arg-type]  # any pair of them will do
+        b"".join([one.data for one in messages]), keys, properties,
         None if all(time == NONE for time in times) else np.array(times, np.int64),
     )  # fmt: skip
     header, buffers = columns_out(columns)
@@ -146,7 +146,7 @@ def blobs_out(strings: Sequence[bytes | None]) -> Blobs | None:
     if not any([one is not None for one in strings]):
         return None
     lengths = np.array([NONE if one is None else len(one) for one in strings], np.int64)
-    return lengths, b"".join([one for one in strings if one])
+    return Blobs(lengths, b"".join([one for one in strings if one]))
 
 
 def properties_out(properties: Mapping[str, str] | None) -> bytes | None:

@@ -35,7 +35,7 @@ def given_out(messages: Sequence[Given]) -> Columns:
     datas = [one[2] for one in messages]
     times = [NONE if one[3] is None else one[3] for one in messages]
     columns = MessageColumns(
-        list(streams),  # type: ignore[arg-type]  # here a stream has a third part
+        list(streams),  # here a stream has a third part
         np.array(index, np.int64), np.array([len(data) for data in datas], np.int64), b"".join(datas),
         blobs_out([one[4] for one in messages]), blobs_out([one[5] for one in messages]),
         None if all([time == NONE for time in times]) else np.array(times, np.int64),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import numbers
 import queue
 import threading
 from collections.abc import Callable, Generator
@@ -59,11 +60,11 @@ def make(call: Callable[[], object]) -> None:
 
 def seconds_of(timeout: object) -> float | None:
     """The `timeout` of a ticket. Raises InvalidMessage."""
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
-        raise InvalidMessage(f"timeout is a number of seconds or None, not {timeout!r}")
-    if timeout is not None and math.isnan(timeout):
-        raise InvalidMessage("timeout is a number of seconds, not nan")
-    return None if timeout is None else float(timeout)
+    if timeout is None:
+        return None
+    if isinstance(timeout, numbers.Real) and not math.isnan(timeout):
+        return float(min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+    raise InvalidMessage(f"timeout is a number of seconds or None, not {timeout!r}")
 
 
 class RemoteTicket(Ticket):
