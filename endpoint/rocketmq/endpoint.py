@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from ..server.calls import Around
 from ..server.limits import Limits
 from ..server.loop_thread import LoopThread
 from ..server.server import GrpcServer, Tls
+from ..server.users import signed_by
 from .options import RocketMQOptions
 from .service import MessagingService
 
@@ -40,6 +41,7 @@ class RocketMQEndpoint:
         port: int = 0,
         tls: Tls = "self-signed",
         limits: Limits | None = None,
+        users: Mapping[str, str] | None = None,
         services: Sequence[grpc.GenericRpcHandler] = (),
         interceptors: Sequence[Around] = (),
         grace_s: float = GRACE_S,
@@ -52,6 +54,7 @@ class RocketMQEndpoint:
             tls: plaintext and TLS are taken at the one port. "self-signed": by a certificate that is made when the
                 first client wants TLS; a `Certificate`; None: no TLS.
             limits: of connections and sizes, see `Limits`.
+            users: name (access key) -> secret. With it, calls that none of these users has signed are refused.
             services: more services at the same port.
             interceptors: what every call passes, see `stratalog.endpoint.server.calls`.
             grace_s: how many seconds a stop waits for calls under way.
@@ -63,9 +66,8 @@ class RocketMQEndpoint:
         self.store = store
         self._grace_s = grace_s
         self._services = tuple(services)
-        self._make_server = partial(
-            GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=tuple(interceptors)
-        )
+        passed = (*([] if users is None else [signed_by(users)]), *interceptors)
+        self._make_server = partial(GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=passed)
         self._server: GrpcServer | None = None
         self._service: MessagingService | None = None
         self._thread: LoopThread | None = None
@@ -73,9 +75,24 @@ class RocketMQEndpoint:
     @property
     def address(self) -> str:
         """`host:port`, as clients take it. Raises RuntimeError before the start."""
+        return self.server.address
+
+    @property
+    def server(self) -> GrpcServer:
+        """The gRPC server: its connections, and counts of its calls. Raises RuntimeError before the start."""
         if self._server is None:
             raise RuntimeError("the endpoint is not started: use it in a `with` or an `async with` block")
-        return self._server.address
+        return self._server
+
+    def certificate_pem(self) -> bytes:
+        """The certificate of TLS, for clients that check it. Only for `with`; coroutines await `server.certificate()`.
+
+        Raises: CertificateUnusable; RuntimeError before the start, and without TLS.
+        """
+        certificate = None if self._thread is None else self._thread.run(self.server.certificate())
+        if certificate is None:
+            raise RuntimeError("there is no certificate: the endpoint is not started by `with`, or has no TLS")
+        return certificate.certificate_pem
 
     def start(self) -> None:
         """Listen, on a thread of its own. When it returns, clients can connect. `with` does it.
