@@ -19,4 +19,7 @@ except ImportError as missing:
         name=missing.name,
     ) from missing
 
-__all__: list[str] = []
+from .rocketmq.endpoint import RocketMQEndpoint
+from .rocketmq.options import RocketMQOptions
+
+__all__ = ["RocketMQEndpoint", "RocketMQOptions"]

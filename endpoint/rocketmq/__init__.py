@@ -1,0 +1,12 @@
+"""RocketMQ 5's service `MessagingService` on a store, as its official clients use it.
+
+Begin with `endpoint`, then `service`.
+
+    the whole           endpoint, options, service
+    answers             statuses, times
+    topics and routes   topics, routing, naming
+    clients             clients, settings, telemetry
+    messages            checking, translating
+    sending             sending, recalling, transactions, orphans
+    receiving           groups, filters, receiving, settling, forwarding
+"""

@@ -1,0 +1,81 @@
+"""The rules for a message that a client sends, with the codes and limits of RocketMQ's proxy."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..wire import Code
+from ..wire.codes import MessageType
+from .statuses import Refused
+
+MOST_PROPERTIES: Final = 128
+MOST_PROPERTY_BYTES: Final = 16 << 10
+MOST_GROUP: Final = 64
+RESERVED: Final = frozenset((
+    "TAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "PGROUP", "TRAN_MSG", "MIN_OFFSET", "MAX_OFFSET", "REAL_TOPIC",
+    "REAL_QID", "TIMER_DELIVER_MS", "CONSUME_START_TIME", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DUP_INFO",
+    "TRACE_CONTEXT", "POP_CK", "INNER_NUM", "INNER_BASE",
+))  # fmt: skip
+
+
+def check_message(message: Any, max_body_bytes: int) -> None:
+    """Raise Refused for what is not allowed in a message."""
+    size = len(message.body)
+    if size > max_body_bytes:
+        raise Refused(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {max_body_bytes}")
+    system = message.system_properties
+    if not size:
+        raise Refused(Code.MESSAGE_BODY_EMPTY, "message body is empty")
+    if not system.message_id:
+        raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot be blank")
+    if system.HasField("tag"):
+        _check_tag(system.tag)
+    if system.keys and any(not key.strip() for key in system.keys):
+        raise Refused(Code.ILLEGAL_MESSAGE_KEY, "key cannot be blank")
+    if system.HasField("message_group"):
+        _check_group(system.message_group)
+    if message.user_properties:
+        _check_properties(message.user_properties)
+    _check_type(system)
+
+
+def _check_tag(tag: str) -> None:
+    if not tag.strip() or "|" in tag or not tag.isprintable():
+        raise Refused(Code.ILLEGAL_MESSAGE_TAG, "tag cannot be blank, and has no '|' and no control character")
+
+
+def _check_group(group: str) -> None:
+    if not group.strip() or len(group) > MOST_GROUP or not group.isprintable():
+        raise Refused(Code.ILLEGAL_MESSAGE_GROUP, f"message group is 1 to {MOST_GROUP} printable characters")
+
+
+def _check_properties(properties: Any) -> None:
+    if len(properties) > MOST_PROPERTIES:
+        raise Refused(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"too many user properties, max is {MOST_PROPERTIES}")
+    size = 0
+    for name, value in properties.items():
+        if not name or name in RESERVED:
+            raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
+        size += len(name) + len(value)
+    if size > MOST_PROPERTY_BYTES:
+        raise Refused(
+            Code.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"user properties are too large, max is {MOST_PROPERTY_BYTES} bytes",
+        )
+
+
+def _check_type(system: Any) -> None:
+    """The type says what the message has; types that the store does not know are refused."""
+    kind = system.message_type
+    if kind in (MessageType.LITE, MessageType.PRIORITY) or system.HasField("lite_topic") or system.HasField("priority"):
+        raise Refused(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "this endpoint takes no lite topics and no priorities")
+    has_group, is_delayed = system.HasField("message_group"), system.HasField("delivery_timestamp")
+    if has_group and is_delayed:
+        raise Refused(
+            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "a message has a message group or a delivery time, not both"
+        )
+    if kind == MessageType.TRANSACTION and (has_group or is_delayed):
+        raise Refused(
+            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            "transactional message should not set messageGroup or deliveryTimestamp",
+        )

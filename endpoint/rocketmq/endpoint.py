@@ -1,0 +1,157 @@
+"""The endpoint as a user has it: a port for RocketMQ 5's clients, on a store that is open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..server.calls import Around
+from ..server.limits import Limits
+from ..server.loop_thread import LoopThread
+from ..server.server import GrpcServer, Tls
+from ..server.users import signed_by
+from .options import RocketMQOptions
+from .service import MessagingService
+
+if TYPE_CHECKING:
+    import grpc
+
+    from stratalog import MessageStore
+
+GRACE_S = 1.0
+
+
+class RocketMQEndpoint:
+    """A port at which the official clients of RocketMQ 5 send and receive messages of a store.
+
+        with MessageStore.open("data") as store, RocketMQEndpoint(store) as endpoint:
+            print(endpoint.address)  # a client's endpoints
+
+    `with` runs it on a thread of its own, `async with` on the loop of the program. At the end it closes its
+    connections, and the store stays open: close it after the endpoint.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: Tls = "self-signed",
+        limits: Limits | None = None,
+        users: Mapping[str, str] | None = None,
+        services: Sequence[grpc.GenericRpcHandler] = (),
+        interceptors: Sequence[Around] = (),
+        grace_s: float = GRACE_S,
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            store: the program may use it, too: topics and subscriptions are the same.
+            host, port: where it listens; port 0 is any free one, see `address`.
+            tls: plaintext and TLS are taken at the one port. "self-signed": by a certificate that is made when the
+                first client wants TLS; a `Certificate`; None: no TLS.
+            limits: of connections and sizes, see `Limits`.
+            users: name (access key) -> secret. With it, calls that none of these users has signed are refused.
+            services: more services at the same port.
+            interceptors: what every call passes, see `stratalog.endpoint.server.calls`.
+            grace_s: how many seconds a stop waits for calls under way.
+            options: the fields of `RocketMQOptions`, as `fifo_groups=["orders"]`.
+
+        Raises: TypeError, ValueError for an option that there is not, or that has a wrong value.
+        """
+        self.options = RocketMQOptions(**options)
+        self.store = store
+        self._grace_s = grace_s
+        self._services = tuple(services)
+        passed = (*([] if users is None else [signed_by(users)]), *interceptors)
+        self._make_server = partial(GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=passed)
+        self._server: GrpcServer | None = None
+        self._service: MessagingService | None = None
+        self._thread: LoopThread | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port`, as clients take it. Raises RuntimeError before the start."""
+        return self.server.address
+
+    @property
+    def server(self) -> GrpcServer:
+        """The gRPC server: its connections, and counts of its calls. Raises RuntimeError before the start."""
+        if self._server is None:
+            raise RuntimeError("the endpoint is not started: use it in a `with` or an `async with` block")
+        return self._server
+
+    def certificate_pem(self) -> bytes:
+        """The certificate of TLS, for clients that check it. Only for `with`; coroutines await `server.certificate()`.
+
+        Raises: CertificateUnusable; RuntimeError before the start, and without TLS.
+        """
+        certificate = None if self._thread is None else self._thread.run(self.server.certificate())
+        if certificate is None:
+            raise RuntimeError("there is no certificate: the endpoint is not started by `with`, or has no TLS")
+        return certificate.certificate_pem
+
+    def start(self) -> None:
+        """Listen, on a thread of its own. When it returns, clients can connect. `with` does it.
+
+        Raises: AddressInUse, AddressUnusable; errors of the store.
+        """
+        self._thread = LoopThread()
+        try:
+            self._thread.run(self.start_async())
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Close the connections, after at most `grace_s` seconds and a little. `with` does it. Again does nothing."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            try:
+                thread.run(self.stop_async())
+            finally:
+                thread.close()
+
+    async def start_async(self) -> None:
+        """`start` for coroutines, on the loop of the caller. `async with` does it."""
+        service = MessagingService(self.store, self.options)
+        server = self._make_server([service.service(), *self._services])
+        self._service, self._server = service, server
+        try:
+            await service.start()
+            await server.start()
+        except BaseException:
+            await self.stop_async()
+            raise
+
+    async def stop_async(self) -> None:
+        """`stop` for coroutines, on the same loop. `async with` does it."""
+        server, service = self._server, self._service
+        self._service = None
+        try:
+            if server is not None and service is not None:
+                await server.stop(self._grace_s)
+        finally:
+            if service is not None:
+                await service.close()
+
+    def __enter__(self) -> RocketMQEndpoint:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> RocketMQEndpoint:
+        await self.start_async()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop_async()

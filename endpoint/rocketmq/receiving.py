@@ -1,0 +1,126 @@
+"""ReceiveMessage: messages of a group, at once or as soon as there are some."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ..wire import CLASSES, Code
+from .filters import filter_of
+from .groups import Receipt
+from .statuses import OK, Refused, Status
+from .times import ms_of, set_ms
+from .translating import received
+
+if TYPE_CHECKING:
+    from stratalog import Delivery
+
+    from .clients import Client, Clients
+    from .groups import Group, Groups
+    from .options import RocketMQOptions
+
+_ANSWER: Final = CLASSES["ReceiveMessageResponse"]
+_FOUND: Final = _ANSWER(status=OK)
+_NOTHING: Final = _ANSWER(status=Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"))
+
+MOST_MESSAGES: Final = 1024
+HELD_MS: Final = 3 * 3_600_000  # what a push consumer has is its own for so long, while it is there
+EARLIER_S: Final = 0.2  # an answer is on its way so long before the client's deadline
+LATER_S: Final = 0.05  # a wait by the store's clock, which a test may have stopped, ends so long after its time
+
+
+class Receiving:
+    """Gives messages to consumers."""
+
+    def __init__(self, groups: Groups, clients: Clients, options: RocketMQOptions) -> None:
+        self._groups = groups
+        self._clients = clients
+        self._options = options
+        self._returns: set[asyncio.Task[None]] = set()
+        clients.when_gone(self._give_back_all)
+
+    async def receive_message(self, request: Any, context: Any) -> None:
+        """A status; then the messages, and the time at which they were given out."""
+        group, got, invisible_ms = await self._receive(self._clients.of(context), request, context)
+        if not got:
+            await context.write(_NOTHING)
+            return
+        written = 0
+        try:
+            await context.write(_FOUND)
+            for delivery in got:
+                handle = Receipt.of(delivery).pack()
+                await context.write(received(delivery.message, handle, delivery.attempt, invisible_ms))
+                written += 1
+            now = _ANSWER()
+            set_ms(now.delivery_timestamp, time.time_ns() // 1_000_000)
+            await context.write(now)
+        finally:
+            if written < len(got):  # the client has gone: it does not know of these
+                self._give_back(group, [delivery.receipt for delivery in got[written:]])
+
+    async def _receive(self, client: Client, request: Any, context: Any) -> tuple[Group, list[Delivery], int]:
+        group = await self._groups.group(
+            request.message_queue.topic.name, request.group.name, filter_of(request.filter_expression)
+        )
+        invisible_ms = HELD_MS if request.auto_renew else ms_of(request.invisible_duration)
+        if invisible_ms <= 0:
+            raise Refused(Code.ILLEGAL_INVISIBLE_TIME, "the invisible time is more than 0")
+        size = min(max(1, request.batch_size), MOST_MESSAGES)
+        client.calls += 1
+        try:
+            got = await self._wait(group, size, invisible_ms, self._wait_ms(request), context.time_remaining())
+        finally:
+            client.calls -= 1
+            self._clients.heard(client)
+        if request.auto_renew:
+            client.held.update(((group, delivery.receipt), delivery) for delivery in got)
+        return group, got, invisible_ms
+
+    def _wait_ms(self, request: Any) -> int:
+        if request.HasField("long_polling_timeout"):
+            return max(0, ms_of(request.long_polling_timeout))
+        return self._options.long_polling_ms
+
+    async def _wait(
+        self, group: Group, size: int, invisible_ms: int, wait_ms: int, left_s: float | None
+    ) -> list[Delivery]:  # fmt: skip
+        """Wait by the store's clock, as a test may move that, and by the machine's: the client waits by its own."""
+        most_s = wait_ms / 1000 + LATER_S
+        if left_s is not None:
+            most_s = min(most_s, max(left_s - EARLIER_S, left_s / 2))
+        try:
+            async with asyncio.timeout(most_s):
+                return await group.sub.receive_async(size, min(wait_ms, int(most_s * 1000)), invisible_ms)
+        except TimeoutError:
+            return []
+
+    # -- what a consumer that has gone had ----------------------------------------------------------------
+
+    def _give_back_all(self, client: Client) -> None:
+        held, client.held = client.held, {}
+        receipts: dict[Group, list[int]] = {}
+        for group, receipt in held:
+            receipts.setdefault(group, []).append(receipt)
+        for group, numbers in receipts.items():
+            self._give_back(group, numbers)
+
+    def _give_back(self, group: Group, receipts: list[int]) -> None:
+        """They come again at once, for other consumers. In a thread: the call may wait for others."""
+        task = asyncio.get_running_loop().create_task(asyncio.to_thread(_nack_each, group, receipts))
+        self._returns.add(task)
+        task.add_done_callback(self._returns.discard)
+
+    async def close(self) -> None:
+        """Wait for what is given back."""
+        if self._returns:
+            await asyncio.wait(self._returns)
+
+
+def _nack_each(group: Group, receipts: list[int]) -> None:
+    for receipt in receipts:  # one by one: those that are stale hold up no others
+        try:
+            group.sub.nack(receipt)
+        except Exception:  # stale, or the end: it comes again, or it need not
+            continue

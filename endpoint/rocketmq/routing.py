@@ -1,0 +1,56 @@
+"""QueryRoute and QueryAssignment: which queues a topic has, and where they are: here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ..wire import CLASSES
+from ..wire.codes import MessageType, Permission
+from .naming import check_group
+from .statuses import OK
+
+if TYPE_CHECKING:
+    from .topics import Topics
+
+BROKER: Final = "stratalog"
+ANY_QUEUE: Final = -1
+
+_ANSWER: Final = CLASSES["QueryRouteResponse"]
+_ASSIGNED: Final = CLASSES["QueryAssignmentResponse"]
+_QUEUE: Final = CLASSES["MessageQueue"]
+_TYPES: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
+
+
+class Routing:
+    """Answers with the address that the client has dialled: it is the right one behind any mapping of ports."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    async def query_route(self, request: Any, context: Any) -> Any:
+        """The queues of a topic. Each takes all types of messages."""
+        count = await self._topics.queues_of(request.topic.name)
+        template = _queue(request, 0)
+        template.accept_message_types.extend(_TYPES)
+        answer = _ANSWER(status=OK)
+        for number in range(count):
+            template.id = number
+            answer.message_queues.append(template)
+        return answer
+
+    async def query_assignment(self, request: Any, context: Any) -> Any:
+        """One queue that stands for all: any consumer of a group may get the messages of any queue."""
+        check_group(request.group.name)
+        await self._topics.queues_of(request.topic.name)
+        answer = _ASSIGNED(status=OK)
+        answer.assignments.add().message_queue.CopyFrom(_queue(request, ANY_QUEUE))
+        return answer
+
+
+def _queue(request: Any, number: int) -> Any:
+    """A queue of the request's topic, at the address that the request says it has dialled."""
+    queue = _QUEUE(topic=request.topic, id=number, permission=Permission.READ_WRITE)
+    queue.broker.name = BROKER
+    queue.broker.id = 0
+    queue.broker.endpoints.CopyFrom(request.endpoints)
+    return queue

@@ -1,0 +1,71 @@
+"""Telemetry, Heartbeat and NotifyClientTermination: a client comes, stays and goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ..wire import CLASSES
+from .settings import answer_to
+from .statuses import OK, status_of
+
+if TYPE_CHECKING:
+    from .clients import Client, Clients
+    from .options import RocketMQOptions
+
+_COMMAND: Final = CLASSES["TelemetryCommand"]
+_HEARD: Final = CLASSES["HeartbeatResponse"]
+_ENDED: Final = CLASSES["NotifyClientTerminationResponse"]
+
+
+class Telemetry:
+    """Answers settings, and passes on what the server wants to tell its clients."""
+
+    def __init__(self, clients: Clients, options: RocketMQOptions, came: Callable[[Client], None]) -> None:
+        """`came` is called with a client whose settings came."""
+        self._clients = clients
+        self._options = options
+        self._came = came
+
+    async def telemetry(self, requests: AsyncIterator[Any], context: Any) -> None:
+        """One stream: commands of both sides, until one of them ends it."""
+        client = self._clients.of(context)
+        outgoing: asyncio.Queue[Any] = asyncio.Queue()
+        client.streams.append(outgoing)
+        reader = asyncio.ensure_future(self._read(requests, client, outgoing))
+        try:
+            while (command := await outgoing.get()) is not None:
+                await context.write(command)
+        finally:
+            reader.cancel()
+            client.streams.remove(outgoing)
+            self._clients.ended_stream(client)
+
+    async def _read(self, requests: AsyncIterator[Any], client: Client, outgoing: asyncio.Queue[Any]) -> None:
+        try:
+            async for command in requests:
+                self._clients.heard(client)
+                if command.WhichOneof("command") == "settings":
+                    outgoing.put_nowait(self._answer(client, command.settings))
+        finally:
+            outgoing.put_nowait(None)
+
+    def _answer(self, client: Client, given: Any) -> Any:
+        try:
+            answer = _COMMAND(status=OK, settings=answer_to(given, self._options))
+        except Exception as error:
+            return _COMMAND(status=status_of(error))
+        client.settings = given
+        self._came(client)
+        return answer
+
+    async def heartbeat(self, request: Any, context: Any) -> Any:
+        """The client is alive. One without settings is, too."""
+        self._clients.of(context)
+        return _HEARD(status=OK)
+
+    async def terminate(self, request: Any, context: Any) -> Any:
+        """The client ends: what it holds goes to others at once."""
+        self._clients.leaves(self._clients.of(context))
+        return _ENDED(status=OK)
