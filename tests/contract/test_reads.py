@@ -133,7 +133,13 @@ def test_what_there_is(filled: Any) -> None:
 
 
 def test_a_topic_has_settings(store: Any) -> None:
-    given = {"queues": 4, "retention_ms": 60_000, "keep": "unacknowledged", "ttl_ms": 5000, "id_window_count": 7}
+    given: dict[str, Any] = {
+        "queues": 4,
+        "retention_ms": 60_000,
+        "keep": "unacknowledged",
+        "ttl_ms": 5000,
+        "id_window_count": 7,
+    }
     assert store.configure_topic("t", **given) == TopicSettings(**given)
     assert store.topic_settings("t") == TopicSettings(**given)
     assert store.topic_settings("other") == TopicSettings()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import socket
 import uuid
@@ -16,6 +14,7 @@ import grpc
 
 from stratalog import InvalidConfig
 
+from ...server.users import authorization
 from .link import Link
 from .store import RemoteStore
 
@@ -45,7 +44,9 @@ def connected(
 
     def metadata() -> Sequence[tuple[str, str]]:
         found = [("x-mq-client-id", client_id), ("x-mq-language", "PYTHON"), ("x-mq-protocol", "stratalog.v1")]
-        return [*found, *_signature(access_key, secret_key)]
+        if access_key is None or secret_key is None:
+            return found
+        return [*found, *authorization(access_key, secret_key, datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))]
 
     link = Link(address, _channel(address, tls), metadata, timeout_s)
     try:
@@ -61,13 +62,3 @@ def _channel(address: str, tls: bool | str | Path) -> Any:
         return grpc.insecure_channel(address, options=OPTIONS)
     roots = None if tls is True else Path(tls).read_bytes()
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots), options=OPTIONS)
-
-
-def _signature(access_key: str | None, secret_key: str | None) -> list[tuple[str, str]]:
-    """The headers that prove who connects, as RocketMQ's clients sign their calls."""
-    if access_key is None or secret_key is None:
-        return []
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    signed = hmac.new(secret_key.encode(), now.encode(), hashlib.sha1).hexdigest()
-    proof = f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={signed}"
-    return [("x-mq-date-time", now), ("authorization", proof)]

@@ -69,14 +69,14 @@ class Lost(Protocol):
     """Is told that a connection has ended."""
 
     def __call__(self, why: str, *, answered: bool, asked: list[Asked | Submitted]) -> None:
-        """`asked` is what had no answer; `answered` says whether the server had answered at all."""
+        """`asked` is what had no answer. Unless the server had answered at all, nothing of it was sent."""
 
 
 class Connection:
     """Any number of threads may use it.
 
-    Invariants: frames go out in the order of the calls; what was asked is settled once, by its answer or by `lost`;
-    after the end nothing is taken any more.
+    Invariants: no call goes out before the server has answered at all; frames go out in the order of the calls; what was
+    asked is settled once, by its answer or by `lost`; after the end nothing is taken any more.
     """
 
     def __init__(self, streams: Streams, lost: Lost, timeout_s: float) -> None:
@@ -174,12 +174,13 @@ class Connection:
     # -- gRPC's threads ---------------------------------------------------------------------------------
 
     def _requests(self) -> Iterator[bytes]:
-        """The messages to send, as gRPC asks for them."""
+        """The messages to send, as gRPC asks for them: no call before the server has answered."""
         outgoing = Outgoing(in_turn=False)
         outgoing.add(HELLO, pack({"call": "hello"}))
+        yield outgoing.take()
         while True:
             with self._lock:
-                while not (self._waiting or outgoing or self._ended):
+                while not (self._ended or (self.answered.is_set() and (self._waiting or outgoing))):
                     self._to_send.wait()
                 if self._ended:
                     return
@@ -224,10 +225,13 @@ class Connection:
             if isinstance(asked, Submitted):
                 self._held_bytes -= asked.size_bytes
             self._has_changed.notify_all()
+            if frame.number == HELLO:
+                self.answered.set()
+                self._watch.cancel()
+                self._to_send.notify_all()
         if frame.number == HELLO:
-            self.answered.set()
-            self._watch.cancel()
-        elif isinstance(asked, Submitted):
+            return
+        if isinstance(asked, Submitted):
             _settle_all(asked, frame, wakes)
         elif asked is not None:
             value, error = _outcome_of(asked, frame)

@@ -75,9 +75,12 @@ class Link:
             self._connection = None
         error: StoreError = StoreClosed(f"the connection to {self.address} was closed")
         if not self._closed:
-            told = f"the connection to {self.address} was lost ({why})"
-            what = "; what was asked and not answered may have happened, or not" if answered else ": nothing was done"
-            error = ConnectionLost(f"{told}{what}. The next call connects again.")
+            error = ConnectionLost(
+                f"the connection to {self.address} was lost ({why}): what was asked and not answered may have "
+                f"happened, or not. The next call connects again."
+                if answered
+                else f"there is no connection to {self.address} ({why}): nothing was done. The next call tries again."
+            )
         wakes: Wakes = {}
         for one in asked:
             if isinstance(one, Submitted):

@@ -63,7 +63,7 @@ def seconds_of(timeout: object) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, numbers.Real) and not math.isnan(timeout):
-        return float(min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+        return min(max(float(timeout), 0.0), threading.TIMEOUT_MAX)
     raise InvalidMessage(f"timeout is a number of seconds or None, not {timeout!r}")
 
 
