@@ -75,7 +75,7 @@ class Lost(Protocol):
 class Connection:
     """Any number of threads may use it.
 
-    Invariants: no call goes out before the server has answered at all; frames go out in the order of the calls; what was
+    Invariants: no call goes out before the server has answered; frames go out in the order of the calls; what was
     asked is settled once, by its answer or by `lost`; after the end nothing is taken any more.
     """
 
