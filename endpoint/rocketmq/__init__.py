@@ -4,9 +4,10 @@ Begin with `endpoint`, then `service`.
 
     the whole           endpoint, options, service
     answers             statuses, times
+    users               signatures
     topics and routes   topics, routing, naming
     clients             clients, settings, telemetry
     messages            checking, translating
-    sending             sending, recalling, transactions, orphans
+    sending             sending, recalling, transactions
     receiving           groups, filters, receiving, settling, forwarding
 """

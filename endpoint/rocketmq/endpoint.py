@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from ..server.loop_thread import LoopThread
 from ..server.server import GrpcServer, Tls
 from .options import RocketMQOptions
 from .service import MessagingService
+from .signatures import Signatures
 
 if TYPE_CHECKING:
     import grpc
@@ -42,6 +43,7 @@ class RocketMQEndpoint:
         limits: Limits | None = None,
         services: Sequence[grpc.GenericRpcHandler] = (),
         interceptors: Sequence[Around] = (),
+        users: Mapping[str, str] | None = None,
         grace_s: float = GRACE_S,
         **options: Any,
     ) -> None:
@@ -54,6 +56,8 @@ class RocketMQEndpoint:
             limits: of connections and sizes, see `Limits`.
             services: more services at the same port.
             interceptors: what every call passes, see `stratalog.endpoint.server.calls`.
+            users: the secret of each access key. Every call has to be signed then, of any service at the port. None: no
+                call has to be.
             grace_s: how many seconds a stop waits for calls under way.
             options: the fields of `RocketMQOptions`, as `fifo_groups=["orders"]`.
 
@@ -62,6 +66,8 @@ class RocketMQEndpoint:
         self.options = RocketMQOptions(**options)
         self.store = store
         self._grace_s = grace_s
+        if users is not None:
+            interceptors = (*interceptors, Signatures(users).around)
         self._services = tuple(services)
         self._make_server = partial(
             GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=tuple(interceptors)
