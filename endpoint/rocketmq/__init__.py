@@ -3,7 +3,7 @@
 Begin with `endpoint`, then `service`.
 
     the whole           endpoint, options, service
-    answers             statuses, times
+    answers             statuses, times, together
     users               signatures
     topics and routes   topics, routing, naming
     clients             clients, settings, telemetry
