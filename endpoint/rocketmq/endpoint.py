@@ -7,7 +7,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..server.calls import Around
+from ..remote.server.service import StoreService
+from ..server.calls import Around, chained
 from ..server.limits import Limits
 from ..server.loop_thread import LoopThread
 from ..server.server import GrpcServer, Tls
@@ -66,10 +67,12 @@ class RocketMQEndpoint:
         self.store = store
         self._grace_s = grace_s
         self._services = tuple(services)
+        self._interceptors = tuple(interceptors)
         passed = (*([] if users is None else [signed_by(users)]), *interceptors)
         self._make_server = partial(GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=passed)
         self._server: GrpcServer | None = None
         self._service: MessagingService | None = None
+        self._remote: StoreService | None = None
         self._thread: LoopThread | None = None
 
     @property
@@ -118,7 +121,8 @@ class RocketMQEndpoint:
     async def start_async(self) -> None:
         """`start` for coroutines, on the loop of the caller. `async with` does it."""
         service = MessagingService(self.store, self.options)
-        server = self._make_server([service.service(), *self._services])
+        remote = self._remote = StoreService(self.store, around=chained(self._interceptors))
+        server = self._make_server([service.service(), remote.service(), *self._services])
         self._service, self._server = service, server
         try:
             await service.start()
@@ -137,6 +141,8 @@ class RocketMQEndpoint:
         finally:
             if service is not None:
                 await service.close()
+            if self._remote is not None:
+                await self._remote.close()
 
     def __enter__(self) -> RocketMQEndpoint:
         self.start()
