@@ -3,6 +3,7 @@
     server      the port: TLS and plaintext, connections, limits, the one place that every call passes, the stop
     wire        the messages of RocketMQ 5's protocol, written from field numbers
     rocketmq    RocketMQ 5's service `MessagingService` on a store
+    remote      the service `stratalog.v1`, and its client: what `stratalog.connect` gives
 
 It needs the extra `rocketmq`: `pip install 'stratalog[rocketmq]'`. Importing `stratalog` alone imports none of it.
 """
@@ -19,7 +20,8 @@ except ImportError as missing:
         name=missing.name,
     ) from missing
 
+from .errors import ConnectionLost
 from .rocketmq.endpoint import RocketMQEndpoint
 from .rocketmq.options import RocketMQOptions
 
-__all__ = ["RocketMQEndpoint", "RocketMQOptions"]
+__all__ = ["ConnectionLost", "RocketMQEndpoint", "RocketMQOptions"]

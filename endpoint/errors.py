@@ -23,3 +23,11 @@ class CertificateUnusable(EndpointError):
 
 class EndpointClosed(EndpointError):
     """The endpoint was stopped. Start another one."""
+
+
+class ConnectionLost(EndpointError):
+    """The connection of a `stratalog.connect` has ended, or cannot be made. The next call connects again.
+
+    If a call was under way, nobody knows what came of it. An append with a `message_id` may be repeated: the store
+    keeps one message of an id.
+    """

@@ -7,6 +7,7 @@ Begin with `MessageStore.open`. The other modules:
     stratalog.plans     reads of a whole store in parts, for other processes
     stratalog.index     timers, the purgatory, trackers of delayed messages
     stratalog.pipeline  Spark
+    stratalog.endpoint  a store for other processes and languages: RocketMQ's protocol, and `connect`'s other end
     stratalog.testing   a simulated disk with power cuts, and a clock that a test moves
     stratalog.perf      the measurements
 
@@ -15,6 +16,7 @@ Begin with `MessageStore.open`. The other modules:
 
 from typing import TYPE_CHECKING
 
+from .remote import connect
 from .store import (
     Backlog,
     BatchTicket,
@@ -99,7 +101,7 @@ __all__ = [
     "TopicFull",
     "TopicSettings",
     "Transaction",
-    "__version__",
+    "connect",
 ]
 
 

@@ -7,10 +7,12 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..server.calls import Around
+from ..remote.server.service import StoreService
+from ..server.calls import Around, chained
 from ..server.limits import Limits
 from ..server.loop_thread import LoopThread
 from ..server.server import GrpcServer, Tls
+from ..server.users import signed_by
 from .options import RocketMQOptions
 from .service import MessagingService
 from .signatures import Signatures
@@ -41,6 +43,7 @@ class RocketMQEndpoint:
         port: int = 0,
         tls: Tls = "self-signed",
         limits: Limits | None = None,
+        users: Mapping[str, str] | None = None,
         services: Sequence[grpc.GenericRpcHandler] = (),
         interceptors: Sequence[Around] = (),
         users: Mapping[str, str] | None = None,
@@ -54,6 +57,7 @@ class RocketMQEndpoint:
             tls: plaintext and TLS are taken at the one port. "self-signed": by a certificate that is made when the
                 first client wants TLS; a `Certificate`; None: no TLS.
             limits: of connections and sizes, see `Limits`.
+            users: name (access key) -> secret. With it, calls that none of these users has signed are refused.
             services: more services at the same port.
             interceptors: what every call passes, see `stratalog.endpoint.server.calls`.
             users: the secret of each access key. Every call has to be signed then, of any service at the port. None: no
@@ -69,19 +73,35 @@ class RocketMQEndpoint:
         if users is not None:
             interceptors = (*interceptors, Signatures(users).around)
         self._services = tuple(services)
-        self._make_server = partial(
-            GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=tuple(interceptors)
-        )
+        self._interceptors = tuple(interceptors)
+        passed = (*([] if users is None else [signed_by(users)]), *interceptors)
+        self._make_server = partial(GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=passed)
         self._server: GrpcServer | None = None
         self._service: MessagingService | None = None
+        self._remote: StoreService | None = None
         self._thread: LoopThread | None = None
 
     @property
     def address(self) -> str:
         """`host:port`, as clients take it. Raises RuntimeError before the start."""
+        return self.server.address
+
+    @property
+    def server(self) -> GrpcServer:
+        """The gRPC server: its connections, and counts of its calls. Raises RuntimeError before the start."""
         if self._server is None:
             raise RuntimeError("the endpoint is not started: use it in a `with` or an `async with` block")
-        return self._server.address
+        return self._server
+
+    def certificate_pem(self) -> bytes:
+        """The certificate of TLS, for clients that check it. Only for `with`; coroutines await `server.certificate()`.
+
+        Raises: CertificateUnusable; RuntimeError before the start, and without TLS.
+        """
+        certificate = None if self._thread is None else self._thread.run(self.server.certificate())
+        if certificate is None:
+            raise RuntimeError("there is no certificate: the endpoint is not started by `with`, or has no TLS")
+        return certificate.certificate_pem
 
     def start(self) -> None:
         """Listen, on a thread of its own. When it returns, clients can connect. `with` does it.
@@ -107,7 +127,8 @@ class RocketMQEndpoint:
     async def start_async(self) -> None:
         """`start` for coroutines, on the loop of the caller. `async with` does it."""
         service = MessagingService(self.store, self.options)
-        server = self._make_server([service.service(), *self._services])
+        remote = self._remote = StoreService(self.store, around=chained(self._interceptors))
+        server = self._make_server([service.service(), remote.service(), *self._services])
         self._service, self._server = service, server
         try:
             await service.start()
@@ -126,6 +147,8 @@ class RocketMQEndpoint:
         finally:
             if service is not None:
                 await service.close()
+            if self._remote is not None:
+                await self._remote.close()
 
     def __enter__(self) -> RocketMQEndpoint:
         self.start()

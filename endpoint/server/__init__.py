@@ -3,6 +3,6 @@
 Begin with `server`.
 
     the server          server, loop_thread
-    calls               calls, service
+    calls               calls, service, codes, users
     connections         front, relay, certificate, limits
 """

@@ -32,9 +32,11 @@ Backend = Callable[[], Awaitable[str | None]]  # -> the name of the Unix socket;
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises AddressInUse, AddressUnusable."""
+    if not 0 <= port <= 65_535:
+        raise AddressUnusable(f"the endpoint cannot listen on {host!r}, port {port}: ports are 0 to 65,535")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError, OverflowError) as error:
+    except (OSError, UnicodeError) as error:
         raise AddressUnusable(f"the endpoint cannot listen on {host!r}, port {port}: {error}") from error
     family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     made = socket.socket(family, kind, protocol)
@@ -42,9 +44,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
         made.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         made.close()
-        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        if error.errno == errno.EADDRINUSE:
             raise AddressInUse(
                 f"another program, or another endpoint, listens on {host} port {port}: stop it, or take another port "
                 f"(0 is any free one)"

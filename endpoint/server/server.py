@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import grpc
 
-from ..errors import EndpointClosed
+from ..errors import CertificateUnusable, EndpointClosed
 from .calls import Around
 from .certificate import Certificate
 from .front import Front, listening_socket
@@ -63,15 +63,19 @@ class GrpcServer:
     async def start(self) -> None:
         """Listen. When it returns, clients can connect.
 
-        Raises AddressInUse, AddressUnusable; EndpointClosed after `stop`.
+        Raises AddressInUse, AddressUnusable; CertificateUnusable for a certificate of the user's that TLS cannot use;
+        EndpointClosed after `stop`.
         """
         if self._stopped is not None:
             raise EndpointClosed("the endpoint was stopped: start another one")
         listening = listening_socket(self.host, self.port)
         try:
             self._plain_name = await self._serve(None)
+            if isinstance(self._tls, Certificate):
+                await self._tls_backend()
         except BaseException:
             listening.close()
+            await self.stop(0)
             raise
         self.port = listening.getsockname()[1]
         self.front = Front(listening, self.limits, self._plain_backend, self._tls_backend)
@@ -122,7 +126,10 @@ class GrpcServer:
             server.add_insecure_port(f"unix-abstract:{name}")
         else:
             pair = (certificate.key_pem, certificate.certificate_pem)
-            server.add_secure_port(f"unix-abstract:{name}", grpc.ssl_server_credentials([pair]))
+            try:
+                server.add_secure_port(f"unix-abstract:{name}", grpc.ssl_server_credentials([pair]))
+            except RuntimeError as error:
+                raise CertificateUnusable("the certificate or its key cannot be used for TLS; both are PEM") from error
         await server.start()
         self._servers.append(server)
         return name

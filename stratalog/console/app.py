@@ -36,6 +36,7 @@ from .messages import (
     topic_row,
 )
 from .printed import lines_to
+from .serve import serve_command
 from .settled import TOPIC_COMMANDS
 from .spark import app as spark_app
 from .subscribed import subscription_line, subscription_row
@@ -45,7 +46,7 @@ from .times import TIMES, time_ms_of
 class Group(JsonGroup):
     """The commands of `stratalog`."""
 
-    without_file = frozenset({"cat", "tail", "export", *(name for name, _ in (*COMMANDS, *TOPIC_COMMANDS))})
+    without_file = frozenset({"cat", "tail", "export", "serve", *(name for name, _ in (*COMMANDS, *TOPIC_COMMANDS))})
 
 
 app = typer.Typer(
@@ -298,6 +299,7 @@ def show_report(found: VerifyReport, console: Console) -> None:
 
 for _name, _command in (*COMMANDS, *TOPIC_COMMANDS):
     app.command(_name)(_command)
+app.command("serve")(serve_command)
 app.add_typer(bench_app, name="bench")
 app.add_typer(spark_app, name="spark")
 

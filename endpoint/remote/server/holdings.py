@@ -1,0 +1,123 @@
+"""What a connection holds at the server: its subscriptions and its scans, by numbers that the client chose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from stratalog import MessageBatch, MessageStore, StoreError, Subscription
+
+from ..columns import Columns, batch_out, numbers_in
+from ..frames import BrokenFrame, Frame
+from ..values import from_json, to_json
+from .appends import Aside
+
+T = TypeVar("T")
+MOST_HELD = 4096  # subscriptions and scans of a connection
+SUBSCRIPTION_COROUTINES = {
+    "ack": "ack_async", "ack_up_to": "ack_up_to_async", "nack": "nack_async", "extend": "extend_async",
+    "seek": "seek_async", "change": "change_async",
+}  # fmt: skip
+SUBSCRIPTION_CALLS = {"ack_batch", "nack_batch", "backlog", "positions", "in_flight", "message_of", "topic_of"}
+
+
+Closing = Callable[[Callable[[], object]], object]  # makes a call in a thread soon, whether anybody waits or not
+
+
+class Holdings:
+    """The subscriptions and scans of one connection.
+
+    Invariant: each subscription that was opened is closed when the connection ends, also one whose opening ends later.
+    So its messages come again at once.
+    """
+
+    def __init__(self, store: MessageStore, aside: Aside, closing: Closing) -> None:
+        self._store = store
+        self._aside = aside
+        self._closing = closing
+        self._subscriptions: dict[int, asyncio.Future[Any]] = {}
+        self._scans: dict[int, Iterator[MessageBatch]] = {}
+
+    async def subscribe(self, frame: Frame) -> Columns:
+        """Open a subscription; later calls name it by its number."""
+        number, arguments = int(frame.header["held"]), from_json(frame.header["arguments"])
+        self._check_room()
+        opening = asyncio.ensure_future(self._aside(lambda: self._store.subscribe(**arguments)))
+        self._subscriptions[number] = opening
+        opened = await asyncio.shield(opening)
+        topics = {"topic": opened.topic} if isinstance(opened, Subscription) else {"topics": opened.topics}
+        return Columns({"value": to_json({"name": opened.name, **topics})}, [])
+
+    def _check_room(self) -> None:
+        if len(self._subscriptions) + len(self._scans) >= MOST_HELD:
+            raise StoreError(f"a connection has at most {MOST_HELD} subscriptions and scans open; close some")
+
+    async def _of(self, frame: Frame) -> Any:
+        """The subscription that a call names; the error of its opening, if that failed."""
+        found = self._subscriptions.get(int(frame.header["held"]))
+        if found is None:
+            raise BrokenFrame("a call names no subscription of its connection")
+        return await asyncio.shield(found)
+
+    async def receive(self, frame: Frame) -> Columns:
+        """Take messages. If the call is cancelled, they go to other consumers."""
+        sub = await self._of(frame)
+        batch = await sub.receive_batch_async(**from_json(frame.header["arguments"]))
+        return batch_out(batch) if len(batch) else Columns({}, [])
+
+    async def call(self, frame: Frame) -> Columns:
+        """One of the other calls of a subscription."""
+        sub, name = await self._of(frame), frame.header["name"]
+        arguments = from_json(frame.header["arguments"])
+        if frame.buffers:
+            arguments["receipts"] = numbers_in(frame.buffers[0])
+        if name in SUBSCRIPTION_COROUTINES:
+            found = await getattr(sub, SUBSCRIPTION_COROUTINES[name])(**arguments)
+        elif name in SUBSCRIPTION_CALLS:
+            found = await self._aside(lambda: getattr(sub, name)(**arguments))
+        elif name == "topics":
+            found = sub.topics
+        else:
+            raise BrokenFrame(f"a subscription has no call {name!r}")
+        return Columns({"value": to_json(found)}, [])
+
+    async def close(self, frame: Frame) -> Columns:
+        """Close a subscription, or drop a scan."""
+        number = int(frame.header["held"])
+        self._scans.pop(number, None)
+        opening = self._subscriptions.pop(number, None)
+        if opening is not None:
+            opened = await asyncio.shield(opening)
+            await self._aside(opened.close)
+        return Columns({}, [])
+
+    async def scan(self, frame: Frame) -> Columns:
+        """Begin a scan: a snapshot of this moment."""
+        self._check_room()
+        arguments = from_json(frame.header["arguments"])
+        self._scans[int(frame.header["held"])] = await self._aside(lambda: self._store.scan(**arguments))
+        return Columns({}, [])
+
+    async def scan_next(self, frame: Frame) -> Columns:
+        """The next batch of a scan; none at its end."""
+        scan = self._scans.get(int(frame.header["held"]))
+        if scan is None:
+            raise BrokenFrame("a call names no scan of its connection")
+        batch = await self._aside(lambda: next(scan, None))
+        return Columns({}, []) if batch is None else batch_out(batch)
+
+    async def opened(self, number: int) -> Any:
+        """The subscription of a number. Raises BrokenFrame, or the error of its opening."""
+        return await self._of(Frame(0, {"held": number}, [], 0))
+
+    def end(self) -> None:
+        """The connection has ended: close all of it, without a wait."""
+        for opening in self._subscriptions.values():
+            opening.add_done_callback(self._close_one)
+        self._subscriptions.clear()
+        self._scans.clear()
+
+    def _close_one(self, opening: asyncio.Future[Any]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._closing(opening.result().close)

@@ -1,0 +1,59 @@
+"""The service `stratalog.v1.Store` over one store, as a handler for a gRPC server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import grpc
+
+from stratalog import MessageStore
+
+from ...server.calls import Around, Call, Refusal
+from ...server.service import Service
+from ..columns import Columns
+from ..frames import BrokenFrame, Frame
+from .session import Session
+
+T = TypeVar("T")
+SERVICE = "stratalog.v1.Store"
+METHOD = "Connect"
+THREADS = 16  # for calls that the store has only as blocking ones
+
+
+class StoreService:
+    """Serves a store to the clients of `stratalog.connect`. It runs in the loop of its server."""
+
+    def __init__(self, store: MessageStore, *, around: Around | None = None) -> None:
+        """`around` is called around each call of a client on its connection, as of a call of the service: its method
+        is the call's name, its request the frame's header."""
+        self._store = store
+        self._around = around
+        self._threads = ThreadPoolExecutor(THREADS, "stratalog-remote")
+
+    def service(self) -> Service:
+        """The handler to give to a `GrpcServer`."""
+        connect: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._connect)
+        return Service(SERVICE, {METHOD: connect}, waits=(METHOD,))
+
+    async def _connect(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        async def guard(name: str, frame: Frame, proceed: Callable[[], Awaitable[Columns]]) -> Columns:
+            if self._around is None:
+                return await proceed()
+            call = Call(SERVICE, name, context, asyncio.Event(), frame.header, size_bytes=frame.size_bytes)
+            found: Columns = await self._around(call, proceed)
+            return found
+
+        try:
+            await Session(self._store, self._aside, self._threads.submit, guard).run(messages, context.write)
+        except BrokenFrame as error:
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def close(self) -> None:
+        """Wait until what its connections had of subscriptions is given back. Call it when the server has stopped."""
+        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)

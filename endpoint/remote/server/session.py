@@ -1,0 +1,185 @@
+"""One connection: its frames in, its calls, its frames out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+from stratalog import MessageStore, StoreError
+
+from ...server.calls import Refusal
+from ..columns import Columns
+from ..failures import failure_to_json
+from ..frames import BrokenFrame, Frame, Incoming, Outgoing, pack
+from .appends import Appends, Aside
+from .holdings import Closing, Holdings
+from .store_calls import StoreCalls
+
+VERSION = 1
+MOST_CALLS = 8192  # of a connection at a time
+MOST_FRAME_BYTES = 256 << 20
+HELD_BYTES = 64 << 20  # of calls and answers under way: with more, the connection is not read on
+
+STOP_S = 0.5  # at a stop of the endpoint: how long appends have for their answers
+
+Run = Callable[[Frame], Awaitable[Columns]]
+Write = Callable[[bytes], Awaitable[None]]
+Guard = Callable[[str, Frame, Callable[[], Awaitable[Columns]]], Awaitable[Columns]]
+
+
+class Session:
+    """The calls of one connection, from its begin to its end.
+
+    Invariants: a frame is answered once, or the connection ends; appends are handed over in the order of their frames;
+    at the end no call is left, and all subscriptions are closed.
+    """
+
+    def __init__(self, store: MessageStore, aside: Aside, closing: Closing, guard: Guard) -> None:
+        self._guard = guard
+        self._holdings = Holdings(store, aside, closing)
+        calls, appends = StoreCalls(store, aside, self._holdings), Appends(store, aside)
+        self._in_order = {
+            "submit": appends.submit, "submit_odd": appends.submit_odd, "append_columns": appends.append_columns,
+            "append_batch": appends.append_batch,
+        }  # fmt: skip
+        held = self._holdings
+        self._calls: dict[str, Run] = {
+            "hello": _hello, "call": calls.call, "read": calls.read, "read_batch": calls.read_batch,
+            "get_range": calls.get_range, "transaction": calls.transaction, "subscribe": held.subscribe,
+            "receive": held.receive, "on_subscription": held.call, "close": held.close, "scan": held.scan,
+            "scan_next": held.scan_next,
+        }  # fmt: skip
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._outgoing = Outgoing(in_turn=True)
+        self._held_bytes = 0
+        self._to_send = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._is_sent = asyncio.Event()
+        self._appending: set[int] = set()  # the numbers of calls that append
+
+    async def run(self, messages: AsyncIterator[bytes], write: Write) -> None:
+        """Serve until the client ends its direction. Raises BrokenFrame.
+
+        If it is cancelled, as at a stop of the endpoint, appends that are under way still have their answers.
+        """
+        sending = asyncio.create_task(self._send(write))
+        try:
+            await self._receive(messages)
+        except asyncio.CancelledError:
+            await self._finish(sending)
+            raise
+        finally:
+            for task in [*self._tasks.values(), sending]:
+                task.cancel()
+            self._holdings.end()
+
+    async def _receive(self, messages: AsyncIterator[bytes]) -> None:
+        incoming = Incoming(MOST_FRAME_BYTES)
+        async for message in messages:
+            for frame in incoming.feed(message):
+                await self._begin(frame)
+            while self._held_bytes > HELD_BYTES:
+                self._has_room.clear()
+                await self._has_room.wait()
+
+    async def _finish(self, sending: asyncio.Task[None]) -> None:
+        """Wait a moment for appends that are under way, and for their answers to go out."""
+        deadline = asyncio.get_running_loop().time() + STOP_S
+        appends = [self._tasks[number] for number in self._appending if number in self._tasks]
+        if appends and not sending.done():
+            await asyncio.wait(appends, timeout=STOP_S)
+            while self._outgoing and not sending.done() and asyncio.get_running_loop().time() < deadline:
+                self._is_sent.clear()
+                await asyncio.wait([asyncio.ensure_future(self._is_sent.wait()), sending], timeout=STOP_S)
+
+    async def _begin(self, frame: Frame) -> None:
+        """Begin a call; of one that appends, wait until it has handed its messages over."""
+        name = frame.header.get("call")
+        if name == "cancel":
+            task = self._tasks.get(frame.header.get("of", -1))
+            if task is not None:
+                task.cancel()
+            return
+        if frame.number in self._tasks:
+            raise BrokenFrame("two calls under way have one number")
+        handed = None
+        if name in self._in_order:
+            append, handed = self._in_order[name], asyncio.get_running_loop().create_future()
+            self._appending.add(frame.number)
+            told = handed
+
+            def hand() -> None:
+                if not told.done():
+                    told.set_result(None)
+
+            run: Run = lambda frame: append(frame, hand)  # noqa: E731
+        elif name in self._calls:
+            run = self._calls[name]
+        else:
+            raise BrokenFrame(f"no call is named {name!r}")
+        self._held_bytes += frame.size_bytes
+        crowded = len(self._tasks) >= MOST_CALLS
+        task = asyncio.create_task(self._answer(frame, _refuse if crowded else run))
+        self._tasks[frame.number] = task
+        task.add_done_callback(partial(self._ended, frame))
+        if handed is not None:
+            task.add_done_callback(lambda _: hand())
+            await handed
+
+    async def _answer(self, frame: Frame, run: Run) -> None:
+        """Make a call, and send what comes of it."""
+        name = str(frame.header.get("name") or frame.header["call"])
+        try:
+            found = await self._guard(name, frame, lambda: run(frame))
+        except StoreError as error:
+            found = Columns({"error": failure_to_json(error)}, [])
+        except Refusal as error:
+            found = Columns({"error": failure_to_json(StoreError(error.text))}, [])
+        except (BrokenFrame, LookupError, TypeError, ValueError) as error:
+            found = Columns(
+                {"error": failure_to_json(StoreError(f"the server did not understand the call: {error}"))}, []
+            )
+        except Exception as error:  # whatever it is, it is this call's alone
+            logging.getLogger("stratalog").exception("a call of a connection has failed: %s", name)
+            found = Columns({"error": failure_to_json(StoreError(f"the call failed at the server: {error!r}"))}, [])
+        self._reply(frame.number, found)
+
+    def _ended(self, frame: Frame, task: asyncio.Task[None]) -> None:
+        """A call has ended, or was cancelled, perhaps before its first step."""
+        self._tasks.pop(frame.number, None)
+        self._appending.discard(frame.number)
+        self._held_bytes -= frame.size_bytes
+        if task.cancelled():
+            self._reply(frame.number, Columns({"cancelled": True}, []))
+        self._note_room()
+
+    def _reply(self, number: int, found: Columns) -> None:
+        if number:
+            self._held_bytes += self._outgoing.add(number, pack(*found))
+            self._to_send.set()
+
+    def _note_room(self) -> None:
+        if self._held_bytes <= HELD_BYTES:
+            self._has_room.set()
+
+    async def _send(self, write: Write) -> None:
+        while True:
+            while self._outgoing:
+                before = self._outgoing.size_bytes
+                message = self._outgoing.take()
+                self._held_bytes -= before - self._outgoing.size_bytes
+                await write(message)
+                self._note_room()
+            self._is_sent.set()
+            self._to_send.clear()
+            await self._to_send.wait()
+
+
+async def _hello(frame: Frame) -> Columns:
+    return Columns({"value": {"map": [["version", VERSION]]}}, [])
+
+
+async def _refuse(frame: Frame) -> Columns:
+    raise StoreError(f"a connection has {MOST_CALLS} calls under way, the most that are taken; wait for some")

@@ -1,0 +1,88 @@
+"""The calls of a connection on the store itself: reads, topics, delays, transactions and what else it has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stratalog import Delivery, Message, MessageStore, SubscriptionInfo, TopicSettings
+
+from ..columns import Columns, batch_out, messages_out
+from ..frames import BrokenFrame, Frame
+from ..messages import given_in, properties_in
+from ..values import from_json, to_json
+from .appends import Aside
+from .holdings import Holdings
+
+COROUTINES = {
+    "flush": "flush_async", "trim": "trim_async", "delete_topic": "delete_topic_async",
+    "configure_topic": "configure_topic_async", "cancel_delayed": "cancel_delayed_async",
+    "reschedule_delayed": "reschedule_delayed_async", "redrive": "redrive_async",
+}  # fmt: skip
+CALLS = {
+    "queue_bounds", "offset_at", "topics", "queues", "topic_settings", "subscriptions", "delete_subscription", "stats",
+    "attach_pending",
+}  # fmt: skip
+SETTINGS = TopicSettings.__slots__
+
+
+class StoreCalls:
+    """Makes calls on the store, and gives what they give as frames."""
+
+    def __init__(self, store: MessageStore, aside: Aside, holdings: Holdings) -> None:
+        self._store = store
+        self._aside = aside
+        self._holdings = holdings
+
+    async def call(self, frame: Frame) -> Columns:
+        """A call whose arguments and result are plain values."""
+        name, arguments = frame.header["name"], from_json(frame.header["arguments"])
+        if name in COROUTINES:
+            found = await getattr(self._store, COROUTINES[name])(**arguments)
+        elif name in CALLS:
+            found = await self._aside(lambda: getattr(self._store, name)(**arguments))
+        else:
+            raise BrokenFrame(f"a store has no call {name!r}")
+        if isinstance(found, TopicSettings):
+            found = {field: getattr(found, field) for field in SETTINGS}
+        elif name == "subscriptions":
+            found = [_info_out(one) for one in found]
+        return Columns({"value": to_json(found)}, [])
+
+    async def read(self, frame: Frame) -> Columns:
+        """The messages of `read`."""
+        messages = await self._store.read_async(**from_json(frame.header["arguments"]))
+        return messages_out(messages) if messages else Columns({}, [])
+
+    async def read_batch(self, frame: Frame) -> Columns:
+        """The messages of `read_batch`."""
+        return batch_out(await self._store.read_batch_async(**from_json(frame.header["arguments"])))
+
+    async def get_range(self, frame: Frame) -> Columns:
+        """The payloads of `get_range`."""
+        arguments = from_json(frame.header["arguments"])
+        found = await self._aside(lambda: self._store.get_range(**arguments))
+        numbers = np.array(list(found), np.int64)
+        lengths = np.array([len(data) for data in found.values()], np.int64)
+        return Columns({}, [numbers, lengths, b"".join(found.values())])
+
+    async def transaction(self, frame: Frame) -> Columns:
+        """All of a transaction at once: its messages and its acknowledgements."""
+        rows = given_in(frame.header["given"], frame.buffers)
+        async with self._store.transaction() as tx:
+            for one in rows:
+                tx.append(
+                    one.topic, one.queue_id, one.data, deliver_at_ms=one.deliver_at_ms, key=one.key,
+                    properties=properties_in(one.properties), queues=one.queues, message_id=one.message_id,
+                )  # fmt: skip
+            for topic, name, receipt in from_json(frame.header["deliveries"]):
+                tx.ack(Delivery(Message(topic, 0, 0, b"", 0, None, None, None), 1, receipt, name))
+            for number, receipt in from_json(frame.header["receipts"]):
+                tx.ack(receipt, await self._holdings.opened(number))
+        return Columns({}, [tx.offsets])
+
+
+def _info_out(info: SubscriptionInfo) -> dict[str, Any]:
+    """A row of `subscriptions`, its settings as the JSON that the store itself keeps."""
+    return {**info._asdict(), "settings": info.settings.pack().decode()}

@@ -1,0 +1,126 @@
+"""`stratalog serve`: ready with an address, answers calls, ends in order on a signal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from stratalog import MessageStore, StoreLocked
+from stratalog.console.serve import users_of
+from stratalog.endpoint.server.certificate import Certificate
+from stratalog.endpoint.server.users import authorization
+from stratalog.endpoint.wire import CLASSES, SERVICE, Code
+
+from ..store.helpers import PATIENCE_S
+from .command import process, run
+
+NAMES = [("x-mq-client-id", "test")]
+
+
+@contextmanager
+def served(folder: Path, *options: object) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A process that serves, and its address."""
+    child = process("serve", folder, "--port", 0, *options)
+    try:
+        assert child.stdout is not None
+        line = child.stdout.readline().decode()
+        assert line.startswith("ready "), line + child.communicate()[1].decode()
+        yield child, line.split()[1]
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def send(channel: grpc.Channel, topic: str, body: bytes, metadata: Any = NAMES) -> Any:
+    """The status of a message's answer."""
+    message = CLASSES["Message"](topic=CLASSES["Resource"](name=topic), body=body)
+    message.system_properties.message_id = body.hex()
+    call: Any = channel.unary_unary(
+        f"/{SERVICE}/SendMessage",
+        request_serializer=CLASSES["SendMessageRequest"].SerializeToString,
+        response_deserializer=CLASSES["SendMessageResponse"].FromString,
+    )
+    asked = CLASSES["SendMessageRequest"](messages=[message])
+    return call(asked, metadata=metadata, timeout=PATIENCE_S).status
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_answers_until_a_signal_and_what_it_answered_is_there(tmp_path: Path, number: signal.Signals) -> None:
+    with served(tmp_path / "store") as (child, address):
+        with grpc.insecure_channel(address) as channel:
+            assert send(channel, "orders", b"one").code == Code.OK
+        with pytest.raises(StoreLocked):
+            MessageStore.open(tmp_path / "store")
+        child.send_signal(number)
+        out, errors = child.communicate(timeout=PATIENCE_S)
+        assert (child.returncode, out, errors) == (0, b"stopped\n", b"")
+    with MessageStore.open(tmp_path / "store") as store:
+        assert [one.data for queue in store.queues("orders") for one in store.read("orders", queue)] == [b"one"]
+
+
+def test_a_second_one_on_the_port_says_so(tmp_path: Path) -> None:
+    with served(tmp_path / "store") as (_, address):
+        shown = run("serve", tmp_path / "other", "--port", address.rpartition(":")[2], code=3)
+        assert "listens on 127.0.0.1 port" in " ".join(shown.errors.split())
+        shown = run("serve", tmp_path / "store", "--port", 0, code=5)
+        assert "open" in shown.errors
+
+
+def test_with_users_calls_are_signed(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("# name:secret\n\nak:s:k\n")
+    assert users_of(users) == {"ak": "s:k"}
+    with served(tmp_path / "store", "--users", users) as (_, address), grpc.insecure_channel(address) as channel:
+        assert send(channel, "orders", b"one").code == Code.UNAUTHORIZED
+        signed = [*NAMES, *authorization("ak", "s:k", "20261127T120000Z")]
+        assert send(channel, "orders", b"one", signed).code == Code.OK
+
+
+def test_a_certificate_of_the_user(tmp_path: Path) -> None:
+    made = Certificate.self_signed("127.0.0.1")
+    paths = [tmp_path / "certificate.pem", tmp_path / "key.pem"]
+    for path, data in zip(paths, (made.certificate_pem, made.key_pem), strict=True):
+        path.write_bytes(data)
+    credentials = grpc.ssl_channel_credentials(made.certificate_pem)
+    options = ("--certificate", paths[0], "--key", paths[1])
+    with served(tmp_path / "store", *options) as (_, address), grpc.secure_channel(address, credentials) as channel:
+        assert send(channel, "orders", b"one").code == Code.OK
+    shown = run("serve", tmp_path / "store", "--port", 0, "--certificate", paths[0], "--key", tmp_path / "none", code=3)
+    assert "cannot be read" in shown.errors
+
+
+def test_json_has_the_address_and_the_rates(tmp_path: Path) -> None:
+    child = process("serve", tmp_path / "store", "--port", 0, "--json")
+    assert child.stdout is not None
+    lines = map(json.loads, child.stdout)
+    address = next(lines)["address"]
+    with grpc.insecure_channel(address) as channel:
+        assert send(channel, "orders", b"one").code == Code.OK
+        rates = next(one for one in lines if one["calls_per_s"])
+    assert list(rates["calls_per_s"]) == ["SendMessage"] and rates["failed"] == 0
+    child.terminate()
+    assert list(lines)[-1] == {"stopped": True}
+    child.communicate(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "options", [("--certificate", "x"), ("--durability", "none"), ("--port", 70_000), ("--port", "x")]
+)
+def test_wrong_options_are_usage_errors(tmp_path: Path, options: tuple[object, ...]) -> None:
+    run("serve", tmp_path / "store", *options, code=2)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("line", ["name", ":secret", "name:"])
+def test_a_wrong_line_of_users_is_a_usage_error(tmp_path: Path, line: str) -> None:
+    (tmp_path / "users").write_text(f"a:b\n{line}\n")
+    shown = run("serve", tmp_path / "store", "--port", 0, "--users", tmp_path / "users", code=2)
+    assert "line 2" in shown.output
