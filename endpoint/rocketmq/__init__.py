@@ -4,7 +4,6 @@ Begin with `endpoint`, then `service`.
 
     the whole           endpoint, options, service
     answers             statuses, times, together
-    users               signatures
     topics and routes   topics, routing, naming
     clients             clients, settings, telemetry
     messages            checking, translating

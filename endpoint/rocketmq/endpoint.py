@@ -15,7 +15,6 @@ from ..server.server import GrpcServer, Tls
 from ..server.users import signed_by
 from .options import RocketMQOptions
 from .service import MessagingService
-from .signatures import Signatures
 
 if TYPE_CHECKING:
     import grpc
@@ -46,7 +45,6 @@ class RocketMQEndpoint:
         users: Mapping[str, str] | None = None,
         services: Sequence[grpc.GenericRpcHandler] = (),
         interceptors: Sequence[Around] = (),
-        users: Mapping[str, str] | None = None,
         grace_s: float = GRACE_S,
         **options: Any,
     ) -> None:
@@ -60,8 +58,6 @@ class RocketMQEndpoint:
             users: name (access key) -> secret. With it, calls that none of these users has signed are refused.
             services: more services at the same port.
             interceptors: what every call passes, see `stratalog.endpoint.server.calls`.
-            users: the secret of each access key. Every call has to be signed then, of any service at the port. None: no
-                call has to be.
             grace_s: how many seconds a stop waits for calls under way.
             options: the fields of `RocketMQOptions`, as `fifo_groups=["orders"]`.
 
@@ -70,8 +66,6 @@ class RocketMQEndpoint:
         self.options = RocketMQOptions(**options)
         self.store = store
         self._grace_s = grace_s
-        if users is not None:
-            interceptors = (*interceptors, Signatures(users).around)
         self._services = tuple(services)
         self._interceptors = tuple(interceptors)
         passed = (*([] if users is None else [signed_by(users)]), *interceptors)
