@@ -8,5 +8,6 @@ Begin with `endpoint`, then `service`.
     clients             clients, settings, telemetry
     messages            checking, translating
     sending             sending, recalling, transactions
+    for dashboards      admin (a folder)
     receiving           groups, filters, receiving, settling, forwarding
 """

@@ -81,6 +81,10 @@ class Clients:
                 return client
         raise Refused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
 
+    def all(self) -> list[Client]:
+        """All that are known."""
+        return list(self._known.values())
+
     def heard(self, client: Client) -> None:
         """It is alive."""
         client.heard_s = asyncio.get_running_loop().time()

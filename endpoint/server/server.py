@@ -60,6 +60,11 @@ class GrpcServer:
         """`host:port`, an IPv6 host in brackets; the port that it has, once it is started."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return 0 if self.front is None else self.front.connections
+
     async def start(self) -> None:
         """Listen. When it returns, clients can connect.
 

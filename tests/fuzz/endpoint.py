@@ -31,6 +31,7 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]  # it has no types
 
 from stratalog import MessageStore, StoreConfig
 from stratalog.endpoint import RocketMQEndpoint
+from stratalog.endpoint.rocketmq.admin.service import ADMIN_SERVICE
 from stratalog.endpoint.server.front import HTTP2_FIRST
 from stratalog.endpoint.server.limits import Limits
 from stratalog.endpoint.server.users import authorization
@@ -48,6 +49,9 @@ STREAM, TELEMETRY = "ReceiveMessage", "Telemetry"
 ONE = ("QueryRoute", "Heartbeat", "SendMessage", "QueryAssignment", "AckMessage", "ForwardMessageToDeadLetterQueue",
        "EndTransaction", "NotifyClientTermination", "ChangeInvisibleDuration", "RecallMessage", "SyncLiteSubscription",
        "PullMessage", "NoSuchMethod")  # fmt: skip
+ADMIN = ("DescribeTopicStatus", "ListSubscription", "DescribeSubscription", "DeleteSubscription",
+         "DescribeGroupAccumulation", "ListConsumerConnection", "ResetGroupOffset", "QueryMessage", "QueryTimeSpan",
+         "GetProxyRuntimeStats", "VerifyMessage")  # fmt: skip
 NOW = "20261127T120000Z"
 USER = ("ak", "sk")
 CUT_MS = (0, 0, 1, 3, 10, 50)
@@ -226,11 +230,14 @@ class Fuzzer:
 
     async def _one(self, chance: random.Random) -> str:
         """A call with one answer, sometimes cancelled."""
-        name = chance.choice(ONE)
+        service, name = SERVICE, chance.choice(ONE)
+        if chance.random() < 0.15:
+            service, name = ADMIN_SERVICE, chance.choice(ADMIN)
+        messages = "ListMessage" if name == "QueryMessage" else name
         metadata, known = self._headers(chance)
-        is_there = f"{name}Request" in CLASSES and name not in ("PullMessage", "NoSuchMethod")
-        data = request(f"{name}Request", chance, self._seen) if is_there else chance.randbytes(10)
-        call = chance.choice(self._channels).unary_unary(f"/{SERVICE}/{name}")(data, metadata=metadata)
+        is_there = f"{messages}Request" in CLASSES
+        data = request(f"{messages}Request", chance, self._seen) if is_there else chance.randbytes(10)
+        call = chance.choice(self._channels).unary_unary(f"/{service}/{name}")(data, metadata=metadata)
         if chance.random() < 0.05:
             await asyncio.sleep(chance.choice(CUT_MS) / 1000)
             call.cancel()
@@ -240,7 +247,7 @@ class Fuzzer:
             return self._failed(error, name)
         except asyncio.CancelledError:
             return "cut"
-        made = CLASSES[f"{name}Response"].FromString(answer)
+        made = CLASSES[f"{messages}Response"].FromString(answer)
         for entry in getattr(made, "entries", ()):
             self._see(getattr(entry, "recall_handle", ""))
             self._see(getattr(entry, "transaction_id", ""))
