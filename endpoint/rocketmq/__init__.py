@@ -3,10 +3,11 @@
 Begin with `endpoint`, then `service`.
 
     the whole           endpoint, options, service
-    answers             statuses, times
+    answers             statuses, times, together
     topics and routes   topics, routing, naming
     clients             clients, settings, telemetry
     messages            checking, translating
-    sending             sending, recalling, transactions, orphans
+    sending             sending, recalling, transactions
+    for dashboards      admin (a folder)
     receiving           groups, filters, receiving, settling, forwarding
 """

@@ -13,6 +13,7 @@ from ..server.limits import Limits
 from ..server.loop_thread import LoopThread
 from ..server.server import GrpcServer, Tls
 from ..server.users import signed_by
+from .admin.service import admin_service
 from .options import RocketMQOptions
 from .service import MessagingService
 
@@ -122,7 +123,8 @@ class RocketMQEndpoint:
         """`start` for coroutines, on the loop of the caller. `async with` does it."""
         service = MessagingService(self.store, self.options)
         remote = self._remote = StoreService(self.store, around=chained(self._interceptors))
-        server = self._make_server([service.service(), remote.service(), *self._services])
+        admin = admin_service(self.store, service.clients, service.groups, lambda: self.server.connections)
+        server = self._make_server([service.service(), admin, remote.service(), *self._services])
         self._service, self._server = service, server
         try:
             await service.start()

@@ -98,6 +98,11 @@ class Groups:
             await group.want(wanted)
         return group
 
+    def open_group(self, topic: str, name: str) -> Group | None:
+        """A group that is open; None if nobody has received in it since the start, or it was deleted."""
+        group = self._open.get((topic, name))
+        return None if group is None or group.sub.closed else group
+
     def known(self, topic: str, name: str) -> Group:
         """A group that is open. Raises Refused: nobody has received in it since the start, so no receipt is good."""
         group = self._open.get((topic, name))

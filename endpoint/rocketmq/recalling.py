@@ -31,5 +31,5 @@ class Recalling:
             raise Refused(Code.BAD_REQUEST, "recall handle is of another topic")
         cancel = self._store.cancel_delayed
         if not await asyncio.to_thread(cancel, found.topic, found.queue_id, found.offset):
-            raise Refused(Code.PRECONDITION_FAILED, "recall failed: the message has come, or was recalled")
+            raise Refused(Code.BAD_REQUEST, "recall failed: the message has come, or was recalled")
         return _ANSWER(status=OK, message_id=found.message_id)

@@ -28,6 +28,7 @@ MOST_MESSAGES: Final = 1024
 HELD_MS: Final = 3 * 3_600_000  # what a push consumer has is its own for so long, while it is there
 EARLIER_S: Final = 0.2  # an answer is on its way so long before the client's deadline
 LATER_S: Final = 0.05  # a wait by the store's clock, which a test may have stopped, ends so long after its time
+LEAST_S: Final = 1.0  # a look that does not wait is not cut short, however busy the machine is
 
 
 class Receiving:
@@ -87,12 +88,12 @@ class Receiving:
         self, group: Group, size: int, invisible_ms: int, wait_ms: int, left_s: float | None
     ) -> list[Delivery]:  # fmt: skip
         """Wait by the store's clock, as a test may move that, and by the machine's: the client waits by its own."""
-        most_s = wait_ms / 1000 + LATER_S
+        most_s = max(wait_ms / 1000 + LATER_S, LEAST_S)
         if left_s is not None:
             most_s = min(most_s, max(left_s - EARLIER_S, left_s / 2))
         try:
             async with asyncio.timeout(most_s):
-                return await group.sub.receive_async(size, min(wait_ms, int(most_s * 1000)), invisible_ms)
+                return await group.sub.receive_async(size, wait_ms, invisible_ms)
         except TimeoutError:
             return []
 

@@ -11,6 +11,7 @@ from ..wire import CLASSES, Code
 from ..wire.codes import MessageType
 from .checking import check_message
 from .statuses import OK, Refused, Status, status_of
+from .together import Together
 from .translating import Stored, stored_of
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ class Recallable(NamedTuple):
 
 
 class Sending:
-    """Appends what producers send. Calls that come together share the store's batch: each hands its message over at
-    once, and waits for its own answer."""
+    """Appends what producers send."""
 
     def __init__(
         self, store: MessageStore, options: RocketMQOptions, topics: Topics, transactions: Transactions
@@ -57,6 +57,7 @@ class Sending:
         self._options = options
         self._topics = topics
         self._transactions = transactions
+        self._together = Together()
 
     async def send_message(self, request: Any, context: Any) -> Any:
         """Store the messages of one topic; one entry for each."""
@@ -96,8 +97,11 @@ class Sending:
             entry.recall_handle = Recallable(topic, queue_id, entry.offset, stored.message_id).pack()
         return entry
 
-    def _append(self, topic: str, queue_id: int, body: bytes, stored: Stored) -> asyncio.Future[int]:
-        return self._store.append_async(
-            topic, queue_id, body, key=stored.key, properties=stored.properties, deliver_at_ms=stored.deliver_at_ms,
-            message_id=stored.message_id if self._options.deduplicate else None,
+    async def _append(self, topic: str, queue_id: int, body: bytes, stored: Stored) -> int:
+        return await self._together.call(
+            lambda: self._store.append_async(
+                topic, queue_id, body, key=stored.key, properties=stored.properties,
+                deliver_at_ms=stored.deliver_at_ms,
+                message_id=stored.message_id if self._options.deduplicate else None,
+            )
         )  # fmt: skip

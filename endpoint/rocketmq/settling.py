@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from stratalog import InvalidMessage, StaleReceipt
@@ -11,6 +12,7 @@ from ..wire import CLASSES, Code
 from .groups import Receipt
 from .statuses import OK, Refused, Status, status_of
 from .times import ms_of
+from .together import Together
 
 if TYPE_CHECKING:
     from .clients import Client, Clients
@@ -27,6 +29,7 @@ class Settling:
     def __init__(self, groups: Groups, clients: Clients) -> None:
         self._groups = groups
         self._clients = clients
+        self._together = Together()
 
     async def ack_message(self, request: Any, context: Any) -> Any:
         """Acknowledge messages; a status for each. Durable when it is answered."""
@@ -48,7 +51,7 @@ class Settling:
         status = OK
         try:
             receipt = Receipt.unpack(entry.receipt_handle).number
-            await group.sub.ack_async(receipt)
+            await self._together.call(partial(group.sub.ack_async, receipt))
             client.held.pop((group, receipt), None)
         except Exception as error:
             status = _status_of(error)

@@ -35,6 +35,7 @@ DAY_MS: Final = 86_400_000
 FOUND_WITHIN_S: Final = 2.0  # a half message is received soon after it was stored, and after a start
 REMEMBERED: Final = 10_000  # ends of transactions, for clients that did not hear the answer
 AGAIN_S: Final = 1.0  # after an error of the store
+STARTED_S: Final = 1.0  # after its settings a producer has finished its start
 
 _ENDED: Final = CLASSES["EndTransactionResponse"]
 _COMMAND: Final = CLASSES["TelemetryCommand"]
@@ -221,7 +222,12 @@ class Transactions:
             half.checks += 1
 
     def producer_came(self, client: Client) -> None:
-        """Ask a producer that has come about what nobody could be asked about before."""
+        """Ask a producer that has come about what nobody could be asked about before. Not at once: a client that has
+        not finished its start refuses the question."""
+        if any(half.is_overdue and client.publishes(half.topic) for half in self._halves.values()):
+            asyncio.get_running_loop().call_later(STARTED_S, self._ask_overdue, client)
+
+    def _ask_overdue(self, client: Client) -> None:
         for name, half in self._halves.items():
             if half.is_overdue and client.publishes(half.topic):
                 half.is_overdue = False

@@ -60,6 +60,11 @@ class GrpcServer:
         """`host:port`, an IPv6 host in brackets; the port that it has, once it is started."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return 0 if self.front is None else self.front.connections
+
     async def start(self) -> None:
         """Listen. When it returns, clients can connect.
 
@@ -120,7 +125,9 @@ class GrpcServer:
 
     async def _serve(self, certificate: Certificate | None) -> str:
         """Another gRPC server; the name of its Unix socket."""
-        server = grpc.aio.server(handlers=[self.calls], options=self.limits.options())
+        server = grpc.aio.server(
+            handlers=[self.calls], options=self.limits.options(), maximum_concurrent_rpcs=self.limits.calls
+        )
         name = f"stratalog-{os.getpid()}-{secrets.token_hex(8)}"
         if certificate is None:
             server.add_insecure_port(f"unix-abstract:{name}")

@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
+from .admin_fields import ADMIN_MESSAGES
 from .fields import MESSAGES, PACKAGE
 from .pool import message_classes
 
 SERVICE: Final = f"{PACKAGE}.MessagingService"
 
-CLASSES: Final[dict[str, Any]] = message_classes(PACKAGE, MESSAGES)
+CLASSES: Final[dict[str, Any]] = message_classes(PACKAGE, {**MESSAGES, **ADMIN_MESSAGES})

@@ -16,6 +16,7 @@ from ..experiments.apis import Apis
 from ..experiments.batch import Batch
 from ..experiments.cache import Cache
 from ..experiments.columns import Columns
+from ..experiments.connections import Connections
 from ..experiments.delayed import Delayed
 from ..experiments.experiment import Experiment
 from ..experiments.growth import Growth
@@ -48,7 +49,7 @@ from .options import asked, made, parameters
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
     Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
-    Subscriptions, Transactions, Growth, Turns,
+    Subscriptions, Transactions, Growth, Turns, Connections,
 )  # fmt: skip
 
 app = typer.Typer(

@@ -142,12 +142,11 @@ class Shown:
         now = Counter(server.calls.counts)
         rates = {name: round(count / passed_s) for name, count in (now - self._calls).most_common(MOST_NAMES)}
         self._calls = now
-        connections = 0 if server.front is None else server.front.connections
         if self._as_json:
-            self._out({"connections": connections, "calls_per_s": rates, "failed": server.calls.failed}, "")
+            self._out({"connections": server.connections, "calls_per_s": rates, "failed": server.calls.failed}, "")
             return
         parts = [f"{name} {rate:,}/s" for name, rate in rates.items()] or ["no calls"]
-        self._line(f"{counted(connections, 'connection')}: {', '.join(parts)}; {server.calls.failed:,} failed")
+        self._line(f"{counted(server.connections, 'connection')}: {', '.join(parts)}; {server.calls.failed:,} failed")
 
     def stopped(self) -> None:
         """All is closed."""

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 FUZZERS = sorted(
-    module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if module.name in ("damage", "signals")
+    module.name
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)])
+    if module.name in ("damage", "endpoint", "signals")
 )
 
 

@@ -233,3 +233,10 @@ def test_readers_gives_the_rates_the_latency_and_the_idle_time(tmp_path: Path, m
     assert figures["latency"].keys() == figures["background_latency"].keys() == {"p50_us", "p99_us", "max_us"}
     assert figures["idle"]["processes"] == 1
     assert figures["checked_messages"] > 0
+
+
+def test_connections_give_memory_and_the_times_of_another_client(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "connections")
+    assert [row["beside"] for row in figures["rows"]] == ["nobody", "20 idle clients", "and their heartbeats"]
+    assert figures["descriptors"] >= 3.0
+    assert figures["checked_messages"] == figures["answered"] == 4 + 3 * 20
