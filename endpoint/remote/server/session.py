@@ -48,7 +48,8 @@ class Session:
         self._calls: dict[str, Run] = {
             "hello": _hello, "call": calls.call, "read": calls.read, "read_batch": calls.read_batch,
             "get_range": calls.get_range, "transaction": calls.transaction, "subscribe": held.subscribe,
-            "receive": held.receive, "on_subscription": held.call, "close": held.close, "scan": held.scan,
+            "receive": held.receive,
+            "receive_few": held.receive_few, "on_subscription": held.call, "close": held.close, "scan": held.scan,
             "scan_next": held.scan_next,
         }  # fmt: skip
         self._tasks: dict[int, asyncio.Task[None]] = {}
