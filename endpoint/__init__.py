@@ -20,8 +20,31 @@ except ImportError as missing:
         name=missing.name,
     ) from missing
 
-from .errors import ConnectionLost
+from .errors import (
+    AddressInUse,
+    AddressUnusable,
+    CertificateUnusable,
+    ConnectionLost,
+    EndpointClosed,
+    EndpointError,
+)
 from .rocketmq.endpoint import RocketMQEndpoint
 from .rocketmq.options import RocketMQOptions
+from .server.calls import Call, Refusal
+from .server.certificate import Certificate
+from .server.limits import Limits
 
-__all__ = ["ConnectionLost", "RocketMQEndpoint", "RocketMQOptions"]
+__all__ = [
+    "AddressInUse",
+    "AddressUnusable",
+    "Call",
+    "Certificate",
+    "CertificateUnusable",
+    "ConnectionLost",
+    "EndpointClosed",
+    "EndpointError",
+    "Limits",
+    "Refusal",
+    "RocketMQEndpoint",
+    "RocketMQOptions",
+]

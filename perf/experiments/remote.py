@@ -18,7 +18,7 @@ from rich.console import Console
 from ...remote import connect
 from ..machine.folders import sub_folder
 from ..machine.threads import run_together
-from ..references.trivial_grpc import call_at_once
+from ..references.trivial_grpc import METHOD
 from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
@@ -72,7 +72,7 @@ class Remote(Experiment):
     def _trivial(self, address: str, run: Run) -> Figures:
         count = self.calls // AT_ONCE * AT_ONCE
         began = time.perf_counter()
-        asyncio.run(call_at_once(address, count, AT_ONCE))
+        asyncio.run(_call(address, count))
         run.checked(0)
         return {"messages": count, "per_s": round(count / (time.perf_counter() - began))}
 
@@ -104,12 +104,26 @@ class Remote(Experiment):
 def _trivial() -> Iterator[str]:
     """A trivial gRPC server in a process of its own, and its address."""
     command = [sys.executable, "-m", "stratalog.perf.references.trivial_grpc"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None and child.stdout is not None
         try:
-            assert child.stdout is not None
             yield child.stdout.readline().strip()
         finally:
-            child.terminate()
+            child.stdin.close()
+
+
+async def _call(address: str, count: int) -> None:
+    """Call the trivial handler, many at a time, with an empty message."""
+    import grpc  # noqa: PLC0415  # an extra
+
+    async with grpc.aio.insecure_channel(address) as channel:
+        call: Any = channel.unary_unary(METHOD)
+
+        async def some() -> None:
+            for _ in range(count // AT_ONCE):
+                await call(b"")
+
+        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
 
 
 def _in_batches(store: RemoteStore, count: int, data: bytes) -> int:
