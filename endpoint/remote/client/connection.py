@@ -219,6 +219,9 @@ class Connection:
         except BrokenFrame as error:
             why = f"the server has sent what is no answer: {error}"
             self._stream.cancel()
+        except Exception as error:  # whatever it is: all that wait hear of it
+            why = f"its answers cannot be taken: {error!r}"
+            self._stream.cancel()
         finally:
             self._finish(why)
 

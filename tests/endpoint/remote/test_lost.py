@@ -13,6 +13,7 @@ import pytest
 
 from stratalog import MessageStore, StaleReceipt, StoreClosed, StoreError, connect
 from stratalog.endpoint import ConnectionLost
+from stratalog.endpoint.remote.client.connection import Connection
 from tests.contract.served import Served
 
 from .conftest import Start
@@ -259,3 +260,18 @@ def test_a_lost_connection_ends_futures_and_iterators(store: MessageStore) -> No
             await remote.append_async("t", 0, b"x")
 
     asyncio.run(asyncio.wait_for(program(), PATIENCE_S))
+
+
+def test_whatever_fails_where_answers_are_read_is_told_to_all(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(served.address) as remote:
+        assert remote.append("t", 0, b"x") == 0
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "_settle", fail)
+            with pytest.raises(ConnectionLost, match="MemoryError"):
+                remote.append("t", 0, b"x")
+        assert remote.append("t", 0, b"x") == 2
+
+
+def fail(*given: object) -> None:
+    """Fail as an interpreter without memory does."""
+    raise MemoryError
