@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from stratalog import SubscriptionClosed
+
 from ..wire import CLASSES, Code
 from .filters import filter_of
 from .groups import Receipt
@@ -99,7 +101,7 @@ class Receiving:
         try:
             async with asyncio.timeout(most_s):
                 return await group.sub.receive_async(size, wait_ms, invisible_ms)
-        except TimeoutError:
+        except (TimeoutError, SubscriptionClosed):  # deleted, or closed: the client asks again, and it is made again
             return []
 
     # -- what a consumer that has gone had ----------------------------------------------------------------
