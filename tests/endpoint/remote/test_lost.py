@@ -135,7 +135,7 @@ def test_what_has_an_id_is_sent_again_and_stored_once(tmp_path: Path, start: Sta
         threads = [threading.Thread(target=send, args=[worker]) for worker in range(4)]
         for one in threads:
             one.start()
-        for _ in range(3):
+        for _ in range(2):
             threading.Event().wait(0.2)
             process.send_signal(signal.SIGKILL)
             process.wait()
