@@ -22,6 +22,7 @@ MOST_UNANSWERED_BYTES = 64 << 20  # of messages that were submitted: a thread th
 MOST_ANSWER_BYTES = 1 << 32
 LAST_NUMBER = (1 << 32) - 2
 HELLO = LAST_NUMBER + 1
+FOR_GOOD = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 
 Convert = Callable[[dict[str, Any], list[memoryview]], Any]
 Streams = Callable[[Iterator[bytes]], Any]  # begins the gRPC stream: an iterator of messages, with `cancel`
@@ -70,7 +71,8 @@ class Lost(Protocol):
 
     def __call__(self, why: str, *, answered: bool, gave_up: bool, asked: list[Asked | Submitted]) -> None:
         """`asked` is what had no answer. Unless the server had answered at all, nothing of it was sent; with `gave_up`
-        it has not answered in time."""
+        it has not answered in time, or refuses for good.
+        """
 
 
 class Connection:
@@ -219,6 +221,7 @@ class Connection:
                 del message
         except grpc.RpcError as error:
             why = _reason_of(error)
+            self._gave_up = self._gave_up or getattr(error, "code", lambda: None)() in FOR_GOOD
         except BrokenFrame as error:
             why = f"the server has sent what is no answer: {error}"
             self._stream.cancel()

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,7 @@ from .promises import Answer, LoopAnswer, Settled, Wakes, wake_all
 from .tickets import Callbacks
 from .waiting import wait_for, wait_in_loop
 
+PAUSE_S = 0.05  # before another attempt, in a thread that has nothing else to do
 TRIES = 5  # how often what has a message id is sent again
 
 
@@ -43,6 +45,7 @@ class Link:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._closed = False
+        self._down_s: float | None = None  # since when no connection was answered
 
     @property
     def closed(self) -> bool:
@@ -86,15 +89,28 @@ class Link:
                 if answered
                 else f"there is no connection to {self.address} ({why}): nothing was done. The next call tries again."
             )
+        may_repeat = not gave_up and self._is_soon(answered=answered)
+        used = 1 if answered else 0  # else nothing was sent
         wakes: Wakes = {}
         for one in asked:
             if isinstance(one, Submitted):
                 for given, settled, tries in zip(one.messages, one.settled, one.tries, strict=True):
-                    if gave_up or not (tries and self._again(given, settled, tries - 1)):
+                    if not (may_repeat and tries and self._again(given, settled, tries - used)):
                         settled.settle(None, error, wakes)
-            elif gave_up or not (one.tries and self._ask_again(one._replace(tries=one.tries - 1))):
+            elif not (may_repeat and one.tries and self._ask_again(one._replace(tries=one.tries - used))):
                 one.settled.settle(None, error, wakes)
         wake_all(wakes)
+
+    def _is_soon(self, *, answered: bool) -> bool:
+        """Whether the server was there within `timeout_s`. If it was not there this time, wait a moment."""
+        now_s = time.monotonic()
+        if answered:
+            self._down_s = None
+            return True
+        if self._down_s is None:
+            self._down_s = now_s
+        time.sleep(PAUSE_S)
+        return now_s - self._down_s < self._timeout_s
 
     def _again(self, given: Given, settled: Settled, tries: int) -> bool:
         try:
