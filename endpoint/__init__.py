@@ -4,6 +4,8 @@
     wire        the messages of RocketMQ 5's protocol, written from field numbers
     rocketmq    RocketMQ 5's service `MessagingService` on a store
     remote      the service `stratalog.v1`, and its client: what `stratalog.connect` gives
+    faults      what a test does to the calls of clients, and what it sees of them
+    harness     an endpoint for tests: kills, power cuts, a clock; pytest's fixtures are made of it
 
 It needs the extra `rocketmq`: `pip install 'stratalog[rocketmq]'`. Importing `stratalog` alone imports none of it.
 """
@@ -21,7 +23,9 @@ except ImportError as missing:
     ) from missing
 
 from .errors import ConnectionLost
+from .harness import RocketMQHarness, RocketMQProcess
 from .rocketmq.endpoint import RocketMQEndpoint
 from .rocketmq.options import RocketMQOptions
+from .wire import Code
 
-__all__ = ["ConnectionLost", "RocketMQEndpoint", "RocketMQOptions"]
+__all__ = ["Code", "ConnectionLost", "RocketMQEndpoint", "RocketMQHarness", "RocketMQOptions", "RocketMQProcess"]

@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from stratalog import SubscriptionClosed
+
 from ..wire import CLASSES, Code
 from .filters import filter_of
 from .groups import Receipt
@@ -94,7 +96,7 @@ class Receiving:
         try:
             async with asyncio.timeout(most_s):
                 return await group.sub.receive_async(size, wait_ms, invisible_ms)
-        except TimeoutError:
+        except (TimeoutError, SubscriptionClosed):  # closed: the endpoint ends, or a test has removed the group
             return []
 
     # -- what a consumer that has gone had ----------------------------------------------------------------

@@ -100,6 +100,13 @@ class Transactions:
         if self._sub is not None:
             await asyncio.to_thread(self._sub.close)
 
+    async def reset(self) -> None:
+        """All transactions are removed, and nothing runs until the next one."""
+        await self.close()
+        self._sub = self._checking = None
+        self._halves.clear()
+        self._ended.clear()
+
     # -- calls --------------------------------------------------------------------------------------------
 
     async def begin(self, message: Any, stored: Stored) -> int:
