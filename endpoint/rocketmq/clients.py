@@ -31,6 +31,7 @@ class Client:
         calls: how many receiving calls of it are open.
         heard_s: when it called last, by the loop's clock.
         held: by receipt what its push consumers have, with the group.
+        routed: the topics whose routes it has asked for; `routes` tells of each.
     """
 
     def __init__(self, name: str, now_s: float) -> None:
@@ -40,6 +41,8 @@ class Client:
         self.calls = 0
         self.heard_s = now_s
         self.held: dict[tuple[Group, int], Delivery] = {}
+        self.routed: set[str] = set()
+        self.routes = asyncio.Condition()
 
     @property
     def is_producer(self) -> bool:

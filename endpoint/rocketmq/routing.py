@@ -10,6 +10,7 @@ from .naming import check_group
 from .statuses import OK
 
 if TYPE_CHECKING:
+    from .clients import Clients
     from .topics import Topics
 
 BROKER: Final = "stratalog"
@@ -24,12 +25,17 @@ _TYPES: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, Messag
 class Routing:
     """Answers with the address that the client has dialled: it is the right one behind any mapping of ports."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, clients: Clients) -> None:
         self._topics = topics
+        self._clients = clients
 
     async def query_route(self, request: Any, context: Any) -> Any:
         """The queues of a topic. Each takes all types of messages."""
-        count = await self._topics.queues_of(request.topic.name)
+        client, topic = self._clients.of(context), request.topic.name
+        count = await self._topics.queues_of(topic)
+        client.routed.add(topic)
+        async with client.routes:
+            client.routes.notify_all()
         template = _queue(request, 0)
         template.accept_message_types.extend(_TYPES)
         answer = _ANSWER(status=OK)

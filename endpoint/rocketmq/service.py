@@ -46,7 +46,7 @@ class MessagingService:
         self.transactions = Transactions(store, options, self.topics, self.clients)
         self.receiving = Receiving(self.groups, self.clients, options)
         self._telemetry = Telemetry(self.clients, options, self.transactions.producer_came)
-        routing, settling = Routing(self.topics), Settling(self.groups, self.clients)
+        routing, settling = Routing(self.topics, self.clients), Settling(self.groups, self.clients)
         self._unary: dict[str, Unary] = {
             "QueryRoute": routing.query_route,
             "QueryAssignment": routing.query_assignment,

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ..wire import CLASSES
+from ..wire.codes import Language
 from .settings import answer_to
 from .statuses import OK, status_of
 
 if TYPE_CHECKING:
     from .clients import Client, Clients
     from .options import RocketMQOptions
+
+ROUTES_S: Final = 3.0
+SOON_S: Final = 0.02
 
 _COMMAND: Final = CLASSES["TelemetryCommand"]
 _HEARD: Final = CLASSES["HeartbeatResponse"]
@@ -47,6 +52,8 @@ class Telemetry:
             async for command in requests:
                 self._clients.heard(client)
                 if command.WhichOneof("command") == "settings":
+                    if command.settings.user_agent.language == Language.NODE_JS:
+                        await _routes_of(client, command.settings)
                     outgoing.put_nowait(self._answer(client, command.settings))
         finally:
             outgoing.put_nowait(None)
@@ -69,3 +76,17 @@ class Telemetry:
         """The client ends: what it holds goes to others at once."""
         self._clients.leaves(self._clients.of(context))
         return _ENDED(status=OK)
+
+
+async def _routes_of(client: Client, settings: Any) -> None:
+    """Wait until the client has asked for the routes of all its topics, for at most 3 s.
+
+    Node's client asks for them one after the other, and sends its settings after the first one. It hears the answer
+    only after the last one: if it comes sooner, the client waits for it for ever.
+    """
+    topics = {one.name for one in settings.publishing.topics}
+    topics |= {one.topic.name for one in settings.subscription.subscriptions}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ROUTES_S), client.routes:
+            await client.routes.wait_for(lambda: topics <= client.routed)
+    await asyncio.sleep(SOON_S)  # the client takes up the last answer

@@ -67,6 +67,7 @@ class Front:
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._first_byte_s = limits.first_byte_s
+        self._stalled_s = limits.ping_s + limits.ping_timeout_s
         self._most = limits.most_connections()
         self._plain = plain
         self._tls = tls
@@ -183,7 +184,9 @@ class Front:
         except BaseException:
             server.close()
             raise
-        relay = Relay(self._loop, client, server, self._buffer, lambda: self._relays.discard(relay))
+        relay = Relay(
+            self._loop, client, server, self._buffer, self._stalled_s, lambda: self._relays.discard(relay)
+        )  # fmt: skip
         self._relays.add(relay)
         relay.begin(first)
 

@@ -17,15 +17,18 @@ class Limits:
     connections: at once; another one is closed at once. None: as many as the limit of descriptors (`ulimit -n`)
         has room for, at most 20,000.
     streams: calls at once of one connection. The client's gRPC library keeps further ones waiting.
+    calls: at once, of all connections. Another one is answered RESOURCE_EXHAUSTED.
     message_bytes: of one request as it is sent. A larger one is answered RESOURCE_EXHAUSTED.
     request_bytes: of all requests that are being answered at a time. Beyond it a call is answered RESOURCE_EXHAUSTED.
     header_bytes: of the headers of one call.
     first_byte_s: a connection that has sent nothing for so long is closed.
     ping_s, ping_timeout_s: a connection is asked for a sign of life so often, and closed if none comes in that time.
+        One that takes no byte of what waits for it for both together is closed, too.
     """
 
     connections: int | None = None
     streams: int = 1024
+    calls: int = 100_000
     message_bytes: int = 64 << 20
     request_bytes: int = 512 << 20
     header_bytes: int = 16 << 10

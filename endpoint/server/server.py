@@ -125,7 +125,9 @@ class GrpcServer:
 
     async def _serve(self, certificate: Certificate | None) -> str:
         """Another gRPC server; the name of its Unix socket."""
-        server = grpc.aio.server(handlers=[self.calls], options=self.limits.options())
+        server = grpc.aio.server(
+            handlers=[self.calls], options=self.limits.options(), maximum_concurrent_rpcs=self.limits.calls
+        )
         name = f"stratalog-{os.getpid()}-{secrets.token_hex(8)}"
         if certificate is None:
             server.add_insecure_port(f"unix-abstract:{name}")

@@ -82,6 +82,11 @@ class Calls(grpc.GenericRpcHandler):
                     break
         return known
 
+    def check_bytes(self, own_bytes: int) -> None:
+        """Raises Refusal, if the requests of others leave no room for one of this size, which counts already."""
+        if self.request_bytes > self._most_request_bytes and own_bytes < self.request_bytes:
+            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many bytes of requests are under way: call later")
+
     def end_waiting(self) -> None:
         """End the calls that only wait: the endpoint stops."""
         self.stopping.set()
@@ -192,8 +197,7 @@ class _LedMethod:
         """The answer, from the handler and all that stands before it."""
         if self._waits and call.stopping.is_set():
             raise Refusal(grpc.StatusCode.UNAVAILABLE, STOPS)
-        if self._calls.request_bytes > self._calls._most_request_bytes and len(data) < self._calls.request_bytes:
-            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many bytes of requests are under way: call later")
+        self._calls.check_bytes(len(data))
         if many is None:
             call.request = self._parsed(data)
         else:
@@ -216,8 +220,14 @@ class _LedMethod:
             ) from error
 
     async def _each_parsed(self, many: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        calls = self._calls
         async for data in many:
-            yield self._parsed(data)
+            calls.request_bytes += len(data)
+            try:
+                calls.check_bytes(len(data))
+                yield self._parsed(data)
+            finally:
+                calls.request_bytes -= len(data)
 
     async def _told(self, call: Call, error: Exception) -> Any:
         """An error as an answer in the service's words, or as a code of gRPC's."""

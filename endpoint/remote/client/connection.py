@@ -68,14 +68,15 @@ class Submitted:
 class Lost(Protocol):
     """Is told that a connection has ended."""
 
-    def __call__(self, why: str, *, answered: bool, asked: list[Asked | Submitted]) -> None:
-        """`asked` is what had no answer. Unless the server had answered at all, nothing of it was sent."""
+    def __call__(self, why: str, *, answered: bool, gave_up: bool, asked: list[Asked | Submitted]) -> None:
+        """`asked` is what had no answer. Unless the server had answered at all, nothing of it was sent; with `gave_up`
+        it has not answered in time."""
 
 
 class Connection:
     """Any number of threads may use it.
 
-    Invariants: no call goes out before the server has answered at all; frames go out in the order of the calls; what was
+    Invariants: no call goes out before the server has answered; frames go out in the order of the calls; what was
     asked is settled once, by its answer or by `lost`; after the end nothing is taken any more.
     """
 
@@ -91,6 +92,7 @@ class Connection:
         self._held_bytes = 0
         self._ended = False  # nothing is taken any more
         self._why = ""
+        self._gave_up = False
         self._lost = lost
         self.answered = threading.Event()
         self._watch = threading.Timer(timeout_s, self._give_up, [timeout_s])
@@ -168,6 +170,7 @@ class Connection:
 
     def _give_up(self, timeout_s: float) -> None:
         if not self.answered.is_set():
+            self._gave_up = True
             self._why = f"no answer within {timeout_s:g} s"
             self._stream.cancel()
 
@@ -185,13 +188,17 @@ class Connection:
                 if self._ended:
                     return
                 waiting, self._waiting = self._waiting, []
-            for number, asked in waiting:
-                try:
-                    outgoing.add(number, pack(*_frame_of(asked)))
-                except Exception as error:  # what cannot be packed is this call's fault alone
-                    self._refuse(number, error)
+            self._pack(waiting, outgoing)
+            del waiting  # it would keep the newest call, with all that this names, until the next one
             if outgoing:
                 yield outgoing.take()
+
+    def _pack(self, waiting: Sequence[tuple[int, Asked | Submitted]], outgoing: Outgoing) -> None:
+        for number, asked in waiting:
+            try:
+                outgoing.add(number, pack(*_frame_of(asked)))
+            except Exception as error:  # what cannot be packed is this call's fault alone
+                self._refuse(number, error)
 
     def _refuse(self, number: int, error: Exception) -> None:
         wakes: Wakes = {}
@@ -205,10 +212,8 @@ class Connection:
         why = "the server has ended it"
         try:
             for message in self._stream:
-                wakes: Wakes = {}
-                for frame in incoming.feed(message):
-                    self._settle(frame, wakes)
-                wake_all(wakes)
+                self._take(message, incoming)
+                del message
         except grpc.RpcError as error:
             why = _reason_of(error)
         except BrokenFrame as error:
@@ -216,6 +221,13 @@ class Connection:
             self._stream.cancel()
         finally:
             self._finish(why)
+
+    def _take(self, message: bytes, incoming: Incoming) -> None:
+        """Settle what a message answers. Raises BrokenFrame."""
+        wakes: Wakes = {}
+        for frame in incoming.feed(message):
+            self._settle(frame, wakes)
+        wake_all(wakes)
 
     def _settle(self, frame: Frame, wakes: Wakes) -> None:
         with self._lock:
@@ -249,7 +261,7 @@ class Connection:
             self._waiting.clear()
             self._to_send.notify_all()
             self._has_changed.notify_all()
-        self._lost(self._why or why, answered=self.answered.is_set(), asked=asked)
+        self._lost(self._why or why, answered=self.answered.is_set(), gave_up=self._gave_up, asked=asked)
 
 
 class _Nobody:

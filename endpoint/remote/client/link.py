@@ -70,7 +70,7 @@ class Link:
         stream = self._channel.stream_stream("/stratalog.v1.Store/Connect")
         return stream(requests, metadata=tuple(self._metadata()), wait_for_ready=True)
 
-    def _note_lost(self, why: str, *, answered: bool, asked: list[Asked | Submitted]) -> None:
+    def _note_lost(self, why: str, *, answered: bool, gave_up: bool, asked: list[Asked | Submitted]) -> None:
         with self._lock:
             self._connection = None
         error: StoreError = StoreClosed(f"the connection to {self.address} was closed")
@@ -85,9 +85,9 @@ class Link:
         for one in asked:
             if isinstance(one, Submitted):
                 for given, settled, tries in zip(one.messages, one.settled, one.tries, strict=True):
-                    if not (answered and tries and self._again(given, settled, tries - 1)):
+                    if gave_up or not (tries and self._again(given, settled, tries - 1)):
                         settled.settle(None, error, wakes)
-            elif not (answered and one.tries and self._ask_again(one._replace(tries=one.tries - 1))):
+            elif gave_up or not (one.tries and self._ask_again(one._replace(tries=one.tries - 1))):
                 one.settled.settle(None, error, wakes)
         wake_all(wakes)
 

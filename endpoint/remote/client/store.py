@@ -86,7 +86,7 @@ class RemoteStore(Appending, Reading, Changing):
             "dead_letter_topic": dead_letter_topic, "backoff_ms": backoff_ms, "pattern": pattern,
         }  # fmt: skip
         is_single = pattern is None and (topic is None or isinstance(topic, str))
-        return (RemoteSubscription if is_single else RemoteTopicsSubscription)(self._link, arguments)
+        return (RemoteSubscription if is_single else RemoteTopicsSubscription)(self._link, arguments, self)
 
     def transaction(self) -> RemoteTransaction:
         """Messages and acknowledgements that are durable and visible all at once, or not at all.

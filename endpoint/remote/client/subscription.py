@@ -42,8 +42,9 @@ class RemoteSubscription:
     Any number of threads and event loops may use it.
     """
 
-    def __init__(self, link: Link, arguments: Mapping[str, object]) -> None:
-        """Use `RemoteStore.subscribe`."""
+    def __init__(self, link: Link, arguments: Mapping[str, object], store: object) -> None:
+        """Use `RemoteStore.subscribe`. The store's object stays open as long as this one is used."""
+        self._store = store
         self._link = link
         self._arguments = to_json(dict(arguments))
         self.held = next(link.numbers)

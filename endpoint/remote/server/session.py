@@ -57,6 +57,7 @@ class Session:
         self._to_send = asyncio.Event()
         self._has_room = asyncio.Event()
         self._is_sent = asyncio.Event()
+        self._over = False
         self._appending: set[int] = set()  # the numbers of calls that append
 
     async def run(self, messages: AsyncIterator[bytes], write: Write) -> None:
@@ -71,9 +72,13 @@ class Session:
             await self._finish(sending)
             raise
         finally:
-            for task in [*self._tasks.values(), sending]:
+            for task in list(self._tasks.values()):
                 task.cancel()
             self._holdings.end()
+            self._over = True
+            self._to_send.set()
+            await asyncio.wait([sending], timeout=STOP_S)  # a write that is cancelled would hold up the stream's end
+            sending.cancel()
 
     async def _receive(self, messages: AsyncIterator[bytes]) -> None:
         incoming = Incoming(MOST_FRAME_BYTES)
@@ -96,11 +101,11 @@ class Session:
 
     async def _begin(self, frame: Frame) -> None:
         """Begin a call; of one that appends, wait until it has handed its messages over."""
-        name = frame.header.get("call")
+        name = str(frame.header.get("call"))
         if name == "cancel":
-            task = self._tasks.get(frame.header.get("of", -1))
-            if task is not None:
-                task.cancel()
+            of = frame.header.get("of")
+            if isinstance(of, int) and of in self._tasks:
+                self._tasks[of].cancel()
             return
         if frame.number in self._tasks:
             raise BrokenFrame("two calls under way have one number")
@@ -165,16 +170,17 @@ class Session:
             self._has_room.set()
 
     async def _send(self, write: Write) -> None:
-        while True:
-            while self._outgoing:
+        while not self._over:
+            while self._outgoing and not self._over:
                 before = self._outgoing.size_bytes
                 message = self._outgoing.take()
                 self._held_bytes -= before - self._outgoing.size_bytes
                 await write(message)
                 self._note_room()
             self._is_sent.set()
-            self._to_send.clear()
-            await self._to_send.wait()
+            if not self._over:
+                self._to_send.clear()
+                await self._to_send.wait()
 
 
 async def _hello(frame: Frame) -> Columns:

@@ -133,6 +133,12 @@ def test_an_ipv6_host_is_in_brackets() -> None:
     run(test)
 
 
+# Settings with the largest window, a larger window of the connection, and an empty call of /test.Echoes/Flood.
+HEADERS = b"\x83\x86\x04\x12/test.Echoes/Flood\x01\x01x\x0f\x10\x10application/grpc\x00\x02te\x08trailers"
+FRAMES = (
+    b"\0\0\x06\4\0\0\0\0\0\0\4\x7f\xff\xff\xff" + b"\0\0\4\x08\0\0\0\0\0\x7f\0\0\0"
+    + len(HEADERS).to_bytes(3, "big") + b"\1\4\0\0\0\1" + HEADERS + b"\0\0\5\0\1\0\0\0\1\0\0\0\0\0"
+)  # fmt: skip
 GARBAGE = (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b"PRI * HTTP/1.0\r\n\r\n", b"\xff", b"P" * 1000)
 
 
@@ -211,6 +217,28 @@ def test_a_slow_reader_holds_up_nobody_else() -> None:
             for _ in range(20):
                 assert await ask(channel, "Echo", b"x" * 100_000) == b"x" * 100_000
             flood.cancel()
+
+    run(test)
+
+
+def test_a_client_that_takes_nothing_is_hung_up_on_in_time() -> None:
+    """It asks for more than the system's buffers hold, and reads none of it; or it ends its side, and stays."""
+
+    async def test() -> None:
+        limits = Limits(ping_s=0.2, ping_timeout_s=0.1)
+        async with served(limits=limits) as server, client_of(server) as channel:
+            assert server.front is not None
+            ears = raw(server)
+            ears.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            ears.sendall(HTTP2_FIRST + FRAMES)
+            await until(lambda: server.calls.counts["Flood"] == 1)
+            half = raw(server)
+            half.sendall(HTTP2_FIRST)
+            half.shutdown(socket.SHUT_WR)
+            assert await ask(channel, "Echo", b"on") == b"on"
+            await until(lambda: server.connections <= 1)
+            ears.close()
+            half.close()
 
     run(test)
 
