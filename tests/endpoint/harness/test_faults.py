@@ -29,7 +29,7 @@ def bodies(rocketmq: RocketMQHarness, topic: str = "orders") -> list[bytes]:
     return [message.body for message in rocketmq.sent(topic)]
 
 
-def broken(error: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode, str]:
+def broken(error: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode, str | None]:
     return error.value.code(), error.value.details()
 
 
