@@ -22,10 +22,43 @@ except ImportError as missing:
         name=missing.name,
     ) from missing
 
-from .errors import ConnectionLost
-from .harness import RocketMQHarness, RocketMQProcess
+from .errors import (
+    AddressInUse,
+    AddressUnusable,
+    CertificateUnusable,
+    ConnectionLost,
+    EndpointClosed,
+    EndpointError,
+)
+from .faults import CallLog, ClientCall, Fault, FaultTable
+from .harness import RocketMQHarness, RocketMQProcess, RunningClock, SentMessage
 from .rocketmq.endpoint import RocketMQEndpoint
 from .rocketmq.options import RocketMQOptions
+from .server.calls import Call, Refusal
+from .server.certificate import Certificate
+from .server.limits import Limits
 from .wire import Code
 
-__all__ = ["Code", "ConnectionLost", "RocketMQEndpoint", "RocketMQHarness", "RocketMQOptions", "RocketMQProcess"]
+__all__ = [
+    "AddressInUse",
+    "AddressUnusable",
+    "Call",
+    "CallLog",
+    "Certificate",
+    "CertificateUnusable",
+    "ClientCall",
+    "Code",
+    "ConnectionLost",
+    "EndpointClosed",
+    "EndpointError",
+    "Fault",
+    "FaultTable",
+    "Limits",
+    "Refusal",
+    "RocketMQEndpoint",
+    "RocketMQHarness",
+    "RocketMQOptions",
+    "RocketMQProcess",
+    "RunningClock",
+    "SentMessage",
+]

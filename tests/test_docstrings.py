@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "docs" / "sources.md"
 CITING = ("store", "cache", "index", "pipeline", "endpoint", "perf", "docs", "tests")
-PACKAGES = ("stratalog", "stratalog.bulk", "stratalog.plans", "stratalog.tools", "stratalog.testing", "stratalog.store",
+PACKAGES = ("stratalog", "stratalog.bulk", "stratalog.plans", "stratalog.tools", "stratalog.testing",
+            "stratalog.endpoint", "stratalog.store",
             "stratalog.cache", "stratalog.index", "stratalog.index.trackers", "stratalog.pipeline",
             "stratalog.pipeline.jobs")  # fmt: skip
 ROW = re.compile(r"\bR\d+\b")

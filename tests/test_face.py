@@ -28,7 +28,14 @@ from stratalog.store import ReaderStats
 
 from . import face_program
 
-MODULES = ("stratalog", "stratalog.bulk", "stratalog.plans", "stratalog.tools", "stratalog.testing")
+MODULES = (
+    "stratalog",
+    "stratalog.bulk",
+    "stratalog.plans",
+    "stratalog.tools",
+    "stratalog.testing",
+    "stratalog.endpoint",
+)
 MOST_NAMES = 40
 PATIENCE_S = 60.0
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from ..wire import Code
 from ..wire.codes import MessageType
 from .statuses import Refused
+from .times import LATEST_MS, ms_of
 
 MOST_PROPERTIES: Final = 128
 MOST_PROPERTY_BYTES: Final = 16 << 10
@@ -69,6 +70,8 @@ def _check_type(system: Any) -> None:
     kind = system.message_type
     if kind in (MessageType.LITE, MessageType.PRIORITY) or system.HasField("lite_topic") or system.HasField("priority"):
         raise Refused(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "this endpoint takes no lite topics and no priorities")
+    if not 0 <= ms_of(system.delivery_timestamp) <= LATEST_MS:
+        raise Refused(Code.ILLEGAL_DELIVERY_TIME, "the delivery time is too far from now")
     has_group, is_delayed = system.HasField("message_group"), system.HasField("delivery_timestamp")
     if has_group and is_delayed:
         raise Refused(

@@ -142,7 +142,8 @@ class Groups:
             raise _wrong_filter(error) from None
         if not topic.startswith(DEAD_LETTERS):  # dead letters have no dead letters, else they could go round
             most, letters = self._options.max_attempts, dead_letters_of(name)
-            if known is None or (known.max_attempts, known.dead_letter_topic) != (most, letters):
+            now = (None, None) if known is None else (known.max_attempts, known.dead_letter_topic)
+            if now != (most, letters) and now[1] in (None, letters):  # another one is the program's own
                 sub.change(max_attempts=most, dead_letter_topic=letters)
         return Group(sub, wanted if known is None else known.filter)
 

@@ -12,7 +12,7 @@ from ..wire import CLASSES, Code
 from .filters import filter_of
 from .groups import Receipt
 from .statuses import OK, Refused, Status
-from .times import ms_of, set_ms
+from .times import LONGEST_MS, ms_of, set_ms
 from .translating import received
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _NOTHING: Final = _ANSWER(status=Status(code=Code.MESSAGE_NOT_FOUND, message="no
 
 MOST_MESSAGES: Final = 1024
 HELD_MS: Final = 3 * 3_600_000  # what a push consumer has is its own for so long, while it is there
+LONGEST_WAIT_MS: Final = 3_600_000  # then the client asks again
 EARLIER_S: Final = 0.2  # an answer is on its way so long before the client's deadline
 LATER_S: Final = 0.05  # a wait by the store's clock, which a test may have stopped, ends so long after its time
 LEAST_S: Final = 1.0  # a look that does not wait is not cut short, however busy the machine is
@@ -45,7 +46,8 @@ class Receiving:
 
     async def receive_message(self, request: Any, context: Any) -> None:
         """A status; then the messages, and the time at which they were given out."""
-        group, got, invisible_ms = await self._receive(self._clients.of(context), request, context)
+        client = self._clients.of(context)
+        group, got, invisible_ms = await self._receive(client, request, context)
         if not got:
             await context.write(_NOTHING)
             return
@@ -61,15 +63,18 @@ class Receiving:
             await context.write(now)
         finally:
             if written < len(got):  # the client has gone: it does not know of these
-                self._give_back(group, [delivery.receipt for delivery in got[written:]])
+                receipts = [delivery.receipt for delivery in got[written:]]
+                for receipt in receipts:
+                    client.held.pop((group, receipt), None)
+                self._give_back(group, receipts)
 
     async def _receive(self, client: Client, request: Any, context: Any) -> tuple[Group, list[Delivery], int]:
+        invisible_ms = HELD_MS if request.auto_renew else ms_of(request.invisible_duration)
+        if not 0 < invisible_ms <= LONGEST_MS:
+            raise Refused(Code.ILLEGAL_INVISIBLE_TIME, f"the invisible time is 1 ms to {LONGEST_MS} ms")
         group = await self._groups.group(
             request.message_queue.topic.name, request.group.name, filter_of(request.filter_expression)
         )
-        invisible_ms = HELD_MS if request.auto_renew else ms_of(request.invisible_duration)
-        if invisible_ms <= 0:
-            raise Refused(Code.ILLEGAL_INVISIBLE_TIME, "the invisible time is more than 0")
         size = min(max(1, request.batch_size), MOST_MESSAGES)
         client.calls += 1
         try:
@@ -83,7 +88,7 @@ class Receiving:
 
     def _wait_ms(self, request: Any) -> int:
         if request.HasField("long_polling_timeout"):
-            return max(0, ms_of(request.long_polling_timeout))
+            return min(max(0, ms_of(request.long_polling_timeout)), LONGEST_WAIT_MS)
         return self._options.long_polling_ms
 
     async def _wait(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BROKER: Final = "stratalog"
 ANY_QUEUE: Final = -1
+MOST_QUEUES: Final = 64
 
 _ANSWER: Final = CLASSES["QueryRouteResponse"]
 _ASSIGNED: Final = CLASSES["QueryAssignmentResponse"]
@@ -39,7 +40,7 @@ class Routing:
         template = _queue(request, 0)
         template.accept_message_types.extend(_TYPES)
         answer = _ANSWER(status=OK)
-        for number in range(count):
+        for number in range(min(count, MOST_QUEUES)):  # the server chooses the queue: a client needs none of the others
             template.id = number
             answer.message_queues.append(template)
         return answer

@@ -11,7 +11,7 @@ from stratalog import InvalidMessage, StaleReceipt
 from ..wire import CLASSES, Code
 from .groups import Receipt
 from .statuses import OK, Refused, Status, status_of
-from .times import ms_of
+from .times import LONGEST_MS, ms_of
 from .together import Together
 
 if TYPE_CHECKING:
@@ -51,11 +51,18 @@ class Settling:
         status = OK
         try:
             receipt = Receipt.unpack(entry.receipt_handle).number
-            await self._together.call(partial(group.sub.ack_async, receipt))
-            client.held.pop((group, receipt), None)
+            await self._acked(client, group, receipt)
         except Exception as error:
             status = _status_of(error)
         return _ENTRY(status=status, message_id=entry.message_id, receipt_handle=entry.receipt_handle)
+
+    async def _acked(self, client: Client, group: Group, receipt: int) -> None:
+        try:
+            await self._together.call(partial(group.sub.ack_async, receipt))
+        except StaleReceipt:
+            client.held.pop((group, receipt), None)  # another one has it
+            raise
+        client.held.pop((group, receipt), None)
 
     async def change_invisible_duration(self, request: Any, context: Any) -> Any:
         """The message comes again after this time from now on; with 0 at once. Its receipt stays as it is."""
@@ -72,8 +79,8 @@ class Settling:
 
 
 async def _change(group: Group, receipt: int, ms: int) -> None:
-    if ms < 0:
-        raise Refused(Code.ILLEGAL_INVISIBLE_TIME, "the invisible time is 0 or more")
+    if not 0 <= ms <= LONGEST_MS:
+        raise Refused(Code.ILLEGAL_INVISIBLE_TIME, f"the invisible time is 0 to {LONGEST_MS} ms")
     if ms:
         await group.sub.extend_async(receipt, ms)
     else:

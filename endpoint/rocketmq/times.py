@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+LONGEST_MS: Final = 1 << 40  # 34 years: what the store takes for an invisible time
+LATEST_MS: Final = 1 << 50  # and for a delivery time
 
 
 def ms_of(time: Any) -> int:

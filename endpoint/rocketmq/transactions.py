@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -186,7 +187,8 @@ class Transactions:
         while True:
             try:
                 for delivery in await sub.receive_async(64, DAY_MS, self._options.check_first_ms):
-                    await self._take(sub, delivery)
+                    with suppress(StaleReceipt):  # it was ended meanwhile
+                        await self._take(sub, delivery)
                 async with self._came:
                     self._came.notify_all()
             except (SubscriptionClosed, StoreClosed):
@@ -198,6 +200,9 @@ class Transactions:
     async def _take(self, sub: Subscription, delivery: Delivery) -> None:
         properties = delivery.message.properties or {}
         name = properties.get(ID, "")
+        if name in self._ended:  # its message was stored twice
+            await sub.ack_async(delivery)
+            return
         half = self._halves.get(name)
         if half is None:
             half = self._halves[name] = Half(delivery)

@@ -67,12 +67,12 @@ def stored_of(message: Any) -> Stored:
         properties[ENCODING] = str(system.body_encoding)
     if system.HasField("trace_context"):
         properties[TRACE] = system.trace_context
-    kind = system.message_type
+    kind = MessageType.NORMAL
     if system.HasField("message_group"):
         properties[GROUP] = system.message_group
         key, kind = system.message_group.encode(), MessageType.FIFO
     if system.HasField("delivery_timestamp"):
-        deliver_at_ms, kind = max(0, ms_of(system.delivery_timestamp)), MessageType.DELAY
+        deliver_at_ms, kind = ms_of(system.delivery_timestamp), MessageType.DELAY
     if kind > MessageType.NORMAL:
         properties[TYPE] = str(int(kind))
     for name, value in message.user_properties.items():

@@ -18,6 +18,7 @@ from ..experiments.cache import Cache
 from ..experiments.columns import Columns
 from ..experiments.connections import Connections
 from ..experiments.delayed import Delayed
+from ..experiments.endpoint import Endpoint
 from ..experiments.experiment import Experiment
 from ..experiments.growth import Growth
 from ..experiments.hotcold import HotCold
@@ -49,7 +50,7 @@ from .options import asked, made, parameters
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
     Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
-    Subscriptions, Transactions, Growth, Turns, Connections,
+    Subscriptions, Transactions, Growth, Turns, Connections, Endpoint,
 )  # fmt: skip
 
 app = typer.Typer(

@@ -66,6 +66,7 @@ def serve_command(
     with told():
         names = None if users is None else users_of(users)
         _raise_descriptors()
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC writes a line for each connection that is no TLS
         try:
             from ..endpoint import RocketMQEndpoint  # noqa: PLC0415  # an extra
             from ..endpoint.server.certificate import Certificate  # noqa: PLC0415

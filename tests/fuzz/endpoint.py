@@ -152,21 +152,24 @@ def headers(client: str) -> list[tuple[str, str]]:
 class Fuzzer:
     """Attacks one endpoint until there were enough calls."""
 
-    def __init__(self, endpoint: RocketMQEndpoint, seed: int) -> None:
+    def __init__(self, endpoint: RocketMQEndpoint, seed: int, certificate_pem: bytes) -> None:
         self.endpoint = endpoint
         self.seed = seed
         self.codes: Counter[str] = Counter()
         self.findings: list[str] = []
         self.good = Good(self._channel())
-        self._channels = [self._channel() for _ in range(4)]
+        secure = grpc.ssl_channel_credentials(certificate_pem)
+        self._channels = [self._channel(), self._channel(), self._channel(), self._channel(secure)]
         self._seen: list[str] = []  # handles that the endpoint gave out
 
-    def _channel(self) -> Any:
+    def _channel(self, secure: grpc.ChannelCredentials | None = None) -> Any:
         options = [
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_reconnect_backoff_ms", 100),
             ("grpc.initial_reconnect_backoff_ms", 10),
         ]
+        if secure is not None:
+            return grpc.aio.secure_channel(self.endpoint.address, secure, options)
         return grpc.aio.insecure_channel(self.endpoint.address, options)
 
     async def run(self, calls: int) -> None:
@@ -360,7 +363,9 @@ async def attack(store: MessageStore, calls: int, seed: int) -> Fuzzer:
     async with RocketMQEndpoint(
         store, users=dict([USER]), limits=limits, fifo_groups=["fifo"], long_polling_ms=1000, max_attempts=3
     ) as endpoint:
-        fuzzer = Fuzzer(endpoint, seed)
+        certificate = await endpoint.server.certificate()
+        assert certificate is not None
+        fuzzer = Fuzzer(endpoint, seed, certificate.certificate_pem)
         await fuzzer.run(calls)
         for _ in range(LEAST_GOOD):
             await fuzzer.good.turn()

@@ -183,3 +183,26 @@ def test_settings_come_back_with_what_the_server_decides(store: MessageStore) ->
         assert [(delay.seconds, delay.nanos) for delay in policy.customized_backoff.next] == [(0, 500_000_000), (2, 0)]
         assert consumes_in_node.settings.backoff_policy.WhichOneof("strategy") == "exponential_backoff"
         assert wrong.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+@pytest.mark.parametrize("seconds", [-1, 1 << 41, (1 << 63) - 1])
+def test_times_that_are_not_possible_are_refused(client: RawClient, seconds: int) -> None:
+    request = CLASSES["SendMessageRequest"]()
+    message = request.messages.add(body=b"x")
+    message.topic.name, message.system_properties.message_id = "orders", "id"
+    message.system_properties.delivery_timestamp.seconds = seconds
+    assert client.call("SendMessage", request).status.code == Code.ILLEGAL_DELIVERY_TIME
+    assert client.receive("orders", "billing", invisible_s=seconds)[0].code == Code.ILLEGAL_INVISIBLE_TIME
+
+
+def test_a_topic_of_the_program_keeps_its_queues_and_a_subscription_its_dead_letters(store: MessageStore) -> None:
+    store.append("own", 70, b"x", key=b"k", properties={"tag": "a", "colour": "red"})
+    store.subscribe("own", "billing", max_attempts=3, dead_letter_topic="own/failed").close()
+    with RocketMQEndpoint(store) as endpoint, raw_client(endpoint.address) as client:
+        _, (message,) = client.receive("own", "billing", expression="a")
+        assert (message.body, message.system_properties.tag) == (b"x", "a")
+        assert (list(message.system_properties.keys), dict(message.user_properties)) == (["k"], {"colour": "red"})
+        assert len(message.system_properties.message_id) == 34
+        assert client.send("own", b"y").status.code == Code.OK
+    (info,) = store.subscriptions("own")
+    assert (info.settings.max_attempts, info.settings.dead_letter_topic) == (3, "own/failed")

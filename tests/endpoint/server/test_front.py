@@ -20,6 +20,7 @@ from stratalog.endpoint.server.limits import Limits
 from stratalog.endpoint.server.server import GrpcServer
 
 from .echoes import Echoes, ask, client_of, raw, refused, run, served, until
+from .frames import WIDE, call
 
 
 def secure(server: GrpcServer, certificate: Certificate) -> Any:
@@ -133,12 +134,6 @@ def test_an_ipv6_host_is_in_brackets() -> None:
     run(test)
 
 
-# Settings with the largest window, a larger window of the connection, and an empty call of /test.Echoes/Flood.
-HEADERS = b"\x83\x86\x04\x12/test.Echoes/Flood\x01\x01x\x0f\x10\x10application/grpc\x00\x02te\x08trailers"
-FRAMES = (
-    b"\0\0\x06\4\0\0\0\0\0\0\4\x7f\xff\xff\xff" + b"\0\0\4\x08\0\0\0\0\0\x7f\0\0\0"
-    + len(HEADERS).to_bytes(3, "big") + b"\1\4\0\0\0\1" + HEADERS + b"\0\0\5\0\1\0\0\0\1\0\0\0\0\0"
-)  # fmt: skip
 GARBAGE = (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b"PRI * HTTP/1.0\r\n\r\n", b"\xff", b"P" * 1000)
 
 
@@ -230,7 +225,7 @@ def test_a_client_that_takes_nothing_is_hung_up_on_in_time() -> None:
             assert server.front is not None
             ears = raw(server)
             ears.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            ears.sendall(HTTP2_FIRST + FRAMES)
+            ears.sendall(WIDE + call("/test.Echoes/Flood", 1))
             await until(lambda: server.calls.counts["Flood"] == 1)
             half = raw(server)
             half.sendall(HTTP2_FIRST)

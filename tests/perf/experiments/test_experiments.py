@@ -240,3 +240,10 @@ def test_connections_give_memory_and_the_times_of_another_client(tmp_path: Path)
     assert [row["beside"] for row in figures["rows"]] == ["nobody", "20 idle clients", "and their heartbeats"]
     assert figures["descriptors"] >= 3.0
     assert figures["checked_messages"] == figures["answered"] == 4 + 3 * 20
+
+
+def test_endpoint_gives_its_rates_beside_those_of_a_handler_that_does_nothing(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "endpoint")
+    names = ["nothing", "send, os", "receive and ack, os", "send, force", "receive and ack, force"]
+    assert [row["handler"] for row in figures["rows"]] == names
+    assert figures["start_ms"] > 0
