@@ -30,7 +30,7 @@ from .errors import (
     EndpointClosed,
     EndpointError,
 )
-from .faults import CallLog, ClientCall, Fault, FaultTable
+from .faults import CallFault, CallLog, ClientCall, FaultTable
 from .harness import RocketMQHarness, RocketMQProcess, RunningClock, SentMessage
 from .rocketmq.endpoint import RocketMQEndpoint
 from .rocketmq.options import RocketMQOptions
@@ -43,6 +43,7 @@ __all__ = [
     "AddressInUse",
     "AddressUnusable",
     "Call",
+    "CallFault",
     "CallLog",
     "Certificate",
     "CertificateUnusable",
@@ -51,7 +52,6 @@ __all__ = [
     "ConnectionLost",
     "EndpointClosed",
     "EndpointError",
-    "Fault",
     "FaultTable",
     "Limits",
     "Refusal",

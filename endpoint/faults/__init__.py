@@ -6,7 +6,7 @@ of both         selection: what a call is about; watched: the answers of a call 
 """
 
 from .call_log import CallLog, ClientCall
-from .fault import Fault
+from .fault import CallFault
 from .table import FaultTable
 
-__all__ = ["CallLog", "ClientCall", "Fault", "FaultTable"]
+__all__ = ["CallFault", "CallLog", "ClientCall", "FaultTable"]

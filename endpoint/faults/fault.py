@@ -12,10 +12,10 @@ from ..server.calls import Call, Proceed
 from .latch import Latch
 from .selection import Selection
 
-Action = Callable[["Fault", Call, Proceed], Awaitable[Any]]
+Action = Callable[["CallFault", Call, Proceed], Awaitable[Any]]
 
 
-class Fault:
+class CallFault:
     """A fault of a `FaultTable`. In a `with` block it ends with the block.
 
     Attributes:
@@ -81,7 +81,7 @@ class Fault:
         """End it: it strikes no more, and calls that it holds go on. Again does nothing."""
         self.removed.open()
 
-    def __enter__(self) -> Fault:
+    def __enter__(self) -> CallFault:
         return self
 
     def __exit__(
@@ -90,4 +90,4 @@ class Fault:
         self.remove()
 
     def __repr__(self) -> str:
-        return f"Fault({self.name!r}, {self.selection}, strikes={self._strikes}, removed={self.removed.is_open})"
+        return f"CallFault({self.name!r}, {self.selection}, strikes={self._strikes}, removed={self.removed.is_open})"

@@ -10,7 +10,7 @@ import grpc
 
 from ..server.calls import Around, Call, Proceed, chained
 from .actions import black_holing, delaying, dropping, failing, tearing, through
-from .fault import Action, Fault
+from .fault import Action, CallFault
 from .selection import Selected, Selection
 from .watched import watched
 
@@ -31,20 +31,20 @@ class FaultTable:
         self.seed = seed
         self._lock = threading.Lock()
         self._made = 0
-        self._faults: tuple[Fault, ...] = ()
-        self._holes: tuple[Fault, ...] = ()
+        self._faults: tuple[CallFault, ...] = ()
+        self._holes: tuple[CallFault, ...] = ()
 
     def fail(
         self, code: int | grpc.StatusCode, text: str = "a fault of the test", *, times: int | None = 1, skip: int = 0,
         share: float = 1.0, **selected: Unpack[Selected],
-    ) -> Fault:  # fmt: skip
+    ) -> CallFault:  # fmt: skip
         """Answer calls with a code: one of RocketMQ's (`stratalog.endpoint.Code`), in the answer's status, or one of
         gRPC's in place of an answer. The store hears nothing of them."""
         return self._add("fail", failing(code, text), Selection(**selected), times, skip, share)
 
     def delay(
         self, ms: int, *, times: int | None = 1, skip: int = 0, share: float = 1.0, **selected: Unpack[Selected]
-    ) -> Fault:
+    ) -> CallFault:
         """Let calls wait `ms` milliseconds of the machine's time before they are handled."""
         if ms < 0:
             raise ValueError(f"ms is at least 0, not {ms}")
@@ -53,7 +53,7 @@ class FaultTable:
     def drop(
         self, *, after_answers: int = 0, times: int | None = 1, skip: int = 0, share: float = 1.0,
         **selected: Unpack[Selected],
-    ) -> Fault:  # fmt: skip
+    ) -> CallFault:  # fmt: skip
         """Break calls off before they are handled; the client hears what it hears of a broken connection.
 
         With `after_answers` a call that answers with a stream is handled, and breaks after so many of its messages. An
@@ -63,11 +63,11 @@ class FaultTable:
 
     def tear(
         self, *, times: int | None = 1, skip: int = 0, share: float = 1.0, **selected: Unpack[Selected]
-    ) -> Fault:  # fmt: skip
+    ) -> CallFault:  # fmt: skip
         """Handle calls, and lose their answers: what they asked is done, and the client does not know."""
         return self._add("tear", tearing(), Selection(**selected), times, skip, share)
 
-    def black_hole(self, **selected: Unpack[Selected]) -> Fault:
+    def black_hole(self, **selected: Unpack[Selected]) -> CallFault:
         """Let nothing through, in both directions, until the fault is removed: neither new calls, nor answers of calls
         and streams that are open. The client hears nothing, not even an error, before its own deadline."""
         fault = self._add("black hole", black_holing(), Selection(**selected), None, 0, 1.0)
@@ -87,10 +87,10 @@ class FaultTable:
 
     def _add(
         self, name: str, action: Action, selection: Selection, times: int | None, skip: int, share: float
-    ) -> Fault:  # fmt: skip
+    ) -> CallFault:  # fmt: skip
         with self._lock:
             seed = f"{self.seed}/{self._made}"
-            fault = Fault(name, action, selection, times=times, skip=skip, share=share, seed=seed)
+            fault = CallFault(name, action, selection, times=times, skip=skip, share=share, seed=seed)
             self._made += 1
             self._faults = (*(one for one in self._faults if not one.removed.is_open), fault)
             self._holes = tuple(one for one in self._holes if not one.removed.is_open)

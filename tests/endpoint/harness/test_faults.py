@@ -48,7 +48,7 @@ def test_calls_fail_with_a_code_of_grpc(rocketmq: RocketMQHarness, client: RawCl
     with pytest.raises(grpc.RpcError) as error:
         client.send("orders", b"1")
     assert broken(error) == (grpc.StatusCode.PERMISSION_DENIED, "not today")
-    assert rocketmq.calls[-1].code is grpc.StatusCode.PERMISSION_DENIED
+    assert rocketmq.calls.wait()[-1].code is grpc.StatusCode.PERMISSION_DENIED
     assert client.send("orders", b"2").status.code == Code.OK
 
 

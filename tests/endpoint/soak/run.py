@@ -80,7 +80,13 @@ def _client(address: str, ledger: Ledger) -> Iterator[subprocess.Popen[bytes]]:
     )  # fmt: skip
     assert child.stdin is not None and child.stdout is not None
     lines = child.stdout
-    reader = threading.Thread(target=lambda: [ledger.note(json.loads(line)) for line in lines if line.endswith(b"\n")])
+
+    def read() -> None:
+        for line in lines:
+            if line.endswith(b"\n"):  # else it was killed in the middle of it
+                ledger.note(json.loads(line))
+
+    reader = threading.Thread(target=read)
     reader.start()
     try:
         yield child
