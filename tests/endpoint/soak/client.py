@@ -15,11 +15,14 @@ import threading
 import time
 from typing import Any
 
-from ..rocketmq.official_client import consumer, message, producer
+from rocketmq import FilterExpression, SimpleConsumer
+
+from ..rocketmq.official_client import configuration, message, producer
 
 TOPIC, GROUP = "soak", "soakers"
 SENDERS, RECEIVERS = 2, 2
 INVISIBLE_S = 20
+POLL_S = 1
 REST_S = 0.05  # after an error
 
 
@@ -77,7 +80,10 @@ class Client:
 def main(address: str) -> None:
     """Run until the end."""
     client = Client()
-    with producer(address, TOPIC) as sender, consumer(address, GROUP, TOPIC) as receiver:
+    wanted = {TOPIC: FilterExpression("*")}
+    with producer(address, TOPIC) as sender:
+        receiver = SimpleConsumer(configuration(address), GROUP, wanted, await_duration=POLL_S)
+        receiver.startup()
         threads = [threading.Thread(target=client.send, args=(sender, number)) for number in range(SENDERS)]
         threads += [threading.Thread(target=client.receive, args=(receiver,)) for _ in range(RECEIVERS)]
         for thread in threads:
@@ -89,6 +95,7 @@ def main(address: str) -> None:
         client.is_over.set()
         for thread in threads:
             thread.join()
+        receiver.shutdown()
 
 
 if __name__ == "__main__":
