@@ -12,6 +12,7 @@ from .times import LATEST_MS, ms_of
 MOST_PROPERTIES: Final = 128
 MOST_PROPERTY_BYTES: Final = 16 << 10
 MOST_GROUP: Final = 64
+MOST_ID_BYTES: Final = 255
 RESERVED: Final = frozenset((
     "TAGS", "KEYS", "UNIQ_KEY", "WAIT", "DELAY", "PGROUP", "TRAN_MSG", "MIN_OFFSET", "MAX_OFFSET", "REAL_TOPIC",
     "REAL_QID", "TIMER_DELIVER_MS", "CONSUME_START_TIME", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DUP_INFO",
@@ -27,8 +28,8 @@ def check_message(message: Any, max_body_bytes: int) -> None:
     system = message.system_properties
     if not size:
         raise Refused(Code.MESSAGE_BODY_EMPTY, "message body is empty")
-    if not system.message_id:
-        raise Refused(Code.ILLEGAL_MESSAGE_ID, "message id cannot be blank")
+    if not 0 < len(system.message_id.encode()) <= MOST_ID_BYTES:
+        raise Refused(Code.ILLEGAL_MESSAGE_ID, f"message id is 1 to {MOST_ID_BYTES} bytes")
     if system.HasField("tag"):
         _check_tag(system.tag)
     if system.keys and any(not key.strip() for key in system.keys):

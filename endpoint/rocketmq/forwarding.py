@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .clients import Clients
     from .groups import Group, Groups
+    from .topics import Topics
 
 _ANSWER: Final = CLASSES["ForwardMessageToDeadLetterQueueResponse"]
 
@@ -24,8 +25,9 @@ _ANSWER: Final = CLASSES["ForwardMessageToDeadLetterQueueResponse"]
 class Forwarding:
     """Moves messages to the dead letters: stored there and acknowledged here by one transaction."""
 
-    def __init__(self, store: MessageStore, groups: Groups, clients: Clients) -> None:
+    def __init__(self, store: MessageStore, topics: Topics, groups: Groups, clients: Clients) -> None:
         self._store = store
+        self._topics = topics
         self._groups = groups
         self._clients = clients
 
@@ -39,10 +41,10 @@ class Forwarding:
             group.sub.message_of(receipt.number)
             message = held.message if held is not None else await self._read(group, receipt)
             properties = dict(message.properties or {}) | _story(message, group, request.delivery_attempt)
+            topic = dead_letters_of(group.name)
+            queue_id = message.queue_id % await self._topics.queues_of(topic)
             async with self._store.transaction() as tx:
-                tx.append(
-                    dead_letters_of(group.name), message.queue_id, message.data, key=message.key, properties=properties
-                )
+                tx.append(topic, queue_id, message.data, key=message.key, properties=properties)
                 tx.ack(receipt.number, group.sub)
         except (StaleReceipt, InvalidMessage) as error:
             raise Refused(Code.INVALID_RECEIPT_HANDLE, str(error)) from None

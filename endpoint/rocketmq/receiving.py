@@ -101,7 +101,7 @@ class Receiving:
         try:
             async with asyncio.timeout(most_s):
                 return await group.sub.receive_async(size, wait_ms, invisible_ms)
-        except (TimeoutError, SubscriptionClosed):  # closed: the endpoint ends, or a test has removed the group
+        except (TimeoutError, SubscriptionClosed):  # deleted, or closed: the client asks again, and it is made again
             return []
 
     # -- what a consumer that has gone had ----------------------------------------------------------------

@@ -7,6 +7,8 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from stratalog import InvalidTopic
+
 from ..wire import CLASSES, Code
 from ..wire.codes import MessageType
 from .checking import check_message
@@ -79,6 +81,8 @@ class Sending:
         try:
             return await self._send(message)
         except Exception as error:
+            if isinstance(error, InvalidTopic):  # the program has made the topic anew, with other queues
+                self._topics.forget(message.topic.name)
             return _ENTRY(status=status_of(error), message_id=message.system_properties.message_id)
 
     async def _send(self, message: Any) -> Any:

@@ -57,7 +57,7 @@ class MessagingService:
             "EndTransaction": self.transactions.end_transaction,
             "AckMessage": settling.ack_message,
             "ChangeInvisibleDuration": settling.change_invisible_duration,
-            "ForwardMessageToDeadLetterQueue": Forwarding(store, self.groups, self.clients).forward,
+            "ForwardMessageToDeadLetterQueue": Forwarding(store, self.topics, self.groups, self.clients).forward,
             "SyncLiteSubscription": _no_lite_topics,
         }
 

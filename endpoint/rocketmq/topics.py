@@ -66,6 +66,9 @@ class Topics:
         self._turn += 1
         return self._turn % queues
 
-    def forget(self) -> None:
-        """Ask the store again for each topic: some may be gone."""
-        self._queues.clear()
+    def forget(self, topic: str | None = None) -> None:
+        """Ask the store again for a topic, or for each: it may be gone, or have other queues."""
+        if topic is None:
+            self._queues.clear()
+        else:
+            self._queues.pop(topic, None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,7 +86,7 @@ class Transactions:
 
     async def _open(self) -> Subscription:
         async with self._opening:
-            if self._sub is None:
+            if self._sub is None or self._sub.closed:
                 await self._store.configure_topic_async(HALF_TOPIC, queues=1, keep="unacknowledged")
                 self._sub = await asyncio.to_thread(self._store.subscribe, HALF_TOPIC, CHECKER)
                 self._checking = asyncio.get_running_loop().create_task(self._check())
@@ -124,6 +123,8 @@ class Transactions:
 
     async def end_transaction(self, request: Any, context: Any) -> Any:
         """Commit or roll back. Durable when it is answered; the same end again is no error."""
+        if self._sub is not None and self._sub.closed:
+            await self._open()
         name, resolution = request.transaction_id or request.message_id, request.resolution
         if not name:
             raise Refused(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
@@ -187,15 +188,27 @@ class Transactions:
         while True:
             try:
                 for delivery in await sub.receive_async(64, DAY_MS, self._options.check_first_ms):
-                    with suppress(StaleReceipt):  # it was ended meanwhile
-                        await self._take(sub, delivery)
+                    await self._take_or_leave(sub, delivery)
                 async with self._came:
                     self._came.notify_all()
-            except (SubscriptionClosed, StoreClosed):
+            except (SubscriptionClosed, StoreClosed):  # the end, or somebody has deleted it: the next one begins anew
+                self._halves.clear()
+                self._sub = None
                 return
             except StoreError:
                 _log.exception("half messages could not be received, and are tried again")
                 await asyncio.sleep(AGAIN_S)
+
+    async def _take_or_leave(self, sub: Subscription, delivery: Delivery) -> None:
+        """Take it up; after an error it comes again by itself."""
+        try:
+            await self._take(sub, delivery)
+        except StaleReceipt:  # it was ended meanwhile
+            pass
+        except (SubscriptionClosed, StoreClosed):
+            raise
+        except StoreError:
+            _log.exception("a half message could not be kept or moved, and is tried again")
 
     async def _take(self, sub: Subscription, delivery: Delivery) -> None:
         properties = delivery.message.properties or {}

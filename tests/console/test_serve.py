@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +23,7 @@ from stratalog.endpoint.server.users import authorization
 from stratalog.endpoint.wire import CLASSES, SERVICE, Code
 
 from ..store.helpers import PATIENCE_S
-from .command import process, run
+from .command import ROOT, process, run
 
 NAMES = [("x-mq-client-id", "test")]
 
@@ -111,6 +114,20 @@ def test_json_has_the_address_and_the_rates(tmp_path: Path) -> None:
     child.communicate(timeout=PATIENCE_S)
 
 
+def test_options_of_topics_and_groups(tmp_path: Path) -> None:
+    options = ("--queues", 2, "--fifo-group", "a", "--fifo-group", "b", "--max-attempts", 3)
+    with served(tmp_path / "store", *options) as (child, address):
+        with grpc.insecure_channel(address) as channel:
+            assert send(channel, "orders", b"one").code == Code.OK
+        child.terminate()
+        child.wait(PATIENCE_S)
+    with MessageStore.open(tmp_path / "store") as store:
+        assert store.queues("orders") == [0, 1]
+    with served(tmp_path / "store", "--no-create-topics") as (_, address), grpc.insecure_channel(address) as channel:
+        assert send(channel, "typo", b"one").code == Code.TOPIC_NOT_FOUND
+        assert send(channel, "orders", b"two").code == Code.OK
+
+
 @pytest.mark.parametrize(
     "options", [("--certificate", "x"), ("--durability", "none"), ("--port", 70_000), ("--port", "x")]
 )
@@ -124,3 +141,23 @@ def test_a_wrong_line_of_users_is_a_usage_error(tmp_path: Path, line: str) -> No
     (tmp_path / "users").write_text(f"a:b\n{line}\n")
     shown = run("serve", tmp_path / "store", "--port", 0, "--users", tmp_path / "users", code=2)
     assert "line 2" in shown.output
+
+
+def test_a_terminal_shows_a_line_of_rates(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "stratalog.console", "serve", str(tmp_path / "store"), "--port", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs) as child:
+        os.close(theirs)
+        assert child.stdout is not None
+        address = child.stdout.readline().split()[1].decode()
+        shown = b""
+        with grpc.insecure_channel(address) as channel:
+            assert send(channel, "orders", b"one").code == Code.OK
+            while b"1 connection: SendMessage " not in shown:
+                shown += os.read(ours, 1000)
+            while b"1 connection: no calls; 0 failed" not in shown:
+                shown += os.read(ours, 1000)
+        child.terminate()
+        assert child.stdout.read() == b"stopped\n"
+    os.close(ours)
+    assert child.returncode == 0

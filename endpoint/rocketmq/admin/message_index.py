@@ -41,7 +41,8 @@ class MessageIndex:
     """
 
     def __init__(self, store: MessageStore, topic: str, window: int) -> None:
-        """`window`: how many of the newest messages of each queue it knows at most, and how many names in all."""
+        """`window`: how many of the newest messages it knows at most, each queue having an equal share when it is first
+        looked at; and half of how many names."""
         self._store = store
         self._topic = topic
         self._window = window
@@ -68,10 +69,12 @@ class MessageIndex:
 
     def _follow(self) -> None:
         """Look at what is new."""
-        for queue_id in self._store.queues(self._topic):
+        queues = self._store.queues(self._topic)
+        share = max(1, self._window // max(1, len(queues)))
+        for queue_id in queues:
             first, end = self._store.queue_bounds(self._topic, queue_id)
             known = self._next.get(queue_id, 0)
-            at = max(first, end - self._window, known if known <= end else 0)
+            at = max(first, end - share, known if known <= end else 0)
             while at < end:
                 try:
                     found = self._store.read(

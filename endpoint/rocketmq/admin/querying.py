@@ -37,7 +37,7 @@ class Querying:
     async def query_message(self, request: Any, context: Any) -> Any:
         """Messages by id or key, of the newest 100,000 of the topic; without either, those of the times."""
         topic = request.topic.name
-        if topic not in self._store.topics():
+        if not self._store.queues(topic):
             raise Refused(
                 Code.TOPIC_NOT_FOUND, f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"
             )

@@ -206,3 +206,37 @@ def test_a_topic_of_the_program_keeps_its_queues_and_a_subscription_its_dead_let
         assert client.send("own", b"y").status.code == Code.OK
     (info,) = store.subscriptions("own")
     assert (info.settings.max_attempts, info.settings.dead_letter_topic) == (3, "own/failed")
+
+
+def test_topics_and_groups_that_the_program_deletes_are_made_again(client: RawClient, store: MessageStore) -> None:
+    half = {"message_type": 4}
+    client.send("orders", b"one")
+    client.send("orders", b"half", **half)
+    assert len(client.receive("orders", "billing")[1]) == 1
+    for info in store.subscriptions():
+        store.delete_subscription(info.topic, info.name)
+    for topic in store.topics():
+        store.delete_topic(topic)
+    store.configure_topic("orders", queues=2)
+    client.send("orders", b"two")
+    sent = client.send("orders", b"another half", **half)
+    end = CLASSES["EndTransactionRequest"](transaction_id=sent.entries[0].transaction_id, resolution=1)
+    end.topic.name = "orders"
+    assert client.call("EndTransaction", end).status.code == Code.OK
+    bodies = {message.body for message in client.receive("orders", "billing")[1]}
+    assert bodies == {b"two", b"another half"}
+
+
+def test_a_dead_letter_goes_to_a_queue_that_its_topic_has(store: MessageStore) -> None:
+    store.configure_topic("%DLQ%billing", queues=1)
+    store.append("orders", 3, b"bad")
+    with RocketMQEndpoint(store) as endpoint, raw_client(endpoint.address) as client:
+        _, (message,) = client.receive("orders", "billing")
+        request = CLASSES["ForwardMessageToDeadLetterQueueRequest"](delivery_attempt=1)
+        request.topic.name, request.group.name = "orders", "billing"
+        request.receipt_handle = message.system_properties.receipt_handle
+        assert client.call("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
+        again = client.call("ForwardMessageToDeadLetterQueue", request)
+        assert again.status.code == Code.INVALID_RECEIPT_HANDLE
+    assert [letter.data for letter in store.read("%DLQ%billing", 0)] == [b"bad"]
+    assert store.subscriptions("orders")[0].backlog.total == 0
