@@ -52,6 +52,16 @@ def serve_command(
         Path | None, typer.Option("--certificate", metavar="FILE", help="a PEM certificate for TLS; with --key")
     ] = None,
     key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="its private key, PEM")] = None,
+    queues: Annotated[int | None, typer.Option("--queues", min=1, metavar="N", help="of a new topic; 4")] = None,
+    fifo_groups: Annotated[
+        list[str] | None, typer.Option("--fifo-group", metavar="GROUP", help="gets message groups in order; repeatable")
+    ] = None,
+    attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, metavar="N", help="then a message is a dead letter; 17")
+    ] = None,
+    create_topics: Annotated[
+        bool, typer.Option("--create-topics/--no-create-topics", help="make a topic when a client asks for it")
+    ] = True,
     json: Json = None,
 ) -> None:
     """Serve a store to RocketMQ 5 clients and to `stratalog.connect`, until SIGTERM or Ctrl-C.
@@ -76,7 +86,11 @@ def serve_command(
         tls: Tls = "self-signed"
         if certificate is not None and key is not None:
             tls = Certificate.read(certificate, key)
-        make = partial(RocketMQEndpoint, host=host, port=port, users=names, tls=tls)
+        given = {"queues": queues, "fifo_groups": fifo_groups, "max_attempts": attempts}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        make = partial(
+            RocketMQEndpoint, host=host, port=port, users=names, tls=tls, create_topics=create_topics, **options
+        )  # fmt: skip
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)
             asyncio.run(Serving(folder, StoreConfig(durability=durability), make, shown).run())  # type: ignore[arg-type]

@@ -114,6 +114,20 @@ def test_json_has_the_address_and_the_rates(tmp_path: Path) -> None:
     child.communicate(timeout=PATIENCE_S)
 
 
+def test_options_of_topics_and_groups(tmp_path: Path) -> None:
+    options = ("--queues", 2, "--fifo-group", "a", "--fifo-group", "b", "--max-attempts", 3)
+    with served(tmp_path / "store", *options) as (child, address):
+        with grpc.insecure_channel(address) as channel:
+            assert send(channel, "orders", b"one").code == Code.OK
+        child.terminate()
+        child.wait(PATIENCE_S)
+    with MessageStore.open(tmp_path / "store") as store:
+        assert store.queues("orders") == [0, 1]
+    with served(tmp_path / "store", "--no-create-topics") as (_, address), grpc.insecure_channel(address) as channel:
+        assert send(channel, "typo", b"one").code == Code.TOPIC_NOT_FOUND
+        assert send(channel, "orders", b"two").code == Code.OK
+
+
 @pytest.mark.parametrize(
     "options", [("--certificate", "x"), ("--durability", "none"), ("--port", 70_000), ("--port", "x")]
 )
