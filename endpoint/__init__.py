@@ -28,6 +28,10 @@ from .errors import (
     EndpointClosed,
     EndpointError,
 )
+from .remote.client.store import RemoteStore
+from .remote.client.subscription import RemoteSubscription
+from .remote.client.topics_subscription import RemoteTopicsSubscription
+from .remote.client.transaction import RemoteTransaction
 from .rocketmq.endpoint import RocketMQEndpoint
 from .rocketmq.options import RocketMQOptions
 from .server.calls import Call, Refusal
@@ -45,6 +49,10 @@ __all__ = [
     "EndpointError",
     "Limits",
     "Refusal",
+    "RemoteStore",
+    "RemoteSubscription",
+    "RemoteTopicsSubscription",
+    "RemoteTransaction",
     "RocketMQEndpoint",
     "RocketMQOptions",
 ]
