@@ -32,6 +32,10 @@ from .errors import (
 )
 from .faults import CallFault, CallLog, ClientCall, FaultTable
 from .harness import RocketMQHarness, RocketMQProcess, RunningClock, SentMessage
+from .remote.client.store import RemoteStore
+from .remote.client.subscription import RemoteSubscription
+from .remote.client.topics_subscription import RemoteTopicsSubscription
+from .remote.client.transaction import RemoteTransaction
 from .rocketmq.endpoint import RocketMQEndpoint
 from .rocketmq.options import RocketMQOptions
 from .server.calls import Call, Refusal
@@ -55,6 +59,10 @@ __all__ = [
     "FaultTable",
     "Limits",
     "Refusal",
+    "RemoteStore",
+    "RemoteSubscription",
+    "RemoteTopicsSubscription",
+    "RemoteTransaction",
     "RocketMQEndpoint",
     "RocketMQHarness",
     "RocketMQOptions",

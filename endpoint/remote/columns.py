@@ -141,6 +141,16 @@ def messages_out(messages: Sequence[Message]) -> Columns:
     return Columns(header, buffers)
 
 
+def deliveries_out(deliveries: Sequence[Delivery]) -> Columns:
+    """Messages that were received one by one."""
+    header, buffers = messages_out([one.message for one in deliveries])
+    header["subscription"] = deliveries[0].subscription
+    buffers += [
+        np.array([one.receipt for one in deliveries], np.int64), np.array([one.attempt for one in deliveries], np.int64)
+    ]  # fmt: skip
+    return Columns(header, buffers)
+
+
 def blobs_out(strings: Sequence[bytes | None]) -> Blobs | None:
     """Byte strings as a column; None if there is none of them."""
     if not any([one is not None for one in strings]):

@@ -27,6 +27,7 @@ import numpy.typing as npt
 MESSAGE_BYTES = 1 << 20  # gRPC's own limit for a message is 4 MiB
 PIECE_BYTES = 256 << 10  # of a frame that takes turns with others
 MOST_BUFFERS = 64
+MOST_FRAME_BYTES = 256 << 20  # of a call
 
 Buffer = bytes | bytearray | memoryview | npt.NDArray[Any]
 

@@ -29,6 +29,7 @@ from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
+from ..experiments.remote import Remote
 from ..experiments.spark_reads import SparkReads
 from ..experiments.spark_scale import SparkScale
 from ..experiments.spark_writes import SparkWrites
@@ -50,7 +51,7 @@ from .options import asked, made, parameters
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
     Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
-    Subscriptions, Transactions, Growth, Turns, Connections, Endpoint,
+    Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
 )  # fmt: skip
 
 app = typer.Typer(

@@ -53,7 +53,7 @@ class Connections(Experiment):
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         with sub_folder(base, "store") as folder:
-            with _served(folder) as (child, address):
+            with served(folder) as (child, address):
                 figures = asyncio.run(_Clients(address, self, psutil.Process(child.pid)).measured(run))
             with MessageStore.open(folder) as store:
                 there = sum(store.queue_bounds("active", queue)[1] for queue in store.queues("active"))
@@ -73,9 +73,10 @@ class Connections(Experiment):
 
 
 @contextmanager
-def _served(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def served(folder: Path, durability: str = "os") -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """An endpoint in a process of its own, and its address."""
-    command = [sys.executable, "-m", "stratalog", "serve", str(folder), "--port", "0", "--durability", "os", "--json"]
+    command = [sys.executable, "-m", "stratalog", "serve", str(folder), "--port", "0", "--durability", durability]
+    command.append("--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as child:
         try:
             assert child.stdout is not None

@@ -19,6 +19,7 @@ from .link import Link
 from .store import RemoteStore
 
 OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a connection of its own for each `connect`
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -52,7 +53,7 @@ def connected(
     try:
         link.wait_until_answered()
     except BaseException:
-        link.close(wait=False)
+        link.drop()
         raise
     return RemoteStore(link)
 

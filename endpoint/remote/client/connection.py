@@ -12,7 +12,7 @@ from stratalog import InvalidMessage, StoreError
 
 from ..columns import Columns, numbers_in
 from ..failures import failure_from_json, failure_to_json
-from ..frames import BrokenFrame, Buffer, Frame, Incoming, Outgoing, pack
+from ..frames import MOST_FRAME_BYTES, BrokenFrame, Buffer, Frame, Incoming, Outgoing, pack
 from ..messages import Given, given_out
 from .promises import Settled, Wakes, wake_all
 
@@ -196,7 +196,10 @@ class Connection:
     def _pack(self, waiting: Sequence[tuple[int, Asked | Submitted]], outgoing: Outgoing) -> None:
         for number, asked in waiting:
             try:
-                outgoing.add(number, pack(*_frame_of(asked)))
+                parts = pack(*_frame_of(asked))
+                if sum(part.nbytes for part in parts) > MOST_FRAME_BYTES:
+                    raise ValueError(f"it has more than {MOST_FRAME_BYTES} bytes")
+                outgoing.add(number, parts)
             except Exception as error:  # what cannot be packed is this call's fault alone
                 self._refuse(number, error)
 
@@ -218,6 +221,9 @@ class Connection:
             why = _reason_of(error)
         except BrokenFrame as error:
             why = f"the server has sent what is no answer: {error}"
+            self._stream.cancel()
+        except Exception as error:  # whatever it is: all that wait hear of it
+            why = f"its answers cannot be taken: {error!r}"
             self._stream.cancel()
         finally:
             self._finish(why)

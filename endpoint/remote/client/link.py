@@ -7,6 +7,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from stratalog import StoreClosed, StoreError
@@ -63,7 +64,11 @@ class Link:
         with self._lock:
             if self._connection is None:
                 self.check()
-                self._connection = Connection(self._open, self._note_lost, self._timeout_s)
+                try:
+                    self._connection = Connection(self._open, self._note_lost, self._timeout_s)
+                except ValueError:  # gRPC's, of a channel that was closed this moment
+                    self.check()
+                    raise
             return self._connection
 
     def _open(self, requests: Iterator[bytes]) -> Any:
@@ -161,22 +166,31 @@ class Link:
         """`call` for coroutines."""
         return await self.wait_in_loop("call", value_of, name=name, arguments=to_json(arguments))
 
-    def close(self, *, wait: bool = True) -> None:
-        """End it. With `wait`, appends that are under way are answered first."""
+    def close(self) -> None:
+        """End it, when appends that are under way have their answers."""
         if self.closed:
             return
         with self._lock:
             connection = self._connection
-            if not wait:
-                self._closed = True
-        if connection is not None and wait:
+        if connection is not None:
             connection.drain()
         self._closed = True
+        self._end()
+        self.callbacks.close()
+
+    def drop(self) -> None:
+        """End it without a wait, also in a thread that holds locks: its user has let go of it."""
+        if not self.closed:
+            self._closed = True
+            with suppress(RuntimeError):  # the interpreter ends, and takes all with it
+                threading.Thread(target=self._end, name="stratalog-dropped", daemon=True).start()
+
+    def _end(self) -> None:
+        with self._lock:
+            connection = self._connection
         if connection is not None:
             connection.end()
         self._channel.close()
-        if wait:
-            self.callbacks.close()
 
 
 def value_of(header: dict[str, Any], buffers: list[memoryview]) -> Any:

@@ -33,7 +33,7 @@ class RemoteStore(Appending, Reading, Changing):
     def __init__(self, link: Link) -> None:
         """Use `stratalog.connect`."""
         self._link = link
-        self._finalizer = weakref.finalize(self, link.close, wait=False)
+        self._finalizer = weakref.finalize(self, link.drop)
         self._finalizer.atexit = False
 
     @property

@@ -124,14 +124,18 @@ class RemoteSubscription:
         *, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """Take messages. Args and errors: as for `Subscription.receive`."""
-        return self.receive_batch(max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id).deliveries()
+        few = self._receiving("receive_few", max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
+        found: DeliveryBatch = self._wait(few)
+        return found.deliveries()
 
     def receive_batch(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, max_bytes: int = MAX_BYTES, queue_id: int | None = None,
     ) -> DeliveryBatch:  # fmt: skip
         """Take messages as columns. Args and errors: as for `Subscription.receive_batch`."""
-        asked = self._receiving(max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id)
+        asked = self._receiving(
+            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
+        )
         found: DeliveryBatch = self._wait(asked)
         return found
 
@@ -140,23 +144,28 @@ class RemoteSubscription:
         *, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """`receive` for coroutines; if it is cancelled, its messages go to other consumers."""
-        batch = await self.receive_batch_async(max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
-        return batch.deliveries()
+        few = self._receiving("receive_few", max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
+        found: DeliveryBatch = await self._wait_in_loop(few)
+        return found.deliveries()
 
     async def receive_batch_async(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, max_bytes: int = MAX_BYTES, queue_id: int | None = None,
     ) -> DeliveryBatch:  # fmt: skip
         """`receive_batch` for coroutines."""
-        asked = self._receiving(max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id)
+        asked = self._receiving(
+            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
+        )
         found: DeliveryBatch = await self._wait_in_loop(asked)
         return found
 
-    def _receiving(self, max_messages: object, wait_ms: object, visibility_timeout_ms: object, **more: object) -> Asked:
+    def _receiving(
+        self, call: str, max_messages: object, wait_ms: object, visibility_timeout_ms: object, **more: object
+    ) -> Asked:
         arguments = {
             "max_messages": max_messages, "wait_ms": wait_ms, "visibility_timeout_ms": visibility_timeout_ms, **more,
         }  # fmt: skip
-        asked = self._asked("receive", deliveries_in, arguments=to_json(arguments))
+        asked = self._asked(call, deliveries_in, arguments=to_json(arguments))
         return asked._replace(unwanted=self._give_back)
 
     def _give_back(self, batch: DeliveryBatch) -> None:

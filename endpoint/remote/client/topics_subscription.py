@@ -38,8 +38,11 @@ class RemoteTopicsSubscription(RemoteSubscription):
         *, topic: str | None = None, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """Take messages, the topics by turns. Args and errors: as for `TopicsSubscription.receive`."""
-        batch = self.receive_batch(max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id)
-        return batch.deliveries()
+        few = self._receiving(
+            "receive_few", max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id
+        )
+        found: DeliveryBatch = self._wait(few)
+        return found.deliveries()
 
     def receive_batch(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
@@ -47,7 +50,7 @@ class RemoteTopicsSubscription(RemoteSubscription):
     ) -> DeliveryBatch:  # fmt: skip
         """Take messages as columns. Args and errors: as for `TopicsSubscription.receive_batch`."""
         asked = self._receiving(
-            max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, topic=topic, queue_id=queue_id
+            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, topic=topic, queue_id=queue_id
         )
         found: DeliveryBatch = self._wait(asked)
         return found
@@ -57,10 +60,11 @@ class RemoteTopicsSubscription(RemoteSubscription):
         *, topic: str | None = None, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """`receive` for coroutines; if it is cancelled, its messages go to other consumers."""
-        batch = await self.receive_batch_async(
-            max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id
+        few = self._receiving(
+            "receive_few", max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id
         )
-        return batch.deliveries()
+        found: DeliveryBatch = await self._wait_in_loop(few)
+        return found.deliveries()
 
     async def receive_batch_async(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
@@ -68,7 +72,7 @@ class RemoteTopicsSubscription(RemoteSubscription):
     ) -> DeliveryBatch:  # fmt: skip
         """`receive_batch` for coroutines."""
         asked = self._receiving(
-            max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, topic=topic, queue_id=queue_id
+            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, topic=topic, queue_id=queue_id
         )
         found: DeliveryBatch = await self._wait_in_loop(asked)
         return found

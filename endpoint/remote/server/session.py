@@ -12,14 +12,13 @@ from stratalog import MessageStore, StoreError
 from ...server.calls import Refusal
 from ..columns import Columns
 from ..failures import failure_to_json
-from ..frames import BrokenFrame, Frame, Incoming, Outgoing, pack
+from ..frames import MOST_FRAME_BYTES, BrokenFrame, Frame, Incoming, Outgoing, pack
 from .appends import Appends, Aside
 from .holdings import Closing, Holdings
 from .store_calls import StoreCalls
 
 VERSION = 1
 MOST_CALLS = 8192  # of a connection at a time
-MOST_FRAME_BYTES = 256 << 20
 HELD_BYTES = 64 << 20  # of calls and answers under way: with more, the connection is not read on
 
 STOP_S = 0.5  # at a stop of the endpoint: how long appends have for their answers
@@ -48,7 +47,8 @@ class Session:
         self._calls: dict[str, Run] = {
             "hello": _hello, "call": calls.call, "read": calls.read, "read_batch": calls.read_batch,
             "get_range": calls.get_range, "transaction": calls.transaction, "subscribe": held.subscribe,
-            "receive": held.receive, "on_subscription": held.call, "close": held.close, "scan": held.scan,
+            "receive": held.receive,
+            "receive_few": held.receive_few, "on_subscription": held.call, "close": held.close, "scan": held.scan,
             "scan_next": held.scan_next,
         }  # fmt: skip
         self._tasks: dict[int, asyncio.Task[None]] = {}

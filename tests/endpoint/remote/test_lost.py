@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from stratalog import MessageStore, StaleReceipt, StoreClosed, StoreError, connect
+from stratalog import InvalidMessage, MessageStore, StaleReceipt, StoreClosed, StoreError, connect
 from stratalog.endpoint import ConnectionLost
+from stratalog.endpoint.remote.client.connection import Connection
 from tests.contract.served import Served
 
 from .conftest import Start
@@ -132,7 +135,7 @@ def test_what_has_an_id_is_sent_again_and_stored_once(tmp_path: Path, start: Sta
         threads = [threading.Thread(target=send, args=[worker]) for worker in range(4)]
         for one in threads:
             one.start()
-        for _ in range(3):
+        for _ in range(2):
             threading.Event().wait(0.2)
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -202,6 +205,7 @@ def test_an_object_that_is_dropped_ends_its_connection(served: Served, store: Me
     assert len(sub.receive()) == 1
     link = remote._link
     del remote, sub
+    gc.collect()
     assert link.closed
     with store.subscribe("t", "s") as other:
         assert len(other.receive(wait_ms=60_000)) == 1
@@ -259,3 +263,56 @@ def test_a_lost_connection_ends_futures_and_iterators(store: MessageStore) -> No
             await remote.append_async("t", 0, b"x")
 
     asyncio.run(asyncio.wait_for(program(), PATIENCE_S))
+
+
+def test_whatever_fails_where_answers_are_read_is_told_to_all(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(served.address) as remote:
+        assert remote.append("t", 0, b"x") == 0
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "_settle", fail)
+            with pytest.raises(ConnectionLost, match="MemoryError"):
+                remote.append("t", 0, b"x")
+        assert remote.append("t", 0, b"x") == 2
+
+
+def test_a_call_that_is_too_large_is_refused_and_harms_no_other(served: Served) -> None:
+    with connect(served.address) as remote:
+        with pytest.raises(InvalidMessage, match="cannot be sent"):
+            remote.append_columns([("t", 0)], [0], [257 << 20], memoryview(bytes(257 << 20)))
+        assert remote.append("t", 0, b"x") == 0
+
+
+END = """
+import sys, threading
+import stratalog
+store = stratalog.connect(sys.argv[1])
+store.append("t", 0, b"x")
+sub = store.subscribe("t", "s")
+sub.receive()
+threading.Thread(target=lambda: sub.receive(wait_ms=600_000), daemon=True).start()
+store.submit("t", 0, b"y").add_done_callback(print)
+"""
+
+
+def test_a_program_that_closes_nothing_ends(served: Served) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", END, served.address], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_no_thread_is_left_after_close(served: Served) -> None:
+    ours = ("stratalog-connection", "stratalog-callbacks", "channel_spin", "consume_request_iterator")
+    for _ in range(5):
+        with connect(served.address) as remote:
+            remote.submit("t", 0, b"x").add_done_callback(lambda ticket: None)
+            remote.subscribe("t", "s").receive()
+    deadline = time.monotonic() + PATIENCE_S
+    while left := [one for one in threading.enumerate() if any(name in one.name for name in ours)]:
+        assert time.monotonic() < deadline, left  # gRPC's own end a moment later
+        time.sleep(0.01)
+
+
+def fail(*given: object) -> None:
+    """Fail as an interpreter without memory does."""
+    raise MemoryError

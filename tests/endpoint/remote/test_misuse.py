@@ -181,7 +181,7 @@ def test_calls_pass_the_one_place(store: MessageStore) -> None:
         with pytest.raises(StoreError, match="not now"):
             remote.topics()
         remote.subscribe("t", "s").receive()
-        assert names == ["hello", "hello", "submit", "topics", "subscribe", "receive"]
+        assert names == ["hello", "hello", "submit", "topics", "subscribe", "receive_few"]
 
         async def wait() -> None:
             with pytest.raises(TimeoutError):

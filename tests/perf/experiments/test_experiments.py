@@ -247,3 +247,11 @@ def test_endpoint_gives_its_rates_beside_those_of_a_handler_that_does_nothing(tm
     names = ["nothing", "send, os", "receive and ack, os", "send, force", "receive and ack, force"]
     assert [row["handler"] for row in figures["rows"]] == names
     assert figures["start_ms"] > 0
+
+
+def test_remote_gives_rates_beside_a_trivial_handler(tmp_path: Path) -> None:
+    figures = figures_of(tmp_path, "remote")
+    ways = [row["way"] for row in figures["rows"]]
+    assert ways[:3] == ["a trivial handler, 64 at once", "append_batch of 1,000", "submit"]
+    assert all(row["per_s"] > 0 and row["messages"] > 0 for row in figures["rows"])
+    assert figures["checked_messages"] == sum(row["messages"] for row in figures["rows"][1:])
