@@ -4,6 +4,8 @@
     wire        the messages of RocketMQ 5's protocol, written from field numbers
     rocketmq    RocketMQ 5's service `MessagingService` on a store
     remote      the service `stratalog.v1`, and its client: what `stratalog.connect` gives
+    faults      what a test does to the calls of clients, and what it sees of them
+    harness     an endpoint for tests: kills, power cuts, a clock; pytest's fixtures are made of it
 
 It needs the extra `rocketmq`: `pip install 'stratalog[rocketmq]'`. Importing `stratalog` alone imports none of it.
 """
@@ -28,6 +30,8 @@ from .errors import (
     EndpointClosed,
     EndpointError,
 )
+from .faults import CallFault, CallLog, ClientCall, FaultTable
+from .harness import RocketMQHarness, RocketMQProcess, RunningClock, SentMessage
 from .remote.client.store import RemoteStore
 from .remote.client.subscription import RemoteSubscription
 from .remote.client.topics_subscription import RemoteTopicsSubscription
@@ -37,16 +41,22 @@ from .rocketmq.options import RocketMQOptions
 from .server.calls import Call, Refusal
 from .server.certificate import Certificate
 from .server.limits import Limits
+from .wire import Code
 
 __all__ = [
     "AddressInUse",
     "AddressUnusable",
     "Call",
+    "CallFault",
+    "CallLog",
     "Certificate",
     "CertificateUnusable",
+    "ClientCall",
+    "Code",
     "ConnectionLost",
     "EndpointClosed",
     "EndpointError",
+    "FaultTable",
     "Limits",
     "Refusal",
     "RemoteStore",
@@ -54,5 +64,9 @@ __all__ = [
     "RemoteTopicsSubscription",
     "RemoteTransaction",
     "RocketMQEndpoint",
+    "RocketMQHarness",
     "RocketMQOptions",
+    "RocketMQProcess",
+    "RunningClock",
+    "SentMessage",
 ]

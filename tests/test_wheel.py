@@ -50,9 +50,10 @@ def pip(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_wheel_has_one_package_with_its_types_and_nothing_else(wheel: Path) -> None:
+def test_wheel_has_one_package_with_its_types_and_pytests_plugin(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"stratalog"}
+    top = {name.partition("/")[0] for name in names if ".dist-info" not in name}
+    assert top == {"stratalog", "pytest_stratalog.py"}
     assert {"stratalog/py.typed", "stratalog/pipeline/log4j2.properties"} <= set(names)
     for part in PARTS:
         sources = {name for name in names if name.startswith(f"stratalog/{part}/") and name.endswith(".py")}

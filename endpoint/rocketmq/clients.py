@@ -128,6 +128,11 @@ class Clients:
         for call in self._gone:
             call(client)
 
+    def forget_held(self) -> None:
+        """Nobody has a message any more: all are removed."""
+        for client in self._known.values():
+            client.held.clear()
+
     def close(self) -> None:
         """End all watching, and the streams of all clients."""
         for timer in self._checks:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..faults import CallLog, FaultTable
 from ..remote.server.service import StoreService
 from ..server.calls import Around, chained
 from ..server.limits import Limits
@@ -16,6 +17,7 @@ from ..server.users import signed_by
 from .admin.service import admin_service
 from .options import RocketMQOptions
 from .service import MessagingService
+from .statuses import status_of
 
 if TYPE_CHECKING:
     import grpc
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from stratalog import MessageStore
 
 GRACE_S = 1.0
+T = TypeVar("T")
 
 
 class RocketMQEndpoint:
@@ -33,6 +36,11 @@ class RocketMQEndpoint:
 
     `with` runs it on a thread of its own, `async with` on the loop of the program. At the end it closes its
     connections, and the store stays open: close it after the endpoint.
+
+    Attributes:
+        options, store: what it was given.
+        faults: what tests let go wrong with calls; empty at first.
+        calls: the newest calls of clients, with what they were answered.
     """
 
     def __init__(
@@ -47,6 +55,8 @@ class RocketMQEndpoint:
         services: Sequence[grpc.GenericRpcHandler] = (),
         interceptors: Sequence[Around] = (),
         grace_s: float = GRACE_S,
+        faults: FaultTable | None = None,
+        calls: CallLog | None = None,
         **options: Any,
     ) -> None:
         """
@@ -60,16 +70,21 @@ class RocketMQEndpoint:
             services: more services at the same port.
             interceptors: what every call passes, see `stratalog.endpoint.server.calls`.
             grace_s: how many seconds a stop waits for calls under way.
+            faults, calls: those of an earlier endpoint, to go on with; None: new ones.
             options: the fields of `RocketMQOptions`, as `fifo_groups=["orders"]`.
 
         Raises: TypeError, ValueError for an option that there is not, or that has a wrong value.
         """
         self.options = RocketMQOptions(**options)
         self.store = store
+        self.faults = FaultTable() if faults is None else faults
+        self.calls = CallLog() if calls is None else calls
+        self.calls.status_of = status_of
         self._grace_s = grace_s
         self._services = tuple(services)
-        self._interceptors = tuple(interceptors)
-        passed = (*([] if users is None else [signed_by(users)]), *interceptors)
+        self._interceptors = (self.calls.around, self.faults.around, *interceptors)
+        signed = [] if users is None else [signed_by(users)]
+        passed = (self.calls.around, *signed, self.faults.around, *interceptors)
         self._make_server = partial(GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=passed)
         self._server: GrpcServer | None = None
         self._service: MessagingService | None = None
@@ -118,6 +133,53 @@ class RocketMQEndpoint:
                 thread.run(self.stop_async())
             finally:
                 thread.close()
+
+    def kill(self, meanwhile: Callable[[], T]) -> T:
+        """End as if the process was killed: connections are reset, calls get no answer. The store stays open.
+
+        `meanwhile` is called on the loop of the endpoint, when no more answers go out, and before anything else happens
+        there: what it answers is the result. Only for `with`. Raises RuntimeError before the start; what it raises.
+        """
+        thread, self._thread = self._thread, None
+        if thread is None:
+            raise RuntimeError("the endpoint is not started by `with`")
+        try:
+            return thread.run(self._kill(meanwhile))
+        finally:
+            thread.close()
+
+    async def _kill(self, meanwhile: Callable[[], T]) -> T:
+        if self.server.front is not None:
+            self.server.front.close(reset=True)
+        try:
+            return meanwhile()
+        finally:
+            await self.server.kill()
+            await self.stop_async()
+
+    def disconnect(self) -> None:
+        """Reset all connections, as a network that fails does; clients connect again. Only for `with`."""
+        if self._thread is not None:
+            self._thread.run(self._disconnect())
+
+    async def _disconnect(self) -> None:
+        if self.server.front is not None:
+            self.server.front.drop(reset=True)
+
+    def reset(self) -> None:
+        """Remove all topics, groups and transactions of the store, while clients run. Only for `with`.
+
+        Raises: RuntimeError before the start; errors of the store.
+        """
+        if self._thread is None:
+            raise RuntimeError("the endpoint is not started by `with`")
+        self._thread.run(self.reset_async())
+
+    async def reset_async(self) -> None:
+        """`reset` for coroutines, on the endpoint's loop."""
+        if self._service is None:
+            raise RuntimeError("the endpoint is not started")
+        await self._service.reset()
 
     async def start_async(self) -> None:
         """`start` for coroutines, on the loop of the caller. `async with` does it."""

@@ -39,6 +39,7 @@ class MessagingService:
 
     def __init__(self, store: MessageStore, options: RocketMQOptions) -> None:
         self.options = options
+        self._store = store
         self.clients = Clients()
         self.topics = Topics(store, options)
         self.groups = Groups(store, options, self.topics)
@@ -70,6 +71,20 @@ class MessagingService:
         await self.transactions.close()
         await self.receiving.close()
         await asyncio.to_thread(self.groups.close)
+
+    async def reset(self) -> None:
+        """Remove all topics, groups and transactions, while clients run. Receives that wait hear of nothing new."""
+        self.clients.forget_held()
+        await self.transactions.reset()
+        await asyncio.to_thread(self.groups.close)
+        await asyncio.to_thread(self._remove_all)
+        self.topics.forget()
+
+    def _remove_all(self) -> None:
+        for one in self._store.subscriptions():
+            self._store.delete_subscription(one.topic, one.name)
+        for topic in self._store.topics():
+            self._store.delete_topic(topic)
 
     def service(self) -> Service:
         """The service for a server. Errors are statuses in its answers, as the clients expect them."""

@@ -100,6 +100,13 @@ class Transactions:
         if self._sub is not None:
             await asyncio.to_thread(self._sub.close)
 
+    async def reset(self) -> None:
+        """All transactions are removed, and nothing runs until the next one."""
+        await self.close()
+        self._sub = self._checking = None
+        self._halves.clear()
+        self._ended.clear()
+
     # -- calls --------------------------------------------------------------------------------------------
 
     async def begin(self, message: Any, stored: Stored) -> int:
@@ -180,10 +187,12 @@ class Transactions:
         sub = await self._open()
         while True:
             try:
-                for delivery in await sub.receive_async(64, DAY_MS, self._options.check_first_ms):
-                    await self._take_or_leave(sub, delivery)
+                got = await sub.receive_async(64, DAY_MS, self._options.check_first_ms)
+                for delivery in got:
+                    self._note(delivery)
                 async with self._came:
                     self._came.notify_all()
+                await asyncio.gather(*(self._keep_or_ask(sub, delivery) for delivery in got))
             except (SubscriptionClosed, StoreClosed):  # the end, or somebody has deleted it: the next one begins anew
                 self._halves.clear()
                 self._sub = None
@@ -192,31 +201,29 @@ class Transactions:
                 _log.exception("half messages could not be received, and are tried again")
                 await asyncio.sleep(AGAIN_S)
 
-    async def _take_or_leave(self, sub: Subscription, delivery: Delivery) -> None:
-        """Take it up; after an error it comes again by itself."""
-        try:
-            await self._take(sub, delivery)
-        except StaleReceipt:  # it was ended meanwhile
-            pass
-        except (SubscriptionClosed, StoreClosed):
-            raise
-        except StoreError:
-            _log.exception("a half message could not be kept or moved, and is tried again")
-
-    async def _take(self, sub: Subscription, delivery: Delivery) -> None:
+    def _note(self, delivery: Delivery) -> None:
         properties = delivery.message.properties or {}
         name = properties.get(ID, "")
-        if name in self._ended:  # its message was stored twice
-            await sub.ack_async(delivery)
-            return
-        half = self._halves.get(name)
-        if half is None:
-            half = self._halves[name] = Half(delivery)
-        half.delivery = delivery
-        if delivery.attempt > 1:
-            await self._ask(sub, name, half)
-        elif RECOVERY_MS in properties:
-            await sub.extend_async(delivery, max(1, int(properties[RECOVERY_MS])))
+        if name in self._halves:
+            self._halves[name].delivery = delivery
+        elif name not in self._ended and HALF_OF in properties:
+            self._halves[name] = Half(delivery)
+
+    async def _keep_or_ask(self, sub: Subscription, delivery: Delivery) -> None:
+        """Wait for its end, or ask for it if that was long enough. After an error it comes again by itself."""
+        properties = delivery.message.properties or {}
+        half = self._halves.get(properties.get(ID, ""))
+        try:
+            if half is None or half.delivery is not delivery:  # stored twice, or nothing of ours
+                await sub.ack_async(delivery)
+            elif delivery.attempt > 1:
+                await self._ask(sub, properties[ID], half)
+            elif RECOVERY_MS in properties:
+                await sub.extend_async(delivery, max(1, int(properties[RECOVERY_MS])))
+        except (StaleReceipt, SubscriptionClosed, StoreClosed):  # it was ended meanwhile, or all has ended
+            pass
+        except Exception:
+            _log.exception("a half message could not be kept or moved, and is tried again")
 
     async def _ask(self, sub: Subscription, name: str, half: Half) -> None:
         if half.checks >= self._options.max_checks:

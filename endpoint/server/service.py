@@ -166,8 +166,7 @@ class _LedMethod:
         try:
             answers = await self._passed(call, data, many)
             if answers is not None:
-                async for answer in answers:
-                    await context.write(answer)
+                await _write_all(answers, context)
         except Exception as error:
             last = await self._told(call, error)
             if last is not None:
@@ -245,3 +244,14 @@ class _LedMethod:
         """A call was cancelled: by its client, who hears nothing more, or by the stop, which says so."""
         if self._waits and call.stopping.is_set() and not call.context.cancelled():
             await call.context.abort(grpc.StatusCode.UNAVAILABLE, STOPS)
+
+
+async def _write_all(answers: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """Write a stream of answers; it is closed at once if the client goes, and not when its memory is collected."""
+    try:
+        async for answer in answers:
+            await context.write(answer)
+    finally:
+        close = getattr(answers, "aclose", None)
+        if close is not None:
+            await close()

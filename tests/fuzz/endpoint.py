@@ -71,7 +71,7 @@ class Broken(AssertionError):
 
 
 class Logged(logging.Handler):
-    """What the endpoint logs as errors."""
+    """What the endpoint, gRPC and the event loop log as errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -416,13 +416,15 @@ def _check(store: MessageStore, fuzzer: Fuzzer) -> None:
 def fuzz(folder: Path, calls: int, seed: int) -> Fuzzer:
     """Make so many calls. Raises Broken."""
     logged = Logged()
-    log = logging.getLogger("stratalog")
-    log.addHandler(logged)
+    logs = [logging.getLogger(name) for name in ("stratalog", "grpc", "asyncio")]
+    for log in logs:
+        log.addHandler(logged)
     try:
         with MessageStore.open(folder / "store", StoreConfig(durability="os")) as store:
             fuzzer = asyncio.run(attack(store, calls, seed))
     finally:
-        log.removeHandler(logged)
+        for log in logs:
+            log.removeHandler(logged)
     if logged.found:
         raise Broken(f"{len(logged.found)} errors logged: {logged.found[0]}")
     return fuzzer

@@ -61,8 +61,11 @@ class Echoes:
         return b""
 
     async def flood(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
-        while True:
-            yield b"x" * 65536
+        try:
+            while True:
+                yield b"x" * 65536
+        finally:
+            self.cancelled.append("flood")
 
     def service(self) -> Service:
         one, many = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler

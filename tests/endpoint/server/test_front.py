@@ -204,14 +204,17 @@ def test_a_stream_over_the_limit_waits_for_another_one_of_its_connection() -> No
     run(test)
 
 
-def test_a_slow_reader_holds_up_nobody_else() -> None:
+def test_a_slow_reader_holds_up_nobody_else_and_its_stream_ends_when_it_goes() -> None:
     async def test() -> None:
-        async with served() as server, client_of(server) as slow, client_of(server) as channel:
+        echoes = Echoes()
+        async with served(echoes) as server, client_of(server) as slow, client_of(server) as channel:
             flood = slow.unary_stream("/test.Echoes/Flood")(b"")
             assert len(await flood.read()) == 65536
             for _ in range(20):
                 assert await ask(channel, "Echo", b"x" * 100_000) == b"x" * 100_000
+            assert echoes.cancelled == []
             flood.cancel()
+            await until(lambda: echoes.cancelled == ["flood"])
 
     run(test)
 

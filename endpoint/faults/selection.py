@@ -1,0 +1,66 @@
+"""What a call is about, and which calls a test means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from ..server.calls import Call
+
+
+class Selected(TypedDict, total=False):
+    """Which calls; what is left out does not matter.
+
+    Attributes:
+        method: as `SendMessage`; of `stratalog.connect` the call's name, as `append_columns`.
+        topic: a topic that the request names.
+        group: the consumer group that the request names.
+        client_id: the id that the client gives itself. `calls` shows those of clients that have called.
+        where: a function of the call, for everything else: `where=lambda call: len(call.request.messages) > 1`.
+    """
+
+    method: str
+    topic: str
+    group: str
+    client_id: str
+    where: Callable[[Call], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Fits calls, by the fields of `Selected`."""
+
+    method: str | None = None
+    topic: str | None = None
+    group: str | None = None
+    client_id: str | None = None
+    where: Callable[[Call], bool] | None = None
+
+    def fits(self, call: Call) -> bool:
+        """Whether a call is meant."""
+        return (
+            (self.method is None or self.method == call.method)
+            and (self.client_id is None or self.client_id == call.client_id)
+            and (self.topic is None or self.topic in topics_of(call.request))
+            and (self.group is None or self.group == group_of(call.request))
+            and (self.where is None or self.where(call))
+        )
+
+
+def topics_of(request: Any) -> tuple[str, ...]:
+    """The topics that a request names, each once. A client's stream of commands names none."""
+    if isinstance(request, dict):  # of `stratalog.connect`
+        named = request.get("topic")
+        return (named,) if isinstance(named, str) else ()
+    if hasattr(request, "messages"):
+        return tuple(dict.fromkeys(message.topic.name for message in request.messages))
+    queue = getattr(request, "message_queue", None)
+    name = getattr(getattr(request if queue is None else queue, "topic", None), "name", "")
+    return (name,) if name else ()
+
+
+def group_of(request: Any) -> str:
+    """The consumer group that a request names, "" for none."""
+    name: str = getattr(getattr(request, "group", None), "name", "")
+    return name
