@@ -23,7 +23,7 @@ from .tickets import Callbacks
 from .waiting import wait_for, wait_in_loop
 
 PAUSE_S = 0.05  # before another attempt, in a thread that has nothing else to do
-TRIES = 5  # how often what has a message id is sent again
+TRIES = 20  # how often what has a message id is sent again
 
 
 class Link:
