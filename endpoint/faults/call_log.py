@@ -14,7 +14,8 @@ import grpc
 
 from ..server.calls import Call, Proceed, Refusal
 from ..server.codes import grpc_code_of
-from ..wire import SERVICE, Code
+from ..wire import Code
+from ..wire.fields import PACKAGE
 from .selection import Selected, Selection, group_of, topics_of
 from .watched import watched
 
@@ -167,14 +168,15 @@ class CallLog:
         return made
 
     def _note_error(self, made: ClientCall, call: Call, error: Exception) -> None:
+        is_rocketmq = _is_rocketmq(call.service)
         if isinstance(error, grpc.aio.AbortError):
             made.code, made.text = _code_of(call.context), str(call.context.details() or "")
-        elif call.service == SERVICE and self.status_of is not None and _is_told(error):
+        elif is_rocketmq and self.status_of is not None and _is_told(error):
             status = self.status_of(error)
             made.code, made.text = _named(status.code), status.message
         elif isinstance(error, Refusal) and error.status is not None:
             made.code, made.text = _named(error.status), error.text
-        elif call.service == SERVICE:
+        elif is_rocketmq:
             made.code, made.text = Code.INTERNAL_SERVER_ERROR, repr(error)
         else:
             made.code, made.text = grpc_code_of(error) if _is_told(error) else (grpc.StatusCode.INTERNAL, repr(error))
@@ -183,6 +185,11 @@ class CallLog:
 def _fits(selection: Selection, call: ClientCall) -> bool:
     fits: Callable[[Any], bool] = selection.fits  # a record has what a call has of what is asked
     return fits(call)
+
+
+def _is_rocketmq(service: str) -> bool:
+    """Whether its answers have a status: `MessagingService` and `Admin`."""
+    return service.startswith(f"{PACKAGE}.")
 
 
 def _is_told(error: Exception) -> bool:
@@ -195,7 +202,7 @@ def _note(made: ClientCall, answer: Any) -> None:
     if getattr(status, "code", 0):
         assert status is not None
         made.code, made.text = _named(status.code), status.message
-    elif made.service != SERVICE:
+    elif not _is_rocketmq(made.service):
         header = getattr(answer, "header", None)
         failed = isinstance(header, dict) and "error" in header
         made.code = grpc.StatusCode.UNKNOWN if failed else grpc.StatusCode.OK

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 HOLD_S: Final = 0.001  # more of them come meanwhile; a call that comes alone is not held
+LONGEST_S: Final = 0.05  # a call that takes long holds up others for so long
 
 
 class Together:
@@ -18,17 +19,18 @@ class Together:
     senders: the store's thread takes 40 us a message in place of 70 (force), and 70 in place of 140 (os). A call that
     comes alone does not wait.
 
-    Invariant: `_under_way` counts the calls that were let go and have not ended, and is 1 while those that wait are
-    about to be let go. Each call lowers it once; the last one lets go all that wait.
+    Invariants: `_under_way` counts the calls that were let go and have not ended. While a call waits there is a timer
+    that lets it go.
     """
 
     def __init__(self) -> None:
         self._under_way = 0
         self._waiting: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     async def call(self, make: Callable[[], Awaitable[T]]) -> T:
         """Make the call when it is its turn, and wait for its result. Raises what the call raises."""
-        if self._under_way:
+        if self._under_way or self._waiting:
             await self._turn()
         else:
             self._under_way = 1
@@ -38,8 +40,11 @@ class Together:
             self._ended()
 
     async def _turn(self) -> None:
-        turn = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
         self._waiting.append(turn)
+        if self._timer is None:
+            self._timer = loop.call_later(LONGEST_S, self._let_go)
         try:
             await turn
         except asyncio.CancelledError:
@@ -49,12 +54,13 @@ class Together:
 
     def _ended(self) -> None:
         self._under_way -= 1
-        if not self._under_way and self._waiting:
-            self._under_way = 1  # the turn of those that wait, so that later ones wait, too
-            asyncio.get_running_loop().call_later(HOLD_S, self._let_go)
+        if not self._under_way and self._timer is not None:
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._let_go)
 
     def _let_go(self) -> None:
+        self._timer = None
         let_go, self._waiting = [turn for turn in self._waiting if not turn.done()], []
-        self._under_way = len(let_go)
+        self._under_way += len(let_go)
         for turn in let_go:
             turn.set_result(None)

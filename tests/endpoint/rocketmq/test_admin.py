@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -222,3 +223,15 @@ def test_what_is_not_there_is_unimplemented(endpoint: RocketMQEndpoint) -> None:
         call: Any = channel.unary_unary(f"/{ADMIN_SERVICE}/VerifyMessage")
         call(b"", timeout=60)
     assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_calls_are_recorded_with_their_codes(
+    endpoint: RocketMQEndpoint, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "stratalog"):
+        admin("ListSubscription")
+        admin("DescribeGroupAccumulation", group="none")
+    assert [(one.method, one.code) for one in endpoint.calls] == [
+        ("ListSubscription", Code.OK), ("DescribeGroupAccumulation", Code.CONSUMER_GROUP_NOT_FOUND)
+    ]  # fmt: skip
+    assert caplog.text == ""

@@ -59,3 +59,23 @@ def test_calls_that_fail_or_are_cancelled_hold_up_no_others() -> None:
         assert await asyncio.wait_for(together.call(works), 20) == "works"
 
     asyncio.run(main())
+
+
+def test_a_call_that_does_not_end_does_not_keep_the_others() -> None:
+    async def main() -> None:
+        together, never = Together(), asyncio.get_running_loop().create_future()
+
+        async def works() -> str:
+            return "works"
+
+        def waits() -> asyncio.Future[str]:
+            return never
+
+        stuck = asyncio.ensure_future(together.call(waits))
+        await asyncio.sleep(0)
+        calls = [asyncio.ensure_future(together.call(works)) for _ in range(3)]
+        assert await asyncio.wait_for(asyncio.gather(*calls), 20) == ["works"] * 3
+        assert not stuck.done()
+        stuck.cancel()
+
+    asyncio.run(main())
