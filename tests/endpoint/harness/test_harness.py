@@ -154,6 +154,25 @@ def test_a_transaction_is_asked_back_when_the_clock_says_so(rocketmq: RocketMQHa
     assert bodies(rocketmq) == [b"paid"]
 
 
+def test_a_new_producer_is_asked_about_a_transaction_of_before_a_death(rocketmq: RocketMQHarness) -> None:
+    asked = threading.Event()
+
+    class Checker:
+        def check(self, message: Any) -> Any:
+            asked.set()
+            return TransactionResolution.COMMIT
+
+    with producer(rocketmq.address, "orders", checker=Checker()) as sender:
+        sender.send(message("orders", b"paid"), sender.begin_transaction())
+        rocketmq.kill()
+        rocketmq.start()
+    with producer(rocketmq.address, "orders", checker=Checker()):
+        while not asked.wait(0.05):
+            rocketmq.clock.advance(ms=6000)
+        rocketmq.calls.wait(method="EndTransaction")
+    assert bodies(rocketmq) == [b"paid"]
+
+
 def test_reset_leaves_nothing_and_clients_go_on(rocketmq: RocketMQHarness, clients: tuple[Any, Any]) -> None:
     sender, receiver = clients
     for number in range(3):
