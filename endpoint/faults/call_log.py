@@ -29,7 +29,6 @@ class ClientCall:
     Attributes:
         number: 0 for the first call, 1, 2 ..
         service, method, client_id: whose call, as `SendMessage`. Of `stratalog.connect` the call's name.
-        topics, group: what its request names; empty for none.
         request: its message; of `stratalog.connect` a dict; None for a stream of requests.
         code: what it was answered: RocketMQ's, or gRPC's for other services and for calls without an answer. None while
             it is open; of a stream of answers the first one, as soon as it is known.
@@ -42,13 +41,21 @@ class ClientCall:
     service: str
     method: str
     client_id: str
-    topics: tuple[str, ...]
-    group: str
     request: Any
     code: Code | grpc.StatusCode | int | None = None
     text: str = ""
     answers: int = 0
     took_ms: float | None = None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that its request names, each once."""
+        return topics_of(self.request)
+
+    @property
+    def group(self) -> str:
+        """The consumer group that its request names, "" for none."""
+        return group_of(self.request)
 
     @property
     def is_open(self) -> bool:
@@ -148,9 +155,7 @@ class CallLog:
 
     def _begin(self, call: Call) -> ClientCall:
         request = call.request
-        made = ClientCall(
-            self._made, call.service, call.method, call.client_id, topics_of(request), group_of(request), request
-        )
+        made = ClientCall(self._made, call.service, call.method, call.client_id, request)
         if request is None or call.method == "ReceiveMessage":
 
             async def gate(message: Any) -> None:

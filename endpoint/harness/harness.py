@@ -68,6 +68,7 @@ class RocketMQHarness:
         self._config = StoreConfig(durability=durability, lanes=1)  # one log: `sent` has the order of all messages
         self._chance = random.Random(seed)
         self._port = port
+        self._address = ""
         self._options = {"long_polling_ms": POLL_MS, "grace_s": GRACE_S, **options}
         self._store: MessageStore | None = None
         self._endpoint: RocketMQEndpoint | None = None
@@ -91,9 +92,9 @@ class RocketMQHarness:
     @property
     def address(self) -> str:
         """`host:port`, as clients take it. It stays the same. Raises RuntimeError before the first start."""
-        if not self._port:
+        if not self._address:
             raise RuntimeError("the endpoint was not started yet: call start()")
-        return f"{self._options.get('host', '127.0.0.1')}:{self._port}"
+        return self._address
 
     @property
     def is_running(self) -> bool:
@@ -139,7 +140,7 @@ class RocketMQHarness:
         except BaseException:
             self._leave_store()
             raise
-        self._port = self._endpoint.server.port
+        self._port, self._address = self._endpoint.server.port, self._endpoint.address
 
     def _listening(self, store: MessageStore) -> RocketMQEndpoint:
         end_s = time.monotonic() + SAME_PORT_S

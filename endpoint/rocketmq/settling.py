@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from stratalog import InvalidMessage, StaleReceipt
+from stratalog import InvalidMessage, StaleReceipt, SubscriptionClosed
 
 from ..wire import CLASSES, Code
 from .groups import Receipt
@@ -88,6 +88,6 @@ async def _change(group: Group, receipt: int, ms: int) -> None:
 
 
 def _status_of(error: Exception) -> Any:
-    if isinstance(error, StaleReceipt | InvalidMessage):
+    if isinstance(error, StaleReceipt | InvalidMessage | SubscriptionClosed):  # another code is tried again for ever
         return Status(code=Code.INVALID_RECEIPT_HANDLE, message=str(error))
     return status_of(error)
