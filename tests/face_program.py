@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from stratalog import Message, MessageBatch, MessageStore, Stats, StoreConfig, StoreReader, Subscription
+from stratalog import (
+    Message,
+    MessageBatch,
+    MessageStore,
+    Stats,
+    StoreConfig,
+    StoreReader,
+    Subscription,
+    Ticket,
+    connect,
+)
 from stratalog.bulk import ShardWriter, commit_shards
 from stratalog.plans import ScanFilter, plan_scan, read_part
 from stratalog.testing import SimulatedDisk, VirtualClock
@@ -52,6 +62,24 @@ def look(path: str) -> list[bytes]:
         report: VerifyReport = verify_folder(path)
         assert is_current or report.ok
         return [bytes(data) for data in batch.payloads()]
+
+
+def far(address: str) -> int:
+    """The number of messages of a store that another process serves, after some."""
+    with connect(address) as remote:
+        ticket: Ticket = remote.submit("orders", 3, b"one", message_id="o-17")
+        offset: int = ticket.result()
+        batch: MessageBatch = remote.read_batch("orders", 3, offset)
+        with remote.subscribe("orders", "billing", filter="price > 5") as sub, remote.transaction() as tx:
+            for delivery in sub.receive():
+                message: Message = delivery.message
+                tx.append("bills", 0, message.data)
+                tx.ack(delivery)
+        both = remote.subscribe(["orders", "bills"], "office")
+        both.ack_batch(both.receive_batch(topic="bills").receipts)
+        figures: Stats = remote.stats()
+        assert not figures["poisoned"]
+        return len(batch)
 
 
 async def work(path: str) -> int:

@@ -230,3 +230,9 @@ def test_a_program_over_the_face_runs(tmp_path: Path) -> None:
     assert asyncio.run(face_program.work(str(tmp_path / "simulated"))) == 0
     with pytest.raises(StoreReadOnly):
         face_program.mistake(path)
+
+
+def test_a_program_over_the_face_of_another_process_runs(tmp_path: Path) -> None:
+    endpoint = importlib.import_module("stratalog.endpoint").RocketMQEndpoint
+    with MessageStore.open(tmp_path) as store, endpoint(store) as served:
+        assert face_program.far(served.address) == 1
