@@ -14,8 +14,8 @@ from ..format.arrays import Int64s
 from ..format.extras import ExtrasWithIds
 from ..format.message_ids import ID_BYTES, MAX_ID_BYTES, digest_of
 from ..log.lane import Lane
-from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES, PendingIds, offset_of
-from ..log.request import Barrier, RowGroup, call_in_loop, cut
+from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES, OnTheWay, PendingIds, offset_of
+from ..log.request import Request, RowGroup, call_in_loop, cut
 from ..log.streams import Stream
 from ..topics.id_window import IdWindow
 from ..topics.id_windows import IdWindows
@@ -31,7 +31,7 @@ class _Repeat(NamedTuple):
     row: int
     digest: bytes
     window: IdWindow
-    found: PendingIds | int
+    found: OnTheWay | int
 
 
 class IdBatch:
@@ -258,13 +258,13 @@ class IdBatch:
 
     def _wait_for(self, repeat: _Repeat) -> None:
         """Wait until the other append has its outcome; raises its error."""
-        if isinstance(repeat.found, PendingIds):
+        if not isinstance(repeat.found, int):
             promise = repeat.window.promise_of(repeat.found)
             if promise is not None:
                 promise.result()
 
     async def _await(self, repeat: _Repeat) -> None:
-        promise = repeat.window.promise_of(repeat.found) if isinstance(repeat.found, PendingIds) else None
+        promise = repeat.window.promise_of(repeat.found) if not isinstance(repeat.found, int) else None
         if promise is not None:
             await answer_of(promise)
             promise.result()
@@ -290,7 +290,7 @@ def _cancel_too(handed: asyncio.Future[Int64s], task: asyncio.Task[Int64s]) -> N
         handed.cancel()
 
 
-async def answer_of(promise: Barrier) -> None:
+async def answer_of(promise: Request) -> None:
     """Wait until a promise has its answer. A loop may lose the call that says so: see `AsyncBatches`."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[None] = loop.create_future()

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import StoreError
-from ..format.extras import Extras
+from ..format.extras import Extras, ExtrasWithIds
 from ..log.listeners import Listeners
-from ..log.message_ids import PendingId, PendingIds, offset_of
+from ..log.message_ids import OnTheWay, PendingIds, offset_of
 from ..log.request import NO_STREAM
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
 from ..topics.id_window import IdWindow
 
 # Makes ids on their way for a message that is about to be stored after all, with its stream. Raises StoreError.
-Prepare = Callable[[], tuple[Stream, PendingId]]
+Prepare = Callable[[], tuple[Stream, PendingIds]]
 
 
 class RepeatTicket(SubmitRequest):
@@ -41,7 +41,7 @@ class RepeatTicket(SubmitRequest):
     def is_repeat(self) -> bool:
         return self._is_repeat
 
-    def follow(self, found: PendingIds | int) -> None:
+    def follow(self, found: OnTheWay | int) -> None:
         """Get the answer of another append: now, or with its outcome."""
         if isinstance(found, int):
             self._tell(found)
@@ -50,9 +50,9 @@ class RepeatTicket(SubmitRequest):
         if promise is None:
             self._take(found, None)
         else:
-            promise.then(lambda: self._take(found, promise.exception()))
+            promise.follow(lambda: self._take(found, promise.exception()))
 
-    def _take(self, ids: PendingIds, error: StoreError | None) -> None:
+    def _take(self, ids: OnTheWay, error: StoreError | None) -> None:
         """The other append has its outcome. An interrupt of its thread is passed on, once this message is under way."""
         interrupt: BaseException | None = None
         while not self._done:
@@ -68,7 +68,7 @@ class RepeatTicket(SubmitRequest):
         if interrupt is not None:
             raise interrupt
 
-    def _take_in(self, ids: PendingIds, error: StoreError | None) -> None:
+    def _take_in(self, ids: OnTheWay, error: StoreError | None) -> None:
         place = ids.place_of(self._digest)
         if place is not None:
             self._tell(place)
@@ -88,7 +88,7 @@ class RepeatTicket(SubmitRequest):
             try:
                 found = self._window.admit(self._digest, ids)
                 if found is None:
-                    self.stream, self.extras = stream, ids.beside(self.extras)
+                    self.stream, self.extras = stream, ExtrasWithIds.of(self.extras, (ids,))
                     self._is_repeat = False
                     stream.lane.queue.put(self, wait=False)
             except BaseException as error:
@@ -113,5 +113,5 @@ class RepeatTicket(SubmitRequest):
         return f"<Ticket of a repeated message id: {outcome}>"
 
 
-def _is_over() -> tuple[Stream, PendingId]:
+def _is_over() -> tuple[Stream, PendingIds]:
     raise AssertionError("it has its answer")

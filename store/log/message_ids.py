@@ -1,15 +1,18 @@
 """Message ids on their way to the log: from an append that was the first with them to their durable record.
 
-A request has its ids in its extras: one message without other columns has a `PendingId` in their place. The frame that
-it gets into has one record more for each topic with ids, in the same lane and after all messages (`FrameIds`), and is
-ATOMIC. So one record, and not one a message, goes with the ids of all producers that share a frame.
+A request of many messages has its ids in its extras, a `PendingIds` for each topic. A message of `submit` is its own
+(`IdRequest`): nothing else is made for it. The frame that they get into has one record more for each topic with ids, in
+the same lane and after all messages (`FrameIds`), and is ATOMIC. So one record, and not one a message, goes with the ids
+of all producers that share a frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import chain
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -21,6 +24,7 @@ from ..format.message_ids import ID_BYTES, STAMP_BITS, pack_seen, seen_bytes
 from .queue import RequestQueue
 from .request import Barrier, Request
 from .streams import Stream
+from .ticket import SubmitRequest
 
 MOST_WITH_IDS = MAX_FRAME_MESSAGES // 2  # messages of a frame: each may have a record of ids beside it
 RECORD_COST_BYTES = 64  # of a record beside its ids, at the most, with its columns in the frame
@@ -41,12 +45,24 @@ class IdTable(Protocol):
     def fail(self, ids: PendingIds, error: StoreError | None) -> None:
         """Ids did not get to the log; with None, nothing of them was ever queued. Again is fine."""
 
+    def free(self, ids: PendingIds | IdRequest) -> None:
+        """Forget those of ids that are on their way with these. Again is fine."""
 
-class IdTarget(NamedTuple):
-    """Where the ids of one topic go, of messages in one lane: the topic's table, and the stream of their records."""
 
-    table: IdTable
-    stream: Stream
+class IdTarget:
+    """Where the ids of one topic go, of messages in one lane: the topic's table, and the stream of their records.
+
+    It is also the extras of each `IdRequest` that has no columns: an id costs what another one does.
+    """
+
+    __slots__ = ("stream", "table")
+    due_ms = key = properties = None
+    ids = ()
+    size_bytes = ID_BYTES + RECORD_COST_BYTES
+
+    def __init__(self, table: IdTable, stream: Stream) -> None:
+        self.table = table
+        self.stream = stream
 
 
 class PendingIds:
@@ -61,14 +77,16 @@ class PendingIds:
         size_bytes: what they add to a frame, at the most.
         frame: that has them; None before.
         is_over: they have their outcome.
+        error: the outcome: None if they are durable, or if nothing of them was ever queued.
         promise: answered with the outcome; made by the first append that waits for it, under the table's lock.
         queue: that its request is put into; None for the lane's.
     """
 
-    # As long as they are not set. No slots: an object is made for each message, and sets few of them.
+    # As long as they are not set.
     frame: FrameIds | None = None
     is_over = False
-    promise: Barrier | None = None
+    error: StoreError | None = None
+    promise: IdPromise | None = None
     queue: RequestQueue[Request] | None = None
 
     def __init__(
@@ -100,7 +118,7 @@ class PendingIds:
             self.fail(None)
             return
         requests = (self.queue or self.target.stream.lane.queue).requests
-        is_queued = any(request.extras is not None and self in request.extras.ids for request in requests)
+        is_queued = any(self in request.ids for request in requests)
         if not (is_queued or self.frame is not None):
             self.fail(None)
 
@@ -110,36 +128,91 @@ class PendingIds:
         return None if frame is None or not frame.is_durable else frame.places[frame.digests.index(digest)]
 
 
-class PendingId(PendingIds):
-    """The id of a request with one message. It is also the request's extras, if the message has no column of them."""
+class IdRequest(SubmitRequest):
+    """One message of `submit` with an id. It is also what its topic's table has of the id until it is durable.
 
-    due_ms = key = properties = None
+    An append with the same id waits for this one's answer. If nothing of it was ever queued, as its thread found no
+    room in the publish buffer, nobody has its ticket, and it is answered without an offset.
+    """
+
+    __slots__ = ("digest", "target")
     rows = (0,)
-    size_bytes = ID_BYTES + RECORD_COST_BYTES
 
-    def __init__(self, target: IdTarget, digest: bytes, queue_id: int) -> None:
+    def __init__(self, stream: Stream, data: bytes, extras: Extras | None, target: IdTarget, digest: bytes) -> None:
+        # Written out, as each message comes here: a call saved shows.
+        self.stream = stream
+        self.data = data
+        self.size_bytes = len(data)
+        self.extras = target if extras is None else ExtrasWithIds.of(extras, (self,))  # type: ignore[assignment]
+        self.offset = -1
+        self._done = False
+        self._error = None
+        self._waiters = None
         self.target = target
         self.digest = digest
-        self.queue_id = queue_id
 
     @property
-    def digests(self) -> Sequence[bytes]:  # type: ignore[override]
+    def ids(self) -> Sequence[IdRequest]:
+        """Itself: see `Request.ids`."""
+        return (self,)
+
+    @property
+    def digests(self) -> Sequence[bytes]:
         """That of the one id."""
         return (self.digest,)
 
     @property
-    def queue_ids(self) -> Sequence[int]:  # type: ignore[override]
+    def queue_ids(self) -> Sequence[int]:
         """That of the one message."""
-        return (self.queue_id,)
+        return (self.stream.queue_id,)
 
-    @property
-    def ids(self) -> Sequence[PendingIds]:
-        """Those of the request."""
-        return (self,)
+    def fail(self, error: StoreError | None) -> None:
+        """Have the id free again: see `IdTable.free`. Whoever waits for it hears the request's answer."""
+        self.target.table.free(self)
+        if error is None and not self._done:
+            self.answer()
 
-    def beside(self, extras: Extras | None) -> Extras:
-        """The extras of a request with this id and these columns."""
-        return self if extras is None else ExtrasWithIds.of(extras, (self,))  # type: ignore[return-value]
+    def take_back(self, error: BaseException) -> None:
+        """The append has raised: see `PendingIds.take_back`."""
+        is_in = not isinstance(error, StoreError) and (
+            self in self.stream.lane.queue.requests or self.offset >= 0 or self._done
+        )
+        if not is_in:
+            self.fail(None)
+
+    def place_of(self, _: bytes) -> int | None:
+        """Where the message is; None if it did not get to the log, or has no answer yet."""
+        is_stored = self._done and self._error is None and self.offset >= 0
+        return place_of(self.stream.queue_id, self.offset) if is_stored else None
+
+    def follow(self, call: Callable[[], object]) -> None:
+        """As `then`, and also in a forked child."""
+        self.then(_Following(call))
+
+    def forget_waiters(self) -> None:
+        calls = [one for one in self._waiters or () if isinstance(one, list)]
+        self._waiters = [one for one in calls if one and isinstance(one[0], _Following)]
+
+
+class _Following(partial[object]):
+    """The call of an append with the same id."""
+
+
+class IdPromise(Barrier):
+    """Answered when ids have their outcome. Two threads may answer it, with one outcome: each waiter hears it once."""
+
+    __slots__ = ()
+
+    def follow(self, call: Callable[[], object]) -> None:
+        """As `then`."""
+        self.then(call)
+
+    def answer(self, error: StoreError | None = None) -> None:
+        with suppress(RuntimeError):  # the lock of a thread that the other one has woken
+            super().answer(error)
+
+
+OnTheWay = PendingIds | IdRequest
 
 
 def place_of(queue_id: int, offset: int) -> int:
@@ -157,7 +230,7 @@ class FrameIds:
 
     Attributes:
         target: of the topic.
-        parts: of the requests.
+        parts: of the requests with many messages; none once it is durable.
         digests, queue_ids: of each id, which are all different.
         entries: the number of each id's message in the frame.
         record: its bytes, once `fill` has them; before that as many zeros.
@@ -171,22 +244,23 @@ class FrameIds:
         "time_ms",
     )  # fmt: skip
 
-    def __init__(self, parts: Sequence[PendingIds], firsts: Sequence[int]) -> None:
+    def __init__(self, parts: Sequence[OnTheWay], firsts: Sequence[int]) -> None:
         """`firsts`: for each part the number of its request's first message in the frame."""
         self.target = parts[0].target
-        self.parts = parts
-        if {*map(type, parts)} == {PendingId}:
-            singles = cast("Sequence[PendingId]", parts)
-            self.digests = [part.digest for part in singles]
-            self.queue_ids = np.array([part.queue_id for part in singles], np.int64)
-            self.entries = np.array(firsts, np.int64)
+        self.parts: Sequence[PendingIds] = ()
+        if {*map(type, parts)} == {IdRequest}:
+            singles = cast("Sequence[IdRequest]", parts)
+            self.digests: Sequence[bytes] = [part.digest for part in singles]
+            self.queue_ids = queue_ids_of([part.stream for part in singles])
+            self.entries = _column(firsts)
         else:
+            self.parts = [part for part in parts if isinstance(part, PendingIds)]
             self.digests = list(chain.from_iterable([part.digests for part in parts]))
             self.queue_ids = np.concatenate([np.array(part.queue_ids, np.int64) for part in parts])
             rows = [_column(part.rows) + first for first, part in zip(firsts, parts, strict=True)]
             self.entries = np.concatenate(rows)
-        for part in parts:
-            part.frame = self
+        for pending in self.parts:
+            pending.frame = self
         self.record = bytearray(seen_bytes(len(self.digests)))
         self.places: list[int] = []
         self.time_ms = 0
@@ -213,23 +287,29 @@ def _column(rows: Sequence[int]) -> Int64s:
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else np.array(rows, np.int64)
 
 
-def ids_of(request: Request) -> Sequence[PendingIds]:
+def queue_ids_of(streams: Sequence[Stream]) -> Int64s:
+    """The queue of each message."""
+    if streams.count(streams[0]) == len(streams):
+        return np.full(len(streams), streams[0].queue_id)
+    return np.array([stream.queue_id for stream in streams], np.int64)
+
+
+def ids_of(request: Request) -> Sequence[OnTheWay]:
     """The message ids that a request has on their way, by topic."""
-    return () if request.extras is None else cast("Sequence[PendingIds]", request.extras.ids)
+    return cast("Sequence[OnTheWay]", request.ids)
 
 
 def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
     """The ids of some requests, by topic: each is one record, to be added after the messages of the requests."""
-    given = [request.extras for request in requests]
-    if {*map(type, given)} == {PendingId}:  # one message each, all with ids and nothing else: mostly of one topic
-        singles = cast("list[PendingIds]", given)
-        if len({part.target for part in singles}) == 1:
+    if {*map(type, requests)} == {IdRequest}:
+        singles = cast("Sequence[IdRequest]", requests)
+        if len({part.target for part in singles}) == 1:  # as they mostly are
             return [FrameIds(singles, range(len(singles)))]
-    parts: dict[IdTarget, tuple[list[PendingIds], list[int]]] = {}
+    parts: dict[IdTarget, tuple[list[OnTheWay], list[int]]] = {}
     first = 0
-    for request, extras in zip(requests, given, strict=True):
-        if extras is not None:
-            for part in cast("Sequence[PendingIds]", extras.ids):
+    for request in requests:
+        if request.extras is not None:
+            for part in ids_of(request):
                 found = parts.get(part.target)
                 if found is None:
                     found = parts[part.target] = [], []
@@ -242,9 +322,9 @@ def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
 def split(requests: Sequence[Request], given: list[Extras], plain: bool) -> tuple[list[FrameIds], list[Extras]]:
     """The ids of some requests, as `ids_in` has them; and those of their extras that are more than ids."""
     kinds: set[type] = {*map(type, given if plain else [request.extras for request in requests])}
-    if ExtrasWithIds not in kinds and PendingId not in kinds:
+    if ExtrasWithIds not in kinds and IdTarget not in kinds:
         return [], given
-    if kinds == {PendingId}:
+    if kinds == {IdTarget}:
         return ids_in(requests), []
     return ids_in(requests), [extra for extra in given if isinstance(extra, tuple) and extra != NO_EXTRAS]
 

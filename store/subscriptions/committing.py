@@ -12,7 +12,7 @@ from ..format.arrays import Int64s
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.atomic_group import AtomicGroup
-from ..log.request import Barrier
+from ..log.request import Request
 from ..log.streams import Stream
 from .acknowledging import Acknowledging
 from .joint_ids import JointIds
@@ -89,7 +89,7 @@ class Committing:
         for _, joint in self._joints:
             joint.let_pass()
 
-    def admit_ids(self) -> Barrier | None:
+    def admit_ids(self) -> Request | None:
         """Leave out messages whose ids their topics have seen: None. Or what to wait for; then call it again.
 
         Raises as `Transaction.commit` does: nothing is stored.

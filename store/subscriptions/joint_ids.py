@@ -9,7 +9,7 @@ import numpy as np
 from ..device.clock import Clock
 from ..format.arrays import Int64s
 from ..log.message_ids import IdTarget, PendingIds, offset_of
-from ..log.request import Barrier
+from ..log.request import Request
 from ..topics.id_windows import IdWindows
 
 
@@ -33,7 +33,7 @@ class JointIds:
         self._places: dict[int, int] = {}  # of messages that the topic has had
         self._same: dict[int, int] = {}  # of messages with the id of an earlier one of the transaction: which
 
-    def admit(self, names: Sequence[tuple[str, int]]) -> Barrier | None:
+    def admit(self, names: Sequence[tuple[str, int]]) -> Request | None:
         """Let the ids of messages with these names in: None. Or what to wait for; then nothing is on its way.
 
         Whether a topic is full or has a queue is not asked: that is for what is stored. Raises StoreCorrupt,
@@ -48,7 +48,7 @@ class JointIds:
             self._give_back()
         return busy
 
-    def _admit(self, names: Sequence[tuple[str, int]]) -> Barrier | None:
+    def _admit(self, names: Sequence[tuple[str, int]]) -> Request | None:
         by_target: dict[IdTarget, tuple[list[bytes], list[int], list[int]]] = {}
         made: dict[IdTarget, PendingIds] = {}
         first_of: dict[tuple[str, bytes], int] = {}
@@ -73,7 +73,7 @@ class JointIds:
             queue_ids.append(queue_id)
             places.append(len(self.stored))
             found = window.admit(digest, made[target])
-            while isinstance(found, PendingIds):
+            while found is not None and not isinstance(found, int):
                 busy = window.promise_of(found)
                 if busy is not None:
                     return busy

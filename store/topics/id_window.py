@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import repeat, starmap, takewhile
-from operator import ge
 from typing import NamedTuple
 
 from ..device.steps import for_each
 from ..errors import PublishBufferFull, StoreError
 from ..format.message_ids import STAMP_BITS
 from ..log.lane import Lane
-from ..log.message_ids import FrameIds, IdTarget, PendingIds
-from ..log.request import Barrier
+from ..log.message_ids import FrameIds, IdPromise, IdRequest, IdTarget, OnTheWay, PendingIds
 from ..log.streams import Stream
 
 NEVER_MS = 1 << 62
@@ -34,15 +31,18 @@ class IdWindow:
     """A table of ids, by their digests. Any number of threads may use it.
 
     An id is there from the moment at which an append is the first with it. Until the message is durable, it leads to
-    the `PendingIds` of that append, and then to the message's place (`log.message_ids.place_of`).
+    the `PendingIds` or the `IdRequest` of that append, and then to the message's place (`log.message_ids.place_of`).
 
     Invariants:
-        * `_known` has a place for exactly the digests in `_order`, which has them by age with their times in `_times`;
-          so there are at most `most` of them;
+        * `_known` has a place for exactly the digests in `_order`, which has them by age; so there are at most `most`;
+        * `_times` has the time of each of them, for those of one frame together: (`_settled` after it, the time);
         * an id is there as long as its message is on its way: whatever leaves by age or number was durable.
 
     Attributes:
         targets: where the ids of a lane's messages go.
+        note: `note(digest, request)` notes that an id is on its way with an `IdRequest`, which it gives back; or it
+            gives what is known of the id already, and nothing is noted. What is too old is known still: it is for
+            `expire` and `admit`, as most ids are new.
         has_old_records: `old_records` has something.
 
     This relies on the interpreter lock: `setdefault` of a dict whose keys are bytes is one step for other threads.
@@ -53,9 +53,10 @@ class IdWindow:
         self._window_ms = window_ms
         self._most = most
         self._oldest_ms = NEVER_MS  # the first of `_times`
-        self._known: dict[bytes, PendingIds | int] = {}
+        self._known: dict[bytes, OnTheWay | int] = {}
+        self.note: Callable[[bytes, OnTheWay], OnTheWay | int] = self._known.setdefault
         self._order: deque[bytes] = deque()
-        self._times: deque[int] = deque()
+        self._times: deque[tuple[int, int]] = deque()
         self._settled = 0  # how many ids ever came to `_order`
         self._stamp = 0  # the newest one of a record
         self._marks: deque[_Mark] = deque()
@@ -70,11 +71,11 @@ class IdWindow:
         """How many ids are known whose messages are durable."""
         return len(self._order)
 
-    def find(self, digest: bytes) -> PendingIds | int | None:
+    def find(self, digest: bytes) -> OnTheWay | int | None:
         """What is known of an id: None if nothing is. The caller has called `expire` before."""
         return self._known.get(digest)
 
-    def admit(self, digest: bytes, ids: PendingIds) -> PendingIds | int | None:
+    def admit(self, digest: bytes, ids: OnTheWay) -> OnTheWay | int | None:
         """Note that an id is on its way with `ids`: None. Or what is known of it already, and nothing is noted.
 
         The caller has called `expire` before.
@@ -90,13 +91,15 @@ class IdWindow:
         self.fail(ids, None)
         return False
 
-    def promise_of(self, ids: PendingIds) -> Barrier | None:
+    def promise_of(self, ids: OnTheWay) -> IdPromise | IdRequest | None:
         """A request that is answered when ids have their outcome; None if they have it."""
+        if isinstance(ids, IdRequest):
+            return None if ids.done() else ids
         with self._lock:
             if ids.is_over:
                 return None
             if ids.promise is None:
-                ids.promise = Barrier()
+                ids.promise = IdPromise()
             return ids.promise
 
     def stamp(self, now_ms: int) -> int:
@@ -109,45 +112,48 @@ class IdWindow:
         """A frame with ids is durable: see `IdTable`."""
         promises = []
         with self._lock:
-            count = len(ids.digests)
             if self._settled - self._marked >= MARK_IDS:
                 self._marks.append(_Mark(self._settled, ids.target.stream, ids.record_offset))
                 self._marked = self._settled
             self._known.update(zip(ids.digests, ids.places, strict=True))
             self._order.extend(ids.digests)
-            self._times.extend(repeat(max(ids.time_ms, self._times[-1]) if self._times else ids.time_ms, count))
-            self._oldest_ms = self._times[0]
-            self._settled += count
+            self._settled += len(ids.digests)
+            self._times.append((self._settled, max(ids.time_ms, self._times[-1][1]) if self._times else ids.time_ms))
             ids.is_durable = True
             for part in ids.parts:
                 part.is_over = True
                 if part.promise is not None:
                     promises.append(part.promise)
-            self._drop(len(self._order) - self._most)
-        for_each(promises, Barrier.answer)
+            ids.parts = ()  # they have the frame
+            self._drop(max(len(self._order) - self._most, self._older(ids.time_ms - self._window_ms)))
+        for_each(promises, IdPromise.answer)
 
     def fail(self, ids: PendingIds, error: StoreError | None) -> None:
-        """Ids did not get to the log: see `IdTable`."""
+        """Ids did not get to the log: see `IdTable`. Of several calls the first one has the outcome."""
         with self._lock:
             if not ids.is_over:
-                for digest in ids.digests:
-                    if self._known.get(digest) is ids:
-                        del self._known[digest]
+                self.free(ids)
+                if not isinstance(error, PublishBufferFull):  # else it has left the line: nothing was queued
+                    ids.error = error
                 ids.is_over = True
             promise = ids.promise
         if promise is not None and not promise.done():  # also where an interrupt came between the two before
-            if isinstance(error, PublishBufferFull) or (ids.frame is not None and ids.frame.is_durable):
-                error = None  # it has left the line: nothing was queued; or its outcome is another one
-            promise.answer(error)
+            promise.answer(ids.error)
+
+    def free(self, ids: OnTheWay) -> None:
+        """Forget those of ids that are on their way with these: see `IdTable`."""
+        with self._lock:
+            for digest in ids.digests:
+                if self._known.get(digest) is ids:
+                    del self._known[digest]
 
     def load(self, digests: Sequence[bytes], places: Sequence[int], times_ms: Sequence[int], stamp: int) -> None:
         """Take in what the log says, the oldest first and each id once; the newest has this stamp. Before all else."""
         self._known.update(zip(digests, places, strict=True))
         self._order.extend(digests)
-        self._times.extend(times_ms)
+        self._times.extend(enumerate(times_ms, self._settled + 1))
         self._settled += len(digests)
         self._stamp = stamp
-        self._oldest_ms = self._times[0] if self._times else NEVER_MS
         self._drop(len(self._order) - self._most)
 
     def mark(self, stream: Stream, offset: int) -> None:
@@ -179,32 +185,44 @@ class IdWindow:
     def forget(self, settled: int) -> None:
         """Forget those that were durable when `settled` was this."""
         with self._lock:
-            self._drop(settled - (self._settled - len(self._order)))
+            self._drop(settled - self._gone)
 
     def expire(self, now_ms: int) -> None:
         """Forget what is too old."""
         limit = now_ms - self._window_ms
         if self._oldest_ms <= limit:
             with self._lock:
-                self._drop(len(list(takewhile(partial(ge, limit), self._times))))
+                self._drop(self._older(limit))
+
+    def _older(self, limit_ms: int) -> int:
+        """How many ids are so old. The lock is held."""
+        older = list(takewhile(lambda one: one[1] <= limit_ms, self._times))
+        return older[-1][0] - self._gone if older else 0
+
+    @property
+    def _gone(self) -> int:
+        """How many ids have left."""
+        return self._settled - len(self._order)
 
     def _drop(self, count: int) -> None:
         """Forget the `count` oldest ids. The lock is held. It raises nothing.
 
-        All of them leave in one step in C, so an interrupt finds them there or gone. It may leave `_oldest_ms` too
-        small: then the next `expire` comes here once for nothing.
+        They leave one after the other in C, so an interrupt finds each of them there or gone; `_times` and `_oldest_ms`
+        follow, and may be behind: then the next `expire` comes here once for nothing.
         """
         if count > 0:
-            known = map(self._known.pop, starmap(self._order.popleft, repeat((), count)), repeat(None))
-            deque(zip(known, starmap(self._times.popleft, repeat(())), strict=False), maxlen=0)
-        self._oldest_ms = self._times[0] if self._times else NEVER_MS
-        if self._marks and self._settled - len(self._order) >= self._marks[0].ids:
+            deque(map(self._known.pop, starmap(self._order.popleft, repeat((), count)), repeat(None)), maxlen=0)
+        gone = self._gone
+        while self._times and self._times[0][0] <= gone:
+            self._times.popleft()
+        self._oldest_ms = self._times[0][1] if self._times else NEVER_MS
+        if self._marks and gone >= self._marks[0].ids:
             self.has_old_records = True
 
     def old_records(self) -> list[tuple[Stream, int]]:
         """Streams whose records below an offset are not needed any more; each is told once."""
         with self._lock:
-            gone = self._settled - len(self._order)
+            gone = self._gone
             found = dict[Stream, int]()
             while self._marks and self._marks[0].ids <= gone:
                 mark = self._marks.popleft()
@@ -215,5 +233,10 @@ class IdWindow:
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: a lost thread may hold the lock, and tickets that wait get the error."""
         self._lock = threading.RLock()
-        for ids in [one for one in list(self._known.values()) if isinstance(one, PendingIds)]:
-            self.fail(ids, error)
+        for ids in [one for one in list(self._known.values()) if not isinstance(one, int)]:
+            if isinstance(ids, PendingIds):
+                self.fail(ids, error)
+            elif not ids.done():
+                self.free(ids)
+                ids.forget_waiters()
+                ids.answer(error)

@@ -107,7 +107,8 @@ class IdWindows:
         found = window.targets.get(lane)
         if found is None:
             self._names.add((topic, str(lane.index)))
-            found = window.targets[lane] = IdTarget(window, self._hidden.find_or_make(_name(topic, lane), lane))
+            mine = IdTarget(window, self._hidden.find_or_make(_name(topic, lane), lane))
+            found = window.targets.setdefault(lane, mine)
         return found
 
     def lane_of(self, topic: str, queue_id: int) -> Lane:

@@ -290,7 +290,7 @@ def test_a_second_append_waits_for_the_first_one_that_is_on_its_way(tmp_path: Pa
         first = store.submit("t", 0, b"x", message_id="a")
         got: list[int] = []
         waiting = start(lambda: got.append(CALLS[again](store, "t", 3, "a")))
-        until(lambda: store._windows.of("t").find(_digest("a")).promise is not None)  # type: ignore[union-attr]
+        until(lambda: first._waiters)  # type: ignore[attr-defined]
         assert not first.done() and not got
         disk.gate.set()
         waiting.join()
@@ -320,7 +320,7 @@ def test_a_second_append_fails_as_the_first_one_does(tmp_path: Path, again: str)
                 errors.append(error)
 
         waiting = start(try_again)
-        until(lambda: getattr(store._windows.of("t").find(_digest("a")), "promise", None) is not None)
+        until(lambda: first._waiters)  # type: ignore[attr-defined]
     waiting.join()
     assert len(errors) == 1
     with pytest.raises(StorePoisoned):
