@@ -8,7 +8,7 @@ from functools import partial
 
 from ..format.arrays import Int64s
 from ..format.extras import Extras, ExtrasWithIds
-from ..format.message_ids import digest_of
+from ..format.message_ids import MAX_ID_BYTES, digest_of
 from ..log.message_ids import IdRequest, OnTheWay, PendingIds
 from ..log.request import call_in_loop
 from ..log.streams import Stream
@@ -55,7 +55,10 @@ class IdentifiedAppender:
                 topic, queue_id, data, deliver_at_ms, key, properties, queues
             )
         assert queue_id is not None
-        digest = digest_of(check_id(message_id))
+        if type(message_id) is str and message_id.isascii() and 0 < len(message_id) <= MAX_ID_BYTES:
+            digest = digest_of(message_id.encode())
+        else:
+            digest = digest_of(check_id(message_id))
         window = self._loaded.get(topic)
         if window is None:
             window = self.windows.of(topic)

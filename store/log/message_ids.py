@@ -1,9 +1,9 @@
 """Message ids on their way to the log: from an append that was the first with them to their durable record.
 
 A request of many messages has its ids in its extras, a `PendingIds` for each topic. A message of `submit` is its own
-(`IdRequest`): nothing else is made for it. The frame that they get into has one record more for each topic with ids, in
-the same lane and after all messages (`FrameIds`), and is ATOMIC. So one record, and not one a message, goes with the ids
-of all producers that share a frame.
+(`IdRequest`): nothing else is made for it. The frame that they get into has one record more for each topic with ids,
+in the same lane and after all messages (`FrameIds`), and is ATOMIC. So one record, and not one a message, goes with the
+ids of all producers that share a frame.
 """
 
 from __future__ import annotations
@@ -301,10 +301,6 @@ def ids_of(request: Request) -> Sequence[OnTheWay]:
 
 def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
     """The ids of some requests, by topic: each is one record, to be added after the messages of the requests."""
-    if {*map(type, requests)} == {IdRequest}:
-        singles = cast("Sequence[IdRequest]", requests)
-        if len({part.target for part in singles}) == 1:  # as they mostly are
-            return [FrameIds(singles, range(len(singles)))]
     parts: dict[IdTarget, tuple[list[OnTheWay], list[int]]] = {}
     first = 0
     for request in requests:
@@ -321,11 +317,12 @@ def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
 
 def split(requests: Sequence[Request], given: list[Extras], plain: bool) -> tuple[list[FrameIds], list[Extras]]:
     """The ids of some requests, as `ids_in` has them; and those of their extras that are more than ids."""
+    # Most frames with messages of `submit` have those of one topic alone.
+    if given and type(given[0]) is IdTarget and given.count(given[0]) == len(given) == len(requests):
+        return [FrameIds(cast("Sequence[IdRequest]", requests), range(len(requests)))], []
     kinds: set[type] = {*map(type, given if plain else [request.extras for request in requests])}
     if ExtrasWithIds not in kinds and IdTarget not in kinds:
         return [], given
-    if kinds == {IdTarget}:
-        return ids_in(requests), []
     return ids_in(requests), [extra for extra in given if isinstance(extra, tuple) and extra != NO_EXTRAS]
 
 

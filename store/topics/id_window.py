@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import repeat, starmap, takewhile
+from itertools import groupby, repeat, takewhile
+from operator import itemgetter
 from typing import NamedTuple
 
 from ..device.steps import for_each
@@ -27,6 +28,14 @@ class _Mark(NamedTuple):
     offset: int
 
 
+class _Frame(NamedTuple):
+    """Durable ids of one frame: `end` ids were durable with the last of them."""
+
+    digests: Sequence[bytes]
+    end: int
+    time_ms: int
+
+
 class IdWindow:
     """A table of ids, by their digests. Any number of threads may use it.
 
@@ -34,8 +43,8 @@ class IdWindow:
     the `PendingIds` or the `IdRequest` of that append, and then to the message's place (`log.message_ids.place_of`).
 
     Invariants:
-        * `_known` has a place for exactly the digests in `_order`, which has them by age; so there are at most `most`;
-        * `_times` has the time of each of them, for those of one frame together: (`_settled` after it, the time);
+        * `_known` has a place for exactly the durable ids but the first `_gone` of them; so there are at most `most`;
+        * `_frames` has these, by age, a frame at a time; of the first one some may have gone;
         * an id is there as long as its message is on its way: whatever leaves by age or number was durable.
 
     Attributes:
@@ -52,12 +61,12 @@ class IdWindow:
         self.targets: dict[Lane, IdTarget] = {}
         self._window_ms = window_ms
         self._most = most
-        self._oldest_ms = NEVER_MS  # the first of `_times`
+        self._oldest_ms = NEVER_MS  # of the first of `_frames`
         self._known: dict[bytes, OnTheWay | int] = {}
         self.note: Callable[[bytes, OnTheWay], OnTheWay | int] = self._known.setdefault
-        self._order: deque[bytes] = deque()
-        self._times: deque[tuple[int, int]] = deque()
-        self._settled = 0  # how many ids ever came to `_order`
+        self._frames: deque[_Frame] = deque()
+        self._settled = 0  # how many ids were ever durable
+        self._gone = 0  # how many of these have left
         self._stamp = 0  # the newest one of a record
         self._marks: deque[_Mark] = deque()
         self._marked = 0
@@ -69,7 +78,7 @@ class IdWindow:
 
     def __len__(self) -> int:
         """How many ids are known whose messages are durable."""
-        return len(self._order)
+        return self._settled - self._gone
 
     def find(self, digest: bytes) -> OnTheWay | int | None:
         """What is known of an id: None if nothing is. The caller has called `expire` before."""
@@ -116,16 +125,16 @@ class IdWindow:
                 self._marks.append(_Mark(self._settled, ids.target.stream, ids.record_offset))
                 self._marked = self._settled
             self._known.update(zip(ids.digests, ids.places, strict=True))
-            self._order.extend(ids.digests)
+            time_ms = max(ids.time_ms, self._frames[-1].time_ms) if self._frames else ids.time_ms
+            self._frames.append(_Frame(ids.digests, self._settled + len(ids.digests), time_ms))
             self._settled += len(ids.digests)
-            self._times.append((self._settled, max(ids.time_ms, self._times[-1][1]) if self._times else ids.time_ms))
             ids.is_durable = True
             for part in ids.parts:
                 part.is_over = True
                 if part.promise is not None:
                     promises.append(part.promise)
             ids.parts = ()  # they have the frame
-            self._drop(max(len(self._order) - self._most, self._older(ids.time_ms - self._window_ms)))
+            self._drop(max(len(self) - self._most, self._older(ids.time_ms - self._window_ms)))
         for_each(promises, IdPromise.answer)
 
     def fail(self, ids: PendingIds, error: StoreError | None) -> None:
@@ -150,17 +159,18 @@ class IdWindow:
     def load(self, digests: Sequence[bytes], places: Sequence[int], times_ms: Sequence[int], stamp: int) -> None:
         """Take in what the log says, the oldest first and each id once; the newest has this stamp. Before all else."""
         self._known.update(zip(digests, places, strict=True))
-        self._order.extend(digests)
-        self._times.extend(enumerate(times_ms, self._settled + 1))
-        self._settled += len(digests)
+        for time_ms, group in groupby(zip(times_ms, digests, strict=True), itemgetter(0)):
+            part = [digest for _, digest in group]
+            self._settled += len(part)
+            self._frames.append(_Frame(part, self._settled, time_ms))
         self._stamp = stamp
-        self._drop(len(self._order) - self._most)
+        self._drop(len(self) - self._most)
 
     def mark(self, stream: Stream, offset: int) -> None:
         """When all that is known now has left, records of a stream below an offset are not needed."""
         with self._lock:
             self._marks.append(_Mark(self._settled, stream, offset))
-            self.has_old_records = self.has_old_records or not self._order
+            self.has_old_records = self.has_old_records or not len(self)
 
     def has(self, digest: bytes, place: int) -> bool:
         """Whether an id is known with just this place."""
@@ -170,7 +180,7 @@ class IdWindow:
         """Have another window from now on. What has left the one before stays forgotten."""
         with self._lock:
             self._window_ms, self._most = window_ms, most
-            self._drop(len(self._order) - most)
+            self._drop(len(self) - most)
 
     @property
     def is_empty(self) -> bool:
@@ -196,35 +206,36 @@ class IdWindow:
 
     def _older(self, limit_ms: int) -> int:
         """How many ids are so old. The lock is held."""
-        older = list(takewhile(lambda one: one[1] <= limit_ms, self._times))
-        return older[-1][0] - self._gone if older else 0
-
-    @property
-    def _gone(self) -> int:
-        """How many ids have left."""
-        return self._settled - len(self._order)
+        older = list(takewhile(lambda frame: frame.time_ms <= limit_ms, self._frames))
+        return older[-1].end - self._gone if older else 0
 
     def _drop(self, count: int) -> None:
         """Forget the `count` oldest ids. The lock is held. It raises nothing.
 
-        They leave one after the other in C, so an interrupt finds each of them there or gone; `_times` and `_oldest_ms`
-        follow, and may be behind: then the next `expire` comes here once for nothing.
+        Those of a frame leave in one step in C, before which no interrupt comes once they are counted. `_oldest_ms` may
+        be too small after one: then the next `expire` comes here once for nothing.
         """
-        if count > 0:
-            deque(map(self._known.pop, starmap(self._order.popleft, repeat((), count)), repeat(None)), maxlen=0)
-        gone = self._gone
-        while self._times and self._times[0][0] <= gone:
-            self._times.popleft()
-        self._oldest_ms = self._times[0][1] if self._times else NEVER_MS
-        if self._marks and gone >= self._marks[0].ids:
+        limit = self._gone + count
+        while self._frames and (self._gone < limit or self._frames[0].end == self._gone):
+            digests, end, _ = self._frames[0]
+            stop = min(limit, end)
+            if stop > self._gone:
+                begin = self._gone - end  # from the end of the list, as slices count
+                part = digests[begin : stop - end or None] if stop - self._gone < len(digests) else digests
+                leave = map(self._known.pop, part, repeat(None))
+                self._gone = stop
+                deque(leave, maxlen=0)
+            if self._gone == end:
+                self._frames.popleft()
+        self._oldest_ms = self._frames[0].time_ms if self._frames else NEVER_MS
+        if self._marks and self._gone >= self._marks[0].ids:
             self.has_old_records = True
 
     def old_records(self) -> list[tuple[Stream, int]]:
         """Streams whose records below an offset are not needed any more; each is told once."""
         with self._lock:
-            gone = self._gone
             found = dict[Stream, int]()
-            while self._marks and self._marks[0].ids <= gone:
+            while self._marks and self._marks[0].ids <= self._gone:
                 mark = self._marks.popleft()
                 found[mark.stream] = max(mark.offset, found.get(mark.stream, 0))
             self.has_old_records = False
