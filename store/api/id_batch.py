@@ -148,7 +148,8 @@ class IdBatch:
         for topic in self._topics:
             window = self._windows.of(topic)
             window.expire(now_ms)
-            self._windows.trim_old(window)
+            if window.has_old_records:
+                self._windows.trim_old(window)
         for mine in self._by_lane(rows):
             self._plan_lane(mine)
 

@@ -124,8 +124,7 @@ class PendingIds:
 
     def place_of(self, digest: bytes) -> int | None:
         """Where the message of an id is, once they have their outcome; None if it did not get to the log."""
-        frame = self.frame
-        return None if frame is None or not frame.is_durable else frame.places[frame.digests.index(digest)]
+        return None if self.frame is None or not self.frame.is_durable else self.frame.place_of(digest)
 
 
 class IdRequest(SubmitRequest):
@@ -234,25 +233,33 @@ class FrameIds:
         digests, queue_ids: of each id, which are all different.
         entries: the number of each id's message in the frame.
         record: its bytes, once `fill` has them; before that as many zeros.
-        places: of each message, see `place_of`.
+        places: of each message, see `place_of`; a list where they are too large for an array.
         time_ms, record_offset: of the record.
         is_durable: the frame is.
     """
 
     __slots__ = (
-        "digests", "entries", "is_durable", "parts", "places", "queue_ids", "record", "record_offset", "target",
-        "time_ms",
+        "_by_digest", "digests", "entries", "is_durable", "parts", "places", "queue_ids", "record", "record_offset",
+        "target", "time_ms",
     )  # fmt: skip
 
     def __init__(self, parts: Sequence[OnTheWay], firsts: Sequence[int]) -> None:
         """`firsts`: for each part the number of its request's first message in the frame."""
         self.target = parts[0].target
         self.parts: Sequence[PendingIds] = ()
-        if {*map(type, parts)} == {IdRequest}:
+        first = parts[0]
+        self.digests: Sequence[bytes]
+        self.entries: slice | Int64s
+        if len(parts) == 1 and isinstance(first, PendingIds) and isinstance(first.rows, range):
+            self.parts = [first]
+            self.digests = first.digests
+            self.queue_ids = np.asarray(first.queue_ids, np.int64)
+            self.entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)
+        elif {*map(type, parts)} == {IdRequest}:
             singles = cast("Sequence[IdRequest]", parts)
-            self.digests: Sequence[bytes] = [part.digest for part in singles]
+            self.digests = [part.digest for part in singles]
             self.queue_ids = queue_ids_of([part.stream for part in singles])
-            self.entries = _column(firsts)
+            self.entries = slice(firsts.start, firsts.stop) if isinstance(firsts, range) else np.array(firsts, np.int64)
         else:
             self.parts = [part for part in parts if isinstance(part, PendingIds)]
             self.digests = list(chain.from_iterable([part.digests for part in parts]))
@@ -262,7 +269,8 @@ class FrameIds:
         for pending in self.parts:
             pending.frame = self
         self.record = bytearray(seen_bytes(len(self.digests)))
-        self.places: list[int] = []
+        self.places: Int64s | list[int] = []
+        self._by_digest: dict[bytes, int] | None = None
         self.time_ms = 0
         self.record_offset = -1
         self.is_durable = False
@@ -273,7 +281,7 @@ class FrameIds:
         if int(mine.max()) >> (63 - QUEUE_BITS):
             self.places = [place_of(*one) for one in zip(self.queue_ids.tolist(), mine.tolist(), strict=True)]
         else:
-            self.places = (mine << QUEUE_BITS | self.queue_ids).tolist()
+            self.places = mine << QUEUE_BITS | self.queue_ids
         stamp = self.target.table.stamp(time_ms)
         self.record_offset, self.time_ms = record_offset, stamp >> STAMP_BITS
         self.record[:] = pack_seen(self.digests, self.queue_ids, mine, stamp)
@@ -281,6 +289,17 @@ class FrameIds:
     def settle(self) -> None:
         """All of the frame is durable."""
         self.target.table.settle(self)
+
+    def all_places(self) -> list[int]:
+        """The places of all its messages."""
+        return self.places if isinstance(self.places, list) else self.places.tolist()
+
+    def place_of(self, digest: bytes) -> int | None:
+        """Where the message of an id is; None if it is not in this frame. The first call costs by the frame."""
+        found = self._by_digest
+        if found is None:
+            found = self._by_digest = dict(zip(self.digests, self.all_places(), strict=True))
+        return found.get(digest)
 
 
 def _column(rows: Sequence[int]) -> Int64s:
@@ -318,7 +337,11 @@ def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
 def split(requests: Sequence[Request], given: list[Extras], plain: bool) -> tuple[list[FrameIds], list[Extras]]:
     """The ids of some requests, as `ids_in` has them; and those of their extras that are more than ids."""
     # Most frames with messages of `submit` have those of one topic alone.
-    if given and type(given[0]) is IdTarget and given.count(given[0]) == len(given) == len(requests):
+    if (
+        given
+        and isinstance(cast("object", given[0]), IdTarget)
+        and given.count(given[0]) == len(given) == len(requests)
+    ):
         return [FrameIds(cast("Sequence[IdRequest]", requests), range(len(requests)))], []
     kinds: set[type] = {*map(type, given if plain else [request.extras for request in requests])}
     if ExtrasWithIds not in kinds and IdTarget not in kinds:

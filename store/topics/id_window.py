@@ -17,6 +17,7 @@ from ..log.message_ids import FrameIds, IdPromise, IdRequest, IdTarget, OnTheWay
 from ..log.streams import Stream
 
 NEVER_MS = 1 << 62
+MANY_IDS = 64  # of one batch in a frame: from so many on they lead to the batch
 MARK_IDS = 4096  # records are trimmed in steps of about so many ids
 
 
@@ -43,7 +44,7 @@ class IdWindow:
     the `PendingIds` or the `IdRequest` of that append, and then to the message's place (`log.message_ids.place_of`).
 
     Invariants:
-        * `_known` has a place for exactly the durable ids but the first `_gone` of them; so there are at most `most`;
+        * `_known` leads to a place for exactly the durable ids but the first `_gone` of them: at most `most` are left;
         * `_frames` has these, by age, a frame at a time; of the first one some may have gone;
         * an id is there as long as its message is on its way: whatever leaves by age or number was durable.
 
@@ -82,7 +83,7 @@ class IdWindow:
 
     def find(self, digest: bytes) -> OnTheWay | int | None:
         """What is known of an id: None if nothing is. The caller has called `expire` before."""
-        return self._known.get(digest)
+        return _place_or_way(self._known.get(digest), digest)
 
     def admit(self, digest: bytes, ids: OnTheWay) -> OnTheWay | int | None:
         """Note that an id is on its way with `ids`: None. Or what is known of it already, and nothing is noted.
@@ -90,7 +91,7 @@ class IdWindow:
         The caller has called `expire` before.
         """
         found = self._known.setdefault(digest, ids)
-        return None if found is ids else found
+        return None if found is ids else _place_or_way(found, digest)
 
     def admit_all(self, ids: PendingIds) -> bool:
         """`admit` all of them, which are all different; if one is known, none is noted: False."""
@@ -124,7 +125,8 @@ class IdWindow:
             if self._settled - self._marked >= MARK_IDS:
                 self._marks.append(_Mark(self._settled, ids.target.stream, ids.record_offset))
                 self._marked = self._settled
-            self._known.update(zip(ids.digests, ids.places, strict=True))
+            if len(ids.parts) != 1 or len(ids.digests) < MANY_IDS:
+                self._known.update(zip(ids.digests, ids.all_places(), strict=True))
             time_ms = max(ids.time_ms, self._frames[-1].time_ms) if self._frames else ids.time_ms
             self._frames.append(_Frame(ids.digests, self._settled + len(ids.digests), time_ms))
             self._settled += len(ids.digests)
@@ -133,7 +135,7 @@ class IdWindow:
                 part.is_over = True
                 if part.promise is not None:
                     promises.append(part.promise)
-            ids.parts = ()  # they have the frame
+            ids.parts, ids.record = (), bytearray()  # they have the frame
             self._drop(max(len(self) - self._most, self._older(ids.time_ms - self._window_ms)))
         for_each(promises, IdPromise.answer)
 
@@ -174,7 +176,7 @@ class IdWindow:
 
     def has(self, digest: bytes, place: int) -> bool:
         """Whether an id is known with just this place."""
-        return self._known.get(digest) == place
+        return self.find(digest) == place
 
     def resize(self, window_ms: int, most: int) -> None:
         """Have another window from now on. What has left the one before stays forgotten."""
@@ -251,3 +253,11 @@ class IdWindow:
                 self.free(ids)
                 ids.forget_waiters()
                 ids.answer(error)
+
+
+def _place_or_way(found: OnTheWay | int | None, digest: bytes) -> OnTheWay | int | None:
+    """The place of an id, if what was found of it knows one."""
+    if found is None or isinstance(found, int):
+        return found
+    place = found.place_of(digest)
+    return found if place is None else place
