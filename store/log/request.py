@@ -229,13 +229,8 @@ class AsyncRequest(Request):
     __slots__ = ("future", "loop")
 
     def __init__(
-        self,
-        stream: Stream,
-        data: bytes,
-        size_bytes: int,
-        extras: Extras | None,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+        self, stream: Stream, data: bytes, size_bytes: int, extras: Extras | None, loop: asyncio.AbstractEventLoop
+    ) -> None:  # fmt: skip
         self.stream = stream
         self.data = data
         self.size_bytes = size_bytes

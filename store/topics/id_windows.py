@@ -19,7 +19,7 @@ from ..log.hidden_streams import HiddenNames, HiddenStreams
 from ..log.lane import Lane
 from ..log.message_ids import MOST_WITH_IDS, QUEUE_BITS, IdTarget
 from ..log.queue import RequestQueue
-from ..log.request import Request
+from ..log.request import Barrier, Request
 from ..log.streams import Change, Stream, lane_of
 from ..log.trims import trim_requests
 from ..read.reader import Reader
@@ -115,6 +115,26 @@ class IdWindows:
         """The lane of a queue, used or not."""
         return self._hidden.lanes[lane_of(topic, queue_id, len(self._hidden.lanes))]
 
+    def forget_before(self, topic: str, settings: TopicSettings) -> None:
+        """The topic is about to get these settings: if its window gets larger, what has left it leaves the log.
+
+        Else an id would be forgotten or known again by whether its table is in memory. It writes the ids that count
+        again, as retention does; in a record some may count and others not. Raises as `of` and an append do.
+        """
+        streams = self._known_streams(topic)
+        old = self._configured.settings(topic) if streams else settings
+        if settings.id_window_ms <= old.id_window_ms and settings.id_window_count <= old.id_window_count:
+            return
+        window = self.of(topic)
+        for stream in streams:
+            end = self._bounds(stream)[1]
+            barrier = Barrier()  # a record can be read shortly before the table has its ids as durable
+            stream.lane.queue.put(barrier)
+            barrier.result()
+            self._keep(window, stream, stream.low, end, pass_damage=False)
+            if end > stream.low:
+                self._hidden.trim(stream, end)
+
     def resize(self, topic: str) -> None:
         """The topic has other settings. Raises as `TopicTable.settings` does.
 
@@ -124,6 +144,7 @@ class IdWindows:
             window = self._there(topic)
             if window is not None:
                 settings = self._configured.settings(topic)
+                window.expire(self._clock.wall_ms())  # by the window that it had
                 window.resize(settings.id_window_ms, settings.id_window_count)
 
     # -- what the log has -------------------------------------------------------------------------------
@@ -251,7 +272,7 @@ class IdWindows:
                     window = self.of(parts.names[0])
                 except (StoreCorrupt, StoreUnusable):  # for retention alone: an append still hears of it
                     window = self._load(parts.names[0], pass_damage=True)
-                self._keep(window, stream, max(begin, stream.low), end)
+                self._keep(window, stream, max(begin, stream.low), end, pass_damage=True)
                 self._hidden.trim(stream, end)
                 if end > stream.low:
                     return False
@@ -267,14 +288,14 @@ class IdWindows:
         there = [lane.streams[number] for number in footer.numbers[footer.counts > 0].tolist()]
         return [one for one in there if one.topic.startswith(IDS_TOPICS)]
 
-    def _keep(self, window: IdWindow, stream: Stream, begin: int, end: int) -> None:
+    def _keep(self, window: IdWindow, stream: Stream, begin: int, end: int, *, pass_damage: bool) -> None:
         """Write the ids of some records again that are still in the window."""
         window.expire(self._clock.wall_ms())
         digests: list[bytes] = []
         queue_ids: list[int] = []
         offsets: list[int] = []
         stamps: list[int] = []
-        for ids in self._records(stream, begin, end, pass_damage=True):
+        for ids in self._records(stream, begin, end, pass_damage=pass_damage):
             columns = zip(ids.digests, *(column.tolist() for column in ids[2:]), strict=True)
             for digest, queue_id, offset, stamp in columns:
                 if window.has(digest, offset << QUEUE_BITS | queue_id):
