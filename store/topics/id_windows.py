@@ -13,6 +13,7 @@ from ..device.clock import Clock
 from ..errors import StoreCorrupt, StoreError, StoreUnreadable, StoreUnusable
 from ..format.arrays import Int64s
 from ..format.hidden import HIDDEN_MARK, IDS_KIND, hidden_parts, hidden_topic
+from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.message_ids import KEPT, STAMP_BITS, SeenIds, pack_kept
 from ..format.records import StreamLow
 from ..log.hidden_streams import HiddenNames, HiddenStreams
@@ -63,6 +64,7 @@ class IdWindows:
         self.loaded: dict[str, IdWindow] = {}
         self._dropped: WeakValueDictionary[str, IdWindow] = WeakValueDictionary()  # an append may have one still
         self._look_at_s = 0.0
+        self._loads = 0  # how often a table was read
         self._lock = threading.RLock()  # a finalizer may append while its thread reads a table
 
     def of(self, topic: str) -> IdWindow:
@@ -73,8 +75,9 @@ class IdWindows:
                 window = self._there(topic)
                 if window is None:
                     window = self._load(topic)
-                    for queue in self._queues():  # a frame has at most as many records of ids as other messages
-                        queue.frame_messages = MOST_WITH_IDS
+                    self._loads += 1  # a frame has a record of ids for each table at the most, and for each message
+                    for queue in self._queues():
+                        queue.frame_messages = max(MOST_WITH_IDS, MAX_FRAME_MESSAGES - self._loads)
                     self.loaded[topic] = window
         return window
 
