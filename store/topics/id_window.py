@@ -125,7 +125,8 @@ class IdWindow:
             if self._settled - self._marked >= MARK_IDS:
                 self._marks.append(_Mark(self._settled, ids.target.stream, ids.record_offset))
                 self._marked = self._settled
-            if len(ids.parts) != 1 or len(ids.digests) < MANY_IDS:
+            is_one_batch = bool(ids.parts) and ids.digests is ids.parts[0].digests
+            if not is_one_batch or len(ids.digests) < MANY_IDS:
                 self._known.update(zip(ids.digests, ids.all_places(), strict=True))
             time_ms = max(ids.time_ms, self._frames[-1].time_ms) if self._frames else ids.time_ms
             self._frames.append(_Frame(ids.digests, self._settled + len(ids.digests), time_ms))

@@ -156,6 +156,10 @@ MESSAGE_IDS: dict[str, Bug] = {
         WINDOW, "    return found if place is None else place\n", "    return found\n",
         ("tests/store/ids/test_large_batches.py",), hangs=True,
     ),
+    "message ids: tickets are kept where a large batch shares their frame": Bug(
+        WINDOW, "bool(ids.parts) and ids.digests is ids.parts[0].digests", "bool(ids.parts)",
+        ("tests/store/ids/test_large_batches.py",),
+    ),
     "message ids: a part of a frame leaves twice": Bug(
         WINDOW, "begin = self._gone - end", "begin = -len(digests)",
         ("tests/store/ids/test_large_batches.py",),

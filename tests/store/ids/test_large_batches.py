@@ -90,6 +90,18 @@ def test_a_batch_after_messages_without_ids_has_its_own_places(tmp_path: Path) -
         assert append(store, names()) == [6 + row for row in range(COUNT)]
 
 
+def test_no_ticket_is_kept_of_a_message_that_shares_a_frame_with_a_large_batch(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="first")
+        with store._flushers[0].building:  # they share a frame
+            ticket = store.submit("t", 0, b"", message_id="a")
+            batch = store._identified._batch([("t", 0, b"")] * COUNT, names())
+            batch._hand_over(batch._rows())
+        assert ticket.result() == 1
+        store.flush()
+        assert {type(one) for one in store._windows.of("t")._known.values()} == {int}
+
+
 def test_a_large_batch_keeps_no_record_and_no_message(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         append(store, names())
