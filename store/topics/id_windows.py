@@ -147,7 +147,6 @@ class IdWindows:
             window = self._there(topic)
             if window is not None:
                 settings = self._configured.settings(topic)
-                window.expire(self._clock.wall_ms())  # by the window that it had
                 window.resize(settings.id_window_ms, settings.id_window_count)
 
     # -- what the log has -------------------------------------------------------------------------------

@@ -139,12 +139,8 @@ MESSAGE_IDS: dict[str, Bug] = {
         "store/api/topic_calls.py", "        self._windows.forget_before(name, settings)\n", "",
         (LARGER,),
     ),
-    "message ids: a larger window brings back what is too old": Bug(
-        WINDOWS, "                window.expire(self._clock.wall_ms())  # by the window that it had\n", "",
-        (LARGER,),
-    ),
     "message ids: a larger window takes ids that a frame is about to give": Bug(
-        WINDOWS, "            barrier.result()\n", "            pass\n",
+        WINDOWS, "            barrier.result()\n", "",
         (f"{LARGER}::test_a_record_that_can_be_read_before_its_ids_are_durable_is_kept",),
     ),
     "message ids: a batch that was cut has the places of another one": Bug(

@@ -29,7 +29,7 @@ IDS = 14
 WINDOW_MS = 5_000
 WEIGHTS = {
     "append": 30, "batch": 14, "transact": 10, "fill": 14, "upkeep": 14, "wait": 8, "trim": 4, "delete": 1, "reopen": 4,
-    "configure": 1,
+    "configure": 3,
 }  # fmt: skip
 
 
@@ -297,9 +297,11 @@ class World:
         self._clock.go(self.chance.choice((1, 500, 2000, 6000)))
 
     def _configure(self) -> None:
-        self.store.configure_topic(
-            self.chance.choice(TOPICS), id_window_ms=WINDOW_MS, queues=self.chance.choice((None, 8))
-        )
+        """With a count that gets larger the ids that count are written again; none of these counts is reached."""
+        topic, count = self.chance.choice(TOPICS), self.chance.choice((1000, 2000, 3000))
+        self.reached["windows got larger"] += count > self.store.topic_settings(topic).id_window_count
+        queues = self.chance.choice((None, 8))
+        self.store.configure_topic(topic, id_window_ms=WINDOW_MS, id_window_count=count, queues=queues)
 
     def _trim(self) -> None:
         topic, queue_id = self.chance.choice(TOPICS), self.chance.randrange(QUEUES)

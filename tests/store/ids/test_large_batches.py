@@ -53,6 +53,17 @@ def test_ids_of_a_large_batch_leave_the_window_one_by_one(tmp_path: Path) -> Non
         assert {frame.end for frame in window._frames} == {window.settled}, "frames that have left are not kept"
 
 
+def test_an_id_that_came_again_stays_when_the_rest_of_its_first_frame_leaves(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.configure_topic("t", id_window_count=COUNT)
+        append(store, names(), queues=1)
+        store.append("t", 1, b"", message_id="new")
+        assert store.append("t", 2, b"", message_id="0") == 0, "it had left, and is stored again"
+        for number in range(5):
+            store.append("t", 1, b"", message_id=f"new {number}")
+            assert store.submit("t", 3, b"", message_id="0").is_repeat
+
+
 def test_batches_and_messages_of_one_frame_have_their_own_places(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         store.append("t", 0, b"", message_id="first")
