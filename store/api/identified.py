@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from ..format.arrays import Int64s
-from ..format.extras import Extras, ExtrasWithIds
+from ..format.extras import Extras
 from ..format.message_ids import MAX_ID_BYTES, digest_of
-from ..log.message_ids import IdRequest, OnTheWay, PendingIds
+from ..log.message_ids import IdRequest, OnTheWay, PendingId
 from ..log.request import call_in_loop
 from ..log.streams import Stream
 from ..log.ticket import Ticket
@@ -110,7 +110,7 @@ class IdentifiedAppender:
             try:
                 found = window.admit(digest, ids)
                 if found is None:
-                    future = appender.put_one_async(stream, data, ExtrasWithIds.of(extras, (ids,)))
+                    future = appender.put_one_async(stream, data, ids.beside(extras))
             except BaseException as error:
                 ids.take_back(error)
                 raise
@@ -133,10 +133,10 @@ class IdentifiedAppender:
     def _batch(self, messages: Iterable[tuple[str, int, Payload]], message_ids: Iterable[str | None]) -> IdBatch:
         return IdBatch(self._shared, self._appender, self.windows, messages, message_ids)
 
-    def _prepare(self, window: IdWindow, topic: str, queue_id: int, digest: bytes) -> tuple[Stream, PendingIds]:
+    def _prepare(self, window: IdWindow, topic: str, queue_id: int, digest: bytes) -> tuple[Stream, PendingId]:
         """The stream of a message, and its id, which is on its way once it is admitted."""
         stream = self._appender.stream_of(topic, queue_id)
-        return stream, PendingIds(self.windows.target(topic, window, stream.lane), (digest,), (queue_id,), range(1))
+        return stream, PendingId(self.windows.target(topic, window, stream.lane), digest, queue_id)
 
     def _repeat(
         self, window: IdWindow, topic: str, queue_id: int, digest: bytes, data: bytes, extras: Extras | None,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import StoreError
-from ..format.extras import Extras, ExtrasWithIds
+from ..format.extras import Extras
 from ..log.listeners import Listeners
-from ..log.message_ids import OnTheWay, PendingIds, offset_of
+from ..log.message_ids import OnTheWay, PendingId, offset_of
 from ..log.request import NO_STREAM
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
 from ..topics.id_window import IdWindow
 
 # Makes ids on their way for a message that is about to be stored after all, with its stream. Raises StoreError.
-Prepare = Callable[[], tuple[Stream, PendingIds]]
+Prepare = Callable[[], tuple[Stream, PendingId]]
 
 
 class RepeatTicket(SubmitRequest):
@@ -88,7 +88,7 @@ class RepeatTicket(SubmitRequest):
             try:
                 found = self._window.admit(self._digest, ids)
                 if found is None:
-                    self.stream, self.extras = stream, ExtrasWithIds.of(self.extras, (ids,))
+                    self.stream, self.extras = stream, ids.beside(self.extras)
                     self._is_repeat = False
                     stream.lane.queue.put(self, wait=False)
             except BaseException as error:
@@ -113,5 +113,5 @@ class RepeatTicket(SubmitRequest):
         return f"<Ticket of a repeated message id: {outcome}>"
 
 
-def _is_over() -> tuple[Stream, PendingIds]:
+def _is_over() -> tuple[Stream, PendingId]:
     raise AssertionError("it has its answer")

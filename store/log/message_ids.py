@@ -1,9 +1,9 @@
 """Message ids on their way to the log: from an append that was the first with them to their durable record.
 
-A request of many messages has its ids in its extras, a `PendingIds` for each topic. A message of `submit` is its own
-(`IdRequest`): nothing else is made for it. The frame that they get into has one record more for each topic with ids,
-in the same lane and after all messages (`FrameIds`), and is ATOMIC. So one record, and not one a message, goes with the
-ids of all producers that share a frame.
+A request of many messages has its ids in its extras, a `PendingIds` for each topic; one message of a coroutine has a
+`PendingId` in their place. A message of `submit` is its own (`IdRequest`): nothing else is made for it. The frame that
+they get into has one record more for each topic with ids, in the same lane and after all messages (`FrameIds`), and is
+ATOMIC. So one record, and not one a message, goes with the ids of all producers that share a frame.
 """
 
 from __future__ import annotations
@@ -125,6 +125,38 @@ class PendingIds:
     def place_of(self, digest: bytes) -> int | None:
         """Where the message of an id is, once they have their outcome; None if it did not get to the log."""
         return None if self.frame is None or not self.frame.is_durable else self.frame.place_of(digest)
+
+
+class PendingId(PendingIds):
+    """The id of a request with one message. It is also the request's extras, if the message has no column of them."""
+
+    due_ms = key = properties = None
+    rows = (0,)
+    size_bytes = ID_BYTES + RECORD_COST_BYTES
+
+    def __init__(self, target: IdTarget, digest: bytes, queue_id: int) -> None:
+        self.target = target
+        self.digest = digest
+        self.queue_id = queue_id
+
+    @property
+    def digests(self) -> Sequence[bytes]:  # type: ignore[override]
+        """That of the one id."""
+        return (self.digest,)
+
+    @property
+    def queue_ids(self) -> Sequence[int]:  # type: ignore[override]
+        """That of the one message."""
+        return (self.queue_id,)
+
+    @property
+    def ids(self) -> Sequence[PendingIds]:
+        """Those of the request."""
+        return (self,)
+
+    def beside(self, extras: Extras | None) -> Extras:
+        """The extras of a request with this id and these columns."""
+        return self if extras is None else ExtrasWithIds.of(extras, (self,))  # type: ignore[return-value]
 
 
 class IdRequest(SubmitRequest):
@@ -255,10 +287,14 @@ class FrameIds:
             self.digests = first.digests
             self.queue_ids = np.asarray(first.queue_ids, np.int64)
             self.entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)
-        elif {*map(type, parts)} == {IdRequest}:
-            singles = cast("Sequence[IdRequest]", parts)
+        elif (kinds := {*map(type, parts)}) <= {IdRequest, PendingId}:
+            singles = cast("Sequence[IdRequest]", parts)  # or `PendingId`
+            self.parts = [part for part in parts if isinstance(part, PendingIds)]
             self.digests = [part.digest for part in singles]
-            self.queue_ids = queue_ids_of([part.stream for part in singles])
+            if PendingId in kinds:
+                self.queue_ids = np.array([part.queue_ids[0] for part in singles], np.int64)
+            else:
+                self.queue_ids = queue_ids_of([part.stream for part in singles])
             self.entries = slice(firsts.start, firsts.stop) if isinstance(firsts, range) else np.array(firsts, np.int64)
         else:
             self.parts = [part for part in parts if isinstance(part, PendingIds)]
@@ -337,14 +373,11 @@ def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
 def split(requests: Sequence[Request], given: list[Extras], plain: bool) -> tuple[list[FrameIds], list[Extras]]:
     """The ids of some requests, as `ids_in` has them; and those of their extras that are more than ids."""
     # Most frames with messages of `submit` have those of one topic alone.
-    if (
-        given
-        and isinstance(cast("object", given[0]), IdTarget)
-        and given.count(given[0]) == len(given) == len(requests)
-    ):
+    kind: type = type(given[0]) if given else type(None)
+    if kind is IdTarget and given.count(given[0]) == len(given) == len(requests):
         return [FrameIds(cast("Sequence[IdRequest]", requests), range(len(requests)))], []
     kinds: set[type] = {*map(type, given if plain else [request.extras for request in requests])}
-    if ExtrasWithIds not in kinds and IdTarget not in kinds:
+    if kinds.isdisjoint({ExtrasWithIds, IdTarget, PendingId}):
         return [], given
     return ids_in(requests), [extra for extra in given if isinstance(extra, tuple) and extra != NO_EXTRAS]
 
