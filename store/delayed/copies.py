@@ -125,7 +125,7 @@ class Copies:
         return np.array(rows, np.int64).reshape(-1, 4)
 
     def end_of_unwanted(self) -> int:
-        """The offset in the stream from which on a copy may be wanted: also a damaged one, as its file may be put back."""
+        """From which offset of the stream on a copy may be wanted. A damaged one may: its file may be put back."""
         low = int(self.at.min()) if len(self) else self.next_at
         return low if self.damage is None else min(low, self._damaged_at)
 

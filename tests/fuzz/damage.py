@@ -137,8 +137,8 @@ class Fuzzer:
         self, places: Places, faults: Sequence[Fault], order: Order, cuts: int
     ) -> tuple[Broken | None, Seen, int]:
         """Run the checks: what broke, if anything did."""
-        kind = WorkCase if self.stock.work_queues else Case
-        case = kind(places, damage(places, faults), order, self.folder)
+        case_of = WorkCase if self.stock.work_queues else Case
+        case = case_of(places, damage(places, faults), order, self.folder)
         crashes = 0
         try:
             if cuts and isinstance(case, Case):
@@ -259,9 +259,7 @@ def main(options: Sequence[str]) -> int:
     print("seed", seed, flush=True)
     summary = Summary(lambda text: print(text, flush=True))
     with memory_folder() as folder:
-        stock = Stock(
-            seed, given.stories, folder, summary.say, pairs=given.pairs, work_queues=given.work_queues
-        )
+        stock = Stock(seed, given.stories, folder, summary.say, pairs=given.pairs, work_queues=given.work_queues)
         tasks = [(number, 0) for number in range(given.stores)]
         tasks += [(number, CUTS_A_REPAIR) for number in range(-(-given.crashes // CUTS_A_REPAIR))]
         if given.only is not None:

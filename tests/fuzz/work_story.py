@@ -16,7 +16,7 @@ from unittest import mock
 
 from stratalog.store import Delivery, MessageStore, StoreConfig, TopicSettings
 from stratalog.store.log.removal import Removal
-from tests.store.helpers import crash_copy, take_snapshot, until
+from tests.store.helpers import crash_copy, take_snapshot, until, without_marks
 
 from .stories import Story, config
 
@@ -94,6 +94,7 @@ def by_hand() -> Iterator[None]:
         for name in ("delays.DROP_S", "keeping.LOOK_S", "work_queues.LOOK_S", "keeping.LOOK_TIMES"):
             stack.enter_context(mock.patch(f"stratalog.store.delayed.{name}", 0))
         stack.enter_context(mock.patch("stratalog.store.delayed.work_queues.LOOK_TIMES", 0))
+        stack.enter_context(mock.patch("stratalog.store.log.early.PATIENCE_S", 1e9))  # `remove` seals
         yield
 
 
@@ -101,6 +102,7 @@ def remove(store: MessageStore) -> int:
     """Have retention take what it may; how many segments."""
     removal, begun = store._upkeep.removal, store._upkeep.removal.removed_segments
     until(lambda: not any(map(store._upkeep.sealer.waiting, store._lanes)))
+    store._upkeep.early.seal()
     before = -1
     while before != removal.removed_segments:
         before = removal.removed_segments
@@ -124,7 +126,7 @@ class WorkMaker:
     def make(self) -> WorkStory:
         """The whole life."""
         with by_hand():
-            store = MessageStore.open(self.path, self.plan.config())
+            store = self._open()
             rounds = self.chance.randrange(3, 6)
             for number in range(rounds):
                 self._configure(store)
@@ -135,12 +137,17 @@ class WorkMaker:
                     self.story.moments.append(take_snapshot(crash_copy(self.path, self.copies)))
                 if removed and not last and self.chance.random() < 0.3:
                     store.close()
-                    store = MessageStore.open(self.path, self.plan.config())
+                    store = self._open()
             self.story.firsts = {queue_id: store.queue_bounds(WORK, queue_id)[0] for queue_id in range(QUEUES)}
             store.close()
         if self.plan.closed:
             self.story.moments.append(take_snapshot(self.path))
         return self.story
+
+    def _open(self) -> MessageStore:
+        store: MessageStore = MessageStore.open(self.path, self.plan.config())
+        without_marks(store)
+        return store
 
     def _configure(self, store: MessageStore) -> None:
         """Settings that differ in what changes nothing here."""
@@ -217,7 +224,4 @@ class WorkMaker:
 def work_plans(seed: int, count: int) -> list[WorkPlan]:
     """Of one lane and of several."""
     chance = random.Random(f"work plans {seed}")
-    return [
-        WorkPlan(chance.choice((1, 1, 2, 4)), chance.random() < 0.5, chance.getrandbits(30)) for _ in range(count)
-    ]
-
+    return [WorkPlan(chance.choice((1, 1, 2, 4)), chance.random() < 0.5, chance.getrandbits(30)) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Damage of what a store remembers of topics is told by each call that needs it, also if it hides the oldest records."""
+"""Damage of what a store remembers is told by each call that needs it, also if it hides the oldest records."""
 
 from __future__ import annotations
 
