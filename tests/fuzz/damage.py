@@ -249,7 +249,10 @@ def parse(options: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--work-queues", action="store_true", help="work queues with ids, settings and transactions")
     parser.add_argument("--only", type=int, default=None, help="the number of one case")
     parser.add_argument("--cut", action="store_true", help="with --only: a case of a crash inside the repair")
-    return parser.parse_args(list(options))
+    given = parser.parse_args(list(options))
+    if given.work_queues and (given.crashes or given.cut):
+        parser.error("repairs of work queues are not interrupted")
+    return given
 
 
 def main(options: Sequence[str]) -> int:
