@@ -15,6 +15,7 @@ A subscription of several topics is `topics_subscription`: one object over a sub
     which, what order   settings, changing, ordering, lines
     again, and later    redelivery, backoff, moving, origin, attempts, delays, place_list
     acknowledging       acknowledging, group_commit, ack_row, joint_acks, joint_ids, committing
+    what objects share  shared
     what is durable     cursor, journal
     how far it is       info, backlog, positions, progress, removed, life_counts, inspecting
     as an iterator      iterating

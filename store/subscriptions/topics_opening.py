@@ -29,10 +29,10 @@ def subscribe_topics(
     try:
         for topic in names:
             members.join(topic, start_in(starts, topic), settings, given)
+        return TopicsSubscription(members, None)
     except BaseException:  # passed on; an interrupt, too, leaves no object open
         members.close()
         raise
-    return TopicsSubscription(members, None)
 
 
 def subscribe_pattern(
@@ -54,10 +54,10 @@ def subscribe_pattern(
             starts = {}  # it was there before: a topic without a subscription has come since
         for topic in names:
             members.join(topic, start_in(starts, topic), settings, given)
+        return TopicsSubscription(members, str(pattern))
     except BaseException:  # passed on, as above
         members.close()
         raise
-    return TopicsSubscription(members, str(pattern))
 
 
 def _check_same(subscriptions: Subscriptions, topic: str, name: str, settings: Settings, given: list[str]) -> bool:

@@ -105,7 +105,7 @@ CONSUMERS: dict[str, Bug] = {
         "gone[rows] = True | self.delays.are_kept(", (f"{FOLDER}/test_removed_messages.py",),
     ),
     "consumers: what a closed object had waits for its time-out": Bug(
-        "store/subscriptions/registry.py", "                self.state.leave(owner)\n", "                pass\n",
+        "store/subscriptions/shared.py", "                self.state.leave(owner)\n", "                pass\n",
         (f"{FOLDER}/test_subscription.py",),
     ),
 }  # fmt: skip
