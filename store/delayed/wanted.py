@@ -101,6 +101,21 @@ def _has_copies(topic: DelayedTopic, lane: Lane, sealed: SealedSegment) -> bool:
     return stream is not None and stream.lane is lane and stream.number >= 0 and sealed.first_of(stream.number)[1] > 0
 
 
+def copied_in(delays: Delays, lane: Lane, sealed: SealedSegment) -> Iterator[tuple[str, int, int, int]]:
+    """Yield of which messages a lane's segment has copies: the topic, queue id, and offsets from one up to another."""
+    for topic in [topic for topic in list(delays.with_copies) if _has_copies(topic, lane, sealed)]:
+        assert topic.copies.stream is not None, "it has copies there"
+        begin, count = sealed.first_of(topic.copies.stream.number)
+        with topic.lock:
+            copies = topic.copies
+            rows = np.flatnonzero((copies.at >= begin) & (copies.at < begin + count))
+            of_queues = copies.of_queues() if len(rows) else []
+        for queue_id, mine, offsets in of_queues:
+            here = offsets[np.isin(mine, rows)]
+            if len(here):
+                yield topic.name, queue_id, int(here.min()), int(here.max()) + 1
+
+
 def wanted_in(
     delays: Delays, kept: Kept, lane: Lane, sealed: SealedSegment, content: SegmentContent
 ) -> Iterator[WantedMessages]:

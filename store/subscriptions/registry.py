@@ -35,6 +35,7 @@ from .settings import (
 from .shared import Enter, Shared
 from .state import State
 from .subscription import Subscription
+from .used_up import UsedUp
 
 Name = tuple[str, str]  # (topic, name)
 
@@ -48,6 +49,7 @@ class Subscriptions:
     Attributes:
         redriving: held while dead letters are sent back: another call would not find those that the first one has met.
         removed: counts the messages that retention has taken from them.
+        used_up: moves messages to the dead letters before retention takes them.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -60,6 +62,7 @@ class Subscriptions:
         self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
         self.redriving = threading.Lock()
         self.removed = RemovedMessages(parts, self._states_of, self.topics)
+        self.used_up = UsedUp(parts, self._shared_of, self.topics)
 
     def _names_of(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted."""
@@ -208,7 +211,11 @@ class Subscriptions:
         return found
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
-        """Whether retention may remove a segment. Records of subscriptions in it are written again first."""
+        """Whether retention may remove a segment. Messages that subscriptions have used up go to the dead letters, and
+        records of subscriptions in it are written again first.
+        """
+        if not self.used_up.save(lane, oldest):
+            return False
         for stream in list(lane.hidden):
             names = names_of(stream)
             if names is None or stream.number < 0:
@@ -248,6 +255,14 @@ class Subscriptions:
 
     def _states_or_none(self, topic: str) -> Iterator[State | None]:
         """Yield the subscriptions of a topic, loaded if need be; None for a damaged one."""
+        for shared in self._shared_or_none(topic):
+            yield None if shared is None else shared.state
+
+    def _shared_of(self, topic: str) -> Iterator[Shared]:
+        """Yield the subscriptions of a topic, loaded if need be, without damaged ones."""
+        yield from (shared for shared in self._shared_or_none(topic) if shared is not None)
+
+    def _shared_or_none(self, topic: str) -> Iterator[Shared | None]:
         for name in self._names_of(topic):
             try:
                 shared = self._shared(topic, name)
@@ -255,7 +270,7 @@ class Subscriptions:
                 yield None
                 continue
             if shared.state.cursor.settings is not None:
-                yield shared.state
+                yield shared
             self._forget_deleted(shared)
 
     def _info(self, topic: str, name: str, bounds: TopicBounds) -> SubscriptionInfo | None:

@@ -63,7 +63,7 @@ class RemovedMessages:
             topics = self._topics()
             for sealed in gone if topics else ():
                 with suppress(StoreError, OSError):  # of a segment that cannot be read nothing is known
-                    streams = _streams_of(lane, sealed, topics)
+                    streams = streams_of(lane, sealed, topics)
                     states = self._states({stream.topic for stream in streams}) if streams else {}
                     for stream in streams:
                         self._count_stream(stream, sealed, states.get(stream.topic, ()))
@@ -148,7 +148,7 @@ def _rounds(begin: int, end: int) -> Iterator[tuple[int, int]]:
         begin = middle
 
 
-def _streams_of(lane: Lane, sealed: SealedSegment, topics: set[str]) -> list[Stream]:
+def streams_of(lane: Lane, sealed: SealedSegment, topics: set[str]) -> list[Stream]:
     """The streams of some topics that have messages in a segment. Raises StoreCorrupt, OSError."""
     footer = sealed.footer
     numbers: list[int] = footer.numbers[footer.counts > 0].tolist()
