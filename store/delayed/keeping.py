@@ -35,11 +35,12 @@ from .messages import fetch_all
 from .parts import Subscribers
 from .topic import DelayedTopic
 from .wanted import KeepingSettings, WantedMessages, content_of, rows_of, wanted_in
-from .work_queues import MOST_WASTE, WorkQueues
+from .work_queues import WorkQueues
 
 if TYPE_CHECKING:
     from .delays import Delays
 
+MOST_WASTE = 1.5  # bytes on disk for each wanted one
 LOOK_S = 1.0  # between two checks of the wanted messages ..
 LOOK_TIMES = 20  # .. and so many times as long as a check takes
 COPIED_BYTES = 4 << 20  # by one append

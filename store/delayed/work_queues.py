@@ -5,7 +5,9 @@ and what can be written again at the log's end: records, copies. A segment with 
 after it, as retention alone decides about that one.
 
 A segment that can go does not go at once. What of it is still wanted has to be written again, so that is worth it only
-while the segments hold much else: more than half of what is wanted, and a segment.
+while the segments hold much else: more than as much as is wanted, and a segment. So, however long a message waits, for
+each of its bytes that is written again a byte of the log goes. Padding counts as waste: jobs that are appended one at a
+time and fill more than half a block stay where they are until others are acknowledged.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 WORK_QUEUE = "until_acknowledged"  # the value of `keep`
 UNKNOWN = "unknown"  # `keep` of a topic whose settings cannot be read: it may be a work queue
-MOST_WASTE = 1.5  # bytes on disk for each wanted one
+MOST_BYTES = 2  # bytes on disk for each wanted one: so a message is moved for at least as many bytes that go
 LOOK_S = 1.0  # between two looks for the sake of acknowledgements ..
 LOOK_TIMES = 20  # .. and so many times as long as a look takes of a processor's time
 LOOKED_AT = 32  # segments of a lane, by one look: the oldest, as many in turn, and as many new ones
@@ -182,7 +184,7 @@ class WorkQueues:
             known.forget_before(sequence)
             known.going, known.left = 0, (known.all_bytes, known.moved_bytes)
         share, (all_bytes, moved_bytes) = known.shares.get(sequence), known.left
-        if share is None or all_bytes <= MOST_WASTE * moved_bytes + self._least_bytes:
+        if share is None or all_bytes <= MOST_BYTES * moved_bytes + self._least_bytes:
             return False, has_looked
         known.left = all_bytes - share.size_bytes, moved_bytes - share.moved_bytes
         known.going = sequence
