@@ -143,7 +143,7 @@ class Keeping:
         self._looking = threading.RLock()  # a finalizer may append while its thread looks
         self._telling = threading.RLock()
         self.work_queues = WorkQueues(delays, topics.keeping, config)
-        delays.is_work_queue = self.work_queues.has
+        delays.is_work_queue, delays.kept = self.work_queues.has, topics.keeping
         self.copied_messages = 0
         self.kept: dict[str, int] = {}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..delayed.parts import are_among, places_of
+from ..delayed.messages import were_moved
+from ..delayed.parts import places_of
 from ..format.arrays import Bools, Int64s
 from ..format.blobs import ExtraColumns
 from ..format.layout import NO_TIME
@@ -66,12 +67,7 @@ class Expiring:
         """(n,) which messages of some rows got another delivery time."""
         delays, places = self._state.parts.delays, places_of(queues[rows], offsets[rows])
         topic = None if delays is None else delays.find(self._state.topic)
-        if topic is None:
-            return np.zeros(len(places), np.bool_)
-        with topic.lock:
-            changes = topic.changes
-            moved = np.fromiter((place in changes.moved for place in places.tolist()), np.bool_, len(places))
-            return moved | are_among(places, changes.come)
+        return np.zeros(len(places), np.bool_) if topic is None else were_moved(topic, places)
 
     def count(self, count: int) -> None:
         """Count expired messages."""
