@@ -186,6 +186,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             self._shared, self._upkeep.removal, self._fetcher.configured, self._delaying.delays, self._trimming,
             self._subscriptions(),
         )  # fmt: skip
+        self._tell_counts(self._upkeep)
         self._start(repair=repair)
         # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
         if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):

@@ -35,6 +35,7 @@ from .settings import (
 from .shared import Enter, Shared
 from .state import State
 from .subscription import Subscription
+from .told_counts import Counts
 from .used_up import UsedUp
 
 Name = tuple[str, str]  # (topic, name)
@@ -49,6 +50,7 @@ class Subscriptions:
     Attributes:
         redriving: held while dead letters are sent back: another call would not find those that the first one has met.
         removed: counts the messages that retention has taken from them.
+        told_counts: in a store that is only read, what the writer says of `removed`; None in a writer.
         used_up: moves messages to the dead letters before retention takes them.
     """
 
@@ -62,6 +64,7 @@ class Subscriptions:
         self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
         self.redriving = threading.Lock()
         self.removed = RemovedMessages(parts, self._states_of, self.topics)
+        self.told_counts: Callable[[], Counts] | None = None
         self.used_up = UsedUp(parts, self._shared_of, self.topics)
 
     def _names_of(self, topic: str) -> list[str]:
@@ -203,9 +206,10 @@ class Subscriptions:
         topics = sorted({of_topic for of_topic, _ in names})
         queues = {one: queues_of(self._parts, one) for one in topics}
         sets = self._parts.delayed_sets(topics) if sets_of is None else {one: sets_of(one) for one in topics}
+        told = None if self.told_counts is None else self.told_counts()
         found = []
         for of_topic, name in names:
-            info = self._info(of_topic, name, TopicBounds(queues[of_topic], sets[of_topic]))
+            info = self._info(of_topic, name, TopicBounds(queues[of_topic], sets[of_topic]), told)
             if info is not None:
                 found.append(info)
         return found
@@ -273,7 +277,9 @@ class Subscriptions:
                 yield shared
             self._forget_deleted(shared)
 
-    def _info(self, topic: str, name: str, bounds: TopicBounds) -> SubscriptionInfo | None:
+    def _info(
+        self, topic: str, name: str, bounds: TopicBounds, told: Counts | None
+    ) -> SubscriptionInfo | None:  # fmt: skip
         with self._lock:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state
@@ -288,12 +294,12 @@ class Subscriptions:
             if state is not None:
                 state.take_in()
             known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
-            counts = self.removed.of(topic, name, cursor.life)
+            counts = self.removed.of(topic, name, cursor.life) if told is None else told.get((topic, name, cursor.life))
         positions = positions_of(bounds.queues, known)
         rates = self._rates.of((topic, name), positions, self._parts.clock.monotonic_s())
         oldest_ms = oldest_of(self._parts, topic, bounds.queues, known)
         backlog = backlog_of(bounds, known)
-        return SubscriptionInfo(topic, name, settings, backlog, positions, oldest_ms, *rates, *counts)
+        return SubscriptionInfo(topic, name, settings, backlog, positions, oldest_ms, *rates, *(counts or (0, 0)))
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """The cursor of a subscription that nobody uses, read from the log."""
