@@ -164,8 +164,9 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             self._scanned_bytes += found.scanned_bytes
             self._scan_ms += found.scan_ms
         self._lanes = [flusher.lane for flusher in running.flushers]
+        self._shared.begin_rounds = maker.begin_rounds
         if header.lanes > 1:
-            running.rounds = maker.add_rounds()
+            maker.add_rounds()
         if not repair:  # it may have lost what tells
             retire_gone(self._lanes, self._streams)
         self._trimming = TrimChanges(

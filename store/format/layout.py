@@ -71,7 +71,8 @@ Frame (one batch)
     a whole frame where one a message would cost more than the bytes. With count 0 it is a mark, of `durable_*` alone.
     Of a frame that is torn at the log's end, the messages before the first torn one count. One that is ATOMIC, for it
     has a transaction, counts as a whole or not at all, and no mark points into it. If it is JOINT as well, it counts
-    only with the frames of its round in other lanes, see `joint`.
+    only with the frames of its round in other lanes. A part of a round that needs several frames has MORE in all but
+    its last one, and REST in all but its first one: they count together. See `joint`.
 
 Footer (block-aligned)
     The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a
@@ -120,7 +121,9 @@ HAS_STREAMS: Final = 32
 HAS_PAYLOAD_CHECKSUM: Final = 64
 ATOMIC: Final = 128
 JOINT: Final = 256
-KNOWN_FLAGS: Final = 511
+MORE: Final = 512
+REST: Final = 1024
+KNOWN_FLAGS: Final = 2047
 HAS_EXTRAS: Final = HAS_DUE | HAS_KEYS | HAS_PROPERTIES
 
 NO_TIME: Final = -(1 << 63)

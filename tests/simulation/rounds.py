@@ -32,9 +32,9 @@ class SteppedRounds:
         lane: Any = flusher.lane
         build_joint, perform = lane.build_joint, flusher.perform
 
-        def noted_joint(requests: Sequence[AtomicGroup], joint: bytes) -> None:
+        def noted_joint(requests: Sequence[AtomicGroup], flags: int, joint: bytes) -> None:
             self._note(lane)
-            build_joint(requests, joint)
+            build_joint(requests, flags, joint)
             base = lane.segment.base
             place = lane.segment.sequence, align_up(lane.tail - base)
             for request in requests:

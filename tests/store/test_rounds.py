@@ -28,7 +28,9 @@ from stratalog.store.api.commits import commit_shards
 from stratalog.store.format.joint import JointPlace, joint_bytes, joint_of, pack_joint
 from stratalog.store.format.layout import JOINT, lane_name
 from stratalog.store.log.at_once import AtOnce
-from stratalog.store.log.rounds import Crew, JointGroup, Rounds
+from stratalog.store.log.crew import Crew
+from stratalog.store.log.joint_group import JointGroup
+from stratalog.store.log.rounds import Rounds
 from stratalog.store.log.sealer import Sealer
 from stratalog.store.log.streams import lane_of
 from stratalog.store.log.ticket import SubmitRequest
