@@ -262,9 +262,7 @@ class Appender:
         self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
         settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (), blocks: Blocks = (),
     ) -> AtomicGroup:  # fmt: skip
-        """The request of a transaction: a lane's, or one of the rounds if it is large or its streams are in several
-        lanes. Raises StoreClosed, StoreUnreadable.
-        """
+        """The request of a transaction, see `log.joint_group`. Raises StoreClosed, StoreUnreadable."""
         rounds = self._shared.rounds_for_large() if blocks else self._shared.rounds
         return atomic_group(rounds, streams, datas, extras, settle, ids, blocks)
 

@@ -45,9 +45,9 @@ class Transaction:
 
     One thread or coroutine uses it at a time. After its end each call but `offsets` raises InvalidMessage.
 
-    All of it is in memory until its commit has returned: it can have 1,048,576 messages, and 1 GiB. One with more than
-    4,096 messages, or more bytes than a frame and the largest message (6 MiB by default), is *large*. Its lanes stand
-    still while it is written, and each needs room for its part in one segment: StoreFull, and nothing is stored, where it has none.
+    All of it is in memory until its commit has returned: it can have 1,048,576 messages, and 1 GiB. With more than
+    4,096 messages, or more bytes than a frame and the largest message (6 MiB by default), it is *large*. The lanes of a
+    large one stand still while it is written. Each lane needs room for its part in one segment, else nothing is stored.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The column of a JOINT frame: where the parts of a round of transactions lie, one in each lane that takes part.
+"""Rounds: frames of transactions that count together, and the column that says where they lie, one part in each lane.
 
     places     n x (lane u32, zeros u32, sequence u64, position u64), lanes ascending; its own part among them
     count      u32     n

@@ -70,9 +70,8 @@ Frame (one batch)
     `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one call checks
     a whole frame where one a message would cost more than the bytes. With count 0 it is a mark, of `durable_*` alone.
     Of a frame that is torn at the log's end, the messages before the first torn one count. One that is ATOMIC, for it
-    has a transaction, counts as a whole or not at all, and no mark points into it. If it is JOINT as well, it counts
-    only with the frames of its round in other lanes. A part of a round that needs several frames has MORE in all but
-    its last one, and REST in all but its first one: they count together. See `joint`.
+    has a transaction, counts as a whole or not at all, and no mark points into it. JOINT, MORE, REST: it counts only
+    with other frames of its lane or of other lanes, see `joint`.
 
 Footer (block-aligned)
     The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a
@@ -98,8 +97,7 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 if sys.byteorder != "little":
-    # Columns go to disk and come from there as they lie in memory. Turning each of them round is for the day when
-    # somebody has such a machine; until then a store must not be written in another order than it is read in.
+    # Columns go to disk and come from there as they lie in memory: a store must not be written in another order.
     raise ImportError("stratalog needs a little-endian machine: its files are little-endian, and so are its columns")
 
 FORMAT_VERSION: Final = 1

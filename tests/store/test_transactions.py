@@ -227,7 +227,7 @@ def test_too_many_messages_or_bytes_are_an_error_that_says_how_many_and_store_no
 
 
 def test_in_a_store_of_several_lanes_one_may_be_in_one_lane(tmp_path: Path) -> None:
-    """`test_rounds` has those that are in several."""
+    """`rounds` has those that are in several."""
     with MessageStore.open(tmp_path, tiny(lanes=4)) as store:
         for queue in range(16):
             with store.transaction() as tx:
