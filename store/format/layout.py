@@ -131,8 +131,7 @@ MAX_LANES: Final = 64
 MAX_OFFSET: Final = 1 << 62  # no queue gets so far
 MAX_DATA_END: Final = 1 << 34  # a frame begins below 4 GiB, and 32 bits say how long each of its parts is
 LEAST_MESSAGE_BYTES: Final = 10  # of a frame's columns
-# Under 65,536, so that `lows` place what follows a lost frame. Messages after 65,536 lost ones of a queue are placed by
-# a footer alone.
+# Under 65,536: so `lows` place what follows a lost frame. After 65,536 lost messages of a queue, a footer alone does.
 MAX_FRAME_MESSAGES: Final = 4096
 
 # What decoding raises when checksums hold over bytes that make no sense.
