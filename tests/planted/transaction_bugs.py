@@ -104,11 +104,6 @@ TRANSACTIONS: dict[str, Bug] = {
         "not self._durable_beyond(begin)",
         (f"{LARGE_CRASHES}::test_a_frame_of_one_that_was_durable_is_missed_if_another_lane_has_gone_on",),
     ),
-    "large: verify lets a log end inside a part that another lane proves": Bug(
-        "store/verify/frames.py", "not (self._is_within or lane.vouched(self.index, begin))",
-        "not lane.vouched(self.index, begin)",
-        (f"{LARGE_CRASHES}::test_a_frame_of_one_that_was_durable_is_missed_if_another_lane_has_gone_on",),
-    ),
     "large: damage of a later frame of a part is a torn tail": Bug(
         "store/recovery/segment_scan.py", "header.flags & REST or self._durable_beyond(position)",
         "self._durable_beyond(position)",
