@@ -15,6 +15,7 @@ from stratalog.store.log.rounds import Rounds
 
 from ..helpers import (
     KIB,
+    small_frames,
     tiny,
 )
 from .helpers import LANES
@@ -40,9 +41,8 @@ def block_bytes(request: pytest.FixtureRequest) -> int:
     return blocks
 
 
-@pytest.fixture
-def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction with more than six messages is large, and a frame of one has at most six."""
-    for module in ("log.joint_group", "subscriptions.committing"):
-        monkeypatch.setattr(f"stratalog.store.{module}.MAX_FRAME_MESSAGES", 6)
-        monkeypatch.setattr(f"stratalog.store.{module}.MOST_WITH_IDS", 3)
+@pytest.fixture(name="small_frames")
+def with_small_frames() -> Iterator[None]:
+    """See `helpers.small_frames`."""
+    with small_frames():
+        yield
