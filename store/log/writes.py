@@ -85,6 +85,7 @@ class WritesInFlight:
         * `forced_mark` is the end of the last message that is whole below `durable` and was forced. Padding after it
           does not count: the next frame, not written yet, may begin there. It moves with a force that began after all
           writes below `durable` had ended, so it vouches for nothing that the device may not have;
+        * a barrier is answered by a force, and never by the end of a write that was not forced;
         * a request that was taken out of `_pending` is answered, whatever is raised meanwhile;
         * frames that are held (see `hold`) are durable and neither shown, answered nor vouched for, until `release`;
         * once `poison` is set, nothing is answered but with it.
@@ -223,10 +224,11 @@ class WritesInFlight:
     def _advance(self, write: Write, answered: list[Request], shown: list[VisibleEntries]) -> int:
         """Show what is durable now, and note it and its requests; what these cost."""
         self.durable = max(self.durable, write.end)
+        if write.force:
+            self.forced = self.durable
         cost = self._show_durable(write.segment, answered, shown)
         if write.force:
             self.forced_mark = self._whole
-            self.forced = self.durable
         return cost
 
     def _show_durable(self, segment: Segment, answered: list[Request], shown: list[VisibleEntries]) -> int:
@@ -234,8 +236,10 @@ class WritesInFlight:
         cost = 0
         whole_end = -1
         durable = min(self.durable, self._held_from)
-        while self._pending and self._pending[0].end <= durable:
+        while self._pending:
             frame = self._pending[0]
+            if frame.end > (durable if frame.ends else min(durable, self.forced)):
+                break
             answered.extend(frame.requests)  # first: without memory for it, it is still pending, and fails
             self._pending.popleft()
             cost += frame.cost_bytes

@@ -20,6 +20,9 @@ CORE: dict[str, Bug] = {
     "core: what was put off is never forced": Bug(
         "store/log/writes.py", "            write.settle()\n", "            pass\n", FORCES,
     ),
+    "core: the end of a write that was not forced answers a flush": Bug(
+        "store/log/writes.py", "(durable if frame.ends else min(durable, self.forced))", "durable", FORCES,
+    ),
     "core: a hook of the live page that raises ends the write before it is answered": Bug(
         "store/log/writes.py", "            except Exception as error:  # what is durable is durable",
         "            except ZeroDivisionError as error:  # what is durable is durable", HOOKS,

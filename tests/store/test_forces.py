@@ -102,6 +102,23 @@ def test_no_frame_vouches_for_what_a_force_has_not_covered(tmp_path: Path) -> No
             assert barrier.done() and ticket.done()
 
 
+def test_a_flush_is_not_answered_by_the_end_of_a_write_that_was_not_forced(tmp_path: Path) -> None:
+    """A round of transactions takes the flush while the write of what came before is with the device."""
+    with MessageStore.open(tmp_path, tiny(**CONFIG), disk=SimulatedDisk()) as store:
+        store.append("t", 0, b"first")
+        store.flush()
+        flusher = store._flushers[0]
+        with flusher.building:
+            ticket, barrier = store.submit("t", 0, b"second"), Barrier()
+            [earlier] = flusher.next_writes(late=True)
+            flusher.queue.put(barrier)
+            [force] = flusher.next_writes(late=True)
+            flusher.perform([earlier])
+            assert ticket.done() and not barrier.done()
+            flusher.perform([force])
+            assert barrier.done()
+
+
 def test_a_force_that_was_put_off_and_fails_poisons_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
     store = MessageStore.open(tmp_path, tiny(**CONFIG), disk=disk)
