@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from ..errors import StoreError
@@ -72,40 +73,48 @@ class JointGroup(AtomicGroup):
         found no space. `frame_bytes`: the payloads that a frame of several blocks has at the most.
         """
         if not self._parts:
-            blocks = self._blocks or [0] * self.count
-            cut: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-            for row, (stream, block) in enumerate(zip(self.streams, blocks, strict=True)):
-                cut[stream.lane.index][block].append(row)
+            cut: dict[int, list[int]] = defaultdict(list)
+            for row, stream in enumerate(self.streams):
+                cut[stream.lane.index].append(row)
+            frame_of = {lane: self._frames(rows, frame_bytes) for lane, rows in cut.items()}
             ids: dict[tuple[int, int], list[PendingIds]] = defaultdict(list)
             for one in ids_of(self):
-                ids[one.target.stream.lane.index, blocks[one.rows[0]]].append(one)
+                lane, block = one.target.stream.lane.index, self._blocks[one.rows[0]] if self._blocks else 0
+                ids[lane, frame_of[lane][block]].append(one)
             self._parts = {
                 lane: [
-                    JointFrame(rows, self._of(rows, [one for block in together for one in ids[lane, block]]))
-                    for together in self._frames(mine, frame_bytes)
-                    for rows in [[row for block in together for row in mine[block]]]
+                    JointFrame(mine, self._of(mine, ids[lane, at])) for at, mine in enumerate(self._by(frames, rows))
                 ]
-                for lane, mine in cut.items()
+                for (lane, rows), frames in zip(cut.items(), frame_of.values(), strict=True)
             }
         return self._parts
 
-    def _frames(self, blocks: dict[int, list[int]], frame_bytes: int) -> list[list[int]]:
-        """The numbers of the blocks of each frame: as few frames as they fit into."""
-        frames: list[list[int]] = []
-        count = size = 0
-        for block, rows in blocks.items():
-            more = 2 * len(rows) if self.extras is not None else len(rows)  # each may have a record of ids beside it
-            more_bytes = sum([self.sizes[row] for row in rows])
-            more_bytes += sum([extra.size_bytes for extra in map(self._extra, rows) if extra is not None])
-            count, size = count + more, size + more_bytes
-            if not frames or count > MAX_FRAME_MESSAGES or size > frame_bytes:
-                frames.append([])
-                count, size = more, more_bytes
-            frames[-1].append(block)
+    def _frames(self, rows: Sequence[int], frame_bytes: int) -> dict[int, int]:
+        """In which frame of their lane each block's messages are; `rows` are all of these. As few frames as they need.
+
+        The messages of a block may each have a record of ids beside them.
+        """
+        if not self._blocks:
+            return {0: 0}
+        frames: dict[int, int] = {}
+        frame = count = size = 0
+        for block, mine in groupby(rows, self._blocks.__getitem__):
+            sizes = [self.sizes[row] + self._extra_bytes(row) for row in mine]
+            more, more_bytes = (1 if self.extras is None else 2) * len(sizes), sum(sizes)
+            if frames and (count + more > MAX_FRAME_MESSAGES or size + more_bytes > frame_bytes):
+                frame, count, size = frame + 1, 0, 0
+            frames[block], count, size = frame, count + more, size + more_bytes
         return frames
 
-    def _extra(self, row: int) -> Extras | None:
-        return self.row_extras[row] if self.row_extras else None
+    def _by(self, frames: dict[int, int], rows: list[int]) -> list[list[int]]:
+        """The rows of each frame of a lane."""
+        if not self._blocks:
+            return [rows]
+        return [list(mine) for _, mine in groupby(rows, lambda row: frames[self._blocks[row]])]
+
+    def _extra_bytes(self, row: int) -> int:
+        extras = self.row_extras[row] if self.row_extras else None
+        return 0 if extras is None else extras.size_bytes
 
     def _of(self, rows: Sequence[int], ids: Sequence[PendingIds]) -> AtomicGroup:
         extras = [self.row_extras[row] for row in rows] if self.row_extras else []

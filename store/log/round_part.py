@@ -29,6 +29,7 @@ class RoundPart(OncePart):
         super().__init__(flusher)
         self._frames = [_RoundFrame(requests) for requests in frames]
         self._joint = joint
+        self._bounds: list[int] = []  # of each frame, its most bytes in the log
 
     def make(self) -> None:
         """Have room for the frames, and all before them forced: then nothing but damage can hide them from a recovery.
@@ -38,7 +39,8 @@ class RoundPart(OncePart):
         lane, frames = self.flusher.lane, self._frames
         self._or_fail(self.flusher.take_queued)
         self._force()  # first: it pads, and takes room
-        most = sum([frame.bytes_bound() for frame in frames]) + BLOCK_BYTES * (len(frames) - 1)  # a write may pad
+        self._bounds = [frame.bytes_bound() for frame in frames]
+        most = sum(self._bounds) + BLOCK_BYTES * (len(frames) - 1)  # a write may pad
 
         def share() -> int:
             return sum([frame.share() for frame in frames])
@@ -94,9 +96,8 @@ class RoundPart(OncePart):
 
     def write(self) -> None:
         """Write the part, and build its other frames meanwhile. Raises as `AtOnce.write` does."""
-        room, built = room_for_once(self.flusher), self._frames[0].bytes_bound()
-        for at in range(1, len(self._frames)):
-            more = self._frames[at].bytes_bound()
+        room, built = room_for_once(self.flusher), self._bounds[0]
+        for at, more in enumerate(self._bounds[1:], 1):
             if built + more > room:
                 self._once.write_ahead()
                 built = 0
