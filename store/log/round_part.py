@@ -107,26 +107,26 @@ class RoundPart(OncePart):
 
 
 class _RoundFrame:
-    """One frame of a part before it is built: its requests, and how much room it takes at the most."""
+    """One frame of a part before it is built: its requests, and how much room it takes at the most.
+
+    Attributes:
+        streams: those of its messages, one a message.
+    """
 
     def __init__(self, requests: Sequence[AtomicGroup]) -> None:
         self.requests = requests
-
-    @property
-    def streams(self) -> list[Stream]:
-        """Those of its messages."""
-        return [stream for request in self.requests for stream in request.streams]
+        self.streams = [stream for request in requests for stream in request.streams]
+        self._ids = [one for request in requests for one in ids_of(request)]
 
     @property
     def _all_streams(self) -> list[Stream]:
         """Those of its messages, and of the records of ids."""
-        return self.streams + [one.target.stream for request in self.requests for one in ids_of(request)]
+        return self.streams + [one.target.stream for one in self._ids]
 
     def bytes_bound(self) -> int:
         """Its bytes in the log, at the most."""
         extras = [row for request in self.requests for row in request.row_extras if row is not None]
-        size = sum([sum(request.sizes) for request in self.requests])
-        size += sum([one.size_bytes for request in self.requests for one in ids_of(request)])
+        size = sum([sum(request.sizes) for request in self.requests]) + sum([one.size_bytes for one in self._ids])
         streams = self._all_streams
         return column_bytes_bound(len(streams), extras, _new_topics(streams)) + size + MOST_JOINT_BYTES
 
