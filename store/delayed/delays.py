@@ -181,7 +181,7 @@ class Delays:
             self.changed.note(topic.name)
             stream = copies.stream
             assert stream is not None, "it has copies"
-            low = int(copies.at.min()) if len(copies) else copies.next_at
+            low = copies.end_of_unwanted()
         if low > stream.low:
             self.parts.hidden.trim(stream, low)
 

@@ -161,7 +161,7 @@ class IdWindows:
     ) -> tuple[list[SeenIds], int, int]:  # fmt: skip
         """The records of a stream that may count, in log order; where they begin, and the stream's end."""
         found: list[SeenIds] = []
-        first, end = self._bounds(stream)
+        first, end = self._bounds(stream, is_whole=not pass_damage)
         count, begin = 0, end
         while begin > first and count < most:
             begin, stop = max(first, begin - READ_RECORDS), begin
@@ -173,9 +173,10 @@ class IdWindows:
                 break
         return found, begin, end
 
-    def _bounds(self, stream: Stream) -> tuple[int, int]:
+    def _bounds(self, stream: Stream, *, is_whole: bool = False) -> tuple[int, int]:
+        finder = self._reader().finder
         try:
-            return self._reader().bounds(stream)
+            return finder.whole_bounds(stream) if is_whole else finder.bounds(stream)
         except OSError as error:
             raise _unreadable(error) from error
 

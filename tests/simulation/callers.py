@@ -81,7 +81,7 @@ class Callers:
                 self._trim(store)
             elif draw < 0.2:
                 self._produce_batch(store, settings)
-            elif draw < 0.28 and "transactions" in self._shape.parts:
+            elif draw < 0.2 + self._shape.transacts and "transactions" in self._shape.parts:
                 self._transact(store, settings)
             elif draw < 0.3:
                 self._produce_columns(store, settings)

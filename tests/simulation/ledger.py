@@ -250,6 +250,14 @@ class Ledger:
                 return rows
         return []
 
+    def has_transaction_under_way(self) -> bool:
+        """Was a transaction built, so that some of it may be on the disk, and not answered?"""
+        return any(
+            isinstance(head.request, AtomicGroup) and not head.request.done()
+            for lane in self.lanes
+            for head in lane.built
+        )
+
     def unanswered(self) -> int:
         """How many of the requests that were handed over wait for their answers."""
         return sum(not head.request.done() for lane in self.lanes for head in (*lane.handed, *lane.built))
