@@ -47,6 +47,6 @@ DAMAGED_RECORDS: dict[str, Bug] = {
         "                time.sleep(NAP_S)\n", FAILED, hangs=True,
     ),
     "rounds: one goes on when another lane has failed meanwhile": Bug(
-        "store/log/rounds.py", "poison = lane.poison or queue.refusal", "poison = lane.poison", FAILED,
+        "store/log/round_part.py", "poison = lane.poison or queue.refusal", "poison = lane.poison", FAILED,
     ),
 }  # fmt: skip
