@@ -14,9 +14,9 @@ import numpy.typing as npt
 from ..errors import InvalidMessage, InvalidTopic, StoreError, copy_of
 from ..format.extras import Extras
 from ..log.atomic_group import AtomicGroup
+from ..log.joint_group import Blocks, atomic_group
 from ..log.message_ids import PendingIds
 from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, pass_on
-from ..log.rounds import atomic_group
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
 from ..topics.full import Acknowledged
@@ -259,10 +259,16 @@ class Appender:
 
     def atomic_group(
         self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
-        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (),
+        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (), blocks: Blocks = (),
     ) -> AtomicGroup:  # fmt: skip
-        """The request of a transaction: a lane's, or one of the rounds if its streams are in several lanes."""
-        return atomic_group(self._shared.rounds, streams, datas, extras, settle, ids)
+        """The request of a transaction, see `log.joint_group`. Raises StoreClosed, StoreUnreadable."""
+        rounds = self._shared.rounds_for_large() if blocks else self._shared.rounds
+        return atomic_group(rounds, streams, datas, extras, settle, ids, blocks)
+
+    @property
+    def frame_bytes(self) -> int:
+        """The payloads of a frame of several messages, at the most."""
+        return self._frame_bytes
 
     @property
     def most_atomic_bytes(self) -> int:

@@ -86,7 +86,7 @@ class OpenStore:
         self.lanes = lanes
         self.queues = queues
         self.flushers: list[Flusher] = []
-        self.rounds: Rounds | None = None  # of a store with several lanes
+        self.rounds: Rounds | None = None  # of a store with several lanes, or one that has had a large transaction
         self.listeners = Listeners()
         self.waiting = waiting
         self.async_reads = async_reads

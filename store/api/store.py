@@ -145,8 +145,9 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         maker = LaneMaker(self._shared, config, header.lanes, disk, self._caches, self._upkeep, running)
         was_closed = self._recover_lanes(maker, header, repair=repair, direct=direct)
         self._lanes = [flusher.lane for flusher in running.flushers]
+        self._shared.begin_rounds = maker.begin_rounds
         if header.lanes > 1:
-            running.rounds = maker.add_rounds()
+            maker.add_rounds()
         if not repair:  # it may have lost what tells
             retire_gone(self._lanes, self._streams)
         self._set_retention()

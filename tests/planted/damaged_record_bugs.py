@@ -9,7 +9,7 @@ COPIES = "store/delayed/copies.py"
 TOLD = (f"{FILE}::test_a_consumer_hears_of_a_damaged_copy_once_and_gets_all_others",)
 BACK = (f"{FILE}::test_a_damaged_copy_comes_again_when_its_file_is_put_back",)
 SETTINGS = (f"{FILE}::test_settings_in_a_segment_that_nobody_can_read_are_not_taken_for_the_defaults",)
-FAILED = ("tests/store/test_rounds.py::test_another_lane_fails_while_a_round_takes_what_is_queued",)
+FAILED = ("tests/store/rounds/test_errors.py::test_another_lane_fails_while_a_round_takes_what_is_queued",)
 
 DAMAGED_RECORDS: dict[str, Bug] = {
     "damage: settings that it hides are the defaults": Bug(
@@ -47,6 +47,6 @@ DAMAGED_RECORDS: dict[str, Bug] = {
         "                time.sleep(NAP_S)\n", FAILED, hangs=True,
     ),
     "rounds: one goes on when another lane has failed meanwhile": Bug(
-        "store/log/rounds.py", "poison = lane.poison or queue.refusal", "poison = lane.poison", FAILED,
+        "store/log/round_part.py", "poison = lane.poison or queue.refusal", "poison = lane.poison", FAILED,
     ),
 }  # fmt: skip

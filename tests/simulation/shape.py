@@ -26,6 +26,7 @@ Part = Literal[
     "readers",
     "reads",
     "transactions",
+    "large transactions",
 ]
 PARTS: frozenset[Part] = frozenset(get_args(Part))
 
