@@ -159,13 +159,6 @@ TRANSACTIONS: dict[str, Bug] = {
         "store/segment/round_parts.py", "Found.LACKING if end <= place.position else beyond", "beyond",
         (f"{CRASHES}::test_a_second_crash_between_two_lanes_comes_to_the_same",),
     ),
-    "rounds: a torn seal record proves that a round was complete": Bug(
-        "store/segment/round_parts.py",
-        "    if record is None and trace and is_flipped(trace, sequence):\n"
-        "        record = SealRecord.guess(trace)\n",
-        "    if record is None and trace:\n        return 1 << 40\n",
-        (f"{CRASHES}::test_a_seal_record_that_a_second_crash_has_torn_says_nothing",),
-    ),
     "rounds: a damaged part beside a damaged seal record cuts the others": Bug(
         "store/segment/round_parts.py", "            if file.trace and scanner.is_like_ours(place.position):\n",
         "            if False:\n",
