@@ -19,6 +19,6 @@ def begin_aging(
     """Have retention go by the ages of topics, too."""
     ages = TopicAges(
         shared.clock, shared.lanes, topics.ages, shared.config.retention_ms, Outliving(delays, topics),
-        trimming.trim_streams, subscriptions.removed.count_trimmed,
+        subscriptions.used_up.save_ranges, trimming.trim_streams, subscriptions.removed.count_trimmed,
     )  # fmt: skip
     removal.before, removal.outlives = ages.look, ages.outlives

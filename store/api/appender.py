@@ -14,9 +14,9 @@ import numpy.typing as npt
 from ..errors import InvalidMessage, InvalidTopic, StoreError, copy_of
 from ..format.extras import Extras
 from ..log.atomic_group import AtomicGroup
+from ..log.joint_group import Blocks, atomic_group
 from ..log.message_ids import PendingIds
 from ..log.request import NO_STREAM, AsyncRequest, Barrier, BlockingRequest, pass_on
-from ..log.rounds import atomic_group
 from ..log.streams import Stream, check_name, lane_of
 from ..log.ticket import SubmitRequest, Ticket
 from ..topics.full import Acknowledged
@@ -28,7 +28,7 @@ from .partitioner import Partitioner, Queues
 from .shared import Shared
 
 _DATA = itemgetter(2)  # of a row
-_NO_QUEUES: dict[int, Stream] = {}
+NO_QUEUES: dict[int, Stream] = {}
 
 
 class Appender:
@@ -37,6 +37,9 @@ class Appender:
     Invariant: the appends of one thread to one queue get their offsets in the order of the calls, in any mix of
     `append`, `submit`, `append_batch`, the calls with columns and the async calls. All coroutines of an event loop
     count as one thread. Appends that fail are left out. `RequestQueue` keeps this.
+
+    Attributes:
+        known: the streams, by topic and queue, that take messages without a closer look.
     """
 
     def __init__(self, shared: Shared, configured: TopicTable) -> None:
@@ -46,7 +49,7 @@ class Appender:
         self._lanes = shared.lanes
         self._queues = shared.queues
         self._streams = shared.streams
-        self._topics = shared.streams.topics
+        self.known = shared.streams.topics
         self.check_open = shared.check_open
         self._local = threading.local()
         self._max_message_bytes = shared.config.max_message_bytes
@@ -69,7 +72,7 @@ class Appender:
             topic, queue_id = self._named(topic, queue_id, key, queues)
         stream: Stream | None
         try:
-            stream = self._topics[topic][queue_id]
+            stream = self.known[topic][queue_id]
         except KeyError:
             stream = None  # to be made, once nothing can be wrong with the message
         if type(data) is not bytes:
@@ -124,7 +127,7 @@ class Appender:
         stream = None
         has_more = deliver_at_ms is not None or key is not None or properties is not None or queues is not None
         if not has_more and type(queue_id) is int and type(topic) is str:
-            stream = self._topics.get(topic, _NO_QUEUES).get(queue_id)
+            stream = self.known.get(topic, NO_QUEUES).get(queue_id)
         if stream is not None and type(data) is bytes and len(data) <= self._max_message_bytes:
             ticket = SubmitRequest(stream, data, len(data))
         else:
@@ -214,13 +217,9 @@ class Appender:
         topic, queue_id, data, extras = self.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
         return self.stream_of(topic, queue_id), data, extras
 
-    def known_stream(self, topic: str, queue_id: int) -> Stream | None:
-        """The stream of a name, if it is there and its topic takes messages without a closer look."""
-        return self._topics.get(topic, _NO_QUEUES).get(queue_id)
-
     def stream_of(self, topic: str, queue_id: int) -> Stream:
         """The stream of a name that was checked, made at first use. Raises TopicFull, InvalidTopic, StoreClosed."""
-        return self._topics.get(topic, _NO_QUEUES).get(queue_id) or self._stream(topic, queue_id)
+        return self.known.get(topic, NO_QUEUES).get(queue_id) or self._stream(topic, queue_id)
 
     def check(
         self,
@@ -235,7 +234,7 @@ class Appender:
         """Check one message: (topic, queue id, data, extras). No stream is made."""
         if type(queue_id) is not int or type(topic) is not str or queues is not None:
             topic, queue_id = self._named(topic, queue_id, key, queues)
-        elif queue_id not in self._streams.topics.get(topic, _NO_QUEUES):
+        elif queue_id not in self._streams.topics.get(topic, NO_QUEUES):
             check_name(topic, queue_id)
             self._configured.check_queue(topic, queue_id)
         if type(data) is not bytes:
@@ -251,7 +250,7 @@ class Appender:
         """Check a batch: (topic, queue id, data) of each row. No stream is made."""
         checked = check_rows(self._rows(messages), self._max_message_bytes)
         for row, (topic, queue_id, _) in enumerate(checked):
-            if queue_id not in self._streams.topics.get(topic, _NO_QUEUES):
+            if queue_id not in self._streams.topics.get(topic, NO_QUEUES):
                 try:
                     self._configured.check_queue(topic, queue_id)
                 except InvalidTopic as error:
@@ -260,10 +259,16 @@ class Appender:
 
     def atomic_group(
         self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
-        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (),
+        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (), blocks: Blocks = (),
     ) -> AtomicGroup:  # fmt: skip
-        """The request of a transaction: a lane's, or one of the rounds if its streams are in several lanes."""
-        return atomic_group(self._shared.rounds, streams, datas, extras, settle, ids)
+        """The request of a transaction, see `log.joint_group`. Raises StoreClosed, StoreUnreadable."""
+        rounds = self._shared.rounds_for_large() if blocks else self._shared.rounds
+        return atomic_group(rounds, streams, datas, extras, settle, ids, blocks)
+
+    @property
+    def frame_bytes(self) -> int:
+        """The payloads of a frame of several messages, at the most."""
+        return self._frame_bytes
 
     @property
     def most_atomic_bytes(self) -> int:
@@ -293,7 +298,7 @@ class Appender:
 
     def _find_all(self, rows: list[tuple[str, int, Payload]]) -> tuple[list[Stream], list[bytes], list[int]] | None:
         """A batch, a column at a time; None, or any error, if a stream is new or something may be wrong with a row."""
-        topics, limit = self._topics, self._max_message_bytes
+        topics, limit = self.known, self._max_message_bytes
         streams = [
             topics[topic][queue_id] for topic, queue_id, _ in rows if type(queue_id) is int and type(topic) is str
         ]
@@ -323,7 +328,7 @@ class Appender:
 
         Raises TopicFull; InvalidTopic if a topic does not have a queue: its `row` is the place of the name.
         """
-        topics = self._topics
+        topics = self.known
         try:
             return [topics[topic][queue_id] for topic, queue_id in names]
         except KeyError:  # one is new, or a topic is full
@@ -372,7 +377,7 @@ class Appender:
 
     def look_closely(self, on: bool) -> None:
         """Whether appends have to check if their topic is full: then none finds its stream by the shortest way."""
-        self._topics = {} if on else self._streams.topics
+        self.known = {} if on else self._streams.topics
 
     def _make(self, topic: str, queue_id: int) -> Stream:
         """A new stream. The lock of names is held."""

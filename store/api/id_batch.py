@@ -14,8 +14,8 @@ from ..format.arrays import Int64s
 from ..format.extras import ExtrasWithIds
 from ..format.message_ids import ID_BYTES, MAX_ID_BYTES, digest_of
 from ..log.lane import Lane
-from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES, PendingIds, offset_of
-from ..log.request import Barrier, RowGroup, call_in_loop, cut
+from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES, OnTheWay, PendingIds, offset_of, queue_ids_of
+from ..log.request import Request, RowGroup, call_in_loop, cut
 from ..log.streams import Stream
 from ..topics.id_window import IdWindow
 from ..topics.id_windows import IdWindows
@@ -31,7 +31,7 @@ class _Repeat(NamedTuple):
     row: int
     digest: bytes
     window: IdWindow
-    found: PendingIds | int
+    found: OnTheWay | int
 
 
 class IdBatch:
@@ -53,8 +53,9 @@ class IdBatch:
         messages = list(messages) if not isinstance(messages, str | bytes | bytearray | memoryview) else messages
         self._digests = digests_of(message_ids, len(messages))
         self._streams, self._datas, self._sizes = self._accept(appender, messages)
+        self._all_have_ids = None not in self._digests
         self._topics = self._topics_with_ids()
-        self._is_uniform = len(self._topics) == 1 and None not in self._digests  # as most batches are
+        self._is_uniform = len(self._topics) == 1 and self._all_have_ids  # as most batches are
         self._same = self._found_twice()
         self.offsets: Int64s = np.empty(len(self._streams), np.int64)
         self._groups: list[tuple[Sequence[int], RowGroup]] = []
@@ -83,10 +84,10 @@ class IdBatch:
         return appender.make(names), datas, list(map(len, datas))
 
     def _topics_with_ids(self) -> set[str]:
-        if None in self._digests:
-            pairs = zip(self._streams, self._digests, strict=True)
-            return {stream.topic for stream, digest in pairs if digest is not None}
-        return {stream.topic for stream in {*self._streams}}
+        if self._all_have_ids:
+            return {stream.topic for stream in {*self._streams}}
+        pairs = zip(self._streams, self._digests, strict=True)
+        return {stream.topic for stream, digest in pairs if digest is not None}
 
     def _found_twice(self) -> dict[int, int]:
         """The rows with the topic and the id of an earlier row, and that row."""
@@ -147,7 +148,8 @@ class IdBatch:
         for topic in self._topics:
             window = self._windows.of(topic)
             window.expire(now_ms)
-            self._windows.trim_old(window)
+            if window.has_old_records:
+                self._windows.trim_old(window)
         for mine in self._by_lane(rows):
             self._plan_lane(mine)
 
@@ -202,16 +204,13 @@ class IdBatch:
         window = self._windows.of(topic)
         target = self._windows.target(topic, window, self._streams[rows[places[0]]].lane)
         if isinstance(rows, range) and isinstance(places, range):  # all of them
-            digests, streams = self._digests[rows.start : rows.stop], self._streams[rows.start : rows.stop]
+            digests, streams = self._digests, self._streams
+            if len(rows) < len(digests):
+                digests, streams = digests[rows.start : rows.stop], streams[rows.start : rows.stop]
         else:
             digests = [self._digests[rows[at]] for at in places]
             streams = [self._streams[rows[at]] for at in places]
-        queue_ids: Sequence[int] | Int64s
-        if len({*streams}) == 1:
-            queue_ids = np.full(len(streams), streams[0].queue_id)
-        else:
-            queue_ids = [stream.queue_id for stream in streams]
-        ids = PendingIds(target, cast("list[bytes]", digests), queue_ids, places)
+        ids = PendingIds(target, cast("list[bytes]", digests), queue_ids_of(streams), places)
         self._made.append(ids)
         if window.admit_all(ids):
             return ids
@@ -258,13 +257,13 @@ class IdBatch:
 
     def _wait_for(self, repeat: _Repeat) -> None:
         """Wait until the other append has its outcome; raises its error."""
-        if isinstance(repeat.found, PendingIds):
+        if not isinstance(repeat.found, int):
             promise = repeat.window.promise_of(repeat.found)
             if promise is not None:
                 promise.result()
 
     async def _await(self, repeat: _Repeat) -> None:
-        promise = repeat.window.promise_of(repeat.found) if isinstance(repeat.found, PendingIds) else None
+        promise = repeat.window.promise_of(repeat.found) if not isinstance(repeat.found, int) else None
         if promise is not None:
             await answer_of(promise)
             promise.result()
@@ -290,7 +289,7 @@ def _cancel_too(handed: asyncio.Future[Int64s], task: asyncio.Task[Int64s]) -> N
         handed.cancel()
 
 
-async def answer_of(promise: Barrier) -> None:
+async def answer_of(promise: Request) -> None:
     """Wait until a promise has its answer. A loop may lose the call that says so: see `AsyncBatches`."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[None] = loop.create_future()
@@ -311,13 +310,12 @@ def digests_of(message_ids: object, count: int) -> list[bytes | None]:
     given = list(message_ids)
     if len(given) != count:
         raise InvalidMessage(f"message_ids has one for each of the {count} messages, not {len(given)}")
-    if {*map(type, given)} == {str}:
-        try:
-            texts = list(map(str.encode, given))
-        except UnicodeEncodeError:
-            texts = [b""]
-        if min(map(len, texts)) > 0 and max(map(len, texts)) <= MAX_ID_BYTES:
-            return list(map(digest_of, texts))
+    try:
+        texts = list(map(str.encode, given))  # a subclass of str as well: its text is what counts
+    except (TypeError, UnicodeEncodeError):
+        texts = []
+    if texts and all(texts) and max(map(len, texts)) <= MAX_ID_BYTES:
+        return list(map(digest_of, texts))
     return [None if one is None else _digest_in(row, one) for row, one in enumerate(given)]
 
 

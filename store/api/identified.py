@@ -8,14 +8,14 @@ from functools import partial
 
 from ..format.arrays import Int64s
 from ..format.extras import Extras
-from ..format.message_ids import digest_of
-from ..log.message_ids import PendingId, PendingIds
+from ..format.message_ids import MAX_ID_BYTES, digest_of
+from ..log.message_ids import IdRequest, OnTheWay, PendingId
 from ..log.request import call_in_loop
 from ..log.streams import Stream
-from ..log.ticket import SubmitRequest, Ticket
+from ..log.ticket import Ticket
 from ..topics.id_window import IdWindow
 from ..topics.id_windows import IdWindows
-from .appender import Appender
+from .appender import NO_QUEUES, Appender
 from .checks import Payload, check_id
 from .id_batch import IdBatch
 from .partitioner import Queues
@@ -49,34 +49,42 @@ class IdentifiedAppender:
         appender, stream, extras = self._appender, None, None
         has_more = deliver_at_ms is not None or key is not None or properties is not None or queues is not None
         if not has_more and type(queue_id) is int and type(topic) is str:
-            stream = appender.known_stream(topic, queue_id)
+            stream = appender.known.get(topic, NO_QUEUES).get(queue_id)
         if stream is None or type(data) is not bytes or len(data) > self._max_message_bytes:
             topic, queue_id, data, extras = appender.check(
                 topic, queue_id, data, deliver_at_ms, key, properties, queues
             )
         assert queue_id is not None
-        digest = digest_of(check_id(message_id))
-        window = self._loaded.get(topic) or self.windows.of(topic)
-        window.expire(self._clock.wall_ms())
-        if stream is None and (found := window.find(digest)) is None:
+        if type(message_id) is str and message_id.isascii() and 0 < len(message_id) <= MAX_ID_BYTES:
+            digest = digest_of(message_id.encode())
+        else:
+            digest = digest_of(check_id(message_id))
+        window = self._loaded.get(topic)
+        if window is None:
+            window = self.windows.of(topic)
+        found: OnTheWay | int | None
+        if stream is None:
+            window.expire(self._clock.wall_ms())
+            if (found := window.find(digest)) is not None:
+                return self._repeat(window, topic, queue_id, digest, data, extras, found)
             stream = appender.stream_of(topic, queue_id)
-        if stream is not None:
-            target = window.targets.get(stream.lane) or self.windows.target(topic, window, stream.lane)
-            ids = PendingId(target, digest, queue_id)
-            try:
-                found = window.admit(digest, ids)
-                if found is None:
-                    ticket = SubmitRequest(stream, data, len(data), ids.beside(extras))
-                    stream.lane.queue.put(ticket)
-            except BaseException as error:
-                ids.take_back(error)
-                raise
-            if found is None:
-                if window.has_old_records:
-                    self.windows.trim_old(window)
-                return ticket
-        assert found is not None
-        return self._repeat(window, topic, queue_id, digest, data, extras, found)
+        target = window.targets.get(stream.lane) or self.windows.target(topic, window, stream.lane)
+        ticket = IdRequest(stream, data, extras, target, digest)
+        try:
+            found = window.note(digest, ticket)
+            if found is not ticket:
+                window.expire(self._clock.wall_ms())
+                found = window.note(digest, ticket)
+            if found is ticket:
+                stream.lane.queue.put(ticket)
+        except BaseException as error:
+            ticket.take_back(error)
+            raise
+        if found is not ticket:
+            return self._repeat(window, topic, queue_id, digest, data, extras, found)
+        if window.has_old_records:
+            self.windows.trim_old(window)
+        return ticket
 
     def append(
         self, topic: str, queue_id: int | None, data: Payload | None, deliver_at_ms: int | None, key: bytes | None,
@@ -132,7 +140,7 @@ class IdentifiedAppender:
 
     def _repeat(
         self, window: IdWindow, topic: str, queue_id: int, digest: bytes, data: bytes, extras: Extras | None,
-        found: PendingIds | int,
+        found: OnTheWay | int,
     ) -> RepeatTicket:  # fmt: skip
         self._appender.check_open()
         prepare = partial(self._prepare, window, topic, queue_id, digest)

@@ -7,6 +7,7 @@ from pathlib import Path
 from ..config import StoreConfig, TunedConfig
 from ..device.disk import Disk
 from ..device.ring import Ring
+from ..errors import StoreClosed
 from ..format.layout import BLOCK_BYTES, MAX_FRAME_MESSAGES, align_up
 from ..log.adoption import adopt
 from ..log.flusher import Flusher
@@ -78,16 +79,27 @@ class LaneMaker:
         shared.queues.append(queue)
         running.flushers.append(Flusher(lane, queue, threads, running.poisoned, running.arrived))
 
+    def begin_rounds(self) -> None:
+        """Have a thread that takes transactions over several lanes, and large ones. Raises NoThread."""
+        rounds = self.add_rounds()
+        try:
+            rounds.start()
+        except BaseException:  # no thread, or an interrupt
+            self._running.rounds = self._shared.rounds = None
+            rounds.queue.close(StoreClosed("no thread takes transactions"))  # one that was begun all the same ends
+            raise
+
     def add_rounds(self) -> Rounds:
-        """Add what takes transactions over several lanes; the store has more than one."""
+        """Add what takes them, without its thread."""
         shared, config, running = self._shared, self._config, self._running
         queue: RequestQueue[Request] = RequestQueue(
             self._cap_bytes, shared.frame_bytes, config.append_timeout_ms, Sizer(OVERLAP_BYTES), 1, shared.clock
         )
         queue.listeners = running.listeners
         shared.sleepers.add(queue.wake)  # of callers at its cap
-        shared.rounds = queue
-        return Rounds(running.flushers, queue, shared.counts_shown, running.telling)
+        found = Rounds(running.flushers, queue, shared.frame_bytes, shared.counts_shown, running.telling)
+        running.rounds, shared.rounds = found, queue
+        return found
 
 
 def ring_bytes(config: StoreConfig, recent_bytes: int) -> int:

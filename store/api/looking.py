@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from ..config import TunedConfig
 from ..device.folder import enter_folder, fixed_path
 from ..device.looking import LookingDisk
 from ..errors import StoreError, StoreUnusable
+from ..log.upkeep import Upkeep
+from ..subscriptions.told_counts import read_counts
 from .delayed_calls import RefusingDelaying
 from .store import MessageStore
 from .store_reader import StoreReader
@@ -29,6 +32,10 @@ class _RecoveredInMemory(MessageStore):
         self._delaying = RefusingDelaying(self._shared, self._disk, refused)
         for queue in self._shared.all_queues:
             queue.close(refused)
+
+    def _tell_counts(self, upkeep: Upkeep) -> None:
+        """Says what the newest writer has told: nothing is lost here."""
+        self._subscriptions().told_counts = partial(read_counts, self._disk, self.path)
 
     def _forget_lost(self) -> None:
         """Does nothing: counts leave out what is lost, and the log stays as it is."""

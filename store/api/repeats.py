@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..errors import StoreError
 from ..format.extras import Extras
 from ..log.listeners import Listeners
-from ..log.message_ids import PendingId, PendingIds, offset_of
+from ..log.message_ids import OnTheWay, PendingId, offset_of
 from ..log.request import NO_STREAM
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
@@ -41,7 +41,7 @@ class RepeatTicket(SubmitRequest):
     def is_repeat(self) -> bool:
         return self._is_repeat
 
-    def follow(self, found: PendingIds | int) -> None:
+    def follow(self, found: OnTheWay | int) -> None:
         """Get the answer of another append: now, or with its outcome."""
         if isinstance(found, int):
             self._tell(found)
@@ -50,9 +50,9 @@ class RepeatTicket(SubmitRequest):
         if promise is None:
             self._take(found, None)
         else:
-            promise.then(lambda: self._take(found, promise.exception()))
+            promise.follow(lambda: self._take(found, promise.exception()))
 
-    def _take(self, ids: PendingIds, error: StoreError | None) -> None:
+    def _take(self, ids: OnTheWay, error: StoreError | None) -> None:
         """The other append has its outcome. An interrupt of its thread is passed on, once this message is under way."""
         interrupt: BaseException | None = None
         while not self._done:
@@ -68,7 +68,7 @@ class RepeatTicket(SubmitRequest):
         if interrupt is not None:
             raise interrupt
 
-    def _take_in(self, ids: PendingIds, error: StoreError | None) -> None:
+    def _take_in(self, ids: OnTheWay, error: StoreError | None) -> None:
         place = ids.place_of(self._digest)
         if place is not None:
             self._tell(place)

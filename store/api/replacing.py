@@ -18,15 +18,14 @@ from ..format.layout import BLOCK_BYTES
 from ..format.live_page import LIVE_FILE
 from ..format.shard import INCOMING
 from ..format.store_files import SHARDS_FILE, ShardCount
+from ..subscriptions.told_counts import COUNTS_FILE
 from .checks import check_counts
 from .compacting import STAGING as COMPACT
 from .rebuilding import STAGING as REBUILD
 
 # What a store has in its folder. Some are written under longer names first.
-_OURS = re.compile(
-    rf"({'|'.join((STORE_FILE, LOCK_FILE, LIVE_FILE, INCOMING, QUARANTINE, DELAYED_FOLDER, REBUILD, COMPACT))})(\..*)?"
-    r"|lane-\d\d"
-)
+_FILES = STORE_FILE, LOCK_FILE, LIVE_FILE, COUNTS_FILE, INCOMING, QUARANTINE, DELAYED_FOLDER, REBUILD, COMPACT
+_OURS = re.compile(rf"({'|'.join(_FILES)})(\..*)?|lane-\d\d")
 
 
 def replace_store(path: str | Path, fresh: str | Path) -> None:

@@ -86,7 +86,7 @@ class OpenStore:
         self.lanes = lanes
         self.queues = queues
         self.flushers: list[Flusher] = []
-        self.rounds: Rounds | None = None  # of a store with several lanes
+        self.rounds: Rounds | None = None  # of a store with several lanes, or one that has had a large transaction
         self.listeners = Listeners()
         self.waiting = waiting
         self.async_reads = async_reads
@@ -305,6 +305,8 @@ class OpenStore:
         for lane in self.lanes:
             for sealed in lane.view.sealed:
                 sealed.after_fork()
+        if self.ids is not None:
+            self.ids.after_fork(error)  # first: the others' answers need its locks
         if self.rounds is not None:
             self.rounds.queue.after_fork(error)
         for flusher in self.flushers:
@@ -315,8 +317,6 @@ class OpenStore:
             for ticket in tickets:
                 ticket.forget_waiters()
             answer_all(tickets, error)
-        if self.ids is not None:
-            self.ids.after_fork(error)
         self.listeners.after_fork()
 
     # -- a store that nobody holds --------------------------------------------------------------------

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..config import StoreConfig, TunedConfig
+from ..device.background import NoThread
 from ..device.clock import Clock
 from ..device.sleepers import Sleepers
-from ..errors import StoreClosed
+from ..errors import StoreClosed, of_system
 from ..log.hidden_streams import HiddenStreams
 from ..log.lane import Lane
 from ..log.queue import RequestQueue
@@ -20,6 +21,10 @@ from ..log.together import Change
 from .batches import AsyncBatches
 
 Seen = TypeVar("Seen")
+
+
+def no_rounds() -> None:
+    """Of a store that takes no transactions."""
 
 
 class Shared:
@@ -43,13 +48,27 @@ class Shared:
         self.why_closed = f"the store {path} was closed; open it again"
         self.lanes: list[Lane] = []
         self.queues: list[RequestQueue[Request]] = []
-        self.rounds: RequestQueue[Request] | None = None  # of transactions over several lanes, if there are any
+        # Of transactions over several lanes, and large ones; a store with one lane has it from the first large one on.
+        self.rounds: RequestQueue[Request] | None = None
+        self.begin_rounds: Callable[[], None] = no_rounds
         self.hidden = HiddenStreams(self.streams, self.lanes, self.naming, self.check_open, self.frame_bytes)
 
     @property
     def all_queues(self) -> Sequence[RequestQueue[Request]]:
         """The lanes' queues, after that of the rounds, which put into them."""
         return self.queues if self.rounds is None else [self.rounds, *self.queues]
+
+    def rounds_for_large(self) -> RequestQueue[Request]:
+        """The queue of the rounds, which is made if there is none. Raises StoreClosed, StoreUnreadable."""
+        with self.naming:
+            self.check_open()
+            if self.rounds is None:
+                try:
+                    self.begin_rounds()
+                except NoThread as error:
+                    raise of_system(error, "a large transaction") from error
+            assert self.rounds is not None
+            return self.rounds
 
     def counts_shown(self) -> Change:
         """The change of `shown` that goes with changes of several lanes."""
@@ -72,6 +91,7 @@ class Shared:
         """Take no more calls. A stream that is being made is made before."""
         with self.naming:
             self.closed = True
+            self.begin_rounds = no_rounds  # it leads back to this
         self.sleepers.close()
 
     def after_fork(self, why_closed: str) -> None:

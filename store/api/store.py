@@ -143,7 +143,23 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         )  # fmt: skip
         self._shared.sleepers.add(self._upkeep.wake, self._upkeep.call_lookers)
         maker = LaneMaker(self._shared, config, header.lanes, disk, self._caches, self._upkeep, running)
-        was_closed, damaged = True, set[int]()  # the lanes with losses
+        was_closed = self._recover_lanes(maker, header, repair=repair, direct=direct)
+        self._lanes = [flusher.lane for flusher in running.flushers]
+        self._shared.begin_rounds = maker.begin_rounds
+        if header.lanes > 1:
+            maker.add_rounds()
+        if not repair:  # it may have lost what tells
+            retire_gone(self._lanes, self._streams)
+        self._set_retention()
+        self._tell_counts(self._upkeep)
+        self._start(repair=repair)
+        # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
+        if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):
+            self._forget_lost()
+
+    def _recover_lanes(self, maker: LaneMaker, header: StoreHeader, *, repair: bool, direct: bool) -> bool:
+        """Find all lanes, and make them ready for appends. Whether the store was closed. Raises StoreError, OSError."""
+        disk, was_closed, damaged = self._disk, True, set[int]()  # the lanes with losses
         for index in range(header.lanes):
             folder = self.path / lane_name(index)
             if not folder.is_dir():
@@ -163,11 +179,10 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             was_closed = was_closed and found.was_closed
             self._scanned_bytes += found.scanned_bytes
             self._scan_ms += found.scan_ms
-        self._lanes = [flusher.lane for flusher in running.flushers]
-        if header.lanes > 1:
-            running.rounds = maker.add_rounds()
-        if not repair:  # it may have lost what tells
-            retire_gone(self._lanes, self._streams)
+        return was_closed
+
+    def _set_retention(self) -> None:
+        """Tell the parts that retention asks of each other; nothing is removed before `_start`."""
         self._trimming = TrimChanges(
             self._shared, self._fetcher.configured, self._windows, self._caches, self._upkeep, self._waiting
         )
@@ -186,10 +201,6 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             self._shared, self._upkeep.removal, self._fetcher.configured, self._delaying.delays, self._trimming,
             self._subscriptions(),
         )  # fmt: skip
-        self._start(repair=repair)
-        # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
-        if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):
-            self._forget_lost()
 
     def _writes_direct(self, config: TunedConfig) -> bool:
         """Whether the log is written past the page cache. Raises StoreUnusable."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import overload
 
-from ..errors import InvalidMessage
 from ..filters.given import Filter
 from ..subscriptions.backoff import Backoff
 from ..subscriptions.settings import Mode, OrderBy, Start
 from ..subscriptions.subscription import Subscription
-from ..subscriptions.topics_opening import subscribe_pattern, subscribe_topics
+from ..subscriptions.topics_opening import subscribe_one_or_more
 from ..subscriptions.topics_start import Topics, TopicsStart, check_topics
 from ..subscriptions.topics_subscription import TopicsSubscription
 from ..topics.id_windows import IdWindows
@@ -114,13 +113,7 @@ class SubscriptionCalls(SubscriptionList):
             PublishBufferFull, StoreFull, StorePoisoned, StoreClosed, StoreUnreadable: it was not made.
         """
         chosen = mode, order_by, filter, max_attempts, dead_letter_topic, precision_ms, backoff_ms
-        if pattern is not None:
-            if topic is not None:
-                raise InvalidMessage("give a topic, a list of topics, or a pattern, not both")
-            return subscribe_pattern(self._subscriptions(), pattern, name, start, *chosen)
-        if isinstance(topic, list | tuple | set | frozenset):
-            return subscribe_topics(self._subscriptions(), topic, name, start, *chosen)
-        return self._subscriptions().subscribe(topic, name, start, *chosen)
+        return subscribe_one_or_more(self._subscriptions(), topic, pattern, name, start, *chosen)
 
     def transaction(self) -> Transaction:
         """Begin a transaction: what is appended and acknowledged in it is durable and visible at once, or not at all.

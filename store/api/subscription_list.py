@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
+from ..device.disk import Disk
 from ..log.streams import Stream
+from ..log.upkeep import Upkeep
 from ..read.caches import Caches
 from ..subscriptions.info import SubscriptionInfo
 from ..subscriptions.parts import Appending, Parts, ReceiptNumbers
 from ..subscriptions.read_ahead import READ_AHEAD_BYTES, ReadAhead
 from ..subscriptions.registry import Subscriptions
+from ..subscriptions.told_counts import ToldCounts, read_counts
 from .delayed_calls import DelayChanges
 from .fetcher import Fetcher
 from .read_only import refusal
@@ -35,6 +40,8 @@ class SubscriptionList:
     _running: OpenStore
     _delaying: DelayChanges
     _caches: Caches
+    _disk: Disk
+    _told_counts: ToldCounts | None = None
     _subscribed: Subscriptions | None = None
 
     def subscriptions(self, topic: str | None = None) -> list[SubscriptionInfo]:
@@ -53,15 +60,29 @@ class SubscriptionList:
             with self._shared.naming:
                 if self._subscribed is None:
                     parts = self._parts_for_subscriptions()
-                    self._subscribed = Subscriptions(parts)
+                    made = Subscriptions(parts)
+                    if not parts.may_write:
+                        made.told_counts = partial(read_counts, self._disk, self._shared.path)
+                    self._subscribed = made
                     if parts.delays is not None:
-                        parts.delays.subscribers = self._subscribed
+                        parts.delays.subscribers = made
         return self._subscribed
+
+    def _tell_counts(self, upkeep: Upkeep) -> None:
+        """From now on, tell readers in other processes what subscriptions have lost."""
+        subscriptions = self._subscriptions()
+        self._told_counts = ToldCounts(
+            self._disk, self._shared.path, subscriptions.removed.counts, subscriptions.parts.expired
+        )
+        upkeep.lookers.append(self._told_counts.tell)
 
     def _end_subscriptions(self) -> None:
         """The store is about to close. It may be called again."""
         if self._subscribed is not None and not self._shared.closed:
             self._subscribed.closing()
+            with suppress(OSError):
+                if self._told_counts is not None:
+                    self._told_counts.tell()
 
     def _parts_for_subscriptions(self) -> Parts:
         shared, fetcher, plan, writes = self._shared, self._fetcher, self._caches.plan, self._writes()

@@ -54,11 +54,13 @@ class TopicCalls:
             id_window_ms, id_window_count: the topic knows a `message_id` (see `append`) for so long, and as long as
                 fewer than so many other ids came after it; at most 10,000,000. An id takes some 200 bytes of memory,
                 from the first append with an id since the opening on. A smaller window holds at once; a larger one
-                does not bring back what was forgotten before.
+                does not bring back what has left the one before, also over restarts: the call then writes the ids that
+                still count again, 36 bytes each.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has or had messages.
             PublishBufferFull, StoreFull, StoreClosed, StoreUnreadable: the topic is as it was.
+            StoreCorrupt: settings of the topic are damaged; or its message ids are, and the window gets larger.
             StorePoisoned: a write or force failed; the settings may or may not be there at the next opening.
         """
         return self._topics.configure(
@@ -79,6 +81,7 @@ class TopicChanges:
         self._shared.check_open()
         name, _ = check_name(topic, 0)
         settings = checked(*given)
+        self._windows.forget_before(name, settings)
         self._fetcher.configured.change(name, settings, partial(self._check_used, name, settings))
         self._windows.resize(name)
         full = self._fetcher.configured.full

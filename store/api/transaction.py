@@ -43,8 +43,11 @@ class Transaction:
             tx.append("bills", 0, b"..")
             tx.ack(delivery)  # of a subscription: the bill is stored exactly once
 
-    One thread or coroutine uses it at a time. After its end each call but `offsets` raises InvalidMessage. It can have
-    4,096 messages, and as many bytes as the largest message and a frame: 6 MiB by default.
+    One thread or coroutine uses it at a time. After its end each call but `offsets` raises InvalidMessage.
+
+    All of it is in memory until its commit has returned: it can have 1,048,576 messages, and 1 GiB. With more than
+    4,096 messages, or more bytes than a frame and the largest message (6 MiB by default), it is *large*. The lanes of a
+    large one stand still while it is written. Each lane needs room for its part in one segment, else nothing is stored.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Transaction:
         self._check_open()
         rows = self._appender.check_batch(messages)
         digests = [None] * len(rows) if message_ids is None else digests_of(message_ids, len(rows))
+        self._messages.check_room([data for _, _, data in rows])
         for row, digest in zip(rows, digests, strict=True):
             self._messages.add(*row, None, digest)
 

@@ -35,7 +35,8 @@ class Copies:
         at: (n,) the offset of each one's newest copy in the stream.
         times_ms: (n,) their own times of delivery.
         sizes: (n,) bytes on disk, about.
-        damaged: copies that could not be read at the opening, and are passed over.
+        damaged: copies that could not be read at the opening, and are passed over; each consumer hears of it once.
+        damage: the error of the first of them, or of an oldest segment that may have others; None: there are none.
         next_at: copies from this offset of the stream on are not known yet.
     """
 
@@ -45,6 +46,8 @@ class Copies:
         self.places = self.at = self.times_ms = self.sizes = _NONE
         self.next_at = 0
         self.damaged = 0
+        self.damage: StoreCorrupt | None = None
+        self._damaged_at = -1  # the offset in the stream of the first of them that is known
         self._left = self._left_at = _NONE  # forgotten places, and their copies' offsets in the stream
         self._load()
 
@@ -66,10 +69,16 @@ class Copies:
         if stream is None:
             return
         at, end = reader.finder.bounds(stream)
+        try:
+            reader.finder.whole_bounds(stream)
+        except StoreCorrupt as error:
+            self.damage, self._damaged_at = error, stream.low
         while at < end:
             try:
                 messages = reader.read(stream, at, READ_MESSAGES, READ_BYTES)
-            except StoreCorrupt:  # one damaged copy: the others can still be read
+            except StoreCorrupt as error:  # one damaged copy: the others can still be read
+                if self.damage is None:
+                    self.damage, self._damaged_at = error, at
                 self.damaged += 1
                 at += 1
                 continue
@@ -114,6 +123,11 @@ class Copies:
             for one, at in zip(messages, offsets, strict=True)
         ]
         return np.array(rows, np.int64).reshape(-1, 4)
+
+    def end_of_unwanted(self) -> int:
+        """From which offset of the stream on a copy may be wanted. A damaged one may: its file may be put back."""
+        low = int(self.at.min()) if len(self) else self.next_at
+        return low if self.damage is None else min(low, self._damaged_at)
 
     def where(self, queue_id: int, offset: int) -> int | None:
         """The offset of a message's newest copy in the stream; None if it has none."""

@@ -25,7 +25,7 @@ from .messages import figures_of
 from .opening import end_of, forget_deleted
 from .parts import StoreParts, Subscribers, topic_of
 from .topic import DelayedTopic
-from .wanted import still_wanted
+from .wanted import Kept, are_copies_wanted
 from .worker import Visits, Worker
 
 MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, the most if no setting says more
@@ -59,6 +59,7 @@ class Delays:
         with_copies: the topics that may have copies of messages whose segments are gone.
         subscribers: set by the subscriptions; without it, pending messages count as not acknowledged.
         is_work_queue: whether a topic keeps its messages until all of its subscriptions have acknowledged them.
+        kept: the topics that keep what is not acknowledged.
         changed: topics of which less is wanted.
 
     Invariant: messages that are durable before `catch_up` is called are in the trackers when it returns, or in a part
@@ -73,6 +74,7 @@ class Delays:
         self.is_open = False
         self.subscribers: Subscribers | None = None
         self.is_work_queue: Callable[[str], bool] = lambda topic: False
+        self.kept: Callable[[], Kept] = dict
         self.changed = ChangedTopics()
         self.parts = parts
         self._poisoned = poisoned
@@ -166,10 +168,10 @@ class Delays:
     def drop_copies(self, topic: DelayedTopic) -> None:
         """Forget copies that nobody wants any more, or that are gone. Raises StoreError."""
         with topic.lock:
-            before, of_queues = topic.copies.places, topic.copies.of_queues()
+            before, times_ms, of_queues = topic.copies.places, topic.copies.times_ms, topic.copies.of_queues()
         kept = np.zeros(len(before), np.bool_)
         for queue_id, rows, offsets in of_queues:
-            kept[rows] = still_wanted(self, topic, queue_id, offsets)
+            kept[rows] = are_copies_wanted(self, self.kept(), topic, queue_id, offsets, times_ms[rows])
         with topic.lock:
             copies = topic.copies
             if copies.places is not before:
@@ -181,7 +183,7 @@ class Delays:
             self.changed.note(topic.name)
             stream = copies.stream
             assert stream is not None, "it has copies"
-            low = int(copies.at.min()) if len(copies) else copies.next_at
+            low = copies.end_of_unwanted()
         if low > stream.low:
             self.parts.hidden.trim(stream, low)
 

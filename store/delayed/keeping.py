@@ -35,11 +35,12 @@ from .messages import fetch_all
 from .parts import Subscribers
 from .topic import DelayedTopic
 from .wanted import KeepingSettings, WantedMessages, content_of, rows_of, wanted_in
-from .work_queues import MOST_WASTE, WorkQueues
+from .work_queues import WorkQueues
 
 if TYPE_CHECKING:
     from .delays import Delays
 
+MOST_WASTE = 1.5  # bytes on disk for each wanted one
 LOOK_S = 1.0  # between two checks of the wanted messages ..
 LOOK_TIMES = 20  # .. and so many times as long as a check takes
 COPIED_BYTES = 4 << 20  # by one append
@@ -142,7 +143,7 @@ class Keeping:
         self._looking = threading.RLock()  # a finalizer may append while its thread looks
         self._telling = threading.RLock()
         self.work_queues = WorkQueues(delays, topics.keeping, config)
-        delays.is_work_queue = self.work_queues.has
+        delays.is_work_queue, delays.kept = self.work_queues.has, topics.keeping
         self.copied_messages = 0
         self.kept: dict[str, int] = {}
 

@@ -14,7 +14,7 @@ from ..errors import OffsetOutOfRange, StoreCorrupt
 from ..format.arrays import Bools, Int64s
 from ..read.message import Message
 from .due_scan import reached
-from .parts import MOST_ENTRY, places_of
+from .parts import MOST_ENTRY, are_among, places_of
 from .topic_index import TopicIndex
 
 READ_MESSAGES = 1024
@@ -72,6 +72,15 @@ def are_over(topic: TopicIndex, queue_id: int, offsets: Int64s) -> npt.NDArray[n
     with topic.lock:
         cancelled = topic.changes.are_cancelled(places_of(np.full(len(offsets), queue_id), offsets))
         return cancelled | (offsets < topic.parts.low(topic.name, queue_id))
+
+
+def were_moved(topic: TopicIndex, places: Int64s) -> Bools:
+    """(n,) which messages, by their places, got another delivery time: once one has come, nobody knows when."""
+    with topic.lock:
+        changes = topic.changes
+        moved = np.fromiter((place in changes.moved for place in places.tolist()), np.bool_, len(places))
+        found: Bools = moved | are_among(places, changes.come)
+        return found
 
 
 def are_gone(topic: TopicIndex, queue_id: int, offsets: Int64s) -> Bools:

@@ -60,7 +60,7 @@ def open_index(topic: str, parts: StoreParts) -> OpenedIndex:
     """
     stream = parts.hidden.find_or_make(hidden_topic(DELAYS, topic))
     reader = ChangesReader(partial(parts.streams.end_at_opening, topic))
-    first, end = parts.reader.finder.bounds(stream)
+    first, end = parts.reader.finder.whole_bounds(stream)
     if first == end:  # from now on the topic has an index, even if an opening finds no files of it
         nothing = np.empty(0, np.int64)
         end = int(parts.hidden.append(stream, [Changes(CHANGES, 0, nothing, nothing, nothing).pack()])[-1]) + 1
@@ -109,7 +109,7 @@ def write_whole(topic: str, parts: StoreParts, stream: Stream, changes: ChangedD
 
 def changes_of(stream: Stream, reader: Reader) -> Iterator[Message]:
     """Yield a topic's records of changes that are durable now. Raises StoreCorrupt, OffsetOutOfRange, OSError."""
-    at, end = reader.finder.bounds(stream)
+    at, end = reader.finder.whole_bounds(stream)
     while at < end:
         messages = reader.read(stream, at, READ_MESSAGES, READ_BYTES)
         yield from messages

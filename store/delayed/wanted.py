@@ -6,6 +6,7 @@ of its messages; of a work queue also where it has no subscription. A copy is wa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -20,8 +21,9 @@ from ..log.lane import Lane
 from ..log.streams import Stream
 from ..segment.part import Part
 from ..segment.sealed import SealedSegment
-from .due_scan import DueRows, DueScan
-from .messages import are_over
+from .due_scan import NO_ROWS, DueRows, DueScan
+from .messages import are_over, were_moved
+from .parts import places_of
 from .topic import DelayedTopic
 
 if TYPE_CHECKING:
@@ -101,6 +103,21 @@ def _has_copies(topic: DelayedTopic, lane: Lane, sealed: SealedSegment) -> bool:
     return stream is not None and stream.lane is lane and stream.number >= 0 and sealed.first_of(stream.number)[1] > 0
 
 
+def copied_in(delays: Delays, lane: Lane, sealed: SealedSegment) -> Iterator[tuple[str, int, int, int]]:
+    """Yield of which messages a lane's segment has copies: the topic, queue id, and offsets from one up to another."""
+    for topic in [topic for topic in list(delays.with_copies) if _has_copies(topic, lane, sealed)]:
+        assert topic.copies.stream is not None, "it has copies there"
+        begin, count = sealed.first_of(topic.copies.stream.number)
+        with topic.lock:
+            copies = topic.copies
+            rows = np.flatnonzero((copies.at >= begin) & (copies.at < begin + count))
+            of_queues = copies.of_queues() if len(rows) else []
+        for queue_id, mine, offsets in of_queues:
+            here = offsets[np.isin(mine, rows)]
+            if len(here):
+                yield topic.name, queue_id, int(here.min()), int(here.max()) + 1
+
+
 def wanted_in(
     delays: Delays, kept: Kept, lane: Lane, sealed: SealedSegment, content: SegmentContent
 ) -> Iterator[WantedMessages]:
@@ -111,13 +128,13 @@ def wanted_in(
         for rows in rows_of(lane, sealed):
             for number in np.unique(rows.numbers).tolist():
                 if number not in numbers:
-                    yield from _delayed(delays, lane.streams[number], rows.take(rows.numbers == number))
+                    yield from _delayed(delays, kept, lane.streams[number], rows.take(rows.numbers == number))
     for stream in whole:
         yield from unacknowledged_in(delays, stream, sealed)
     for topic in content.copies:
         settings = kept.get(topic.name)
         has_over = settings is not None and has_expired(delays, settings, sealed)
-        yield from _copied(delays, topic, sealed, only_delayed=has_over)
+        yield from _copied(delays, kept, topic, sealed, only_delayed=has_over)
 
 
 def has_expired(delays: Delays, settings: KeepingSettings, sealed: SealedSegment) -> bool:
@@ -146,6 +163,14 @@ def still_wanted(delays: Delays, topic: DelayedTopic, queue_id: int, offsets: In
     return found & ~are_over(topic, queue_id, offsets)
 
 
+def are_copies_wanted(
+    delays: Delays, kept: Kept, topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s
+) -> Bools:  # fmt: skip
+    """(n,) `still_wanted` for messages that have copies, with their delivery times: 0 for one without."""
+    found = still_wanted(delays, topic, queue_id, offsets)
+    return found & ~_are_over(delays, kept, topic, queue_id, offsets, times_ms)
+
+
 def unacknowledged(delays: Delays, topic: str, queue_id: int, offsets: Int64s) -> Bools:
     """(n,) which messages, whose offsets ascend, some subscription has not acknowledged; of a work queue without a
     subscription all.
@@ -154,16 +179,53 @@ def unacknowledged(delays: Delays, topic: str, queue_id: int, offsets: Int64s) -
     return delays.subscribers.unacknowledged(topic, queue_id, offsets, without=delays.is_work_queue(topic))
 
 
-def _delayed(delays: Delays, stream: Stream, rows: DueRows) -> Iterator[WantedMessages]:
+def delayed_in(
+    delays: Delays, kept: Kept, lane: Lane, sealed: SealedSegment, number: int
+) -> tuple[int, float]:  # fmt: skip
+    """The bytes of a stream's wanted delayed messages in a segment, and the time at which half of these, of those that
+    expire, are too old by their own times.
+    """
+    size_bytes, found = 0, list[Int64s]()
+    for rows in rows_of(lane, sealed):
+        mine = _wanted_delayed(delays, kept, lane.streams[number], rows.take(rows.numbers == number))
+        size_bytes += int(mine.sizes.sum())
+        found.append(mine.times_ms)
+    ttl_ms = kept[lane.streams[number].topic].ttl_ms
+    if ttl_ms is None or not found:
+        return size_bytes, math.inf
+    times_ms = np.sort(np.concatenate(found)) + ttl_ms
+    times_ms = times_ms[times_ms >= delays.parts.clock.wall_ms()]  # the others were moved, and do not expire
+    return size_bytes, int(times_ms[len(times_ms) // 2]) if len(times_ms) else math.inf
+
+
+def _delayed(delays: Delays, kept: Kept, stream: Stream, rows: DueRows) -> Iterator[WantedMessages]:
     """The wanted ones of a queue's delayed messages."""
+    rows = _wanted_delayed(delays, kept, stream, rows)
+    if len(rows.offsets):
+        yield WantedMessages(stream.topic, stream.queue_id, rows.offsets, int(rows.sizes.sum()))
+
+
+def _wanted_delayed(delays: Delays, kept: Kept, stream: Stream, rows: DueRows) -> DueRows:
+    """Those of a queue's messages that are delayed and wanted, by offset."""
     topic = delays.find(stream.topic)
     rows = rows.take(rows.times_ms > rows.written_ms)
     if topic is None or not len(rows.offsets):
-        return
+        return NO_ROWS
     rows = rows.take(np.argsort(rows.offsets))
     rows = rows.take(_are_wanted(delays, topic, stream, rows.offsets))
-    if len(rows.offsets):
-        yield WantedMessages(stream.topic, stream.queue_id, rows.offsets, int(rows.sizes.sum()))
+    return rows.take(~_are_over(delays, kept, topic, stream.queue_id, rows.offsets, rows.times_ms))
+
+
+def _are_over(
+    delays: Delays, kept: Kept, topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s
+) -> Bools:  # fmt: skip
+    """(n,) which messages of a queue are too old by their delivery times, so that no subscription gets them."""
+    settings = kept.get(topic.name)
+    if settings is None or settings.ttl_ms is None:
+        return np.zeros(len(offsets), np.bool_)
+    over: Bools = (times_ms > 0) & (times_ms < delays.parts.clock.wall_ms() - settings.ttl_ms)
+    over[over] = ~were_moved(topic, places_of(np.full(int(over.sum()), queue_id), offsets[over]))
+    return over
 
 
 def _are_wanted(delays: Delays, topic: DelayedTopic | None, stream: Stream, ascending: Int64s) -> Bools:
@@ -203,7 +265,7 @@ def lengths_of(sealed: SealedSegment, number: int, begin: int, end: int) -> Int6
 
 
 def _copied(
-    delays: Delays, topic: DelayedTopic, sealed: SealedSegment, *, only_delayed: bool
+    delays: Delays, kept: Kept, topic: DelayedTopic, sealed: SealedSegment, *, only_delayed: bool
 ) -> Iterator[WantedMessages]:
     """The wanted messages of a topic whose copies lie in a segment: all, or those with a delivery time."""
     stream = topic.copies.stream
@@ -213,8 +275,8 @@ def _copied(
         copies = topic.copies
         rows = np.flatnonzero((copies.at >= begin) & (copies.at < begin + count))
         rows = rows[copies.times_ms[rows] > 0] if only_delayed else rows
-        of_queues, sizes = copies.of_queues() if len(rows) else [], copies.sizes
+        of_queues, sizes, times_ms = copies.of_queues() if len(rows) else [], copies.sizes, copies.times_ms
     for queue_id, mine, offsets in of_queues:
-        kept = np.isin(mine, rows) & still_wanted(delays, topic, queue_id, offsets)
-        if kept.any():
-            yield WantedMessages(topic.name, queue_id, offsets[kept], int(sizes[mine[kept]].sum()), are_copies=True)
+        wanted = np.isin(mine, rows) & are_copies_wanted(delays, kept, topic, queue_id, offsets, times_ms[mine])
+        if wanted.any():
+            yield WantedMessages(topic.name, queue_id, offsets[wanted], int(sizes[mine[wanted]].sum()), are_copies=True)

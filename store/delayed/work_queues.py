@@ -5,7 +5,9 @@ and what can be written again at the log's end: records, copies. A segment with 
 after it, as retention alone decides about that one.
 
 A segment that can go does not go at once. What of it is still wanted has to be written again, so that is worth it only
-while the segments hold much else: more than half of what is wanted, and a segment.
+while the segments hold much else: more than as much as is wanted, and a segment. So, however long a message waits, for
+each of its bytes that is written again a byte of the log goes. Padding counts as waste: jobs that are appended one at a
+time and fill more than half a block stay where they are until others are acknowledged.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ from ..log.lane import Lane
 from ..log.retention import size_of
 from ..log.streams import Stream
 from ..segment.sealed import SealedSegment
-from .wanted import MESSAGE_COST_BYTES, KeepingSettings, has_expired, lengths_of, unacknowledged_in
+from .wanted import MESSAGE_COST_BYTES, KeepingSettings, delayed_in, has_expired, lengths_of, unacknowledged_in
 
 if TYPE_CHECKING:
     from .delays import Delays
 
 WORK_QUEUE = "until_acknowledged"  # the value of `keep`
 UNKNOWN = "unknown"  # `keep` of a topic whose settings cannot be read: it may be a work queue
-MOST_WASTE = 1.5  # bytes on disk for each wanted one
+MOST_BYTES = 2  # bytes on disk for each wanted one: so a message is moved for at least as many bytes that go
 LOOK_S = 1.0  # between two looks for the sake of acknowledgements ..
 LOOK_TIMES = 20  # .. and so many times as long as a look takes of a processor's time
 LOOKED_AT = 32  # segments of a lane, by one look: the oldest, as many in turn, and as many new ones
@@ -55,7 +57,7 @@ class Share(NamedTuple):
     """
 
     size_bytes: int
-    queues: Mapping[int, tuple[Sequence[int], int]]
+    queues: Mapping[int, tuple[Sequence[float], int]]
     topics: Counter[str]
     moved_bytes: int
     expires_ms: float
@@ -182,7 +184,7 @@ class WorkQueues:
             known.forget_before(sequence)
             known.going, known.left = 0, (known.all_bytes, known.moved_bytes)
         share, (all_bytes, moved_bytes) = known.shares.get(sequence), known.left
-        if share is None or all_bytes <= MOST_WASTE * moved_bytes + self._least_bytes:
+        if share is None or all_bytes <= MOST_BYTES * moved_bytes + self._least_bytes:
             return False, has_looked
         known.left = all_bytes - share.size_bytes, moved_bytes - share.moved_bytes
         known.going = sequence
@@ -270,8 +272,8 @@ class WorkQueues:
 
     def _share(self, lane: Lane, sealed: SealedSegment, before: Share | None) -> Share | None:
         """What is wanted of a segment, by what was before; None if it cannot go early. Raises StoreError, OSError."""
-        queues: dict[int, tuple[Sequence[int], int]] = {}
-        topics, moved_bytes, aging = Counter[str](), 0, set[str]()
+        queues: dict[int, tuple[Sequence[float], int]] = {}
+        topics, moved_bytes, aging, halved_ms = Counter[str](), 0, set[str](), math.inf
         try:
             footer = sealed.footer
             there = footer.counts > 0
@@ -281,9 +283,13 @@ class WorkQueues:
                     continue
                 known = None if before is None else before.queues.get(number)
                 if stream.topic in self._queues:
-                    queues[number] = self._of_queue(stream, sealed, known)
+                    if self._has_only_delayed(stream, sealed):
+                        queues[number], half_ms = self._of_delayed(lane, stream, sealed, known)
+                        halved_ms = min(halved_ms, half_ms)
+                    else:
+                        queues[number] = self._of_queue(stream, sealed, known)
+                        aging.update([stream.topic] if queues[number][1] else [])
                     topics[stream.topic] += queues[number][1]
-                    aging.update([stream.topic] if footer.dues == NO_DUES and queues[number][1] else [])
                 elif is_said_again(stream.topic):
                     queues[number] = _of_records(stream, sealed, known)
                     moved_bytes += queues[number][1]
@@ -296,17 +302,34 @@ class WorkQueues:
             return None
         moved_bytes += sum([align_up(size) for size in topics.values()])
         ttls_ms = [ttl_ms for topic in aging if (ttl_ms := self._queues.get(topic)) is not None]
-        expires_ms = sealed.record.newest_ms + min(ttls_ms, default=math.inf)
+        expires_ms = min(halved_ms, sealed.record.newest_ms + min(ttls_ms, default=math.inf))
         return Share(size_of(sealed), queues, topics, moved_bytes, expires_ms)
 
+    def _has_only_delayed(self, stream: Stream, sealed: SealedSegment) -> bool:
+        """Whether of a queue's messages in a segment only delayed ones are not too old, by the segment's time."""
+        return sealed.footer.dues != NO_DUES and has_expired(self._delays, self._settings[stream.topic], sealed)
+
+    def _of_delayed(
+        self, lane: Lane, stream: Stream, sealed: SealedSegment, known: tuple[Sequence[float], int] | None
+    ) -> tuple[tuple[Sequence[float], int], float]:
+        """`_of_queue` for a segment of which only delayed messages are wanted, and when half of them are too old."""
+        first, count = sealed.first_of(stream.number)
+        begin, end, subscribers = max(first, stream.low), first + count, self._delays.subscribers
+        assert subscribers is not None, "a store that removes segments has them"
+        found = [begin, *subscribers.acknowledged(stream.topic, stream.queue_id, begin, end)]
+        if known is not None and known[0][1:] == found and self._delays.parts.clock.wall_ms() <= known[0][0]:
+            return known, known[0][0]
+        size_bytes, half_ms = delayed_in(self._delays, self._settings, lane, sealed, stream.number)
+        return ([half_ms, *found], size_bytes), half_ms
+
     def _of_queue(
-        self, stream: Stream, sealed: SealedSegment, known: tuple[Sequence[int], int] | None
-    ) -> tuple[Sequence[int], int]:
+        self, stream: Stream, sealed: SealedSegment, known: tuple[Sequence[float], int] | None
+    ) -> tuple[Sequence[float], int]:
         """What each subscription has acknowledged of a queue's messages in a segment, and the bytes that are wanted."""
         first, count = sealed.first_of(stream.number)
         begin, end, subscribers = max(first, stream.low), first + count, self._delays.subscribers
-        if sealed.footer.dues == NO_DUES and has_expired(self._delays, self._settings[stream.topic], sealed):
-            return [], 0  # too old for each subscription; delayed messages are not, by the segment's time
+        if has_expired(self._delays, self._settings[stream.topic], sealed):
+            return [], 0  # too old for each subscription
         assert subscribers is not None, "a store that removes segments has them"
         acknowledged = subscribers.acknowledged(stream.topic, stream.queue_id, begin, end)
         found = [begin, *acknowledged]
@@ -338,8 +361,8 @@ class WorkQueues:
 
 
 def _of_records(
-    stream: Stream, sealed: SealedSegment, known: tuple[Sequence[int], int] | None
-) -> tuple[Sequence[int], int]:
+    stream: Stream, sealed: SealedSegment, known: tuple[Sequence[float], int] | None
+) -> tuple[Sequence[float], int]:
     """Where a hidden stream begins in a segment, and the bytes that are written if its records are written again."""
     first, count = sealed.first_of(stream.number)
     begin = max(first, stream.low)

@@ -1,11 +1,24 @@
-"""The column of a JOINT frame: where the parts of a round of transactions lie, one in each lane that takes part.
+"""Rounds: frames of transactions that count together, and the column that says where they lie, one part in each lane.
 
     places     n x (lane u32, zeros u32, sequence u64, position u64), lanes ascending; its own part among them
     count      u32     n
 
 It is the frame's last column, after the definitions of streams, so it is found from the end. All parts of a round have
-the same bytes here. Each part is the only frame of its round in its lane, and is written when all before it in the lane
-is forced; nothing comes after it in the lane before all parts are forced.
+the same bytes here. A part is written when all before it in the lane is forced; nothing comes after it in the lane
+before all parts are forced.
+
+A part is one frame, or for a large transaction several ones, in one segment, with no other frame between them:
+
+    the first      JOINT, with this column; MORE if others follow
+    those between  REST, MORE
+    the last       REST; it completes the part
+
+Invariants:
+    * a part counts as a whole or not at all: a lane's log never ends inside one. If a frame of it is missing or torn,
+      the log ends before the first one, or there is damage;
+    * a REST frame proves nothing of what comes before it. It may have been written before the frames between it and the
+      first one, or be left of a part that a recovery has cut;
+    * no frame of a part has a mark (`durable_*`) beyond the part's beginning.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Versions
 Folder
     STORE                    one block: which store this is and how many lanes it has
     LOCK                     locked while a process has the folder open
-    LIVE                     how far each lane is durable, for readers in other processes (`live_page`)
+    LIVE, COUNTS             how far each lane is durable (`live_page`); what subscriptions lost: for other processes
     lane-00/START            the first segment of the lane's log: 1, until retention removes segments (`store_files`)
     lane-00/COMPACTED        where the log began when a compaction wrote it anew, if one ever did (`store_files`)
     lane-00/000000000001.seg the segments of a lane, numbered from START's without gaps
@@ -70,8 +70,8 @@ Frame (one batch)
     `payload_checksum` covers all payloads at once, in frames of small messages (HAS_PAYLOAD_CHECKSUM): one call checks
     a whole frame where one a message would cost more than the bytes. With count 0 it is a mark, of `durable_*` alone.
     Of a frame that is torn at the log's end, the messages before the first torn one count. One that is ATOMIC, for it
-    has a transaction, counts as a whole or not at all, and no mark points into it. If it is JOINT as well, it counts
-    only with the frames of its round in other lanes, see `joint`.
+    has a transaction, counts as a whole or not at all, and no mark points into it. JOINT, MORE, REST: it counts only
+    with other frames of its lane or of other lanes, see `joint`.
 
 Footer (block-aligned)
     The index of a sealed segment: `footer_data` describes it. A small one is of the streams in the segment alone, a
@@ -97,8 +97,7 @@ from typing import Any, Final, NamedTuple
 import xxhash
 
 if sys.byteorder != "little":
-    # Columns go to disk and come from there as they lie in memory. Turning each of them round is for the day when
-    # somebody has such a machine; until then a store must not be written in another order than it is read in.
+    # Columns go to disk and come from there as they lie in memory: a store must not be written in another order.
     raise ImportError("stratalog needs a little-endian machine: its files are little-endian, and so are its columns")
 
 FORMAT_VERSION: Final = 1
@@ -120,7 +119,9 @@ HAS_STREAMS: Final = 32
 HAS_PAYLOAD_CHECKSUM: Final = 64
 ATOMIC: Final = 128
 JOINT: Final = 256
-KNOWN_FLAGS: Final = 511
+MORE: Final = 512
+REST: Final = 1024
+KNOWN_FLAGS: Final = 2047
 HAS_EXTRAS: Final = HAS_DUE | HAS_KEYS | HAS_PROPERTIES
 
 NO_TIME: Final = -(1 << 63)
@@ -130,8 +131,7 @@ MAX_LANES: Final = 64
 MAX_OFFSET: Final = 1 << 62  # no queue gets so far
 MAX_DATA_END: Final = 1 << 34  # a frame begins below 4 GiB, and 32 bits say how long each of its parts is
 LEAST_MESSAGE_BYTES: Final = 10  # of a frame's columns
-# Under 65,536, so that `lows` place what follows a lost frame. Messages after 65,536 lost ones of a queue are placed by
-# a footer alone.
+# Under 65,536: so `lows` place what follows a lost frame. After 65,536 lost messages of a queue, a footer alone does.
 MAX_FRAME_MESSAGES: Final = 4096
 
 # What decoding raises when checksums hold over bytes that make no sense.

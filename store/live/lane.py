@@ -15,7 +15,7 @@ from ..format.arrays import Int64s
 from ..format.footer import names_in
 from ..format.frame import Definition, Frame
 from ..format.joint import JointPlace, joint_of
-from ..format.layout import BLOCK_BYTES, GONE_TOPIC, JOINT, UNKNOWN, FrameHeader, SegmentHeader, segment_name
+from ..format.layout import BLOCK_BYTES, GONE_TOPIC, UNKNOWN, FrameHeader, SegmentHeader, segment_name
 from ..format.live_page import NO_STATE, LaneState
 from ..format.mirror import WORDS_BYTES, MirrorHeader
 from ..format.records import RECORDS_TOPIC, Trimmed
@@ -378,9 +378,9 @@ class FollowedLane:
                 mark = max(mark, joint)  # no segment is begun after a part of a round before all parts are forced
             found, chain, last = tail.proved(file.record)
             mark, joint = max(mark, found), NOTHING
-            if last is not None and last.header.flags & JOINT:
-                joint = sequence, last.header.end
-                mark = max(mark, joint if self._is_forced(last) else NOTHING)
+            if last is not None:
+                joint = sequence, last.end
+                mark = max(mark, joint if self._is_forced(last.first) else NOTHING)
             sequence += 1
         return mark
 

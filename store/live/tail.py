@@ -5,14 +5,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.frame import Definition, Frame, frame_of, numbers_bytes
-from ..format.layout import DATA_START, FrameHead, FrameHeader, SealRecord, align_up, checksum64
+from ..format.layout import DATA_START, JOINT, MORE, REST, FrameHead, FrameHeader, SealRecord, align_up, checksum64
 from ..format.records import RECORD_BYTES, Record, StreamLow, Trimmed, add_low
 from ..log.streams import Stream
 from ..log.write import OpenSegment, VisibleEntries
@@ -27,6 +27,13 @@ BROKEN = "a frame is damaged or missing"
 TOGETHER = 64  # frames that are taken together
 
 Learn: TypeAlias = Callable[[list[Definition], "int | None", FrameHeader], None]
+
+
+class LastPart(NamedTuple):
+    """The part of a round that a log ends with: its first frame, and where the last one ends."""
+
+    first: Frame
+    end: int
 
 
 class Tail:
@@ -223,22 +230,25 @@ class Tail:
         self._with_records = [frame for frame in self._with_records if _end_entry(frame) > visible]
         self._take_lows(trimmed)
 
-    def proved(self, record: SealRecord | None) -> tuple[Mark, int, Frame | None]:
-        """The highest mark in the frames after those that were taken, the chain after the last of them, and that one.
+    def proved(self, record: SealRecord | None) -> tuple[Mark, int, LastPart | None]:
+        """The highest mark in the frames after those that were taken, the chain after the last of them, and the part of
+        a round that it ends, if it does.
 
         They are looked at and not taken. Only for a log that nobody writes to. The seal `record` is a mark, too: of the
         last frame's end, if all frames are there, and not of what was filled in after it.
         """
         self._reader.size_bytes = self._reader.file.size()
-        scanner, mark, last = self._scanner, (0, 0), None
+        scanner, mark, last = self._scanner, (0, 0), list[Frame]()
         stood = scanner.position, scanner.chain
         try:
             while (frame := scanner.next_frame()) is not None:
-                mark, last = max(mark, mark_of(frame.header)), frame
+                mark = max(mark, mark_of(frame.header))
+                last = [*last[:1], frame] if frame.header.flags & REST else [frame]
             if record is not None:
                 is_all = scanner.chain == record.chain
                 mark = max(mark, (self.sequence, scanner.position if is_all else record.data_end))
-            return mark, scanner.chain, last
+            is_part = last and last[0].header.flags & JOINT and not last[-1].header.flags & MORE
+            return mark, scanner.chain, LastPart(last[0], last[-1].header.end) if is_part else None
         finally:
             scanner.position, scanner.chain = stood
 

@@ -8,12 +8,12 @@ lane and its flusher their hooks.
 A lane is three classes, each the base of the next: `Lane`, which readers and streams know; `WrittenLane`, which this
 process appends to; `LaneMachine` with the steps.
 
-    on the way to it    request, ticket, column_group, atomic_group, queue, sizer, listeners
+    on the way to it    request, ticket, column_group, atomic_group, joint_group, queue, sizer, listeners
     a lane              lane, written_lane, lane_machine
     making a frame      batch, row_build, column_build, offsets, room, alignment
     writing it          write, writes
     after an opening    adoption, sealed_log
-    threads             flusher, rounds
+    threads             flusher, rounds, round_part, crew
     the background      upkeep, spares, reserve, sealer, removal, retention, early, retention_rounds, pace, ring_growth
     streams             streams, hidden_streams, trims, gone
     message ids         message_ids

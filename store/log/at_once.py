@@ -1,9 +1,9 @@
-"""Messages that belong together: written and forced in one step, past the queue, and shown to readers later."""
+"""Messages that belong together: written and forced past the queue, and shown to readers later."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import AbstractContextManager
 
 from ..errors import StoreError, copy_of
 from ..format.layout import MAX_FRAME_MESSAGES
@@ -34,17 +34,19 @@ def frame_bytes(groups: Sequence[ColumnGroup]) -> int:
 class AtOnce:
     """Messages of one lane, one after the other in one segment, with no other message between them.
 
-    They are written and forced by one call, whatever the store's durability is. So a crash leaves the first of their
-    messages, or none, or all. The steps: `make_room` or `make_room_of`; `build` or `build_frame`; `write`; `release`.
+    They are forced whatever the store's durability is. So a crash leaves the first of their messages, or none, or all.
+    The steps: `make_room` or `make_room_of`; `build`, or `build_frame` for each frame; `write`; `release`. Between
+    frames, `write_ahead` makes room in the ring for the next one.
 
-    Invariant: `flusher.building` is held from the first step to the last: nothing comes after them before they are
-    shown.
+    Invariants:
+        * `flusher.building` is held from the first step to the last: nothing comes after them before they are shown;
+        * the ring has what was built and not written: at most a quarter of it, or one frame.
     """
 
     def __init__(self, flusher: Flusher) -> None:
         self._flusher = flusher
         self._lane = flusher.lane
-        self._requests: Sequence[Request] = ()
+        self._requests: list[Request] = []
         self._end = 0
         self.changes: Sequence[Change] = ()  # setting them shows the messages to readers of this process
 
@@ -91,14 +93,16 @@ class AtOnce:
 
         self._build(groups, build_all)
 
-    def build_frame(self, requests: Sequence[Request], joint: bytes) -> None:
-        """Build one frame of them, with this column: see `format.joint`. Whatever it raises, the lane is poisoned."""
-        self._build(requests, partial(self._lane.build_joint, requests, joint))
+    def build_frame(self, requests: Sequence[Request], build: Callable[[], None]) -> None:
+        """Have `build` build a frame of them. Whatever it raises, the lane is poisoned."""
+        self._build(requests, build)
 
     def _build(self, requests: Sequence[Request], build_all: Callable[[], None]) -> None:
-        lane, flusher, self._requests = self._lane, self._flusher, requests
+        lane, flusher = self._lane, self._flusher
+        self._requests += requests
         try:
-            lane.under_way.hold(lane.tail)
+            if not lane.under_way.is_holding:  # else this is not the first frame
+                lane.under_way.hold(lane.tail)
             # The queue subtracts their cost when they are answered. They did not come through it, so add the cost here.
             flusher.queue.release(-sum(map(cost_bytes, requests)), -len(requests))
             build_all()
@@ -112,16 +116,20 @@ class AtOnce:
 
         Raises StorePoisoned, OSError: then only the next opening can tell which of them are durable.
         """
-        lane, flusher = self._lane, self._flusher
-        try:
-            flusher.write_out(barrier=True)
-        except BaseException as error:  # also an interrupt: nobody knows what is durable then
-            flusher.fail(error, self._requests)
-            raise
+        lane = self._lane
+        self.write_ahead()
         self.changes = lane.under_way.hidden_changes()
-        if lane.poison is not None:
-            raise copy_of(lane.poison)
         assert lane.under_way.forced >= self._end, "the write's force covers all of them"
+
+    def write_ahead(self) -> None:
+        """Write and force what was built, so that another frame can be built. Raises as `write` does."""
+        try:
+            self._flusher.write_out(barrier=True)
+        except BaseException as error:  # also an interrupt: nobody knows what is durable then
+            self._flusher.fail(error, self._requests)
+            raise
+        if self._lane.poison is not None:
+            raise copy_of(self._lane.poison)
 
     def release(self) -> None:
         """Call this after they were shown: wake readers, and let later frames be answered again."""
@@ -129,6 +137,38 @@ class AtOnce:
         assert segment is not None and segment.base is not None
         mark = segment.sequence, self._end - segment.base
         self._flusher.tell(self._lane.under_way.release(segment, mark))
+
+
+class OncePart:
+    """The part of a commit, or of a round, in one lane, as frames: what is the same in each `LanePart` of that kind.
+
+    Attributes:
+        flusher: of the lane.
+    """
+
+    def __init__(self, flusher: Flusher) -> None:
+        self.flusher = flusher
+        self._once = AtOnce(flusher)
+
+    def prepare(self) -> None:
+        """Do nothing: all is in memory."""
+
+    def standing_still(self) -> AbstractContextManager[object]:
+        """A context in which the lane's builder waits."""
+        return self.flusher.building
+
+    def write(self) -> None:
+        """Make the part durable. Raises as `AtOnce.write` does."""
+        self._once.write()
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """The changes that show it."""
+        return self._once.changes
+
+    def tell(self) -> None:
+        """It is shown."""
+        self._once.release()
 
 
 def _frames(groups: Sequence[ColumnGroup]) -> list[list[ColumnGroup]]:

@@ -12,11 +12,12 @@ import numpy as np
 from ..format.arrays import Int64s
 from ..format.extras import Extras
 from .atomic_group import AtomicGroup, are_atomic
+from .message_ids import IdRequest
 from .request import AsyncRequest, BlockingRequest, Group, Request, RowGroup
 from .streams import Stream
 from .ticket import SubmitRequest
 
-PLAIN = frozenset({SubmitRequest, BlockingRequest, AsyncRequest})  # one message each
+PLAIN = frozenset({SubmitRequest, IdRequest, BlockingRequest, AsyncRequest})  # one message each
 
 
 def columns_of(requests: Sequence[Request], plain: bool) -> tuple[list[Stream], list[bytes], list[int]]:

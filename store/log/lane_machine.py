@@ -51,9 +51,9 @@ class LaneMachine(WrittenLane):
         build_rows(self, requests, left_bytes, plain=plain)
         return 0
 
-    def build_joint(self, requests: Sequence[Request], joint: bytes) -> None:
-        """Make the frame of a round's part; `joint` is its column. There must be room for it."""
-        build_rows(self, requests, None, plain=False, joint=joint)
+    def build_joint(self, requests: Sequence[Request], flags: int, joint: bytes) -> None:
+        """Make a frame of a round's part, with these flags and this column. There must be room for it."""
+        build_rows(self, requests, None, plain=False, more_flags=flags, joint=joint)
 
     def build_mark(self) -> None:
         """An empty frame that vouches for all that is durable."""

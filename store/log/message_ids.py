@@ -1,15 +1,18 @@
 """Message ids on their way to the log: from an append that was the first with them to their durable record.
 
-A request has its ids in its extras: one message without other columns has a `PendingId` in their place. The frame that
-it gets into has one record more for each topic with ids, in the same lane and after all messages (`FrameIds`), and is
+A request of many messages has its ids in its extras, a `PendingIds` for each topic; one message of a coroutine has a
+`PendingId` in their place. A message of `submit` is its own (`IdRequest`): nothing else is made for it. The frame that
+they get into has one record more for each topic with ids, in the same lane and after all messages (`FrameIds`), and is
 ATOMIC. So one record, and not one a message, goes with the ids of all producers that share a frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import chain
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -21,6 +24,7 @@ from ..format.message_ids import ID_BYTES, STAMP_BITS, pack_seen, seen_bytes
 from .queue import RequestQueue
 from .request import Barrier, Request
 from .streams import Stream
+from .ticket import SubmitRequest
 
 MOST_WITH_IDS = MAX_FRAME_MESSAGES // 2  # messages of a frame: each may have a record of ids beside it
 RECORD_COST_BYTES = 64  # of a record beside its ids, at the most, with its columns in the frame
@@ -41,12 +45,24 @@ class IdTable(Protocol):
     def fail(self, ids: PendingIds, error: StoreError | None) -> None:
         """Ids did not get to the log; with None, nothing of them was ever queued. Again is fine."""
 
+    def free(self, ids: PendingIds | IdRequest) -> None:
+        """Forget those of ids that are on their way with these. Again is fine."""
 
-class IdTarget(NamedTuple):
-    """Where the ids of one topic go, of messages in one lane: the topic's table, and the stream of their records."""
 
-    table: IdTable
-    stream: Stream
+class IdTarget:
+    """Where the ids of one topic go, of messages in one lane: the topic's table, and the stream of their records.
+
+    It is also the extras of each `IdRequest` that has no columns: an id costs what another one does.
+    """
+
+    __slots__ = ("stream", "table")
+    due_ms = key = properties = None
+    ids = ()
+    size_bytes = ID_BYTES + RECORD_COST_BYTES
+
+    def __init__(self, table: IdTable, stream: Stream) -> None:
+        self.table = table
+        self.stream = stream
 
 
 class PendingIds:
@@ -61,14 +77,16 @@ class PendingIds:
         size_bytes: what they add to a frame, at the most.
         frame: that has them; None before.
         is_over: they have their outcome.
+        error: the outcome: None if they are durable, or if nothing of them was ever queued.
         promise: answered with the outcome; made by the first append that waits for it, under the table's lock.
         queue: that its request is put into; None for the lane's.
     """
 
-    # As long as they are not set. No slots: an object is made for each message, and sets few of them.
+    # As long as they are not set.
     frame: FrameIds | None = None
     is_over = False
-    promise: Barrier | None = None
+    error: StoreError | None = None
+    promise: IdPromise | None = None
     queue: RequestQueue[Request] | None = None
 
     def __init__(
@@ -100,14 +118,13 @@ class PendingIds:
             self.fail(None)
             return
         requests = (self.queue or self.target.stream.lane.queue).requests
-        is_queued = any(request.extras is not None and self in request.extras.ids for request in requests)
+        is_queued = any(self in request.ids for request in requests)
         if not (is_queued or self.frame is not None):
             self.fail(None)
 
     def place_of(self, digest: bytes) -> int | None:
         """Where the message of an id is, once they have their outcome; None if it did not get to the log."""
-        frame = self.frame
-        return None if frame is None or not frame.is_durable else frame.places[frame.digests.index(digest)]
+        return None if self.frame is None or not self.frame.is_durable else self.frame.place_of(digest)
 
 
 class PendingId(PendingIds):
@@ -142,6 +159,93 @@ class PendingId(PendingIds):
         return self if extras is None else ExtrasWithIds.of(extras, (self,))  # type: ignore[return-value]
 
 
+class IdRequest(SubmitRequest):
+    """One message of `submit` with an id. It is also what its topic's table has of the id until it is durable.
+
+    An append with the same id waits for this one's answer. If nothing of it was ever queued, as its thread found no
+    room in the publish buffer, nobody has its ticket, and it is answered without an offset.
+    """
+
+    __slots__ = ("digest", "target")
+    rows = (0,)
+
+    def __init__(self, stream: Stream, data: bytes, extras: Extras | None, target: IdTarget, digest: bytes) -> None:
+        # Written out, as each message comes here: a call saved shows.
+        self.stream = stream
+        self.data = data
+        self.size_bytes = len(data)
+        self.extras = target if extras is None else ExtrasWithIds.of(extras, (self,))  # type: ignore[assignment]
+        self.offset = -1
+        self._done = False
+        self._error = None
+        self._waiters = None
+        self.target = target
+        self.digest = digest
+
+    @property
+    def ids(self) -> Sequence[IdRequest]:
+        """Itself: see `Request.ids`."""
+        return (self,)
+
+    @property
+    def digests(self) -> Sequence[bytes]:
+        """That of the one id."""
+        return (self.digest,)
+
+    @property
+    def queue_ids(self) -> Sequence[int]:
+        """That of the one message."""
+        return (self.stream.queue_id,)
+
+    def fail(self, error: StoreError | None) -> None:
+        """Have the id free again: see `IdTable.free`. Whoever waits for it hears the request's answer."""
+        self.target.table.free(self)
+        if error is None and not self._done:
+            self.answer()
+
+    def take_back(self, error: BaseException) -> None:
+        """The append has raised: see `PendingIds.take_back`."""
+        is_in = not isinstance(error, StoreError) and (
+            self in self.stream.lane.queue.requests or self.offset >= 0 or self._done
+        )
+        if not is_in:
+            self.fail(None)
+
+    def place_of(self, _: bytes) -> int | None:
+        """Where the message is; None if it did not get to the log, or has no answer yet."""
+        is_stored = self._done and self._error is None and self.offset >= 0
+        return place_of(self.stream.queue_id, self.offset) if is_stored else None
+
+    def follow(self, call: Callable[[], object]) -> None:
+        """As `then`, and also in a forked child."""
+        self.then(_Following(call))
+
+    def forget_waiters(self) -> None:
+        calls = [one for one in self._waiters or () if isinstance(one, list)]
+        self._waiters = [one for one in calls if one and isinstance(one[0], _Following)]
+
+
+class _Following(partial[object]):
+    """The call of an append with the same id."""
+
+
+class IdPromise(Barrier):
+    """Answered when ids have their outcome. Two threads may answer it, with one outcome: each waiter hears it once."""
+
+    __slots__ = ()
+
+    def follow(self, call: Callable[[], object]) -> None:
+        """As `then`."""
+        self.then(call)
+
+    def answer(self, error: StoreError | None = None) -> None:
+        with suppress(RuntimeError):  # the lock of a thread that the other one has woken
+            super().answer(error)
+
+
+OnTheWay = PendingIds | IdRequest
+
+
 def place_of(queue_id: int, offset: int) -> int:
     """Queue and offset as one number: a small one for small offsets."""
     return offset << QUEUE_BITS | queue_id
@@ -157,38 +261,52 @@ class FrameIds:
 
     Attributes:
         target: of the topic.
-        parts: of the requests.
+        parts: of the requests with many messages; none once it is durable.
         digests, queue_ids: of each id, which are all different.
         entries: the number of each id's message in the frame.
         record: its bytes, once `fill` has them; before that as many zeros.
-        places: of each message, see `place_of`.
+        places: of each message, see `place_of`; a list where they are too large for an array.
         time_ms, record_offset: of the record.
         is_durable: the frame is.
     """
 
     __slots__ = (
-        "digests", "entries", "is_durable", "parts", "places", "queue_ids", "record", "record_offset", "target",
-        "time_ms",
+        "_by_digest", "digests", "entries", "is_durable", "parts", "places", "queue_ids", "record", "record_offset",
+        "target", "time_ms",
     )  # fmt: skip
 
-    def __init__(self, parts: Sequence[PendingIds], firsts: Sequence[int]) -> None:
+    def __init__(self, parts: Sequence[OnTheWay], firsts: Sequence[int]) -> None:
         """`firsts`: for each part the number of its request's first message in the frame."""
         self.target = parts[0].target
-        self.parts = parts
-        if {*map(type, parts)} == {PendingId}:
-            singles = cast("Sequence[PendingId]", parts)
+        self.parts: Sequence[PendingIds] = ()
+        first = parts[0]
+        self.digests: Sequence[bytes]
+        self.entries: slice | Int64s
+        if len(parts) == 1 and isinstance(first, PendingIds) and isinstance(first.rows, range):
+            self.parts = [first]
+            self.digests = first.digests
+            self.queue_ids = np.asarray(first.queue_ids, np.int64)
+            self.entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)
+        elif (kinds := {*map(type, parts)}) <= {IdRequest, PendingId}:
+            singles = cast("Sequence[IdRequest]", parts)  # or `PendingId`
+            self.parts = [part for part in parts if isinstance(part, PendingIds)]
             self.digests = [part.digest for part in singles]
-            self.queue_ids = np.array([part.queue_id for part in singles], np.int64)
-            self.entries = np.array(firsts, np.int64)
+            if PendingId in kinds:
+                self.queue_ids = np.array([part.queue_ids[0] for part in singles], np.int64)
+            else:
+                self.queue_ids = queue_ids_of([part.stream for part in singles])
+            self.entries = slice(firsts.start, firsts.stop) if isinstance(firsts, range) else np.array(firsts, np.int64)
         else:
+            self.parts = [part for part in parts if isinstance(part, PendingIds)]
             self.digests = list(chain.from_iterable([part.digests for part in parts]))
             self.queue_ids = np.concatenate([np.array(part.queue_ids, np.int64) for part in parts])
             rows = [_column(part.rows) + first for first, part in zip(firsts, parts, strict=True)]
             self.entries = np.concatenate(rows)
-        for part in parts:
-            part.frame = self
+        for pending in self.parts:
+            pending.frame = self
         self.record = bytearray(seen_bytes(len(self.digests)))
-        self.places: list[int] = []
+        self.places: Int64s | list[int] = []
+        self._by_digest: dict[bytes, int] | None = None
         self.time_ms = 0
         self.record_offset = -1
         self.is_durable = False
@@ -199,7 +317,7 @@ class FrameIds:
         if int(mine.max()) >> (63 - QUEUE_BITS):
             self.places = [place_of(*one) for one in zip(self.queue_ids.tolist(), mine.tolist(), strict=True)]
         else:
-            self.places = (mine << QUEUE_BITS | self.queue_ids).tolist()
+            self.places = mine << QUEUE_BITS | self.queue_ids
         stamp = self.target.table.stamp(time_ms)
         self.record_offset, self.time_ms = record_offset, stamp >> STAMP_BITS
         self.record[:] = pack_seen(self.digests, self.queue_ids, mine, stamp)
@@ -208,28 +326,41 @@ class FrameIds:
         """All of the frame is durable."""
         self.target.table.settle(self)
 
+    def all_places(self) -> list[int]:
+        """The places of all its messages."""
+        return self.places if isinstance(self.places, list) else self.places.tolist()
+
+    def place_of(self, digest: bytes) -> int | None:
+        """Where the message of an id is; None if it is not in this frame. The first call costs by the frame."""
+        found = self._by_digest
+        if found is None:
+            found = self._by_digest = dict(zip(self.digests, self.all_places(), strict=True))
+        return found.get(digest)
+
 
 def _column(rows: Sequence[int]) -> Int64s:
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else np.array(rows, np.int64)
 
 
-def ids_of(request: Request) -> Sequence[PendingIds]:
+def queue_ids_of(streams: Sequence[Stream]) -> Int64s:
+    """The queue of each message."""
+    if streams.count(streams[0]) == len(streams):
+        return np.full(len(streams), streams[0].queue_id)
+    return np.array([stream.queue_id for stream in streams], np.int64)
+
+
+def ids_of(request: Request) -> Sequence[OnTheWay]:
     """The message ids that a request has on their way, by topic."""
-    return () if request.extras is None else cast("Sequence[PendingIds]", request.extras.ids)
+    return cast("Sequence[OnTheWay]", request.ids)
 
 
 def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
     """The ids of some requests, by topic: each is one record, to be added after the messages of the requests."""
-    given = [request.extras for request in requests]
-    if {*map(type, given)} == {PendingId}:  # one message each, all with ids and nothing else: mostly of one topic
-        singles = cast("list[PendingIds]", given)
-        if len({part.target for part in singles}) == 1:
-            return [FrameIds(singles, range(len(singles)))]
-    parts: dict[IdTarget, tuple[list[PendingIds], list[int]]] = {}
+    parts: dict[IdTarget, tuple[list[OnTheWay], list[int]]] = {}
     first = 0
-    for request, extras in zip(requests, given, strict=True):
-        if extras is not None:
-            for part in cast("Sequence[PendingIds]", extras.ids):
+    for request in requests:
+        if request.extras is not None:
+            for part in ids_of(request):
                 found = parts.get(part.target)
                 if found is None:
                     found = parts[part.target] = [], []
@@ -241,11 +372,13 @@ def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
 
 def split(requests: Sequence[Request], given: list[Extras], plain: bool) -> tuple[list[FrameIds], list[Extras]]:
     """The ids of some requests, as `ids_in` has them; and those of their extras that are more than ids."""
+    # Most frames with messages of `submit` have those of one topic alone.
+    kind: type = type(given[0]) if given else type(None)
+    if kind is IdTarget and given.count(given[0]) == len(given) == len(requests):
+        return [FrameIds(cast("Sequence[IdRequest]", requests), range(len(requests)))], []
     kinds: set[type] = {*map(type, given if plain else [request.extras for request in requests])}
-    if ExtrasWithIds not in kinds and PendingId not in kinds:
+    if kinds.isdisjoint({ExtrasWithIds, IdTarget, PendingId}):
         return [], given
-    if kinds == {PendingId}:
-        return ids_in(requests), []
     return ids_in(requests), [extra for extra in given if isinstance(extra, tuple) and extra != NO_EXTRAS]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from itertools import islice, repeat, starmap
 from typing import Generic, NamedTuple, TypeVar
 
 from ..device.clock import SYSTEM_CLOCK, Clock
@@ -354,15 +355,16 @@ class RequestQueue(Generic[RequestT]):
             taken.extend(items)
             items.clear()
         else:
-            size = count = 0
-            while items and (not taken or size + cost_bytes(items[0]) <= self._frame_bytes):
-                if taken and count + items[0].count > self.frame_messages:
+            size = count = number = 0
+            for request in items:
+                cost = request.size_bytes if request.extras is None else cost_bytes(request)
+                if number and (size + cost > self._frame_bytes or count + request.count > self.frame_messages):
                     break
-                request = items[0]
-                taken.append(request)
-                items.popleft()  # now: a forked child must find each request somewhere
-                size += cost_bytes(request)
+                size += cost
                 count += request.count
+                number += 1
+            taken.extend(islice(items, number))  # first: a forked child must find each request somewhere
+            deque(starmap(items.popleft, repeat((), number)), maxlen=0)
         self._taken_bytes += size
         self._more -= count - len(taken)
         self._under_way += len(taken)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ..device.background import report
 from ..device.steps import for_each
 from ..errors import InvalidMessage, StoreError, copy_of
-from ..format.extras import Extras
+from ..format.extras import Extras, IdsUnderWay
 from ..format.layout import MAX_FRAME_MESSAGES
 from .streams import Stream
 
@@ -70,6 +70,11 @@ class Request:
     def queue(self) -> RequestQueue[Request]:
         """The queue that it is put into."""
         return self.stream.lane.queue
+
+    @property
+    def ids(self) -> Sequence[IdsUnderWay]:
+        """The message ids that it has on their way, by topic: see `message_ids`."""
+        return () if self.extras is None else self.extras.ids
 
     def done(self) -> bool:
         """True once the message is durable or has failed."""
@@ -224,13 +229,8 @@ class AsyncRequest(Request):
     __slots__ = ("future", "loop")
 
     def __init__(
-        self,
-        stream: Stream,
-        data: bytes,
-        size_bytes: int,
-        extras: Extras | None,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+        self, stream: Stream, data: bytes, size_bytes: int, extras: Extras | None, loop: asyncio.AbstractEventLoop
+    ) -> None:  # fmt: skip
         self.stream = stream
         self.data = data
         self.size_bytes = size_bytes
@@ -347,7 +347,7 @@ def fail_ids(requests: Iterable[Request], error: StoreError | None) -> None:
     """
     for request in requests:
         if request.extras is not None:
-            for ids in request.extras.ids:
+            for ids in request.ids:
                 ids.fail(error)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ..format.frame import Definition, column_bytes_bound, encode_columns
-from ..format.layout import ATOMIC, JOINT
+from ..format.layout import ATOMIC
 from ..segment.footer_room import share_of_frame
 from ..segment.open_table import EntryRows, entry_rows
 from .atomic_group import are_atomic
@@ -22,9 +22,13 @@ from .written_lane import WrittenLane
 
 
 def build_rows(
-    lane: WrittenLane, requests: Sequence[Request], left_bytes: int | None, *, plain: bool, joint: bytes = b""
+    lane: WrittenLane, requests: Sequence[Request], left_bytes: int | None, *, plain: bool, more_flags: int = 0,
+    joint: bytes = b"",
 ) -> None:  # fmt: skip
-    """Do what `LaneMachine.build` does, for at least one message. `plain`: each request is one. `joint`: the column."""
+    """Do what `LaneMachine.build` does, for at least one message. `plain`: each request is one.
+
+    `more_flags`: of a part of a round; `joint`: the column of its first frame.
+    """
     streams, datas, sizes = columns_of(requests, plain)
     given = all_given = given_extras(requests, plain)
     ids: list[FrameIds] = []
@@ -58,8 +62,8 @@ def build_rows(
 
     is_atomic = bool(ids) or (not plain and are_atomic(requests))
     flags = columns.flags | ATOMIC if is_atomic else columns.flags
-    if joint:
-        flags, packed = flags | JOINT, packed + joint
+    if more_flags:
+        flags, packed = flags | more_flags, packed + joint
     payload = lane.put_frame(flags, len(packed), len(datas), datas, payload_bytes, pack, is_own=True)
     # An atomic frame is shown and answered as a whole.
     ends = [lane.tail] * len(sizes) if is_atomic else [*accumulate(sizes, initial=payload)][1:]

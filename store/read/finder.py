@@ -55,6 +55,17 @@ class Finder:
             first = low
         return first, next_offset or 0
 
+    def whole_bounds(self, stream: Stream) -> tuple[int, int]:
+        """The `bounds` of a stream of the store's own, of which all records from its low on count.
+
+        Raises StoreCorrupt if damage may hide the first of them: without these the others say something else.
+        """
+        first, end = self.bounds(stream)
+        sealed = stream.lane.view.sealed
+        if first > stream.low and sealed:
+            stream.lane.groups.first_from(sealed, stream.number)
+        return first, end
+
     def bounds_of(self, streams: Sequence[Stream]) -> list[tuple[int, int]]:
         """The `bounds` of each; a lane is asked once for all of its streams, unless footers of it are damaged."""
         lows = [stream.low for stream in streams]  # before the views, as above

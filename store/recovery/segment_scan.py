@@ -15,10 +15,21 @@ from ..device.disk import Disk
 from ..errors import StoreCorrupt
 from ..format.arrays import Bools, Int64s
 from ..format.footer import FooterData
-from ..format.layout import JOINT, LOST_ENTRY, SEALED, UNKNOWN, SegmentHeader, align_down, align_up, kept_messages
+from ..format.layout import (
+    JOINT,
+    LOST_ENTRY,
+    MORE,
+    REST,
+    SEALED,
+    UNKNOWN,
+    SegmentHeader,
+    align_down,
+    align_up,
+    kept_messages,
+)
 from ..segment.checksums import good_messages
 from ..segment.evidence import is_end, mark_of
-from ..segment.round_parts import RoundParts, told_end
+from ..segment.round_parts import RoundParts, end_of_part, told_end
 from ..segment.scanner import FrameScanner, ScannedFrame
 from ..segment.segment import Segment
 from .lane_files import LaneFiles
@@ -65,6 +76,7 @@ class SegmentScan:
         self.footer = footer
         self._before = messages_before
         self._rounds = rounds
+        self._is_within = False  # the newest frame is one of a part of a round that counts, and not the last one
 
     def run(self, streams: LaneStreams, behind: LaterNames | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
@@ -84,7 +96,7 @@ class SegmentScan:
         """The chain ended at `begin`. False if the log ends there; a repair steps over damage: True."""
         scanner, file, next_entry = self._scanner, self._file, self.columns.next_entry
         sealed = self._is_sealed_at(begin, next_entry)
-        if self._is_end(begin) or not self._durable_beyond(begin):
+        if self._is_end(begin) or not (self._is_within or self._durable_beyond(begin)):
             return False
         if sealed:
             self.has_gaps = True
@@ -127,7 +139,7 @@ class SegmentScan:
             return False
         # A torn tail counts as well in a repair: the segment is sealed then, and not appended to again.
         self.has_gaps = self.has_gaps or self._repair.allowed
-        if not self._durable_beyond(position) and not self._rounds.is_proved(frame):
+        if not (header.flags & REST or self._durable_beyond(position) or self._rounds.is_proved(frame)):
             self._scanner.position = position
             self._add(found, found.whole)
             self.is_torn = True
@@ -158,16 +170,18 @@ class SegmentScan:
         )
 
     def _ends_before(self, found: ScannedFrame) -> bool:
-        """Does the log end before this frame, which counts only with the parts of its round in other lanes?
+        """Does the log end before this frame, which counts only with the rest of its part, and with the parts of its
+        round in other lanes?
 
         Then the scanner stands before it, and nothing of it is learned: its streams have no numbers.
         """
         header, file = found.frame.header, self._file
         if file.record is not None:
             return False
-        if found.is_whole:
+        end = end_of_part(found.frame, self._scanner) if found.is_whole else None
+        if end is not None:
             is_ended = told_end(None, file.trace, file.sequence) is not None
-            if is_ended or self._later or not self._rounds.is_lacking(found.frame, self._scanner):
+            if is_ended or self._later or not self._rounds.is_lacking(found.frame, end):
                 return False
         elif not self._is_sealed_at(header.position, header.first_entry) and (
             self._durable_beyond(header.position) or self._rounds.is_proved(found.frame)
@@ -237,6 +251,7 @@ class SegmentScan:
 
     def _add(self, found: ScannedFrame, count: int, good: Bools | None = None) -> None:
         header = found.frame.header
+        self._is_within = bool(header.flags & MORE)
         if header.first_entry != self.columns.next_entry:
             raise StoreCorrupt("a frame's entry number is wrong", self._file.path, header.position)
         if self._streams.records is not None:

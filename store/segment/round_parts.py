@@ -11,6 +11,10 @@ forced. So for a part at the end of its lane's log, a place in another lane says
 * LACKING: there is nothing, or a torn frame, or a recovery has cut the part already. Then nobody was answered, or what
   was there is damaged.
 
+A part of several frames is whole if all of them are: `end_of_part` walks over them. What is said here of a part is said
+of all of its frames: it is THERE from the first to the last one, LACKING if one of them is, and a REST frame after a
+place proves nothing.
+
 With one PROVED place all parts count, and one that is not whole is damage. Else, with one LACKING place, the part is
 cut in all lanes; by each lane's own recovery, in any order: a lane that was cut and sealed is LACKING for the others.
 Where all count, those that are THERE have to be forced before any lane is sealed: else a power cut could take one of
@@ -23,6 +27,7 @@ says that the log was longer, as with any last frame. The other parts stay if an
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from copy import copy
 from enum import Enum
 from pathlib import Path
 
@@ -30,7 +35,7 @@ from ..device.disk import Disk
 from ..device.lane_start import read_start
 from ..format.frame import Frame
 from ..format.joint import JointPlace, joint_of
-from ..format.layout import BLOCK_BYTES, JOINT, SealRecord, lane_name, segment_name
+from ..format.layout import BLOCK_BYTES, JOINT, MORE, REST, SealRecord, lane_name, segment_name
 from .checksums import whole_messages
 from .evidence import first_number, is_flipped
 from .files import SegmentFile, read_segment_file, segment_numbers
@@ -59,6 +64,22 @@ def told_end(record: SealRecord | None, trace: bytes, sequence: int) -> int | No
     return None if record is None else record.data_end
 
 
+def end_of_part(frame: Frame, scanner: FrameScanner) -> FrameScanner | None:
+    """A scanner that stands after the last frame of a part; None if a frame of the part is missing or torn.
+
+    `frame` is its first one, which is whole; `scanner` stands after that, and does not move.
+    """
+    if not frame.header.flags & MORE:
+        return scanner
+    walk, flags = copy(scanner), frame.header.flags
+    while flags & MORE:
+        found = walk.next()
+        if found is None or not found.is_whole or not found.frame.header.flags & REST:
+            return None
+        flags = found.frame.header.flags
+    return walk
+
+
 def _nothing(path: Path, begin: int, end: int) -> None:
     """Of a look that makes nothing durable."""
 
@@ -81,7 +102,7 @@ class RoundParts:
         self._keep = keep
 
     def is_lacking(self, frame: Frame, scanner: FrameScanner) -> bool:
-        """Does a log end before this whole frame, its last one? `scanner` stands after the frame."""
+        """Does a log end before this frame, the first one of its last part? `scanner` stands after the whole part."""
         if not frame.header.flags & JOINT or scanner.following() is not None:
             return False
         found = self._found(frame)
@@ -152,12 +173,15 @@ class RoundParts:
                 payload = reader.view(frame.payload_start, frame.header.payload_bytes)
                 if whole_messages(frame, payload) == frame.header.count:
                     scanner.step(frame.head)
-                    state = Found.THERE if scanner.following() is None else Found.PROVED
-                    return state, place, frame.header.end
+                    end = end_of_part(frame, scanner)
+                    if end is not None:
+                        state = Found.THERE if end.following() is None else Found.PROVED
+                        return state, place, end.position
             # Behind what a recovery has sealed before the part stands its footer, and no frame, damaged or not.
             if file.trace and scanner.is_like_ours(place.position):
                 return Found.HIDDEN, place, 0
         finally:
             data.close()
-        later = frames_in(self._disk, file.path, place.lane, place.sequence, place.position + 1)
+        frames = frames_in(self._disk, file.path, place.lane, place.sequence, place.position + 1)
+        later = (frame for frame in frames if not frame.header.flags & REST)
         return Found.LACKING if next(later, None) is None else Found.PROVED, place, 0

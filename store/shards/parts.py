@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Protocol
 
 from ..device.disk import Disk
-from ..log.at_once import AtOnce
+from ..log.at_once import OncePart
 from ..log.attach_together import LanePart
 from ..log.column_group import ColumnGroup
 from ..log.flusher import Flusher
@@ -32,7 +32,7 @@ class ShardsPart(LanePart, Protocol):
     touched: Sequence[Stream]
 
 
-class FramesPart:
+class FramesPart(OncePart):
     """The messages of a small commit after its record, or the rest of a commit that a crash has cut."""
 
     touched: Sequence[Stream] = ()  # the lane tells waiting readers
@@ -42,17 +42,10 @@ class FramesPart:
         built: Callable[[], None],
     ) -> None:  # fmt: skip
         """`record` makes the commit's record when the lane stands still; `built` is called when the log has it."""
-        self.flusher = flusher
+        super().__init__(flusher)
         self._groups = groups
         self._record = record
         self._built = built
-        self._once = AtOnce(flusher)
-
-    def prepare(self) -> None:
-        """Do nothing: the messages were read before."""
-
-    def standing_still(self) -> AbstractContextManager[object]:
-        return self.flusher.building
 
     def make(self) -> None:
         self._once.make_room(self._groups, RECORD_BYTES)
@@ -60,16 +53,6 @@ class FramesPart:
     def build(self) -> None:
         groups = self._groups if self._record is None else [self._record(), *self._groups]
         self._once.build(groups, self._built)
-
-    def write(self) -> None:
-        self._once.write()
-
-    @property
-    def changes(self) -> Sequence[Change]:
-        return self._once.changes
-
-    def tell(self) -> None:
-        self._once.release()
 
 
 class SegmentsPart:

@@ -52,6 +52,15 @@ class Attempts:
             counts = np.maximum(counts, np.array(numbers, np.int64))
         return counts
 
+    def used_up(self, begin: int, end: int, most: int) -> Int64s:
+        """The offsets begin .. end - 1 of messages that were given out `most` times or more, ascending."""
+        found = [offset for offset, count in dict(self._more).items() if begin <= offset < end and count >= most]
+        if most == 1 and self._once:
+            once = BitMap64()
+            once.add_range(begin, end)
+            found += (once & self._once).to_array().tolist()
+        return np.unique(np.array(found, np.int64))
+
     def note(self, offsets: Int64s, counts: Int64s) -> None:
         """Note that messages were given out: `counts` has the number of attempts of each, the newest included."""
         first = counts == 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .settings import Settings, check_dead_letters
 
 if TYPE_CHECKING:
-    from .registry import Shared
+    from .shared import Shared
 
 
 def change_settings(shared: Shared, known: Callable[[], Settings], *changes: object) -> None:

@@ -1,9 +1,13 @@
-"""The commit of a transaction: its messages and acknowledgements are one request, stored as a whole or not at all."""
+"""The commit of a transaction: its messages and acknowledgements are one request, stored as a whole or not at all.
+
+A small one is one frame in each of its lanes. A large one is cut into blocks of messages, of which each lane's frames
+are made: see `log.joint_group`. It is in memory as a whole, so it has at most `MOST_MESSAGES` and `MOST_BYTES`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -12,13 +16,17 @@ from ..format.arrays import Int64s
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
 from ..log.atomic_group import AtomicGroup
-from ..log.request import Barrier
+from ..log.joint_group import BlockCutter, Blocks
+from ..log.message_ids import MOST_WITH_IDS
+from ..log.request import Request
 from ..log.streams import Stream
 from .acknowledging import Acknowledging
 from .joint_ids import JointIds
 from .parts import Appending
 
 ACK_BYTES = 40  # of a record, at the most: for one message, and for its head
+MOST_MESSAGES = 1 << 20
+MOST_BYTES = 1 << 30
 
 
 class PendingMessages:
@@ -44,7 +52,9 @@ class PendingMessages:
     def add(
         self, topic: str, queue_id: int, data: bytes, extras: Extras | None, digest: bytes | None = None
     ) -> None:  # fmt: skip
-        """Add one."""
+        """Add one. Raises MessageTooLarge."""
+        if len(self.datas) >= MOST_MESSAGES or self.size_bytes + len(data) > MOST_BYTES:
+            self.check_room([data])  # raises
         self.digests.append(digest)
         self.names.append((topic, queue_id))
         self.datas.append(data)
@@ -54,12 +64,24 @@ class PendingMessages:
             self.has_extras = True
             self.size_bytes += extras.size_bytes
 
+    def check_room(self, datas: Sequence[bytes]) -> None:
+        """Raises MessageTooLarge if there is no room for so many more messages, or bytes."""
+        count, size = len(self.datas) + len(datas), self.size_bytes + sum(map(len, datas))
+        if count > MOST_MESSAGES or size > MOST_BYTES:
+            raise _too_large(count, size)
+
     def only(self, rows: Collection[int]) -> PendingMessages:
         """Some of them, without ids."""
         found = PendingMessages()
         for row in rows:
             found.add(*self.names[row], self.datas[row], self.extras[row])
         return found
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of each, with keys and properties."""
+        pairs = zip(self.datas, self.extras, strict=True)
+        return [len(data) + (0 if extras is None else extras.size_bytes) for data, extras in pairs]
 
 
 class Committing:
@@ -69,7 +91,7 @@ class Committing:
     Invariant: once a message is ACKED by it, the outcome of its request, or the lack of one, settles it.
     """
 
-    __slots__ = ("_all", "_appender", "_find", "_ids", "_joints", "_messages")
+    __slots__ = ("_all", "_all_blocks", "_appender", "_blocks", "_cutter", "_find", "_ids", "_joints", "_messages")
 
     def __init__(
         self, appender: Appending, messages: PendingMessages, receipts: Mapping[Acknowledging, Collection[int]],
@@ -81,6 +103,10 @@ class Committing:
         self._appender = appender
         self._find = appender.find_again if are_again else appender.find_or_make
         self._messages = self._all = messages
+        self._cutter = BlockCutter(appender.frame_bytes)
+        is_one = len(messages.datas) <= MOST_WITH_IDS and messages.size_bytes <= appender.frame_bytes // 2
+        self._blocks: Blocks = () if is_one else self._cutter.add(messages.sizes)
+        self._all_blocks = self._blocks
         self._ids = ids
         self._joints = [(acks, acks.joint(each)) for acks, each in receipts.items()]
 
@@ -89,7 +115,7 @@ class Committing:
         for _, joint in self._joints:
             joint.let_pass()
 
-    def admit_ids(self) -> Barrier | None:
+    def admit_ids(self) -> Request | None:
         """Leave out messages whose ids their topics have seen: None. Or what to wait for; then call it again.
 
         Raises as `Transaction.commit` does: nothing is stored.
@@ -97,9 +123,10 @@ class Committing:
         if self._ids is None:
             return None
         self._appender.check_open()
-        busy = self._ids.admit(self._all.names)
+        busy = self._ids.admit(self._all.names, self._all_blocks)
         if busy is None:
             self._messages = self._all.only(self._ids.stored)
+            self._blocks = [self._all_blocks[row] for row in self._ids.stored] if self._all_blocks else ()
         return busy
 
     def take_back_ids(self, error: BaseException) -> None:
@@ -141,16 +168,22 @@ class Committing:
     def _request(self, streams: list[Stream]) -> AtomicGroup | None:
         """The request; None if all messages to acknowledge were removed, and there are no others."""
         datas, extras = self._messages.datas, self._messages.extras if self._messages.has_extras else []
+        blocks, is_large = list[int](), not self.fits
+        if is_large:
+            blocks += self._blocks or self._cutter.add(self._messages.sizes)
         marked = [joint for _, joint in self._joints if joint.rows]
         for joint in marked:  # after the messages: see `AtomicGroup`
-            streams.append(joint.stream)
-            datas.append(joint.record())
-            if extras:
-                extras.append(None)
+            for record in joint.records():
+                streams.append(joint.stream)
+                datas.append(record)
+                if extras:
+                    extras.append(None)
         if not datas:
             return None
+        if is_large:
+            blocks += self._cutter.add([len(data) for data in datas[len(blocks) :]])
         ids = self._ids.ids if self._ids is not None else ()
-        request = self._appender.atomic_group(streams, datas, extras, self._settle, ids)
+        request = self._appender.atomic_group(streams, datas, extras, self._settle, ids, blocks)
         for joint in marked:
             joint.request = request
         return request
@@ -164,28 +197,23 @@ class Committing:
 
     @property
     def fits(self) -> bool:
-        """Whether a transaction can have all of it."""
+        """Whether one frame of a lane can have all of it."""
         count, size = self._size()
         return count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
 
     def _size(self) -> tuple[int, int]:
-        """The messages, with one for the acknowledgements of each subscription, and bytes at the most."""
-        count, size = len(self._messages.datas) + len(self._joints), self._messages.size_bytes
+        """The messages, with those of acknowledgements, and bytes, both at the most."""
+        count, size = len(self._messages.datas), self._messages.size_bytes
         for _, joint in self._joints:
-            size += ACK_BYTES * (1 + len(joint.receipts))
+            count, size = count + joint.most_records, size + ACK_BYTES * (1 + len(joint.receipts))
         for one in self._ids.ids if self._ids is not None else ():
             count, size = count + 1, size + one.size_bytes
         return count, size
 
     def _check_size(self) -> None:
         count, size = self._size()
-        limit_bytes = self._appender.most_atomic_bytes
-        if count > MAX_FRAME_MESSAGES or size > limit_bytes:
-            raise MessageTooLarge(
-                f"the transaction has {count} messages, with one for the acknowledgements of each subscription, and "
-                f"{size} bytes; it can have {MAX_FRAME_MESSAGES} and {limit_bytes}. Nothing was stored. Cut it, raise "
-                f"max_message_bytes, or use a bulk commit (stratalog.bulk)"
-            )
+        if count > MOST_MESSAGES or size > MOST_BYTES:
+            raise _too_large(count, size)
 
     def _settle(self, error: StoreError | None) -> None:
         for _, joint in self._joints:
@@ -205,3 +233,10 @@ class Committing:
         """Compact the subscriptions' records if they have grown."""
         for _, joint in self._joints:
             joint.compact_in_time()
+
+
+def _too_large(count: int, size_bytes: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"the transaction has {count} messages, with those for acknowledgements, and {size_bytes} bytes; it can have "
+        f"{MOST_MESSAGES} and {MOST_BYTES}. Nothing was stored. Cut it, or use a bulk commit (stratalog.bulk)"
+    )

@@ -13,7 +13,7 @@ from ...index import TrackerClosed
 from ..delayed.due_list import FOREVER_S, HELD_UP_S, LAGGING_S, NOTHING_DUE, DueMessages
 from ..delayed.messages import fetch
 from ..delayed.topic import DelayedTopic, Pointer, due_copies, first_not_pending, waiting
-from ..errors import StoreError, StoreUnreadable
+from ..errors import StoreCorrupt, StoreError, StoreUnreadable
 from ..format.arrays import Bools, Int64s
 from ..format.layout import NO_TIME
 from ..read.message import Message, MessageBatch
@@ -51,6 +51,7 @@ class SubscriptionDelays:
         self._turn: int | None = None  # with a precision: all messages due by then were taken
         self._wakes_ms = 0  # .. and the turn until which waiting consumers sleep; 0 if there is none
         self.recheck_copies = False  # messages that live on as copies are to be checked again
+        self._told: StoreCorrupt | None = None  # the damage of copies that the consumer has heard of
 
     @property
     def is_used(self) -> bool:
@@ -118,6 +119,7 @@ class SubscriptionDelays:
 
     def close(self) -> None:
         """The subscription has no consumer any more."""
+        self._told = None
         pointer, self._pointer = self._pointer, None
         if pointer is not None:
             pointer.close()
@@ -204,6 +206,14 @@ class SubscriptionDelays:
         self.recheck_copies = False
         return found
 
+    def damage(self) -> StoreCorrupt | None:
+        """The error of copies that nobody can read, once for a consumer: one of them may have been wanted."""
+        found = None if self._topic is None else self._topic.copies.damage
+        if found is self._told:
+            return None
+        self._told = found
+        return found
+
     @contextmanager
     def _index(self) -> Iterator[None]:
         """Raise StoreUnreadable if the index cannot be used; StoreClosed if the store was closed meanwhile."""
@@ -278,6 +288,8 @@ class DueSource:
         while self._delays.is_used and room.is_open:
             most = max(room.messages, DUE_PLACES) if lists_many else room.messages
             if not self._due.has(queue_id):
+                if (damage := self._delays.damage()) is not None:
+                    failed.append(damage)
                 if len(found) > before or not self._list_due(most):
                     break  # messages found are not in the table yet, and must not be listed once more
                 lists_many |= not len(self._due)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...index.locks import if_free, let_pass
 from ..errors import StoreError, copy_of
-from ..format.arrays import Bools, Int64s
+from ..format.arrays import Int64s
 from ..log.request import Request
 from ..read.message import MessageBatch
 from .delays import DueSource, SubscriptionDelays
@@ -20,6 +20,7 @@ from .expiring import Expiring
 from .in_flight import NO_OWNER, Places
 from .lines import Lines
 from .redelivery import AttemptCounts, Move, Redelivery
+from .removed_rows import forget_removed
 from .scanner import Scanner
 from .settings import Settings
 from .state import State
@@ -68,6 +69,25 @@ class Dispatcher:
         self.delays.close()
         self.restart()
         self.state.parts.ahead.forget(self)
+
+    def read_again(self) -> None:
+        """Drop messages that were read ahead or wait in lines: they are read again. `receiving` is held."""
+        self._recover()
+
+    def met(self, queue_id: int, end: int) -> None:
+        """Messages of a queue below `end` may be in the table, though the scanner has not come there."""
+        self._scanner.reached[queue_id] = max(end, self._scanner.reached.get(queue_id, 0))
+
+    def move_used_up(self, enter: Callable[[], Int64s]) -> None:
+        """Move messages to the dead letters; `enter` enters them into the table, and gives their receipts. `receiving`
+        is held. Raises StoreError: then they come again.
+        """
+        try:
+            self._redelivery.move_dead(enter())
+        except BaseException:  # passed on; all is looked at again, also after an interrupt
+            self._has_missed = True
+            self.state.notify()
+            raise
 
     def give_back(self) -> bool:
         """Drop messages that were read ahead; they are read again later. False if somebody receives just now."""
@@ -258,7 +278,7 @@ class Dispatcher:
             self._lines.begin()
             removed = self._scanner.removed()
             if removed != self._removed:
-                self._forget_removed()
+                forget_removed(self.state, self.delays)
                 if self.state.order is not None and self._scanner.has_copies_ahead():
                     self._has_missed = True  # else copies of messages that follow them come first
                 self._removed = removed  # last: after an interrupt the look is repeated
@@ -358,30 +378,6 @@ class Dispatcher:
         if self._only is not None and given_ms + visibility_ms < state.calling.wakes_ms:
             state.calling.gives_out(given_ms + visibility_ms)  # a look at all queues does so at its end
         return DeliveryBatch(batch, receipts, attempts, state.name) if len(batch) else None
-
-    # -- removed messages -----------------------------------------------------------------------------
-
-    def _forget_removed(self) -> None:
-        """Drop the rows of removed messages, and have their lines go on. It may be repeated."""
-        state = self.state
-        with state.lock:
-            rows = state.table.live()
-            receipts, places = state.table.receipts(rows), state.table.places(rows)
-        gone = np.flatnonzero(self._are_gone(places))
-        if len(gone):
-            state.drop(places.take(gone))
-            with state.lock:
-                state.table.forget_removed(receipts[gone], state.now_ms())
-
-    def _are_gone(self, places: Places) -> Bools:
-        """(n,) which messages are gone: neither in their queues nor alive as copies."""
-        gone = np.zeros(places.size, np.bool_)
-        for queue_id in np.unique(places.queues).tolist():
-            first = self.state.parts.reads.queue_bounds(self.state.topic, queue_id)[0]
-            rows = np.flatnonzero((places.queues == queue_id) & (places.offsets < first))
-            if len(rows):
-                gone[rows] = ~self.delays.are_kept(queue_id, places.offsets[rows])
-        return gone
 
     # -- new messages ---------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..delayed.parts import are_among, places_of
+from ..delayed.messages import were_moved
+from ..delayed.parts import places_of
 from ..format.arrays import Bools, Int64s
 from ..format.blobs import ExtraColumns
 from ..format.layout import NO_TIME
@@ -18,7 +19,8 @@ class Expiring:
     """Says which messages of a subscription have expired, and lets them go. One thread at a time.
 
     A message ages from the moment at which it was put into the log; one with a later delivery time from that time on.
-    One whose delivery time was changed does not expire: once it has come, nobody knows when.
+    One whose delivery time was changed does not expire: once it has come, nobody knows when. One that was given out as
+    often as the settings allow does not expire either: it goes to the dead letters, whatever its age.
 
     Attributes:
         ttl: of the topic. `is_used` is looked at by each receive.
@@ -44,18 +46,28 @@ class Expiring:
             has_time = times_ms != NO_TIME
             found &= ~has_time | (times_ms < limit_ms)
             found[found & has_time] = ~self._were_moved(queues, batch.offsets, found & has_time)
+        if found.any():
+            found &= ~self._are_used_up(queues, batch.offsets)
         return found
+
+    def _are_used_up(self, queues: Int64s, offsets: Int64s) -> Bools:
+        """(n,) which messages were given out as often as the settings allow, by the log's records."""
+        state, used_up = self._state, np.zeros(len(offsets), np.bool_)
+        settings = state.cursor.settings
+        if settings is None or settings.max_attempts is None or not len(offsets):
+            return used_up
+        begin, end = int(offsets.min()), int(offsets.max()) + 1
+        with state.lock:
+            for queue_id in set(queues.tolist()):
+                found = state.cursor.tried(queue_id).used_up(begin, end, settings.max_attempts)
+                used_up |= (queues == queue_id) & np.isin(offsets, found)
+        return used_up
 
     def _were_moved(self, queues: Int64s, offsets: Int64s, rows: Bools) -> Bools:
         """(n,) which messages of some rows got another delivery time."""
         delays, places = self._state.parts.delays, places_of(queues[rows], offsets[rows])
         topic = None if delays is None else delays.find(self._state.topic)
-        if topic is None:
-            return np.zeros(len(places), np.bool_)
-        with topic.lock:
-            changes = topic.changes
-            moved = np.fromiter((place in changes.moved for place in places.tolist()), np.bool_, len(places))
-            return moved | are_among(places, changes.come)
+        return np.zeros(len(places), np.bool_) if topic is None else were_moved(topic, places)
 
     def count(self, count: int) -> None:
         """Count expired messages."""

@@ -26,9 +26,11 @@ class SubscriptionInfo(NamedTuple):
             as acknowledging what it passes.
         removed_unacknowledged: messages that retention has removed, since the store was opened, before the subscription
             had acknowledged them. Trims and deletions do not count, and neither do messages that live on as copies or
-            were cancelled. The process that writes counts them: 0 in a store that is only read.
+            were cancelled. The process that writes counts them, since it opened the store; a store that is only
+            read has what that process last told, half a second ago or earlier.
         expired: messages that were left out since the store was opened, as they were older than their topic's `ttl_ms`.
-            A consumer's call that receives finds them, and so does retention; until then they are in the backlog.
+            A consumer's call that receives finds them, and so does retention; until then they are in the backlog. Other
+            processes are told of them, too.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Acknowledgements of one subscription that a transaction makes durable together with messages, in one frame."""
+"""Acknowledgements of one subscription that a transaction makes durable together with messages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from .group_commit import Settle
 from .settings import stale
 from .state import State
 
+RECORD_ACKS = 16_384  # acknowledgements of a record, at the most: 384 KiB
+
 
 class JointAcks:
     """Messages of one subscription that one transaction acknowledges. They go the way of `submit_ack`.
@@ -21,17 +23,17 @@ class JointAcks:
     Attributes:
         receipts: of the messages.
         rows: the messages that are ACKED; those that were removed are left out, as acknowledged.
-        request: has their record; None until there is one. Its answer settles the rows.
+        request: has their records; None until there is one. Its answer settles the rows.
     """
 
-    __slots__ = ("_record", "_settle", "_state", "receipts", "request", "rows")
+    __slots__ = ("_records", "_settle", "_state", "receipts", "request", "rows")
 
     def __init__(self, state: State, receipts: Collection[int], settle: Settle) -> None:
         """Use `Acknowledging.joint`."""
         self.receipts = receipts
         self.rows: list[AckRow] = []
         self.request: AtomicGroup | None = None
-        self._record = b""
+        self._records: list[bytes] = []
         self._state, self._settle = state, settle
 
     @property
@@ -86,10 +88,19 @@ class JointAcks:
                 raise stale(state.name, missing)
         return rows
 
-    def record(self) -> bytes:
-        """The record of the messages, which are at least one."""
-        self._record = pack_ones(self.rows[0].life, [(row.queue_id, row.era, row.offset) for row in self.rows])
-        return self._record
+    def records(self) -> list[bytes]:
+        """The records of the messages, which are at least one: mostly a single record."""
+        rows = self.rows
+        self._records = [
+            pack_ones(rows[0].life, [(row.queue_id, row.era, row.offset) for row in rows[at : at + RECORD_ACKS]])
+            for at in range(0, len(rows), RECORD_ACKS)
+        ]
+        return self._records
+
+    @property
+    def most_records(self) -> int:
+        """How many records there are, at the most."""
+        return -(-len(self.receipts) // RECORD_ACKS)
 
     def settle(self, error: StoreError | None) -> None:
         """The messages have their outcome: see `Acknowledging.settle`. It may be called again."""
@@ -97,7 +108,7 @@ class JointAcks:
             return
         self._settle(self.rows, error)
         if error is None:
-            self._state.journal.count([self._record])  # here: one thread, where all that commit would wait for a lock
+            self._state.journal.count(self._records)  # here: one thread, where all that commit would wait for a lock
 
     def finish(self, error: StoreError) -> None:
         """Settle the messages with an error, unless the request is on its way: then its answer does it."""

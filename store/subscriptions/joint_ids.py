@@ -8,8 +8,9 @@ import numpy as np
 
 from ..device.clock import Clock
 from ..format.arrays import Int64s
+from ..log.joint_group import Blocks
 from ..log.message_ids import IdTarget, PendingIds, offset_of
-from ..log.request import Barrier
+from ..log.request import Request
 from ..topics.id_windows import IdWindows
 
 
@@ -33,14 +34,16 @@ class JointIds:
         self._places: dict[int, int] = {}  # of messages that the topic has had
         self._same: dict[int, int] = {}  # of messages with the id of an earlier one of the transaction: which
 
-    def admit(self, names: Sequence[tuple[str, int]]) -> Barrier | None:
+    def admit(self, names: Sequence[tuple[str, int]], blocks: Blocks) -> Request | None:
         """Let the ids of messages with these names in: None. Or what to wait for; then nothing is on its way.
+
+        `blocks`: of the messages, or none if all are in one: a `PendingIds` has those of one block.
 
         Whether a topic is full or has a queue is not asked: that is for what is stored. Raises StoreCorrupt,
         StoreUnreadable, StoreUnusable; then nothing is on its way either.
         """
         try:
-            busy = self._admit(names)
+            busy = self._admit(names, blocks)
         except BaseException:
             self._give_back()
             raise
@@ -48,9 +51,9 @@ class JointIds:
             self._give_back()
         return busy
 
-    def _admit(self, names: Sequence[tuple[str, int]]) -> Barrier | None:
-        by_target: dict[IdTarget, tuple[list[bytes], list[int], list[int]]] = {}
-        made: dict[IdTarget, PendingIds] = {}
+    def _admit(self, names: Sequence[tuple[str, int]], blocks: Blocks) -> Request | None:
+        by_target: dict[tuple[IdTarget, int], tuple[list[bytes], list[int], list[int]]] = {}
+        made: dict[tuple[IdTarget, int], PendingIds] = {}
         first_of: dict[tuple[str, bytes], int] = {}
         self.ids, self.stored, self._places, self._same = [], [], {}, {}
         for row, digest in enumerate(self._digests):
@@ -64,20 +67,21 @@ class JointIds:
             window = self._windows.of(topic)
             window.expire(self._clock.wall_ms())
             target = self._windows.target(topic, window, self._windows.lane_of(topic, queue_id))
-            if target not in made:
-                by_target[target] = [], [], []
-                made[target] = PendingIds(target, *by_target[target])
-                self.ids.append(made[target])
-            digests, queue_ids, places = columns = by_target[target]
+            key = target, blocks[row] if blocks else 0
+            if key not in made:
+                by_target[key] = [], [], []
+                made[key] = PendingIds(target, *by_target[key])
+                self.ids.append(made[key])
+            digests, queue_ids, places = columns = by_target[key]
             digests.append(digest)  # first: an interrupt finds all that is admitted
             queue_ids.append(queue_id)
             places.append(len(self.stored))
-            found = window.admit(digest, made[target])
-            while isinstance(found, PendingIds):
+            found = window.admit(digest, made[key])
+            while found is not None and not isinstance(found, int):
                 busy = window.promise_of(found)
                 if busy is not None:
                     return busy
-                found = window.admit(digest, made[target])
+                found = window.admit(digest, made[key])
             if found is None:
                 first_of[topic, digest] = row
                 self.stored.append(row)

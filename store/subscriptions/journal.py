@@ -50,7 +50,7 @@ class Journal:
         stream, reader = self.stream, self._parts.reads.reader
         if stream is None:
             return
-        at, end = reader.bounds(stream)
+        at, end = reader.bounds(stream) if pass_damage else reader.finder.whole_bounds(stream)
         while at < end:
             try:
                 batch = reader.read_batch(stream, at, READ_MESSAGES, READ_BYTES)

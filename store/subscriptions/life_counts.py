@@ -24,6 +24,11 @@ class LifeCounts:
         known = self._counts.get((topic, name))
         return known[1] if known is not None and known[0] == life else 0
 
+    def all(self) -> dict[tuple[str, str, int], int]:
+        """The counts of all subscriptions, by topic, name and life."""
+        with self._lock:
+            return {(topic, name, life): count for (topic, name), (life, count) in self._counts.items()}
+
     def add(self, topic: str, name: str, life: int, count: int) -> bool:
         """Count more messages. True if they are the first ones of this life."""
         with self._lock:
@@ -34,4 +39,5 @@ class LifeCounts:
 
     def forget(self, topic: str, name: str) -> None:
         """Forget a deleted subscription."""
-        self._counts.pop((topic, name), None)
+        with self._lock:
+            self._counts.pop((topic, name), None)

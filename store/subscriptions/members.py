@@ -22,10 +22,11 @@ from .in_flight import NEVER
 from .parts import Parts
 from .receipt_topics import ReceiptTopics
 from .settings import ReceiveArguments, Settings, Start, receipt_of, stale
+from .shared import Enter
 from .subscription import Subscription
 from .wake_times import WakeTimes
 
-OpenOne = Callable[[str, str, Start, Settings, Collection[str]], Subscription]  # see `Subscriptions.open`
+OpenOne = Callable[[str, str, Start, Settings, Collection[str], Enter], Subscription]  # see `Subscriptions.open`
 
 
 class MemberLook:
@@ -104,7 +105,7 @@ class Members:
         * a member that is not `ready` was looked at, and is made ready by the next news of its topic, or by a timer
           that its look has set; or a look is under way, which makes it ready again if it does not come to its end;
         * where a member is ready or a topic is to be joined, a waiting consumer is called, or one is about to look;
-        * each member that was opened is in `by_topic`, and none is opened once it is `closed`.
+        * each object that was opened is in `by_topic` or in `_opening`, and none is opened once it is `closed`.
 
     Attributes:
         closed: true from the beginning of `close` on.
@@ -129,6 +130,7 @@ class Members:
         self.calling = WaitingConsumers(parts.waiting, self.topic, self._now_ms, self.notify)
         self.closed = False
         self._open_one = open_one
+        self._opening: dict[str, Subscription] = {}  # by topic: objects that may be open, and are no member yet
         self._joins = threading.Lock()  # of one topic at a time; a look-up of a member goes without it
         self.settings = settings
         self._deleted: dict[str, None] = {}
@@ -160,7 +162,11 @@ class Members:
                     f"the subscription {self.name!r} of several topics was closed; subscribe again"
                 )
             if topic not in self.by_topic:
-                self.by_topic[topic] = Member.of(self._open_one(topic, self.name, start, settings, given))
+                if topic in self._opening:
+                    self._opening[topic].close()  # an earlier call was interrupted
+                enter = partial(self._opening.__setitem__, topic)
+                self.by_topic[topic] = Member.of(self._open_one(topic, self.name, start, settings, given, enter))
+                self._opening.pop(topic, None)
             listeners.leave(topic, self._listener)  # it is told once of each, also after an earlier call
             listeners.listen(topic, self._listener)
             self.ready[topic] = None  # after them: news of a moment without a listener is found
@@ -222,6 +228,8 @@ class Members:
         for topic, member in dict(self.by_topic).items():
             listeners.leave(topic, self._listener)
             member.close()
+        for opened in list(self._opening.values()):
+            opened.close()
         self.notify()
 
     # -- members --------------------------------------------------------------------------------------

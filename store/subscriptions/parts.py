@@ -18,6 +18,7 @@ from ..errors import StoreError
 from ..format.extras import Extras
 from ..log.atomic_group import AtomicGroup
 from ..log.hidden_streams import HiddenStreams
+from ..log.joint_group import Blocks
 from ..log.message_ids import PendingIds
 from ..log.streams import Stream, StreamMap
 from ..read.async_reads import AsyncReads
@@ -64,6 +65,10 @@ class Appending(Protocol):
     """The part of a store that appends, as far as a commit needs it."""
 
     @property
+    def frame_bytes(self) -> int:
+        """The payloads of a frame of several messages, at the most."""
+
+    @property
     def most_atomic_bytes(self) -> int:
         """The payloads that one frame can have, with keys and properties."""
 
@@ -72,9 +77,9 @@ class Appending(Protocol):
 
     def atomic_group(
         self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
-        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (),
+        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (), blocks: Blocks = (),
     ) -> AtomicGroup:  # fmt: skip
-        """The request of a transaction: see `AtomicGroup`. `ids`: of its messages."""
+        """The request of a transaction: see `AtomicGroup`. `ids`: of its messages; `blocks`: of a large one."""
 
     def find_or_make(self, names: Sequence[tuple[str, int]], acknowledged: Acknowledged | None = None) -> list[Stream]:
         """The streams of names that were checked, made at first use. `acknowledged`: see `FullTopics.check`."""

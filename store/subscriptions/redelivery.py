@@ -157,6 +157,12 @@ class Redelivery:
             left &= self.state.order is None or self._lines.are_free(places, np.flatnonzero(dead))
         return receipts[left], places.take(np.flatnonzero(left))
 
+    def move_dead(self, receipts: Int64s) -> None:
+        """Move messages that no consumer has to the dead letters, now. Raises StoreError: then they come again."""
+        settings = self.state.cursor.settings
+        if settings is not None and settings.dead_letter_topic is not None and len(receipts):
+            self._move_to_dead_letters(settings.dead_letter_topic, receipts)
+
     def _move_to_dead_letters(self, topic: str, receipts: Int64s) -> None:
         """Move messages to the dead letters' topic, except those that a late consumer acknowledged.
 

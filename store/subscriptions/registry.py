@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext, suppress
 
-from ...index.locks import if_free
 from ..delayed.counting import DelayedSets
 from ..errors import StoreCorrupt, StoreError, SubscriptionClosed
 from ..format.arrays import Bools, Int64s
@@ -18,11 +17,8 @@ from ..segment.sealed import SealedSegment
 from .acknowledging import Acknowledging
 from .backlog import TopicBounds, backlog_of, queues_of, recorded, snapshot
 from .cursor import Cursor
-from .dispatcher import Dispatcher
-from .in_flight import NO_OWNER
 from .info import SubscriptionInfo
 from .journal import Journal, names_of
-from .moving import Moving
 from .parts import Parts
 from .positions import Rates, oldest_of, positions_of
 from .progress import count_acknowledged, unacknowledged
@@ -35,119 +31,14 @@ from .settings import (
     check_settings,
     check_start,
     check_subscription,
-    offsets_of,
 )
+from .shared import Enter, Shared
 from .state import State
 from .subscription import Subscription
+from .told_counts import Counts
+from .used_up import UsedUp
 
 Name = tuple[str, str]  # (topic, name)
-
-
-class Shared:
-    """The state that all open objects of one subscription share."""
-
-    def __init__(
-        self, parts: Parts, topic: str, name: str, chains: DeadLetterChains, *, pass_damage: bool = False
-    ) -> None:
-        """`chains` has the dead letters' links of the store."""
-        self.state = State(parts, topic, name)
-        self.chains = chains
-        self.state.load(pass_damage=pass_damage)
-        self.acks = Acknowledging(self.state)
-        self.dispatcher = Dispatcher(self.state, Moving(self.state, self.acks).move)
-        self._open: set[int] = set()  # numbers of the objects that are not closed
-        self._owners = NO_OWNER  # the number of the newest object
-        self._is_retired = False
-
-    def open(
-        self, settings: Settings, given: Collection[str], start: Start, check: Callable[[], None]
-    ) -> Subscription | None:
-        """Make another object of the subscription; make the subscription if there is none.
-
-        `given` names the settings that the caller has chosen; `check` raises if it may not be made with them. Returns
-        None if this object is retired: ask for another one.
-        """
-        state = self.state
-        with state.changing:
-            if self._is_retired:
-                return None
-            state.unfinished.make_rest()
-            known = state.cursor.settings
-            if known is None:
-                check()
-                self._open.clear()  # an earlier subscription was deleted, maybe by a call that was interrupted
-                with self.dispatcher.receiving:
-                    state.create(settings, offsets_of(state.parts, state.topic, start))
-                    self.dispatcher.restart()
-            else:
-                known.check_same(settings, given, state.name)
-            if not self._open:
-                with self.dispatcher.receiving:
-                    self.dispatcher.delays.open()
-            self._owners += 1
-            self._open.add(self._owners)
-            return Subscription(self, self._owners)
-
-    def tell_precision(self) -> None:
-        """Tell the topic's index how much later than their times its messages may come here."""
-        state = self.state
-        delays, settings = state.parts.delays, state.cursor.settings
-        if delays is not None and settings is not None:
-            delays.accepts(state.topic, state.name, settings.precision_ms)
-
-    def closed_one(self, life: int, owner: int) -> None:
-        """An object of this life was closed: its messages come again. When the last one is closed, all is read again.
-
-        A second call does no harm: the object counts as open until all of this is done, even after an interrupt.
-        """
-        with self.state.changing:
-            if life != self.state.cursor.life or owner not in self._open:
-                return
-            with self.dispatcher.receiving:  # a receive that has begun either ends before, or finds the object closed
-                self.state.leave(owner)
-            if len(self._open) == 1:
-                self.state.note_left_out()
-                with self.dispatcher.receiving:
-                    self.dispatcher.close()
-            self._open.discard(owner)
-
-    def delete(self) -> bool:
-        """Delete the subscription; False if there is none."""
-        with self.state.changing, self.dispatcher.receiving:
-            was_cut_short = self.state.unfinished.make_rest()
-            if self.state.cursor.settings is None:
-                return was_cut_short
-            self.state.delete()
-            self._open.clear()
-            self.dispatcher.close()
-        self.state.notify()
-        return True
-
-    def retire(self) -> bool:
-        """Retire this object if there is no subscription of this name; True if so. Then it can be forgotten.
-
-        It waits for no lock: the store's upkeep calls it, too, and changes of the subscription may wait for the upkeep.
-        """
-        state = self.state
-        for _ in if_free(state.changing) if state.cursor.settings is None else ():
-            try:
-                for _ in if_free(self.dispatcher.receiving) if state.cursor.settings is None else ():
-                    try:
-                        self.dispatcher.close()  # an interrupted deletion has not
-                        self._is_retired = True
-                    finally:
-                        self.dispatcher.receiving.release()
-            finally:
-                state.changing.release()
-        return self._is_retired
-
-    def move_records(self) -> None:
-        """Write all records of the subscription again, and remove the old ones."""
-        with self.state.changing:
-            if self.state.cursor.settings is None:
-                self.state.journal.forget()
-            else:
-                self.state.compact()
 
 
 class Subscriptions:
@@ -159,6 +50,8 @@ class Subscriptions:
     Attributes:
         redriving: held while dead letters are sent back: another call would not find those that the first one has met.
         removed: counts the messages that retention has taken from them.
+        told_counts: in a store that is only read, what the writer says of `removed`; None in a writer.
+        used_up: moves messages to the dead letters before retention takes them.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -171,6 +64,8 @@ class Subscriptions:
         self._chains = DeadLetterChains(self._names_of, self._dead_letters_of)
         self.redriving = threading.Lock()
         self.removed = RemovedMessages(parts, self._states_of, self.topics)
+        self.told_counts: Callable[[], Counts] | None = None
+        self.used_up = UsedUp(parts, self._shared_of, self.topics)
 
     def _names_of(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted."""
@@ -194,13 +89,17 @@ class Subscriptions:
         plain, who = check_name(topic, 0)[0], check_subscription(name)
         return self.open(plain, who, check_start(start), *check_settings(*chosen))
 
-    def open(self, topic: str, name: str, start: Start, settings: Settings, given: Collection[str]) -> Subscription:
-        """`subscribe` with checked arguments."""
+    def open(
+        self, topic: str, name: str, start: Start, settings: Settings, given: Collection[str], enter: Enter = id
+    ) -> Subscription:
+        """`subscribe` with checked arguments. `enter` gets the object before it counts as open: after an
+        interrupt it can be closed by that.
+        """
         check_dead_letters(settings.dead_letter_topic, topic)
         while True:
             shared = self._shared(topic, name)
             with self._chains.changing(topic, settings.dead_letter_topic) as check:
-                opened = shared.open(settings, given, start, check)
+                opened = shared.open(settings, given, start, check, enter)
             if opened is not None:
                 shared.tell_precision()
                 return opened
@@ -307,15 +206,20 @@ class Subscriptions:
         topics = sorted({of_topic for of_topic, _ in names})
         queues = {one: queues_of(self._parts, one) for one in topics}
         sets = self._parts.delayed_sets(topics) if sets_of is None else {one: sets_of(one) for one in topics}
+        told = None if self.told_counts is None else self.told_counts()
         found = []
         for of_topic, name in names:
-            info = self._info(of_topic, name, TopicBounds(queues[of_topic], sets[of_topic]))
+            info = self._info(of_topic, name, TopicBounds(queues[of_topic], sets[of_topic]), told)
             if info is not None:
                 found.append(info)
         return found
 
     def may_go(self, lane: Lane, oldest: SealedSegment) -> bool:
-        """Whether retention may remove a segment. Records of subscriptions in it are written again first."""
+        """Whether retention may remove a segment. Messages that subscriptions have used up go to the dead letters, and
+        records of subscriptions in it are written again first.
+        """
+        if not self.used_up.save(lane, oldest):
+            return False
         for stream in list(lane.hidden):
             names = names_of(stream)
             if names is None or stream.number < 0:
@@ -355,6 +259,14 @@ class Subscriptions:
 
     def _states_or_none(self, topic: str) -> Iterator[State | None]:
         """Yield the subscriptions of a topic, loaded if need be; None for a damaged one."""
+        for shared in self._shared_or_none(topic):
+            yield None if shared is None else shared.state
+
+    def _shared_of(self, topic: str) -> Iterator[Shared]:
+        """Yield the subscriptions of a topic, loaded if need be, without damaged ones."""
+        yield from (shared for shared in self._shared_or_none(topic) if shared is not None)
+
+    def _shared_or_none(self, topic: str) -> Iterator[Shared | None]:
         for name in self._names_of(topic):
             try:
                 shared = self._shared(topic, name)
@@ -362,10 +274,12 @@ class Subscriptions:
                 yield None
                 continue
             if shared.state.cursor.settings is not None:
-                yield shared.state
+                yield shared
             self._forget_deleted(shared)
 
-    def _info(self, topic: str, name: str, bounds: TopicBounds) -> SubscriptionInfo | None:
+    def _info(
+        self, topic: str, name: str, bounds: TopicBounds, told: Counts | None
+    ) -> SubscriptionInfo | None:  # fmt: skip
         with self._lock:
             shared = self._known.get((topic, name))
         state = None if shared is None else shared.state
@@ -380,12 +294,12 @@ class Subscriptions:
             if state is not None:
                 state.take_in()
             known = recorded(cursor) if state is None else snapshot(cursor, state.table, state.now_ms())
-            counts = self.removed.of(topic, name, cursor.life)
+            counts = self.removed.of(topic, name, cursor.life) if told is None else told.get((topic, name, cursor.life))
         positions = positions_of(bounds.queues, known)
         rates = self._rates.of((topic, name), positions, self._parts.clock.monotonic_s())
         oldest_ms = oldest_of(self._parts, topic, bounds.queues, known)
         backlog = backlog_of(bounds, known)
-        return SubscriptionInfo(topic, name, settings, backlog, positions, oldest_ms, *rates, *counts)
+        return SubscriptionInfo(topic, name, settings, backlog, positions, oldest_ms, *rates, *(counts or (0, 0)))
 
     def _cursor_of(self, topic: str, name: str) -> Cursor:
         """The cursor of a subscription that nobody uses, read from the log."""

@@ -32,6 +32,9 @@ class RemovedMessages:
     A segment that goes costs by the streams that have messages in it, not by the messages: the range of each stream is
     compared with the cursors of its topic's subscriptions.
     Messages that have expired do not count: `Parts.expired` counts them.
+
+    Attributes:
+        counts: of each subscription.
     """
 
     def __init__(self, parts: Parts, states: Callable[[set[str]], States], topics: Callable[[], set[str]]) -> None:
@@ -41,20 +44,20 @@ class RemovedMessages:
         self._parts = parts
         self._states = states
         self._topics = topics
-        self._counts = LifeCounts()
+        self.counts = LifeCounts()
 
     @property
     def total(self) -> int:
         """Of all subscriptions, also of those that were deleted since."""
-        return self._counts.total
+        return self.counts.total
 
     def of(self, topic: str, name: str, life: int) -> tuple[int, int]:
         """How many messages one life of a subscription has lost, and how many have expired."""
-        return self._counts.of(topic, name, life), self._parts.expired.of(topic, name, life)
+        return self.counts.of(topic, name, life), self._parts.expired.of(topic, name, life)
 
     def forget(self, topic: str, name: str) -> None:
         """Forget a deleted subscription."""
-        self._counts.forget(topic, name)
+        self.counts.forget(topic, name)
         self._parts.expired.forget(topic, name)
 
     def count(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
@@ -63,7 +66,7 @@ class RemovedMessages:
             topics = self._topics()
             for sealed in gone if topics else ():
                 with suppress(StoreError, OSError):  # of a segment that cannot be read nothing is known
-                    streams = _streams_of(lane, sealed, topics)
+                    streams = streams_of(lane, sealed, topics)
                     states = self._states({stream.topic for stream in streams}) if streams else {}
                     for stream in streams:
                         self._count_stream(stream, sealed, states.get(stream.topic, ()))
@@ -106,7 +109,7 @@ class RemovedMessages:
         return ttl_ms is not None and sealed.record.newest_ms < self._parts.clock.wall_ms() - ttl_ms
 
     def _note(self, state: State, count: int) -> None:
-        if self._counts.add(state.topic, state.name, state.cursor.life, count):
+        if self.counts.add(state.topic, state.name, state.cursor.life, count):
             with suppress(Exception):  # a handler or filter of the program's may raise
                 LOGGER.warning(
                     "retention removed %d messages of the topic %r that its subscription %r had not acknowledged; "
@@ -148,7 +151,7 @@ def _rounds(begin: int, end: int) -> Iterator[tuple[int, int]]:
         begin = middle
 
 
-def _streams_of(lane: Lane, sealed: SealedSegment, topics: set[str]) -> list[Stream]:
+def streams_of(lane: Lane, sealed: SealedSegment, topics: set[str]) -> list[Stream]:
     """The streams of some topics that have messages in a segment. Raises StoreCorrupt, OSError."""
     footer = sealed.footer
     numbers: list[int] = footer.numbers[footer.counts > 0].tolist()

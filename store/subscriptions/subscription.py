@@ -38,7 +38,7 @@ from .settings import (
 )
 
 if TYPE_CHECKING:
-    from .registry import Shared
+    from .shared import Shared
 
 MAX_BYTES = 16 << 20
 VISIBILITY_MS = 30_000

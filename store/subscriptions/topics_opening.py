@@ -6,8 +6,25 @@ from ..errors import InvalidMessage
 from .members import Members
 from .registry import Subscriptions
 from .settings import Settings, check_dead_letters, check_settings, check_subscription
+from .subscription import Subscription
 from .topics_start import Topics, check_pattern, check_topics, check_topics_start, start_in
 from .topics_subscription import TopicsSubscription
+
+
+def subscribe_one_or_more(
+    subscriptions: Subscriptions, topic: object, pattern: object, name: object, start: object, *chosen: object
+) -> Subscription | TopicsSubscription:
+    """An object of the subscription of a topic, of several ones, or of those that match a pattern, whichever is given.
+
+    Raises as `MessageStore.subscribe` does.
+    """
+    if pattern is not None:
+        if topic is not None:
+            raise InvalidMessage("give a topic, a list of topics, or a pattern, not both")
+        return subscribe_pattern(subscriptions, pattern, name, start, *chosen)
+    if isinstance(topic, list | tuple | set | frozenset):
+        return subscribe_topics(subscriptions, topic, name, start, *chosen)
+    return subscriptions.subscribe(topic, name, start, *chosen)
 
 
 def subscribe_topics(
@@ -29,10 +46,10 @@ def subscribe_topics(
     try:
         for topic in names:
             members.join(topic, start_in(starts, topic), settings, given)
+        return TopicsSubscription(members, None)
     except BaseException:  # passed on; an interrupt, too, leaves no object open
         members.close()
         raise
-    return TopicsSubscription(members, None)
 
 
 def subscribe_pattern(
@@ -54,10 +71,10 @@ def subscribe_pattern(
             starts = {}  # it was there before: a topic without a subscription has come since
         for topic in names:
             members.join(topic, start_in(starts, topic), settings, given)
+        return TopicsSubscription(members, str(pattern))
     except BaseException:  # passed on, as above
         members.close()
         raise
-    return TopicsSubscription(members, str(pattern))
 
 
 def _check_same(subscriptions: Subscriptions, topic: str, name: str, settings: Settings, given: list[str]) -> bool:

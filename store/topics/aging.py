@@ -78,10 +78,11 @@ class TopicAges:
 
     def __init__(
         self, clock: Clock, lanes: Sequence[Lane], ages: Callable[[], Mapping[str, int] | None], default_ms: int | None,
-        wanted: AllWanted, trim: Callable[[Sequence[tuple[Stream, int]]], None],
-        count: Callable[[SealedSegment, Sequence[Range]], None],
+        wanted: AllWanted, save: Callable[[Sequence[Range]], bool],
+        trim: Callable[[Sequence[tuple[Stream, int]]], None], count: Callable[[SealedSegment, Sequence[Range]], None],
     ) -> None:  # fmt: skip
-        """`ages` has the topics with an age, in ms, and None until it knows them; `default_ms` is the store's. `trim`
+        """`ages` has the topics with an age, in ms, and None until it knows them; `default_ms` is the store's. `save`
+        moves what subscriptions have used up to the dead letters, and says False where it has to be asked again; `trim`
         removes the messages of streams below offsets, durably; `count` counts what subscriptions have lost by it.
         """
         self._clock = clock
@@ -89,6 +90,7 @@ class TopicAges:
         self._ages = ages
         self._default_ms = default_ms
         self._wanted = wanted
+        self._save = save
         self._trim = trim
         self._count = count
         self._known: Mapping[str, int] = {}  # the ages that `_in_lanes` and `_longer` are made of
@@ -161,6 +163,8 @@ class TopicAges:
             if segment.record.newest_ms >= limit_ms:
                 break
             mine = self._old_of(lane, segment, one.topics, lows, held)
+            if not self._save(mine):
+                break
             lows |= {stream: end for stream, _, end in mine}
             ranges.append((segment, mine))
             following = _number(segment) + 1

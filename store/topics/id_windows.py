@@ -13,13 +13,14 @@ from ..device.clock import Clock
 from ..errors import StoreCorrupt, StoreError, StoreUnreadable, StoreUnusable
 from ..format.arrays import Int64s
 from ..format.hidden import HIDDEN_MARK, IDS_KIND, hidden_parts, hidden_topic
+from ..format.layout import MAX_FRAME_MESSAGES
 from ..format.message_ids import KEPT, STAMP_BITS, SeenIds, pack_kept
 from ..format.records import StreamLow
 from ..log.hidden_streams import HiddenNames, HiddenStreams
 from ..log.lane import Lane
 from ..log.message_ids import MOST_WITH_IDS, QUEUE_BITS, IdTarget
 from ..log.queue import RequestQueue
-from ..log.request import Request
+from ..log.request import Barrier, Request
 from ..log.streams import Change, Stream, lane_of
 from ..log.trims import trim_requests
 from ..read.reader import Reader
@@ -63,6 +64,7 @@ class IdWindows:
         self.loaded: dict[str, IdWindow] = {}
         self._dropped: WeakValueDictionary[str, IdWindow] = WeakValueDictionary()  # an append may have one still
         self._look_at_s = 0.0
+        self._loads = 0  # how often a table was read
         self._lock = threading.RLock()  # a finalizer may append while its thread reads a table
 
     def of(self, topic: str) -> IdWindow:
@@ -73,8 +75,9 @@ class IdWindows:
                 window = self._there(topic)
                 if window is None:
                     window = self._load(topic)
-                    for queue in self._queues():  # a frame has at most as many records of ids as other messages
-                        queue.frame_messages = MOST_WITH_IDS
+                    self._loads += 1  # a frame has a record of ids for each table at the most, and for each message
+                    for queue in self._queues():
+                        queue.frame_messages = max(MOST_WITH_IDS, MAX_FRAME_MESSAGES - self._loads)
                     self.loaded[topic] = window
         return window
 
@@ -107,12 +110,33 @@ class IdWindows:
         found = window.targets.get(lane)
         if found is None:
             self._names.add((topic, str(lane.index)))
-            found = window.targets[lane] = IdTarget(window, self._hidden.find_or_make(_name(topic, lane), lane))
+            mine = IdTarget(window, self._hidden.find_or_make(_name(topic, lane), lane))
+            found = window.targets.setdefault(lane, mine)
         return found
 
     def lane_of(self, topic: str, queue_id: int) -> Lane:
         """The lane of a queue, used or not."""
         return self._hidden.lanes[lane_of(topic, queue_id, len(self._hidden.lanes))]
+
+    def forget_before(self, topic: str, settings: TopicSettings) -> None:
+        """The topic is about to get these settings: if its window gets larger, what has left it leaves the log.
+
+        Else an id would be forgotten or known again by whether its table is in memory. It writes the ids that count
+        again, as retention does; in a record some may count and others not. Raises as `of` and an append do.
+        """
+        streams = self._known_streams(topic)
+        old = self._configured.settings(topic) if streams else settings
+        if settings.id_window_ms <= old.id_window_ms and settings.id_window_count <= old.id_window_count:
+            return
+        window = self.of(topic)
+        for stream in streams:
+            end = self._bounds(stream)[1]
+            barrier = Barrier()  # a record can be read shortly before the table has its ids as durable
+            stream.lane.queue.put(barrier)
+            barrier.result()
+            self._keep(window, stream, stream.low, end, pass_damage=False)
+            if end > stream.low:
+                self._hidden.trim(stream, end)
 
     def resize(self, topic: str) -> None:
         """The topic has other settings. Raises as `TopicTable.settings` does.
@@ -161,7 +185,7 @@ class IdWindows:
     ) -> tuple[list[SeenIds], int, int]:  # fmt: skip
         """The records of a stream that may count, in log order; where they begin, and the stream's end."""
         found: list[SeenIds] = []
-        first, end = self._bounds(stream)
+        first, end = self._bounds(stream, is_whole=not pass_damage)
         count, begin = 0, end
         while begin > first and count < most:
             begin, stop = max(first, begin - READ_RECORDS), begin
@@ -173,9 +197,10 @@ class IdWindows:
                 break
         return found, begin, end
 
-    def _bounds(self, stream: Stream) -> tuple[int, int]:
+    def _bounds(self, stream: Stream, *, is_whole: bool = False) -> tuple[int, int]:
+        finder = self._reader().finder
         try:
-            return self._reader().bounds(stream)
+            return finder.whole_bounds(stream) if is_whole else finder.bounds(stream)
         except OSError as error:
             raise _unreadable(error) from error
 
@@ -250,7 +275,7 @@ class IdWindows:
                     window = self.of(parts.names[0])
                 except (StoreCorrupt, StoreUnusable):  # for retention alone: an append still hears of it
                     window = self._load(parts.names[0], pass_damage=True)
-                self._keep(window, stream, max(begin, stream.low), end)
+                self._keep(window, stream, max(begin, stream.low), end, pass_damage=True)
                 self._hidden.trim(stream, end)
                 if end > stream.low:
                     return False
@@ -266,14 +291,14 @@ class IdWindows:
         there = [lane.streams[number] for number in footer.numbers[footer.counts > 0].tolist()]
         return [one for one in there if one.topic.startswith(IDS_TOPICS)]
 
-    def _keep(self, window: IdWindow, stream: Stream, begin: int, end: int) -> None:
+    def _keep(self, window: IdWindow, stream: Stream, begin: int, end: int, *, pass_damage: bool) -> None:
         """Write the ids of some records again that are still in the window."""
         window.expire(self._clock.wall_ms())
         digests: list[bytes] = []
         queue_ids: list[int] = []
         offsets: list[int] = []
         stamps: list[int] = []
-        for ids in self._records(stream, begin, end, pass_damage=True):
+        for ids in self._records(stream, begin, end, pass_damage=pass_damage):
             columns = zip(ids.digests, *(column.tolist() for column in ids[2:]), strict=True)
             for digest, queue_id, offset, stamp in columns:
                 if window.has(digest, offset << QUEUE_BITS | queue_id):

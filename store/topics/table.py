@@ -219,7 +219,9 @@ class TopicTable:
 
     def _is_empty(self, stream: Stream) -> bool:
         try:
-            first, end = self._reader().bounds(stream)
+            first, end = self._reader().finder.whole_bounds(stream)
+        except StoreCorrupt:  # there may be settings: to read them says so
+            return False
         except OSError as error:
             raise _unreadable(error) from error
         return first >= end
@@ -238,7 +240,7 @@ class TopicTable:
         """The newest record of a topic; None if there is none."""
         reader = self._reader()
         try:
-            first, end = reader.bounds(stream)
+            first, end = reader.finder.whole_bounds(stream)
             found = reader.read(stream, end - 1, 1, 1) if first < end else []
         except OSError as error:
             raise _unreadable(error) from error

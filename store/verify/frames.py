@@ -14,7 +14,9 @@ from ..format.layout import (
     FRAME_HEADER_BYTES,
     HAS_PAYLOAD_CHECKSUM,
     JOINT,
+    MORE,
     REBUILT_MS,
+    REST,
     UNDECODABLE,
     FrameHeader,
     SegmentHeader,
@@ -25,7 +27,7 @@ from ..format.layout import (
 from ..format.records import RECORDS_TOPIC, Record, StreamLow, add_low
 from ..segment.checksums import good_messages
 from ..segment.evidence import is_end
-from ..segment.round_parts import told_end
+from ..segment.round_parts import end_of_part, told_end
 from ..segment.scanner import ChunkReader, FrameScanner, ScannedFrame, records_in
 from .marks import LaneFrames
 from .report import Findings, differ
@@ -60,6 +62,7 @@ class FrameWalk:
         self._records = next((at for at, name in enumerate(names or ()) if name[0] == RECORDS_TOPIC), None)
         self.next_entry = 0
         self.gaps, self.ended = False, True
+        self._is_within = False  # as in `SegmentScan`
         # A damaged header was noted before: the frames are checked as those of a segment that a repair rebuilt.
         rebuilt = SegmentHeader(lane.number, b"", self.file.sequence, 0, REBUILT_MS, 0, fine=1)
         self.scanner = FrameScanner.after_header(reader, self.file.header or rebuilt)
@@ -103,7 +106,7 @@ class FrameWalk:
             if record is not None:
                 self._check_padding(begin, record.data_end)
             return False
-        if record is None and not lane.vouched(self.index, begin):
+        if record is None and not (self._is_within or lane.vouched(self.index, begin)):
             self._note_torn(begin, begin)
             return False
         later = (head for head in lane.heads(self.file, begin) if head.first_entry >= self.next_entry)
@@ -128,14 +131,20 @@ class FrameWalk:
             return False
         if told_end(file.record, file.trace, file.sequence) is not None:
             return False
-        if found.is_whole:
-            if not lane.rounds.is_lacking(found.frame, self.scanner):
+        end_of = end_of_part(found.frame, self.scanner) if found.is_whole else None
+        if end_of is not None:
+            if not lane.rounds.is_lacking(found.frame, end_of):
                 return False
         elif lane.vouched(self.index, header.position) or lane.rounds.is_proved(found.frame):
             return False
         self._note_torn(header.position, header.end)
         self.scanner.position, self.scanner.chain = header.position, header.chain
         return True
+
+    def _counts(self, frame: Frame, position: int) -> bool:
+        """Does anything say that this frame was durable, beyond a position in it?"""
+        counts_by_first = bool(frame.header.flags & REST)  # else the log had ended before that one
+        return counts_by_first or self.lane.vouched(self.index, position) or self.lane.rounds.is_proved(frame)
 
     def _note_torn(self, position: int, end: int) -> None:
         """The log ends at `position`; count the frames after it, and a torn one that reaches to `end`."""
@@ -158,7 +167,7 @@ class FrameWalk:
         if len(bad):
             whole = 0 if header.flags & ATOMIC else int(bad[0])
             position, end = frame.starts()[[bad[0], whole]].tolist()
-            if record is None and not self.lane.vouched(self.index, end) and not self.lane.rounds.is_proved(frame):
+            if record is None and not self._counts(frame, end):
                 self._note_torn(end, header.end)
                 self.scanner.position, kept, goes_on = end, whole, False
             else:
@@ -168,6 +177,7 @@ class FrameWalk:
         elif header.flags & HAS_PAYLOAD_CHECKSUM and kept == header.count and good.all():
             self._check_payloads(found)
         self._check_head(frame, kept)
+        self._is_within = bool(header.flags & MORE)
         self.headers.append(header)
         self.dues = self.dues.joined(frame.dues)
         self.numbers.append(frame.numbers[:kept].astype(np.int64))

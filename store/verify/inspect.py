@@ -20,6 +20,7 @@ from ..format.layout import (
     BLOCK_BYTES,
     GONE_TOPIC,
     JOINT,
+    REST,
     SegmentHeader,
 )
 from ..format.records import NOT_TRIMMED, RECORDS_TOPIC, Record, StreamLow, add_low, add_trimmed
@@ -27,7 +28,7 @@ from ..format.store_files import StoreHeader
 from ..segment.checksums import whole_messages
 from ..segment.evidence import LANE_IS_MISSING
 from ..segment.files import SegmentFile
-from ..segment.round_parts import RoundParts, told_end
+from ..segment.round_parts import RoundParts, end_of_part, told_end
 from ..segment.scanner import FrameScanner, PieceReader, records_in
 from .described import Row, Totals, describe_sealed, description, segment_row
 from .listing import LaneNames, Listing
@@ -252,8 +253,12 @@ def _is_cut(scanner: FrameScanner, frame: Frame, file: SegmentFile, rounds: Roun
     if told_end(file.record, file.trace, file.sequence) is not None:
         return False
     payload = scanner.reader.view(frame.payload_start, frame.header.payload_bytes)
-    is_torn = whole_messages(frame, payload) < frame.header.count and scanner.following() is None
-    return not rounds.is_proved(frame) if is_torn else rounds.is_lacking(frame, scanner)
+    is_whole = whole_messages(frame, payload) == frame.header.count
+    end = end_of_part(frame, scanner) if is_whole else None
+    if end is not None:
+        return rounds.is_lacking(frame, end)
+    goes_on = any(not later.flags & REST for later in scanner.find_later(scanner.position, scanner.reader.size_bytes))
+    return not goes_on and not rounds.is_proved(frame)
 
 
 def _note_records(data: LogFile, frame: Frame, queues: _LaneQueues) -> None:

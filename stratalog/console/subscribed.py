@@ -19,6 +19,8 @@ def subscription_row(info: SubscriptionInfo) -> Figures:
         "unacknowledged": backlog.total,
         "ready": backlog.ready,
         "delayed": backlog.delayed,
+        "expired": info.expired,
+        "removed_unacknowledged": info.removed_unacknowledged,
         "mode": settings.mode,
         "order_by": settings.order_by,
         "filter": {name: list(values) for name, values in wanted.items()} if isinstance(wanted, Mapping) else wanted,
@@ -34,6 +36,10 @@ def subscription_line(row: Figures) -> str:
     parts = [f"{row['topic']} {row['name']}: {counted(row['unacknowledged'], 'message')} not acknowledged"]
     if row["delayed"]:
         parts.append(f"{row['delayed']:,} of them delayed")
+    if row["expired"]:
+        parts.append(f"{row['expired']:,} expired")
+    if row["removed_unacknowledged"]:
+        parts.append(f"{row['removed_unacknowledged']:,} removed before they were acknowledged")
     if row["mode"] == "ordered":
         parts.append(f"ordered by {row['order_by']}")
     if isinstance(row["filter"], str):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.cache import TunedCacheConfig
+from stratalog.cache import InvalidCacheConfig, TunedCacheConfig
 from stratalog.cache.cursors import ActiveCursors
 from stratalog.cache.message_cache import MessageCache
 
@@ -54,3 +55,17 @@ def test_a_message_cache_keeps_only_what_active_readers_want() -> None:
     cache.fill(batch_of(rows))
     assert not cache.read(0, 0, 99).offsets and list(cache.read(1, 0, 99).offsets) == list(range(10))
     cache.close()
+
+
+def test_with_a_backlog_of_one_only_the_next_message_of_a_reader_is_wanted() -> None:
+    tuned = TunedCacheConfig(readers="near", active_backlog_messages=1)
+    cursors = MessageCache(tuned).cursors
+    assert cursors is not None
+    cursors.move(0, 5)
+    assert [wanted(cursors, 0, offset) for offset in (4, 5, 6)] == [True, True, False]
+
+
+@pytest.mark.parametrize("refused", [0, -1, 1.0, "1"])
+def test_a_backlog_is_a_number_of_one_message_at_least(refused: object) -> None:
+    with pytest.raises(InvalidCacheConfig, match="at least 1"):
+        TunedCacheConfig(readers="near", active_backlog_messages=refused)  # type: ignore[arg-type]  # refused

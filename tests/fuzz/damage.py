@@ -1,7 +1,8 @@
 """Damaged stores by the thousand: `python -m tests.fuzz damage --stores 10000 --jobs 2 --crashes 2000`.
 
 With `--pairs` each store has two damages, half of them close to each other, and most stores have subscriptions, delays,
-bulk commits and trims.
+bulk commits and trims. With `--work-queues` the stores are work queues, and the checks are those of their consumers
+(`work_story`, `work_cases`).
 
 Makes a few dozen stores, harms copies of them (`faults`), and checks that damage costs what is damaged and nothing
 else (`cases`, `checks`; `places` knows what is damaged), also if the repair itself is interrupted (`cuts`). Every
@@ -35,6 +36,8 @@ from .faults import Fault, draw_faults, draw_pair
 from .orders import Order, Seen
 from .places import Places, locate
 from .stories import Maker, plans
+from .work_cases import WorkCase
+from .work_story import WorkMaker, WorkPlan, work_plans
 
 STORIES = 36
 EXAMPLES = 3  # of each kind of finding that are printed whole
@@ -62,9 +65,13 @@ class Result(NamedTuple):
 class Stock(Sequence[Places]):
     """The stores to harm, each made when it is first asked for: to run one case again takes one or two of them."""
 
-    def __init__(self, seed: int, count: int, folder: Path, say: Callable[[str], None], *, pairs: bool = False) -> None:
-        self.plans = plans(seed, count, records=pairs)
+    def __init__(
+        self, seed: int, count: int, folder: Path, say: Callable[[str], None], *, pairs: bool = False,
+        work_queues: bool = False,
+    ) -> None:  # fmt: skip
+        self.plans = work_plans(seed, count) if work_queues else plans(seed, count, records=pairs)
         self.pairs = pairs  # each store gets two damages
+        self.work_queues = work_queues
         self._folder = folder
         self._say = say
         self._made: dict[int, Places] = {}
@@ -86,8 +93,10 @@ class Stock(Sequence[Places]):
         if index not in self._made:
             home = self._folder / f"story-{index}"
             home.mkdir()
-            made = self._made[index] = locate(Maker(self.plans[index], home).make(), home)
-            self._say(f"store {index}: {self.plans[index]}, {len(made.files)} segments")
+            plan = self.plans[index]
+            story = WorkMaker(plan, home).make() if isinstance(plan, WorkPlan) else Maker(plan, home).make()
+            made = self._made[index] = locate(story, home)
+            self._say(f"store {index}: {plan}, {len(made.files)} segments")
         return self._made[index]
 
     def draw(self, chance: random.Random) -> Places:
@@ -111,7 +120,9 @@ class Fuzzer:
         places = self.stock.draw(chance)
         faults: Sequence[Fault] = (draw_pair if pairs else draw_faults)(places, self.stock, chance)
         order = Order.draw(chance, bulk=places.story.plan.bulk)
-        if places.story.plan.records:
+        if self.stock.work_queues:
+            order = order._replace(retire=chance.random() < 0.5)
+        elif places.story.plan.records:
             order = order._replace(retire=False)  # what is pending keeps its segments
         broken, seen, crashes = self.attempt(places, faults, order, cuts)
         if broken is None:
@@ -119,17 +130,18 @@ class Fuzzer:
         faults = self.smaller(places, faults, order, cuts, broken.kind)
         steps = "\n".join(f"    {fault.text}" for fault in faults)
         where = f"  store: {places.story.plan}\n{steps}\n    {order}"
-        text = str(broken).replace(f"{self.folder}/s/", "")
+        text = str(broken).replace(f"{self.folder}/{'w' if self.stock.work_queues else 's'}/", "")
         return Result(Finding(number, broken.kind, f"{where}\n  {text[:MOST_TEXT]}"), seen, crashes)
 
     def attempt(
         self, places: Places, faults: Sequence[Fault], order: Order, cuts: int
     ) -> tuple[Broken | None, Seen, int]:
         """Run the checks: what broke, if anything did."""
-        case = Case(places, damage(places, faults), order, self.folder)
+        case_of = WorkCase if self.stock.work_queues else Case
+        case = case_of(places, damage(places, faults), order, self.folder)
         crashes = 0
         try:
-            if cuts:
+            if cuts and isinstance(case, Case):
                 crashes = run_cuts(case, cuts)
             else:
                 case.run()
@@ -234,9 +246,13 @@ def parse(options: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--stories", type=int, default=STORIES, help="different stores that copies of are harmed")
     parser.add_argument("--pairs", action="store_true", help="two damages in each store, over stores with records")
+    parser.add_argument("--work-queues", action="store_true", help="work queues with ids, settings and transactions")
     parser.add_argument("--only", type=int, default=None, help="the number of one case")
     parser.add_argument("--cut", action="store_true", help="with --only: a case of a crash inside the repair")
-    return parser.parse_args(list(options))
+    given = parser.parse_args(list(options))
+    if given.work_queues and (given.crashes or given.cut):
+        parser.error("repairs of work queues are not interrupted")
+    return given
 
 
 def main(options: Sequence[str]) -> int:
@@ -246,7 +262,7 @@ def main(options: Sequence[str]) -> int:
     print("seed", seed, flush=True)
     summary = Summary(lambda text: print(text, flush=True))
     with memory_folder() as folder:
-        stock = Stock(seed, given.stories, folder, summary.say, pairs=given.pairs)
+        stock = Stock(seed, given.stories, folder, summary.say, pairs=given.pairs, work_queues=given.work_queues)
         tasks = [(number, 0) for number in range(given.stores)]
         tasks += [(number, CUTS_A_REPAIR) for number in range(-(-given.crashes // CUTS_A_REPAIR))]
         if given.only is not None:

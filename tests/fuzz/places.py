@@ -166,6 +166,7 @@ class Verdict:
             are counted once more. The same goes for those that retention removed, where an old copy of START says that
             they are still there.
         hurt_files: names of the files that are not as they were.
+        may_be_cut: the end of a lane's log may vanish without a word, also where it has no message of a user's.
         is_blind: of a lane that retention has shortened, nothing is left that has whole offsets: no START, no sealed
             segment. Frames have 16 bits of an offset, so a long queue's messages may be found 65,536 or a multiple of
             that too low; docs/repair.md says so.
@@ -178,6 +179,7 @@ class Verdict:
         self.tail = [rows.copy() for rows in self.unhurt]
         self.lane = [lane_of(*told.name, story.plan.lanes) for told in story.queues]  # of one without messages, too
         self.hurt_files = {name for name in {*final, *damaged} if final.get(name) != damaged.get(name)}
+        self.may_be_cut = False
         lanes = {file.lane for file in places.files}
         for lane in lanes:
             files = [file for file in places.files if file.lane == lane]
@@ -215,6 +217,7 @@ class Verdict:
         }
         breaks, evidence = _breaks_and_evidence(files, changes, after)
         cut = min((place for place in breaks if place >= evidence), default=(1 << 60, 0))
+        self.may_be_cut |= cut < (1 << 60, 0)
         for file in files:
             self._judge_file(file, changes.get(file.name), cut)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.store.helpers import (
     frames_of,
     has_settled,
     put_snapshot,
+    small_frames,
     take_snapshot,
     until,
     without_marks,
@@ -218,7 +220,8 @@ class Maker:
         if len(batch) % 3:
             self.store.append_batch(batch)
         else:
-            with self.store.transaction() as tx:  # over several lanes, where there are some
+            # Over several lanes, where there are some, and some of several frames.
+            with small_frames() if len(batch) % 2 else nullcontext(), self.store.transaction() as tx:
                 tx.append_batch(batch)
 
     def append_extras(self, number: int, length: int) -> None:

@@ -9,6 +9,7 @@ from .commits_bugs import COMMITS
 from .console_bugs import CONSOLE
 from .consumer_bugs import CONSUMERS
 from .core_bugs import CORE
+from .damaged_record_bugs import DAMAGED_RECORDS
 from .dead_letter_bugs import DEAD_LETTERS
 from .delayed_bugs import DELAYED
 from .delayed_fault_bugs import DELAYED_FAULTS
@@ -452,5 +453,5 @@ BUGS: dict[str, Bug] = {
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
-    **DEAD_LETTERS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
+    **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
 }  # fmt: skip

@@ -101,11 +101,11 @@ CONSUMERS: dict[str, Bug] = {
         (f"{FOLDER}/test_removed_messages.py",),
     ),
     "consumers: a message that lives on as a copy is taken for removed": Bug(
-        "store/subscriptions/dispatcher.py", "gone[rows] = ~self.delays.are_kept(",
-        "gone[rows] = True | self.delays.are_kept(", (f"{FOLDER}/test_removed_messages.py",),
+        "store/subscriptions/removed_rows.py", "gone[rows] = ~delays.are_kept(",
+        "gone[rows] = True | delays.are_kept(", (f"{FOLDER}/test_removed_messages.py",),
     ),
     "consumers: what a closed object had waits for its time-out": Bug(
-        "store/subscriptions/registry.py", "                self.state.leave(owner)\n", "                pass\n",
+        "store/subscriptions/shared.py", "                self.state.leave(owner)\n", "                pass\n",
         (f"{FOLDER}/test_subscription.py",),
     ),
 }  # fmt: skip

@@ -12,7 +12,32 @@ BACK_AGAIN = ("tests/store/subscriptions/test_redrive.py",)
 REDRIVING = "store/api/redriving.py"
 ORIGIN = "store/subscriptions/origin.py"
 
+USED_UP = ("tests/store/subscriptions/test_used_up.py",)
+USED_UP_FILE = "store/subscriptions/used_up.py"
+
 DEAD_LETTERS: dict[str, Bug] = {
+    "dead letters: retention takes what was given out too often": Bug(
+        USED_UP_FILE, "                if settings is not None and settings.max_attempts is not None:\n",
+        "                if False:\n", USED_UP,
+    ),
+    "dead letters: what earlier openings gave out too often goes with its segment": Bug(
+        USED_UP_FILE, "        if len(fresh):\n", "        if False:\n", USED_UP,
+    ),
+    "dead letters: a copy of what was given out too often goes with its segment": Bug(
+        USED_UP_FILE, "ranges + (self._copied(lane, sealed, topics) if topics else [])", "ranges", USED_UP,
+    ),
+    "dead letters: retention waits for a consumer": Bug(
+        USED_UP_FILE, "            return True\n        return False\n",
+        "            return True\n        return True\n",
+        USED_UP,
+    ),
+    "dead letters: what a topic's age takes was given out too often": Bug(
+        "store/topics/aging.py", "            if not self._save(mine):\n                break\n", "", USED_UP,
+    ),
+    "dead letters: after a restart what is too old is none": Bug(
+        "store/subscriptions/expiring.py", "            found &= ~self._are_used_up(queues, batch.offsets)\n",
+        "            pass\n", USED_UP,
+    ),
     "dead letters: the first time is that of the newest attempt": Bug(
         TABLE, "np.where(firsts == UNKNOWN_MS, lasts, firsts)", "lasts", STORIES,
     ),

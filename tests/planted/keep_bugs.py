@@ -51,7 +51,7 @@ KEEPING_TOPICS: dict[str, Bug] = {
         WANTED, "if stream.topic in kept and not is_hidden(stream.topic)]", "if False]", OUTLIVES,
     ),
     "keep: copies go with their segments": Bug(
-        WANTED, "        yield from _copied(delays, topic, sealed, only_delayed=has_over)\n",
+        WANTED, "        yield from _copied(delays, kept, topic, sealed, only_delayed=has_over)\n",
         "        yield from ()\n", MODEL),
     "keep: cancelled messages are kept": Bug(
         WANTED, "    if topic is None:\n        return una", "    if True:\n        return una", CANCELLED,

@@ -13,6 +13,15 @@ ONE_TOPIC_MODEL = ("tests/store/subscriptions/test_model.py",)
 JOINS = "tests/store/subscriptions/test_topics_joins.py"
 
 MANY_TOPICS: dict[str, Bug] = {
+    "topics: an object stays open when its opening is interrupted": Bug(
+        f"{FOLDER}/shared.py", "            enter(opened)\n", "",
+        (f"{JOINS}::test_an_interrupted_opening_leaves_no_object_open",
+         f"{JOINS}::test_a_topic_whose_join_was_interrupted_has_one_object_and_a_close_closes_it"),
+    ),
+    "topics: a join that was interrupted leaves its object open": Bug(
+        f"{FOLDER}/members.py", "                    self._opening[topic].close()", "                    pass",
+        (f"{JOINS}::test_a_topic_whose_join_was_interrupted_has_one_object_and_a_close_closes_it",),
+    ),
     "topics: a topic that was served stays first": Bug(
         f"{FOLDER}/members.py", "            self.ready.move_to_end(topic)\n", "            pass\n",
         (f"{TOPICS[0]}::test_a_busy_topic_does_not_hold_up_the_others",),

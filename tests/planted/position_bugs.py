@@ -8,7 +8,21 @@ TESTS = ("tests/store/subscriptions/test_positions.py",)
 POSITIONS_FILE = "store/subscriptions/positions.py"
 TABLE = "store/subscriptions/in_flight.py"
 
+TOLD = "store/subscriptions/told_counts.py"
+OF_TOLD = ("tests/store/subscriptions/test_told_counts.py",)
+
 POSITIONS: dict[str, Bug] = {
+    "counts: those of an earlier opening are told": Bug(
+        TOLD, "                disk.remove(self._path)\n", "                pass\n", OF_TOLD,
+    ),
+    "counts: those of an earlier life are told": Bug(
+        "store/subscriptions/registry.py", "told.get((topic, name, cursor.life))",
+        "next((told[key] for key in told if key[:2] == (topic, name)), None)", OF_TOLD,
+    ),
+    "counts: the last ones are not told": Bug(
+        "store/api/subscription_list.py", "                    self._told_counts.tell()\n",
+        "                    pass\n", OF_TOLD,
+    ),
     "positions: what is acknowledged above the mark is not counted": Bug(
         POSITIONS_FILE, "0 if above is None else len(above)", "0", TESTS,
     ),

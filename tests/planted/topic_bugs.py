@@ -114,7 +114,7 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
         EXPIRING, "found &= ~has_time | (times_ms < limit_ms)", "found &= found", TTL,
     ),
     "ttl: a moved message ages from its first time on": Bug(
-        EXPIRING, "return moved | are_among(places, changes.come)", "return moved & False", TTL,
+        "store/delayed/messages.py", "moved | are_among(places, changes.come)", "moved & False", TTL,
     ),
     "ttl: what comes again does not expire": Bug(
         EXPIRING, "        if not over.any():\n",

@@ -5,7 +5,13 @@ from __future__ import annotations
 from .plant import Bug
 
 FRAMES = "tests/store/test_transactions.py"
-ROUNDS = "tests/store/test_rounds.py"
+STORED = "tests/store/rounds/test_stored.py"
+ERRORS = "tests/store/rounds/test_errors.py"
+CRASHES = "tests/store/rounds/test_crashes.py"
+DAMAGE = "tests/store/rounds/test_damage.py"
+LARGE = "tests/store/rounds/test_large.py"
+LARGE_CRASHES = "tests/store/rounds/test_large_crashes.py"
+READERS = "tests/store/rounds/test_readers.py"
 ACKS = "tests/store/subscriptions/test_transactions.py"
 
 TRANSACTIONS: dict[str, Bug] = {
@@ -36,8 +42,8 @@ TRANSACTIONS: dict[str, Bug] = {
     ),
     "transactions: one that has users' messages takes the reserve": Bug(
         "store/subscriptions/committing.py",
-        "self._appender.atomic_group(streams, datas, extras, self._settle, ids)",
-        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], self._settle, ids)",
+        "self._appender.atomic_group(streams, datas, extras, self._settle, ids, blocks)",
+        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], self._settle, ids, blocks)",
         (f"{ACKS}::test_on_a_full_disk_acknowledgements_alone_are_stored_and_bills_are_not",),
     ),
     "transactions: a stale receipt, and the append stays": Bug(
@@ -64,98 +70,161 @@ TRANSACTIONS: dict[str, Bug] = {
         "        if committing.fits:\n", "        if committing.fits and not batches:\n",
         ("tests/store/subscriptions/test_dead_letters.py::test_no_crash_makes_a_dead_letter_twice_or_loses_one",),
     ),
+    "large: what is left of a part proves it": Bug(
+        "store/segment/round_parts.py", "(frame for frame in frames if not frame.header.flags & REST)", "iter(frames)",
+        (f"{LARGE_CRASHES}::test_one_that_lacks_a_frame_is_cut_as_a_whole",),
+    ),
+    "large: recovery looks at the first frame of a part alone": Bug(
+        "store/recovery/segment_scan.py",
+        "end = end_of_part(found.frame, self._scanner) if found.is_whole else None",
+        "end = self._scanner if found.is_whole else None",
+        (f"{LARGE_CRASHES}::test_one_that_lacks_a_frame_is_cut_as_a_whole",),
+    ),
+    "large: other lanes look at the first frame of a part alone": Bug(
+        "store/segment/round_parts.py", "                    end = end_of_part(frame, scanner)\n",
+        "                    end = scanner\n",
+        (f"{LARGE_CRASHES}::test_one_that_lacks_a_frame_is_cut_as_a_whole",),
+    ),
+    "large: a torn frame counts in its part": Bug(
+        "store/segment/round_parts.py", "        if found is None or not found.is_whole or not",
+        "        if found is None or not",
+        (f"{LARGE_CRASHES}::test_one_that_lacks_a_frame_is_cut_as_a_whole",),
+    ),
+    "large: verify looks at the first frame of a part alone": Bug(
+        "store/verify/frames.py", "end_of_part(found.frame, self.scanner) if found.is_whole else None",
+        "self.scanner if found.is_whole else None",
+        (f"{LARGE_CRASHES}::test_one_that_lacks_a_frame_is_cut_as_a_whole",),
+    ),
+    "large: inspect looks at the first frame of a part alone": Bug(
+        "store/verify/inspect.py", "end_of_part(frame, scanner) if is_whole else None", "scanner if is_whole else None",
+        (f"{LARGE_CRASHES}::test_one_that_lacks_a_frame_is_cut_as_a_whole",),
+    ),
+    "large: a log ends inside a part that another lane proves": Bug(
+        "store/recovery/segment_scan.py", "not (self._is_within or self._durable_beyond(begin))",
+        "not self._durable_beyond(begin)",
+        (f"{LARGE_CRASHES}::test_a_frame_of_one_that_was_durable_is_missed_if_another_lane_has_gone_on",),
+    ),
+    "large: damage of a later frame of a part is a torn tail": Bug(
+        "store/recovery/segment_scan.py", "header.flags & REST or self._durable_beyond(position)",
+        "self._durable_beyond(position)",
+        (f"{LARGE_CRASHES}::test_damage_in_one_that_was_durable_is_reported_and_a_repair_keeps_the_rest",),
+    ),
+    "large: a frame is shown when it is written": Bug(
+        "store/log/at_once.py", "            if not lane.under_way.is_holding:  # else this is not the first frame\n",
+        "            if True:\n",
+        (f"{LARGE}::test_readers_see_all_of_it_at_one_step",),
+    ),
+    "large: the ring has no room for the next frame": Bug(
+        "store/log/round_part.py", "                self._once.write_ahead()\n", "                pass\n",
+        (f"{LARGE}::test_one_that_is_larger_than_the_ring_and_a_segment_is_stored",),
+    ),
+    "large: a segment has room for the first frame alone": Bug(
+        "store/log/round_part.py", "most = sum(self._bounds) +", "most = self._bounds[0] +",
+        (f"{LARGE}::test_one_that_is_larger_than_the_ring_and_a_segment_is_stored",),
+    ),
+    "large: the ids of all blocks are those of one": Bug(
+        "store/subscriptions/joint_ids.py", "key = target, blocks[row] if blocks else 0", "key = target, 0",
+        (f"{LARGE}::test_messages_with_ids_are_stored_once",),
+    ),
+    "large: messages that were left out move the blocks of the others": Bug(
+        "store/subscriptions/committing.py", "[self._all_blocks[row] for row in self._ids.stored]",
+        "self._all_blocks[: len(self._ids.stored)]",
+        (f"{LARGE}::test_messages_with_ids_are_stored_once",),
+    ),
+    "large: the last acknowledgements have no record": Bug(
+        "store/subscriptions/joint_acks.py", "for at in range(0, len(rows), RECORD_ACKS)",
+        "for at in range(0, max(1, len(rows) - RECORD_ACKS), RECORD_ACKS)",
+        (f"{LARGE}::test_acknowledgements_of_several_records_go_with_it",),
+    ),
+    "large: a reader without a writer shows a part without its end": Bug(
+        "store/live/tail.py", " and not last[-1].header.flags & MORE\n", "\n",
+        (f"{LARGE_CRASHES}::test_a_reader_without_a_writer_shows_no_part_without_its_end",),
+    ),
     "rounds: recovery forgets the cut": Bug(
         "store/segment/round_parts.py",
         "        if Found.LACKING in states and Found.PROVED not in states:\n            return True\n", "",
-        (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
+        (f"{CRASHES}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
     ),
     "rounds: one that was complete is cut": Bug(
         "store/segment/round_parts.py", "state = Found.THERE if", "state = Found.LACKING if",
-        (f"{ROUNDS}::test_a_round_that_is_whole_stays",),
+        (f"{CRASHES}::test_a_round_that_is_whole_stays",),
     ),
     "rounds: damage that hides a part cuts the others": Bug(
         "store/segment/round_parts.py",
         "return Found.LACKING if next(later, None) is None else Found.PROVED, place, 0",
         "return Found.LACKING if next(later, None) is None else Found.LACKING, place, 0",
-        (f"{ROUNDS}::test_damage_that_hides_a_part_is_reported_and_nothing_else_is_cut",),
+        (f"{DAMAGE}::test_damage_that_hides_a_part_is_reported_and_nothing_else_is_cut",),
     ),
     "rounds: a lane that was cut and sealed has its part": Bug(
         "store/segment/round_parts.py", "Found.LACKING if end <= place.position else beyond", "beyond",
-        (f"{ROUNDS}::test_a_second_crash_between_two_lanes_comes_to_the_same",),
-    ),
-    "rounds: a torn seal record proves that a round was complete": Bug(
-        "store/segment/round_parts.py",
-        "    if record is None and trace and is_flipped(trace, sequence):\n"
-        "        record = SealRecord.guess(trace)\n",
-        "    if record is None and trace:\n        return 1 << 40\n",
-        (f"{ROUNDS}::test_a_seal_record_that_a_second_crash_has_torn_says_nothing",),
+        (f"{CRASHES}::test_a_second_crash_between_two_lanes_comes_to_the_same",),
     ),
     "rounds: a damaged part beside a damaged seal record cuts the others": Bug(
         "store/segment/round_parts.py", "            if file.trace and scanner.is_like_ours(place.position):\n",
         "            if False:\n",
-        (f"{ROUNDS}::test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_lane_alone",),
+        (f"{DAMAGE}::test_a_damaged_part_of_a_lane_with_a_damaged_seal_record_is_a_loss_of_that_lane_alone",),
     ),
     "rounds: a part that lacks wins over a lane that has gone on": Bug(
         "store/segment/round_parts.py", "        if Found.LACKING in states and Found.PROVED not in states:\n",
         "        if Found.LACKING in states:\n",
-        (f"{ROUNDS}::test_damage_of_the_last_part_of_a_lane_is_reported_if_another_lane_has_gone_on",),
+        (f"{DAMAGE}::test_damage_of_the_last_part_of_a_lane_is_reported_if_another_lane_has_gone_on",),
     ),
     "rounds: damage of a part is a torn tail": Bug(
         "store/recovery/segment_scan.py",
         "            self._durable_beyond(header.position) or self._rounds.is_proved(found.frame)\n",
         "            self._durable_beyond(header.position)\n",
-        (f"{ROUNDS}::test_damage_of_the_last_part_of_a_lane_is_reported_if_another_lane_has_gone_on",),
+        (f"{DAMAGE}::test_damage_of_the_last_part_of_a_lane_is_reported_if_another_lane_has_gone_on",),
     ),
     "rounds: damage that hides a place proves that the round was complete": Bug(
         "store/segment/round_parts.py", "found.append((Found.HIDDEN, place, 0))",
         "found.append((Found.PROVED, place, 0))",
-        (f"{ROUNDS}::test_a_lane_that_cannot_be_read_proves_nothing",),
+        (f"{DAMAGE}::test_a_lane_that_cannot_be_read_proves_nothing",),
     ),
     "rounds: a torn part keeps its head": Bug(
         "store/recovery/segment_scan.py",
         "        self._scanner.position, self._scanner.chain = header.position, header.chain\n"
         "        self.is_torn = True\n",
         "        self._scanner.position = header.end\n        self.is_torn = True\n",
-        (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
+        (f"{CRASHES}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
     ),
     "rounds: verify counts a part that is cut": Bug(
         "store/verify/frames.py", "            elif self._ends_before(found):\n", "            elif False:\n",
-        (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
+        (f"{CRASHES}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
     ),
     "rounds: inspect counts a part that is cut": Bug(
-        "store/verify/inspect.py", "if is_torn else rounds.is_lacking(frame, scanner)\n", "if is_torn else False\n",
-        (f"{ROUNDS}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
+        "store/verify/inspect.py", "        return rounds.is_lacking(frame, end)\n", "        return False\n",
+        (f"{CRASHES}::test_a_round_that_lacks_a_part_is_cut_in_all_lanes",),
     ),
     "rounds: a reader without a writer asks no other lane": Bug(
         "store/live/lane.py", "or self._rounds.is_proved(frame)", "or False",
-        (f"{ROUNDS}::test_a_reader_without_a_writer_sees_a_whole_round_that_one_lane_proves",),
+        (f"{READERS}::test_a_reader_without_a_writer_sees_a_whole_round_that_one_lane_proves",),
     ),
     "rounds: a reader without a writer takes a begun segment for no proof of its own lane": Bug(
         "store/live/lane.py", "                mark = max(mark, joint)  # no segment", "                # no segment",
-        (f"{ROUNDS}::test_a_reader_without_a_writer_takes_a_begun_segment_for_a_proof_in_each_lane",),
+        (f"{READERS}::test_a_reader_without_a_writer_takes_a_begun_segment_for_a_proof_in_each_lane",),
     ),
     "rounds: a lane shows its part before the others": Bug(
         "store/log/rounds.py",
         "        attach_together(parts, self._shown, self._telling, self._crew.do_all)\n",
         "        for part in parts:\n            attach_together([part], self._shown, self._telling)\n",
-        (f"{ROUNDS}::test_all_lanes_show_it_at_one_step",),
+        (f"{STORED}::test_all_lanes_show_it_at_one_step",),
     ),
     "rounds: a part is built where the others do not look for it": Bug(
-        "store/log/rounds.py", "        self._force()  # first: it pads, and takes room\n", "",
-        (f"{ROUNDS}::test_parts_lie_where_they_say_also_at_the_borders_of_segments",),
+        "store/log/round_part.py", "        self._force()  # first: it pads, and takes room\n", "",
+        (f"{STORED}::test_parts_lie_where_they_say_also_at_the_borders_of_segments",),
     ),
     "rounds: parts of other lanes are not forced before a lane is sealed": Bug(
         "store/segment/round_parts.py",
         "                self._keep(self._path(place), place.position, end)\n", "                pass\n",
-        (f"{ROUNDS}::test_a_part_that_counts_is_forced_before_another_lane_is_sealed_with_its_own",),
+        (f"{CRASHES}::test_a_part_that_counts_is_forced_before_another_lane_is_sealed_with_its_own",),
     ),
     "rounds: what a thread submitted before comes after": Bug(
-        "store/log/rounds.py", "        self._or_fail(self.flusher.take_queued)\n", "",
-        (f"{ROUNDS}::test_what_a_thread_has_submitted_before_comes_before",),
+        "store/log/round_part.py", "        self._or_fail(self.flusher.take_queued)\n", "",
+        (f"{STORED}::test_what_a_thread_has_submitted_before_comes_before",),
     ),
     "rounds: a full disk for one is one for all": Bug(
         "store/log/rounds.py", "            if len(given) > 1:\n", "            if not given:\n",
-        (f"{ROUNDS}::test_of_a_round_that_has_no_space_those_that_fit_are_stored",),
+        (f"{ERRORS}::test_of_a_round_that_has_no_space_those_that_fit_are_stored",),
     ),
     "transactions: a loop does not look for an answer that it has lost": Bug(
         "store/api/batches.py", "        for batch in list(watch.batches):\n            batch.look()\n", "",

@@ -3,6 +3,9 @@
 Every seed is a run of its own; one in four meets an error of the device. A violation is printed with its seed:
 `--first SEED --seeds 1` runs it again. The exit code is 1 if there was one. `--without relative,repair` leaves parts of
 the schedule out.
+
+`python -m tests.simulation transactions --states 100000` tries crashes only while a transaction is under way, in stores
+of 1 and of 4 lanes, with acknowledgements, message ids, and readers beside.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from functools import partial
 from rich.console import Console
 from rich.table import Table
 
+from . import transactions
 from .flips import flip_everything
 from .processes import parser_of, run_long_form
 from .seeds import try_seed
@@ -46,7 +50,7 @@ def _parts(text: str) -> list[str]:
 def main() -> int:
     """The command."""
     parser = parser_of("tests.simulation", __doc__, 1_000_000)
-    parser.add_argument("what", nargs="?", choices=("crashes", "flips"), default="crashes")
+    parser.add_argument("what", nargs="?", choices=("crashes", "flips", "transactions"), default="crashes")
     parser.add_argument("--without", type=_parts, default=(), help=f"parts to leave out: {','.join(sorted(PARTS))}")
     parser.add_argument("--every", type=int, default=1, help="flips: every how manieth bit")
     given = parser.parse_args()
@@ -54,6 +58,8 @@ def main() -> int:
     console.print(f"seeds from {given.first}")
     if given.what == "flips":
         return 0 if show_flips(given, console) else 1
+    if given.what == "transactions":
+        return run_long_form(transactions.try_seed, given, console)
     return run_long_form(partial(try_seed, parts=PARTS - set(given.without)), given, console)
 
 

@@ -6,18 +6,20 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StorePoisoned, StoreUnreadable
 from stratalog.store.format.records import RECORDS_TOPIC
 from stratalog.store.log.request import Barrier, cut
 from stratalog.store.log.streams import lane_of
 from stratalog.store.log.ticket import SubmitRequest
+from stratalog.store.subscriptions.committing import Committing
 from stratalog.store.testing import SimulatedDisk, TunedConfig
 
 from ..store.helpers import scanned
 from .check import BrokenPromise
 from .engine import bounds_of, changes_of_topic, changes_of_trim, contents_of, lanes_of, lowest_segment, requests_of
-from .ledger import Bounds, Ledger, Queue
+from .ledger import NEVER_THERE, Bounds, Ledger, Queue
 from .shape import KIB, Settings, Shape
 
 FACTS_BYTES = 64  # of key and properties, which count as the message's
@@ -40,6 +42,7 @@ class Callers:
         self._shape = shape
         self._seed = seed
         self._chance = chance
+        self._largest = random.Random(f"large {seed}")
         self._ledger = ledger
         self._note = note
         self._reached = reached
@@ -78,7 +81,7 @@ class Callers:
                 self._trim(store)
             elif draw < 0.2:
                 self._produce_batch(store, settings)
-            elif draw < 0.28 and "transactions" in self._shape.parts:
+            elif draw < 0.2 + self._shape.transacts and "transactions" in self._shape.parts:
                 self._transact(store, settings)
             elif draw < 0.3:
                 self._produce_columns(store, settings)
@@ -116,6 +119,9 @@ class Callers:
             rows.pop()
         lane = lane_of(*rows[0][0], self._shape.lanes)
         lanes = {lane_of(*row[0], self._shape.lanes) for row in rows}
+        if "large transactions" in self._shape.parts and self._largest.random() < 0.15:
+            self._transact_large(store, settings, rows)
+            return
         if len(lanes) > 1 and self._chance.random() < 0.7:
             self._transact_in_lanes(store, rows)
             return
@@ -137,9 +143,18 @@ class Callers:
         tx._end().hand_over(lambda request: request.queue.put(request))
         self._reached["transactions over several lanes"] += 1
 
+    def _transact_large(self, store: MessageStore, settings: Settings, rows: list[tuple[Queue, bytes]]) -> None:
+        """A transaction of more than a frame; the ledger hears of its parts when they are built."""
+        tx = store.transaction()
+        for queue, data in [*rows, *[self._message(settings) for _ in range(self._largest.randrange(2, 24))]]:
+            tx.append(*queue, data)
+        with mock.patch.object(Committing, "fits", False):  # as if a frame had room for fewer
+            tx._end().hand_over(lambda request: request.queue.put(request))
+        self._reached["large transactions"] += 1
+
     def _check_transactions(self, store: MessageStore) -> None:
         """Whoever looks sees all of a transaction or nothing."""
-        queues = {queue for rows in self._ledger.atomic for queue, _ in rows}
+        queues = {queue for rows in self._ledger.atomic for queue, offset in rows if (queue, offset) != NEVER_THERE}
         ends, again = [{queue: bounds_of(store, queue)[1] for queue in queues} for _ in range(2)]
         part = self._ledger.in_part(ends) if ends == again else []  # else others took steps meanwhile
         if part:

@@ -42,6 +42,7 @@ class Effort:
         crashes: the share of a repair's operations before which it is crashed;
         readers: the share of states that are looked at by a reader without a writer;
         served: ... that are opened and read while files are cut and blocks go bad;
+        transactions: crash only while a transaction is under way;
         behind_faults: crash once an error has struck, and not before: what was there then is as in a run without one.
     """
 
@@ -56,6 +57,7 @@ class Effort:
     readers: float = 0.05
     served: float = 0.01
     behind_faults: bool = False
+    transactions: bool = False
 
 
 class Explorer:
@@ -76,6 +78,8 @@ class Explorer:
         if self.limit is not None and self.tally.states >= self.limit:
             return
         if effort.behind_faults and not world.faults_struck:
+            return
+        if effort.transactions and not world.ledger.has_transaction_under_way():
             return
         if effort.moments < 1 and chance.random() >= effort.moments:
             return
@@ -120,6 +124,8 @@ class Explorer:
         tally.manners[manner if power_cut else "kill"] += 1
         tally.kinds[operation.kind] += 1
         parts[f"{world.shape.lanes} lanes"] += 1
+        if world.ledger.has_transaction_under_way():
+            parts[f"a transaction is under way, {world.shape.lanes} lanes"] += 1
         parts[f"generation {min(world.generation, 3)}"] += 1
         parts["behind removed segments"] += any(lane.removed for lane in world.ledger.lanes)
         parts["in a removal or recycling"] += operation.path.name.startswith(RETIRED_PREFIX)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ IDS = 14
 WINDOW_MS = 5_000
 WEIGHTS = {
     "append": 30, "batch": 14, "transact": 10, "fill": 14, "upkeep": 14, "wait": 8, "trim": 4, "delete": 1, "reopen": 4,
-    "configure": 1,
+    "configure": 3,
 }  # fmt: skip
 
 
@@ -53,7 +54,11 @@ class Sent:
 class World:
     """A run. `look` compares a store with what was promised; it may be one on a copy of the disk."""
 
-    def __init__(self, seed: int, driver: Inline, moments: float, lives: int = 3, steps: int = 60) -> None:
+    def __init__(
+        self, seed: int, driver: Inline, moments: float, lives: int = 3, steps: int = 60, *,
+        lanes: Sequence[int] = (1, 1, 3), only: str | None = None,
+    ) -> None:  # fmt: skip
+        """`only`: crashes are tried in these calls alone."""
         self.chance = random.Random(f"ids {seed}")
         self._crashing = random.Random(f"ids crash {seed}")
         self.reached: Counter[str] = Counter()
@@ -64,11 +69,14 @@ class World:
         self._lives, self._steps = lives, steps
         self._clock = RunClock()
         self._disk = SimulatedDisk()
-        lanes = self.chance.choice((1, 1, 3))
-        retention_bytes = self.chance.choice((None, 200_000 * lanes))
+        self._only = only
+        self._doing = ""
+        self._together: list[Sent] = []  # of a transaction that is under way: those that are to be stored
+        self.lanes = self.chance.choice(lanes)
+        retention_bytes = self.chance.choice((None, 200_000 * self.lanes))
         self._config = TunedConfig(
-            lanes=lanes, segment_bytes=64 * KIB, max_message_bytes=16 * KIB, max_frame_bytes=16 * KIB, recent_bytes=0,
-            retention_bytes=retention_bytes, durability=self.chance.choice(("force", "force", "os")),
+            lanes=self.lanes, segment_bytes=64 * KIB, max_message_bytes=16 * KIB, max_frame_bytes=16 * KIB,
+            recent_bytes=0, retention_bytes=retention_bytes, durability=self.chance.choice(("force", "force", "os")),
         )  # fmt: skip
         self._serial = 0
         self.known: defaultdict[Name, list[Sent]] = defaultdict(list)  # durable; the newest last
@@ -94,6 +102,7 @@ class World:
 
     def _live(self, *, last: bool) -> None:
         self._left = None
+        self._doing = "open"
         self._dies_at = 0 if last else self._disk.operations + self.chance.randrange(1, 4 * self._steps)
         try:
             self._open()
@@ -121,7 +130,7 @@ class World:
     def _before(self, operation: Operation) -> None:
         """Before each operation of the disk: crash a copy, or die."""
         self.operations.append(operation._replace(path=operation.path.relative_to(operation.path.parents[1])))
-        if self._crashing.random() < self._moments:
+        if self._only in (None, self._doing) and self._crashing.random() < self._moments:
             with apart():
                 self._crash()
         if self._dies_at and self._disk.operations >= self._dies_at:
@@ -139,6 +148,7 @@ class World:
             self._driver.is_driving = driving
         assert beside is self._store
         self.states += 1
+        self.reached[f"a transaction with ids is under way, {self.lanes} lanes"] += self._doing == "transact"
 
     # -- what is promised ---------------------------------------------------------------------------------
 
@@ -152,7 +162,11 @@ class World:
                 firsts[topic, queue_id] = first
                 for one in store.read(topic, queue_id, first, max_messages=1 << 20, max_bytes=1 << 30):
                     there[topic, queue_id, one.offset] = one.data
+        found = {data for data in there.values()}
+        if len({sent.data in found for sent in self._together}) > 1:
+            raise BrokenPromise("a transaction with ids is there in part")
         if is_own:
+            self._together = []
             self._settle(there, firsts)
             self._settle_deletion(store)
         for name in {*self.known, *(name for name, _ in self.on_way)}:
@@ -226,8 +240,8 @@ class World:
     # -- what is done -------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        name = self.chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        getattr(self, f"_{name}")()
+        self._doing = self.chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        getattr(self, f"_{self._doing}")()
 
     def _drawn(self) -> tuple[Name, Sent]:
         self._serial += 1
@@ -273,13 +287,20 @@ class World:
         self._all_answered(drawn, [*offsets])
 
     def _transact(self) -> None:
-        drawn = [one for one in self._many(6) if self._config.lanes == 1] or []
-        self.on_way = [one for one in self.on_way if one[1] in [sent for _, sent in drawn]]
-        if drawn:
-            with self.store.transaction() as tx:
-                for name, sent in drawn:
-                    tx.append(name.topic, sent.queue_id, sent.data, message_id=name.message_id)
-            self._all_answered(drawn, [*tx.offsets])
+        drawn = self._many(6)
+        if self._config.durability == "force":
+            self._together = [sent for name, sent in self.on_way if self._is_free(name)]
+        with self.store.transaction() as tx:
+            for name, sent in drawn:
+                tx.append(name.topic, sent.queue_id, sent.data, message_id=name.message_id)
+        self._together = []
+        self._all_answered(drawn, [*tx.offsets])
+        self.reached["transactions over several lanes"] += self.lanes > 1
+
+    def _is_free(self, name: Name) -> bool:
+        """Is an id not known within the window, so that its next message is stored?"""
+        every = self.known[name]
+        return not every or self._clock.now_ms - every[-1].time_ms >= WINDOW_MS
 
     def _all_answered(self, drawn: list[tuple[Name, Sent]], offsets: list[int]) -> None:
         self.on_way.clear()
@@ -297,9 +318,11 @@ class World:
         self._clock.go(self.chance.choice((1, 500, 2000, 6000)))
 
     def _configure(self) -> None:
-        self.store.configure_topic(
-            self.chance.choice(TOPICS), id_window_ms=WINDOW_MS, queues=self.chance.choice((None, 8))
-        )
+        """With a count that gets larger the ids that count are written again; none of these counts is reached."""
+        topic, count = self.chance.choice(TOPICS), self.chance.choice((1000, 2000, 3000))
+        self.reached["windows got larger"] += count > self.store.topic_settings(topic).id_window_count
+        queues = self.chance.choice((None, 8))
+        self.store.configure_topic(topic, id_window_ms=WINDOW_MS, id_window_count=count, queues=queues)
 
     def _trim(self) -> None:
         topic, queue_id = self.chance.choice(TOPICS), self.chance.randrange(QUEUES)
@@ -323,9 +346,11 @@ class World:
         self._open()
 
 
-def run(seed: int, moments: float = 0.05, lives: int = 3) -> World:
+def run(
+    seed: int, moments: float = 0.05, lives: int = 3, *, lanes: Sequence[int] = (1, 1, 3), only: str | None = None
+) -> World:
     """A run with crashes before a share of the operations."""
     with inline(seed) as driver:
-        world = World(seed, driver, moments, lives)
+        world = World(seed, driver, moments, lives, lanes=lanes, only=only)
         world.run()
     return world

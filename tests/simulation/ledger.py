@@ -21,6 +21,9 @@ Queue = tuple[str, int]
 Bounds = dict[Queue, tuple[int, int]]
 
 
+NEVER_THERE: tuple[Queue, int] = (("", 0), 1 << 62)  # a message of a transaction whose frames are not all built yet
+
+
 def records_of(lane: int) -> Queue:
     """The stream of a lane's records."""
     return RECORDS_TOPIC, lane
@@ -91,6 +94,7 @@ class Ledger:
         self.answered: defaultdict[Queue, int] = defaultdict(int)
         self.forced: defaultdict[Queue, int] = defaultdict(int)
         self.lane_of: dict[Queue, int] = {}
+        self._building: list[tuple[Queue, int]] = []  # what was built of a round of several frames
         self.refused = 0
         self.life = 0
         self.history = History()
@@ -200,9 +204,15 @@ class Ledger:
                 self.atomic.append(list(zip(head.queues, offsets, strict=True)))
             lane.built.append(lane.handed.popleft())
 
-    def note_joint(self, parts: Sequence[Built], time_ms: int) -> None:
-        """A round of transactions was built."""
-        whole: list[tuple[Queue, int]] = []
+    def note_joint(self, parts: Sequence[Built], time_ms: int, *, are_all: bool) -> None:
+        """Frames of a round of transactions were built; until `are_all`, none of them may count."""
+        whole = self._building
+        if not whole:
+            whole.append(NEVER_THERE)
+            self.atomic.append(whole)
+        if are_all:
+            whole.remove(NEVER_THERE)
+            self._building = []
         for index, request, messages, sequence, end in parts:
             lane = self.lanes[index]
             queues, datas = [queue for queue, _ in messages], [data for _, data in messages]
@@ -215,7 +225,6 @@ class Ledger:
                 lane.length += 1
                 whole.append((queue, offset))
             lane.built.append(Handed(request, queues, datas, sends))
-        self.atomic.append(whole)
 
     def note_answers(self, index: int) -> None:
         """Look which requests were answered."""
@@ -240,6 +249,14 @@ class Ledger:
             if len({offset < ends.get(queue, 0) for queue, offset in rows}) > 1:
                 return rows
         return []
+
+    def has_transaction_under_way(self) -> bool:
+        """Was a transaction built, so that some of it may be on the disk, and not answered?"""
+        return any(
+            isinstance(head.request, AtomicGroup) and not head.request.done()
+            for lane in self.lanes
+            for head in lane.built
+        )
 
     def unanswered(self) -> int:
         """How many of the requests that were handed over wait for their answers."""
@@ -273,6 +290,7 @@ class Ledger:
         """
         self.life += 1
         self.atomic.clear()
+        self._building = []
         for lane in self.lanes:
             for head in (*lane.handed, *lane.built):
                 for send in head.sends:

@@ -44,6 +44,7 @@ from .planted_transactions import (
     cut_a_round_that_was_complete,
     forget_the_cut_of_a_round,
     keep_a_part_of_a_torn_transaction,
+    look_at_the_first_frame_of_a_part_alone,
     show_a_transaction_message_by_message,
 )
 from .shape import KIB, Part, Settings, Shape
@@ -360,6 +361,11 @@ PLANTED: dict[str, Planted] = {
         replace(_lives("transactions"), typical_bytes=2_000),
         effort=FIRST,
         seed=4,
+    ),
+    "look at the first frame of a part alone": Planted(
+        look_at_the_first_frame_of_a_part_alone,
+        replace(_lives("transactions", "large transactions"), typical_bytes=2_000),
+        effort=FEW,
     ),
     "show a transaction message by message": Planted(
         show_a_transaction_message_by_message,

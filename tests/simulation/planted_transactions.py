@@ -43,6 +43,13 @@ def show_a_transaction_message_by_message() -> Iterator[None]:
 
 
 @contextmanager
+def look_at_the_first_frame_of_a_part_alone() -> Iterator[None]:
+    """Recovery takes the part of a large transaction for whole if its first frame is."""
+    with mock.patch("stratalog.store.recovery.segment_scan.end_of_part", lambda frame, scanner: scanner):
+        yield
+
+
+@contextmanager
 def forget_the_cut_of_a_round() -> Iterator[None]:
     """Recovery keeps a part of a round of which another lane has none."""
     with mock.patch.object(RoundParts, "is_lacking", lambda *given: False):

@@ -26,6 +26,7 @@ Part = Literal[
     "readers",
     "reads",
     "transactions",
+    "large transactions",
 ]
 PARTS: frozenset[Part] = frozenset(get_args(Part))
 
@@ -63,6 +64,7 @@ class Settings:
 class Shape:
     """What kind of run it is. `parts` are the parts of the schedule that the seed may use.
 
+    `transacts`: the share of transactions among what producers do.
     `block_bytes`: of the devices on which the store may lie, one in each life.
     """
 
@@ -74,6 +76,7 @@ class Shape:
     lives: tuple[Settings, ...] = (Settings(), Settings())
     relative: bool = False
     parts: frozenset[Part] = PARTS
+    transacts: float = 0.08
     block_bytes: tuple[int, ...] = (4096, 512)
 
     @property

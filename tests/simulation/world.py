@@ -388,7 +388,7 @@ class World:
             self.callers.produce(store, self.settings, self.disk)
         elif draw < 0.82:
             assert self._rounds is not None, "since the opening"
-            several: list[SteppedFlusher | SteppedRounds] = [self._rounds] if self.shape.lanes > 1 else []
+            several: list[SteppedFlusher | SteppedRounds] = [self._rounds] if self._rounds.is_there else []
             chance.choice([*self._flushers, *several]).step()
         elif draw < 0.92:
             self._upkeep()

@@ -79,6 +79,7 @@ class Plan:
         clock: the system's clock jumps back and forth.
         label: what kind of life this is, for the summary.
         carried: of a queue of jobs, by subscription, the bytes that are not acknowledged when the life begins.
+        send_again: of a queue of jobs, those (queue, seed, size) with ids whose append was cut.
     """
 
     path: str
@@ -93,6 +94,7 @@ class Plan:
     clock: bool = False
     label: str = "no fault"
     carried: dict[str, int] = field(default_factory=dict)
+    send_again: list[tuple[int, int, int]] = field(default_factory=list)
 
     def store_config(self) -> StoreConfig:
         """The settings of the life's store."""

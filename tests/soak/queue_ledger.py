@@ -16,7 +16,17 @@ from stratalog.store.testing import TunedConfig
 from .child import Plan, seed_of
 from .consumers import LONG_MS
 from .ledger import Violation
-from .queue_child import AUDIT, MESSAGE_BYTES, SEGMENTS, TOPIC_OF, UNDERTAKER, WORKERS, settings_of
+from .queue_child import (
+    AUDIT,
+    BILL_BYTES,
+    CLERK,
+    MESSAGE_BYTES,
+    SEGMENTS,
+    TOPIC_OF,
+    UNDERTAKER,
+    WORKERS,
+    settings_of,
+)
 
 LATE_S = 5.0  # so long the log may take more than it should: the machine may be busy
 SETTLES_S = 30.0
@@ -38,6 +48,9 @@ class QueueLedger:
         self._sizes: dict[int, int] = {}  # of the jobs that were appended
         self._asked = defaultdict[str, set[int]](set)  # somebody tried to acknowledge them
         self._acked = defaultdict[str, set[int]](set)
+        self._sending: dict[int, tuple[int, int, int]] = {}  # with ids, and not known to be stored
+        self._billing: set[int] = set()  # bills that may be there
+        self._billed: set[int] = set()
         self._lanes = 1
         self._segment_bytes = 0
         self._over_since_s: float | None = None
@@ -52,7 +65,12 @@ class QueueLedger:
     def carried(self) -> dict[str, int]:
         """By subscription, the bytes that are not acknowledged, at the most."""
         done = self._acked[WORKERS] | self._acked[UNDERTAKER]
-        return {WORKERS: self._bytes_but(done), AUDIT: self._bytes_but(self._acked[AUDIT])}
+        bills = len(self._billing - self._acked[CLERK]) * (BILL_BYTES + MESSAGE_BYTES)
+        return {WORKERS: self._bytes_but(done), AUDIT: self._bytes_but(self._acked[AUDIT]), CLERK: bills}
+
+    def cut(self) -> list[tuple[int, int, int]]:
+        """The jobs with ids of which nobody knows whether they are stored."""
+        return list(self._sending.values())
 
     def _bytes_but(self, done: set[int]) -> int:
         return sum(size + MESSAGE_BYTES for seed, size in self._sizes.items() if seed not in done)
@@ -61,6 +79,12 @@ class QueueLedger:
         """What the child says. Raises Violation."""
         if what == "sent":
             self._sizes.update((seed, size) for seed, size in rest)
+            for seed, _ in rest:
+                self._sending.pop(seed, None)
+        elif what == "sending":
+            self._sending.update((seed, (queue, seed, size)) for queue, seed, size in rest)
+        elif what in ("billing", "billed"):
+            (self._billing if what == "billing" else self._billed).update(rest)
         elif what in ("came", "asked", "acked"):
             who, *seeds = rest
             if what == "came":
@@ -146,6 +170,16 @@ class QueueLedger:
         lost = self._sizes.keys() - came.get(AUDIT, Counter()).keys() - self._asked[AUDIT]
         if lost:
             raise Violation(f"the audit never gets {sorted(lost)[:5]} of {len(lost)}")
+        bills = came.get(CLERK, Counter()).keys() | self._asked[CLERK]
+        lost = self._billed - bills
+        if lost:
+            raise Violation(f"the clerk never gets the bills of {sorted(lost)[:5]} of {len(lost)}")
+        wrong = bills - self._billing
+        if wrong:
+            raise Violation(f"bills that nobody wrote: {sorted(wrong)[:5]}")
+        torn = bills & (came.get(WORKERS, Counter()).keys() | came.get(UNDERTAKER, Counter()).keys())
+        if torn:
+            raise Violation(f"there is a bill, and the job is not done: {sorted(torn)[:5]}")
         twice = came.get(UNDERTAKER, Counter()).keys() & (came.get(WORKERS, Counter()).keys() | self._acked[WORKERS])
         if twice and self._lanes == 1:
             raise Violation(f"dead letters, and not moved or done before: {sorted(twice)[:5]}")

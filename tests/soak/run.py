@@ -155,7 +155,7 @@ def _one_queue(
     ledger, lanes = QueueLedger(path), chance.choice((1, 1, 2))
     for _ in range(chance.randint(3, LIVES_MAX)):
         plan, kill_after = draw_queue(chance, str(path), lanes, life_s)
-        plan.carried = ledger.carried()
+        plan.carried, plan.send_again = ledger.carried(), ledger.cut()
         tally.cycles += 1
         tally.lives[plan.label] += 1
         ledger.begin(plan)

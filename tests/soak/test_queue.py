@@ -14,7 +14,7 @@ from . import run as soak
 from .child import Plan, message
 from .ledger import Violation
 from .plan import QUEUE
-from .queue_child import AUDIT, DEAD, JOBS, TOPIC_OF, UNDERTAKER, WORKERS, settings_of
+from .queue_child import AUDIT, BILL_BYTES, BILLS, DEAD, JOBS, TOPIC_OF, UNDERTAKER, WORKERS, settings_of
 from .queue_ledger import QueueLedger
 
 SEGMENT = 64 << 10
@@ -33,7 +33,7 @@ def ledger(tmp_path: Path) -> QueueLedger:
     made = QueueLedger(tmp_path / "store")
     made.begin(Plan("", 0, {"lanes": 1, "segment_bytes": SEGMENT}))
     with MessageStore.open(made.path, TunedConfig(segment_bytes=SEGMENT, recent_bytes=0)) as store:
-        for topic in (JOBS, DEAD):
+        for topic in (JOBS, DEAD, BILLS):
             store.configure_topic(topic, keep="until_acknowledged")
         subs = {who: store.subscribe(topic, who, **settings_of(who)) for who, topic in TOPIC_OF.items()}
         for seed in range(5):
@@ -73,6 +73,47 @@ def test_ledger_sees_a_dead_letter_that_the_workers_have_too(ledger: QueueLedger
         ledger.check()
     ledger.note("acked", [UNDERTAKER, 2])
     with pytest.raises(Violation, match="again"):
+        ledger.check()
+
+
+def bill(ledger: QueueLedger, seed: int) -> None:
+    """Store the bill of a job."""
+    with MessageStore.open(ledger.path, TunedConfig(segment_bytes=SEGMENT, recent_bytes=0)) as store:
+        store.append(BILLS, 1, message(1, seed, BILL_BYTES))
+
+
+def test_ledger_finds_the_bill_of_a_job_that_is_done(ledger: QueueLedger) -> None:
+    ledger.note("billing", [0])
+    bill(ledger, 0)
+    ledger.note("billed", [0])
+    assert ledger.check() == 4 + 5 + 1
+    bill(ledger, 0)
+    with pytest.raises(Violation, match=r"clerk gets .* several times"):
+        ledger.check()
+
+
+def test_ledger_sees_half_of_a_transaction(ledger: QueueLedger) -> None:
+    ledger.note("billing", [3])
+    bill(ledger, 3)
+    with pytest.raises(Violation, match=r"there is a bill, and the job is not done: \[3\]"):
+        ledger.check()
+
+
+def test_ledger_misses_a_bill(ledger: QueueLedger) -> None:
+    ledger.note("billing", [0])
+    ledger.note("billed", [0])
+    with pytest.raises(Violation, match=r"clerk never gets the bills of \[0\]"):
+        ledger.check()
+
+
+def test_ledger_sees_a_job_that_an_id_has_not_kept_from_coming_twice(ledger: QueueLedger) -> None:
+    ledger.note("sending", [[1, 4, 100]])
+    assert ledger.cut() == [(1, 4, 100)]
+    with MessageStore.open(ledger.path, TunedConfig(segment_bytes=SEGMENT, recent_bytes=0)) as store:
+        store.append(JOBS, 1, message(1, 4, 100))
+    ledger.note("sent", [[4, 100]])
+    assert ledger.cut() == []
+    with pytest.raises(Violation, match="several times"):
         ledger.check()
 
 

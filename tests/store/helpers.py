@@ -13,10 +13,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from stratalog.store import MessageStore, StoreConfig, StoreReader
 from stratalog.store.device.os_file import OsFile
@@ -48,6 +49,16 @@ def small(**changes: Any) -> StoreConfig:
 def tiny(**changes: Any) -> StoreConfig:
     """The smallest segments there are."""
     return small(**{"segment_bytes": 64 * KIB, **changes})
+
+
+@contextmanager
+def small_frames() -> Iterator[None]:
+    """A transaction with more than six messages is large inside, and a frame of one has at most six."""
+    with ExitStack() as stack:
+        for module in ("log.joint_group", "subscriptions.committing"):
+            stack.enter_context(mock.patch(f"stratalog.store.{module}.MAX_FRAME_MESSAGES", 6))
+            stack.enter_context(mock.patch(f"stratalog.store.{module}.MOST_WITH_IDS", 3))
+        yield
 
 
 def payload(seed: int, length: int) -> bytes:

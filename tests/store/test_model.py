@@ -10,6 +10,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from .helpers import (
     has_settled,
     memory_folder,
     scanned,
+    small_frames,
     start,
     tiny,
     until,
@@ -151,9 +153,12 @@ class StoreMachine(ConsumerRules, TopicRules, RuleBasedStateMachine):
             assert offset == len(self.model[name])
             self.model[name].append((data, None, None, None))
 
-    @rule(rows=st.lists(st.tuples(queues, small_data, keys, properties, times), max_size=12), drops=st.booleans())
-    def transact(self, rows: list[tuple[Any, ...]], drops: bool) -> None:
-        """Over queues and lanes; some are dropped."""
+    @rule(
+        rows=st.lists(st.tuples(queues, small_data, keys, properties, times), max_size=24), drops=st.booleans(),
+        large=st.booleans(),
+    )  # fmt: skip
+    def transact(self, rows: list[tuple[Any, ...]], drops: bool, large: bool) -> None:
+        """Over queues, lanes and frames; some are dropped."""
         self.settle()
         tx = self.store.transaction()
         for (topic, queue_id), data, key, told, due in rows:
@@ -161,7 +166,8 @@ class StoreMachine(ConsumerRules, TopicRules, RuleBasedStateMachine):
         if drops:
             tx.rollback()
             return
-        tx.commit()
+        with small_frames() if large else nullcontext():
+            tx.commit()
         for (name, *row), offset in zip(rows, tx.offsets.tolist(), strict=True):
             assert offset == len(self.model[name])
             self.model[name].append(tuple(row))

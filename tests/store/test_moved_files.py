@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.store import MessageStore, StoreCorrupt, verify_folder
+from stratalog.store.format.layout import BLOCK_BYTES, CLOSED, DATA_START, SealRecord, SegmentHeader
 from stratalog.store.testing import Operation, SimulatedDisk
 from stratalog.store.verify.inspect import inspect_folder
 
@@ -132,6 +133,36 @@ def test_file_of_another_store_stands_behind_the_last(made: tuple[Path, Rows], f
     behind = segment_path(path, newest(path) + 1)
     shutil.copyfile(segment_path(folder / "other", 1), behind)
     check(path, rows, [behind])
+
+
+@pytest.mark.parametrize("whose", ["ours", "another store's"])
+def test_damaged_first_blocks_after_the_log_end_it_only_if_they_name_this_store(
+    made: tuple[Path, Rows], folder: Path, whose: str
+) -> None:
+    """A header and a seal record, both damaged, in a file without a frame: only our own store has written ours."""
+    path, rows = made
+    with MessageStore.open(folder / "other", CONFIG) as store:
+        store.append_batch([(*name, b"of another store") for name in QUEUES])
+    behind = newest(path) + 1
+    named = segment_path(path if whose == "ours" else folder / "other", 1).read_bytes()[:DATA_START]
+    header = SegmentHeader.unpack(named[:BLOCK_BYTES])
+    assert header is not None
+    file = segment_path(path, behind)
+    size_bytes = segment_path(path, behind - 1).stat().st_size
+    sealed = SealRecord(CLOSED, behind, DATA_START, 0, 0, 0, 0).pack()
+    blocks = header._replace(sequence=behind).pack().ljust(BLOCK_BYTES, b"\0") + sealed.ljust(BLOCK_BYTES, b"\0")
+    file.write_bytes(blocks.ljust(size_bytes, b"\0"))
+    flip_bit(file, 60, 0)
+    flip_bit(file, BLOCK_BYTES + 24, 0)
+    verdict = verify_folder(path)
+    if whose == "ours":
+        assert verdict.damages
+        with pytest.raises(StoreCorrupt):
+            MessageStore.open(path, CONFIG)
+    else:
+        assert verdict.damages == []
+        with MessageStore.open(path, CONFIG) as store:
+            assert contents(store, QUEUES) == rows
 
 
 @pytest.mark.parametrize("sequence", [1, 2])

@@ -42,10 +42,11 @@ STARTED = {
     "store/device/background.py": "is logged, whatever the owner has let out",
     "store/live/calls.py": "is logged; the next call is answered",  # tests/store/shards/test_calls.py
     "store/live/follower.py": "wakes those who wait, to find out; the thread goes on",
+    "store/log/crew.py": "of a write beside others: comes out with them",
     "store/log/flusher.py": "poisons the lane: all who wait get it",
     "store/log/listeners.py": "of a callback: is logged; the thread goes on",
     "store/log/ring_growth.py": "ends the growth of the rings, no more",
-    "store/log/rounds.py": "poisons the lanes: all who wait get it; of a write beside others, comes out with them",
+    "store/log/rounds.py": "poisons the lanes: all who wait get it",
     "store/log/upkeep.py": "is told by `last_error`, and tried again",
     "store/read/feeder.py": "ends the feeding of the cache, no more",
     "store/read/waiting.py": "leaves no timers: those who wait look again and again",

@@ -27,7 +27,7 @@ from stratalog import (
 )
 from stratalog.store import compact_store, inspect_folder, plan_scan, read_part, rebuild_store, verify_folder
 from stratalog.store.api.checks import check_extras
-from stratalog.store.format.layout import ATOMIC, BLOCK_BYTES, MAX_FRAME_MESSAGES
+from stratalog.store.format.layout import ATOMIC, BLOCK_BYTES
 from stratalog.store.log.atomic_group import AtomicGroup
 from stratalog.store.log.request import Request
 from stratalog.store.log.ticket import SubmitRequest
@@ -200,25 +200,34 @@ def test_a_row_that_changes_after_the_append_is_stored_as_it_was(store: MessageS
     assert scanned(store) == {("a", 0): {0: b"before", 1: b"before"}}
 
 
-def test_too_many_messages_or_bytes_are_an_error_that_says_how_many_and_store_nothing(tmp_path: Path) -> None:
+def test_too_many_messages_or_bytes_are_an_error_that_says_how_many_and_store_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with MessageStore.open(tmp_path, small()) as store:
+        monkeypatch.setattr("stratalog.store.subscriptions.committing.MOST_MESSAGES", 9)
+        monkeypatch.setattr("stratalog.store.subscriptions.committing.MOST_BYTES", 200 * KIB)
         tx = store.transaction()
-        tx.append_batch([("a", 0, b"")] * (MAX_FRAME_MESSAGES + 1))
-        with pytest.raises(MessageTooLarge, match=r"4097 messages.* it can have 4096 and 131072"):
-            tx.commit()
-        with pytest.raises(MessageTooLarge, match="131073 bytes"), store.transaction() as tx:
-            tx.append_batch([("a", 0, b"x" * 64 * KIB), ("a", 0, b"x" * 64 * KIB)])
-            tx.append("a", 0, b"", key=b"k")
+        tx.append_batch([("a", 0, b"x")] * 8)
+        with pytest.raises(MessageTooLarge, match=r"10 messages.* it can have 9 and 204800"):
+            tx.append_batch([("a", 0, b"")] * 2)
+        tx.append("a", 0, b"y")
+        with pytest.raises(MessageTooLarge, match="10 messages"):
+            tx.append("a", 0, b"")
         assert is_empty(store)
-        with store.transaction() as tx:
-            tx.append_batch([("a", 0, b"")] * MAX_FRAME_MESSAGES)
-        with store.transaction() as tx:
-            tx.append_batch([("a", 0, b"x" * 64 * KIB), ("a", 0, b"x" * 64 * KIB)])
-        assert store.queue_bounds("a", 0) == (0, MAX_FRAME_MESSAGES + 2)
+        tx.commit()
+        assert store.queue_bounds("a", 0) == (0, 9), "after the error it is as before"
+        tx = store.transaction()
+        tx.append_batch([("b", 0, b"x" * 64 * KIB)] * 3)
+        with pytest.raises(MessageTooLarge, match="204801 bytes"):
+            tx.append("b", 0, b"z" * (8 * KIB + 1))
+        tx.append("b", 0, b"z" * 8 * KIB, key=b"k")
+        with pytest.raises(MessageTooLarge, match="204801 bytes"):
+            tx.commit()
+        assert ("b", 0) not in scanned(store)
 
 
 def test_in_a_store_of_several_lanes_one_may_be_in_one_lane(tmp_path: Path) -> None:
-    """`test_rounds` has those that are in several."""
+    """`rounds` has those that are in several."""
     with MessageStore.open(tmp_path, tiny(lanes=4)) as store:
         for queue in range(16):
             with store.transaction() as tx:

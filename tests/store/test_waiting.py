@@ -320,6 +320,23 @@ def test_wait_for_no_messages_is_over_at_once(store: MessageStore) -> None:
     assert store.read("t", 0, max_messages=0, wait_ms=AN_HOUR_MS) == []
 
 
+def test_an_empty_message_is_enough_for_a_read_that_waits_unless_bytes_are_asked_for(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append("t", 0, b"")
+    quiet(store)
+    monkeypatch.setattr(store._waiting, "wait", lambda *_: pytest.fail("it sleeps"))
+    assert [one.data for one in store.read("t", 0, wait_ms=AN_HOUR_MS)] == [b""]
+    assert [one.data for one in store._fetcher.read("t", 0, 0, 32, 100, AN_HOUR_MS)] == [b""]
+    assert [one.data for one in asyncio.run(asyncio.wait_for(store.read_async("t", 0, wait_ms=AN_HOUR_MS), 5))] == [b""]
+    by_default = store._fetcher.read_async("t", 0, 0, 32, 100, AN_HOUR_MS)
+    assert [one.data for one in asyncio.run(asyncio.wait_for(by_default, 5))] == [b""]
+    looked = store._fetcher.look(Wanted("t", 0, 0, 32, 100))
+    assert Wanted("t", 0, 0, 32, 100).missing(looked) is None
+    assert Wanted("t", 0, 0, 32, 100, min_bytes=1).missing(looked) is not None
+    assert not Wanted("t", 0, 0, 32, 100).is_choosy
+
+
 def test_close_wakes_every_reader(store: MessageStore) -> None:
     store.append("t", 0, b"x")
 

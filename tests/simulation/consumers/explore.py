@@ -80,6 +80,8 @@ class Explorer:
         tally.in_recovery += level > 0
         tally.manners[manner] += 1
         tally.kinds[world.doing] += 1
+        if world.doing == "transact":
+            tally.parts[f"a transaction with acknowledgements is under way, {world.shape.lanes} lanes"] += 1
         look = Look(world.ledger, world.shape, left, now_ms, chance)
         if level == 0 and chance.random() < self._effort.nested:
 

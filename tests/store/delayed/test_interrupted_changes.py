@@ -182,3 +182,36 @@ def test_an_interrupted_compaction_of_changes_holds_up_no_later_change(tmp_path:
             assert not thread.is_alive()
             if not interrupted:
                 break
+
+
+@pytest.mark.parametrize("how", ["cancel", "move"])
+@pytest.mark.parametrize("second", [PublishBufferFull, Interrupted])
+def test_a_change_that_was_interrupted_before_the_log_had_it_is_given_back_though_the_log_takes_no_barrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, second: type[BaseException]
+) -> None:
+    """Nobody would ever answer for it: a second interrupt, or a log that takes no more, is in the barrier's way."""
+    hand = Hand()
+    with hand.open(tmp_path / "s") as store:
+        store.append("t", 0, b"x", deliver_at_ms=START_MS + 10)
+        topic, asked = topic_of(store), list[Request]()
+
+        def put(request: Request, *, wait: bool = True) -> bool:
+            asked.append(request)
+            raise Interrupted if len(asked) == 1 else second("of the barrier")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(topic.decisions.stream.lane.queue, "put", put)
+            with pytest.raises((Interrupted, PublishBufferFull)):
+                if how == "cancel":
+                    store.cancel_delayed("t", 0, 0)
+                else:
+                    store.reschedule_delayed("t", 0, 0, START_MS + 1000)
+            assert [one.count for one in asked] == [1, 0], "a record and a barrier"
+            is_settled = are_settled(topic)
+            for left in list(topic.records.open.values()):
+                left.is_refused = True  # else the store would wait for it for ever
+        assert is_settled
+        assert topic.pending == 1
+        assert store.reschedule_delayed("t", 0, 0, START_MS + 20), "it holds up no later change"
+        hand.now_ms = START_MS + 20
+        assert due_now(store) == [0]

@@ -74,7 +74,7 @@ def test_an_interrupt_while_ids_leave_the_window_forgets_each_of_them_or_none(tm
             raised, _ = interrupt_at(
                 place,
                 ("topics/id_window.py",),
-                lambda: store.append(topic, 0, b"", message_id="new"),  # noqa: B023
+                lambda: store.append_batch([(topic, 0, b"")], message_ids=["new"]),  # noqa: B023
             )
             assert store.append(topic, 0, b"", message_id="young") == 2
             for ms in (0, 5000):

@@ -16,13 +16,17 @@ from stratalog.store import (
     MessageStore,
     PublishBufferFull,
     StoreClosed,
+    StoreError,
     StoreFull,
     StorePoisoned,
     TopicFull,
 )
 from stratalog.store.api.trimming import TrimChanges
 from stratalog.store.format.message_ids import digest_of
+from stratalog.store.log.message_ids import IdPromise, IdTarget, PendingIds
+from stratalog.store.log.request import NO_STREAM
 from stratalog.store.testing import SimulatedDisk
+from stratalog.store.topics.id_window import IdWindow
 from stratalog.store.topics.id_windows import IdWindows
 from stratalog.testing import VirtualClock
 
@@ -196,8 +200,8 @@ def test_an_id_is_forgotten_by_number(tmp_path: Path) -> None:
 def test_a_window_can_be_changed(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         assert batch(store, *[("t", 0, one) for one in "abcd"]) == [0, 1, 2, 3]
-        settings = store.configure_topic("t", id_window_count=2, id_window_ms=9)
-        assert (settings.id_window_count, settings.id_window_ms) == (2, 9)
+        settings = store.configure_topic("t", id_window_count=2, id_window_ms=99_999)
+        assert (settings.id_window_count, settings.id_window_ms) == (2, 99_999)
         assert store.topic_settings("t") == settings
         assert len(store._windows.of("t")) == 2
         store.configure_topic("t", id_window_count=2)
@@ -290,7 +294,7 @@ def test_a_second_append_waits_for_the_first_one_that_is_on_its_way(tmp_path: Pa
         first = store.submit("t", 0, b"x", message_id="a")
         got: list[int] = []
         waiting = start(lambda: got.append(CALLS[again](store, "t", 3, "a")))
-        until(lambda: store._windows.of("t").find(_digest("a")).promise is not None)  # type: ignore[union-attr]
+        until(lambda: first._waiters)  # type: ignore[attr-defined]
         assert not first.done() and not got
         disk.gate.set()
         waiting.join()
@@ -320,7 +324,7 @@ def test_a_second_append_fails_as_the_first_one_does(tmp_path: Path, again: str)
                 errors.append(error)
 
         waiting = start(try_again)
-        until(lambda: getattr(store._windows.of("t").find(_digest("a")), "promise", None) is not None)
+        until(lambda: first._waiters)  # type: ignore[attr-defined]
     waiting.join()
     assert len(errors) == 1
     with pytest.raises(StorePoisoned):
@@ -535,3 +539,28 @@ def test_a_frame_has_room_for_a_record_of_each_topic(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny(segment_bytes=8 << 20, max_frame_bytes=4 << 20)) as store:
         assert batch(store, *rows) == [0] * len(rows)
         assert [store.append(topic, 0, b"", message_id="b") for topic in topics[::100]] == [1] * 30
+
+
+def test_threads_that_fail_ids_at_once_give_one_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = IdWindow(1000, 1000)
+    ids = PendingIds(IdTarget(window, NO_STREAM), [b"a", b"b"], [0, 0], range(2))
+    assert window.admit_all(ids)
+    promise = window.promise_of(ids)
+    assert isinstance(promise, IdPromise)
+    bell = threading.Lock()  # as that of a thread that waits, and has not run yet when it is woken
+    bell.acquire()
+    promise._listed(bell)
+    first, second = StorePoisoned("first"), StorePoisoned("second")
+    answer, given = IdPromise.answer, list[StoreError | None]()
+
+    def answer_beside(promise: IdPromise, error: StoreError | None = None) -> None:
+        given.append(error)
+        if len(given) == 1:
+            window.fail(ids, second)  # the other thread: it finds no answer either
+        answer(promise, error)
+
+    monkeypatch.setattr(IdPromise, "answer", answer_beside)
+    window.fail(ids, first)
+    window.fail(ids, second)
+    assert given == [first, first] and not bell.locked()
+    assert window.is_empty and str(promise.exception()) == "first"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.store.format.cursors import (
+    _GROUP,
+    COUNTS,
+    RANGES,
     CursorMark,
     Group,
     Record,
@@ -143,3 +147,13 @@ def test_a_million_holes_take_less_than_ten_bytes_each() -> None:
     cursor.queues[0] = acked
     size = sum(map(len, cursor.frozen().records(1 << 19)))
     assert size < 10 * len(acked.above)
+
+
+@pytest.mark.parametrize("form", [RANGES, COUNTS])
+@pytest.mark.parametrize("size", [1, 8, 15, 17, 24])
+def test_a_group_of_pairs_with_a_part_of_a_pair_is_damage(form: int, size: int) -> None:
+    """An offset without its number of attempts, or a range without its end."""
+    whole = _GROUP.pack(0, 0, form, 32) + bytes(32)
+    assert len(unpack_acks(memoryview(whole))) == 1
+    with pytest.raises(ValueError, match=f"a group of form {form} with {size} bytes is not known"):
+        unpack_acks(memoryview(whole + _GROUP.pack(0, 0, form, size) + bytes(size)))

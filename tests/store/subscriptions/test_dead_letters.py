@@ -41,7 +41,7 @@ class Hooked:
         assert state.parts.appending is not None
         self._real, self._hook = state.parts.appending, hook
         self.most_atomic_bytes, self.atomic_group = self._real.most_atomic_bytes, self._real.atomic_group
-        self.check_open = self._real.check_open
+        self.check_open, self.frame_bytes = self._real.check_open, self._real.frame_bytes
         state.parts = dataclasses.replace(state.parts, appending=self)
 
     def find_or_make(self, names: Sequence[tuple[str, int]], acknowledged: Acknowledged | None = None) -> list[Stream]:

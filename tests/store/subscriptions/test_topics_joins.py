@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,15 @@ import pytest
 from stratalog.store import MessageStore, SubscriptionClosed
 from stratalog.store.subscriptions.members import Members
 
+from ...seeds import draw_seed
 from ..helpers import start, tiny
 from ..interrupts import interrupt_at, places
 from .helpers import fill
 from .test_topics import whole
 
 JOINS = ("members.py", "topic_news.py")
+OPENING = ("members.py", "topics_opening.py", "registry.py")
+STEP = 3  # each run tries every third place, and the next run others
 
 
 def opened(store: MessageStore, topic: str, name: str) -> set[int]:
@@ -93,5 +98,35 @@ def test_a_topic_whose_join_was_interrupted_joins(tmp_path: Path) -> None:
             fill(store, 1, topic=topic)
             assert whole(sub.receive()) == [(topic, 0, 1)], "it is told of more"
             assert len(store._waiting.listeners._of_topic[topic]) == 1, "once"
+            if not interrupted:
+                break
+
+
+def test_an_interrupted_opening_leaves_no_object_open(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, 1, topic="a")
+        for place in islice(places(), random.Random(draw_seed()).randrange(STEP), None, STEP):
+            name, kept = f"s{place}", list[Any]()
+            interrupted, _ = interrupt_at(place, OPENING, lambda: kept.append(store.subscribe(["a"], name)))  # noqa: B023  # called at once
+            known = store._subscriptions()._known.get(("a", name))
+            assert known is None or len(known._open) == len(kept)
+            if not interrupted:
+                break
+            store.delete_subscription("a", name)
+
+
+def test_a_topic_whose_join_was_interrupted_has_one_object_and_a_close_closes_it(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        for place in islice(places(), random.Random(draw_seed()).randrange(STEP), None, STEP):
+            topic, closes_at_once = f"o{place}", place % 2 == 0
+            sub = store.subscribe(pattern=topic, name="s")
+            fill(store, 1, topic=topic)
+            interrupted, _ = interrupt_at(place, OPENING, sub._members.join_new)
+            if not closes_at_once:
+                assert whole(sub.receive()) == [(topic, 0, 0)]
+                assert len(opened(store, topic, "s")) == 1
+            sub.close()
+            known = store._subscriptions()._known.get((topic, "s"))
+            assert known is None or known._open == set()
             if not interrupted:
                 break

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from stratalog.store import InvalidMessage, MessageStore, TopicFull
 from stratalog.store.log.retention import size_of
+from stratalog.store.testing import VirtualClock
 from stratalog.store.topics.full import FullTopics
 
-from ..helpers import start
+from ..helpers import start, tiny
+from ..subscriptions.test_removed_counts import ByHand
 from .keeping import SIZE, all_of, data_of, fill, look_at_once, opened, places
 
 BYTES = 200_000
@@ -172,3 +175,39 @@ def test_a_limit_belongs_to_a_topic_that_keeps(tmp_path: Path) -> None:
             store.configure_topic("t", retention_bytes=5)
         settings = store.configure_topic("t", keep="until_acknowledged", retention_bytes=5)
         assert (settings.keep, settings.retention_bytes) == ("until_acknowledged", 5)
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+@pytest.mark.parametrize("keep", ["unacknowledged", "until_acknowledged"])
+def test_delayed_messages_that_are_too_old_are_given_back(
+    tmp_path: Path, keep: Literal["unacknowledged", "until_acknowledged"], is_copied: bool
+) -> None:
+    """No consumer comes: a message ages from its delivery time on, and one that was moved does not."""
+    clock = VirtualClock()
+    config = tiny(retention_bytes=100_000) if keep == "unacknowledged" else tiny()
+    with MessageStore.open(tmp_path, config, clock=clock) as store:
+        remove = ByHand(store)
+        store.configure_topic("t", keep=keep, retention_bytes=FULL_BYTES, ttl_ms=60_000)
+        store.subscribe("t", "slow").close()
+        due_ms = clock.wall_ms() + 3_600_000
+        for at in range(200):
+            with suppress(TopicFull):
+                store.append("t", 0, data_of(0, at), deliver_at_ms=due_ms)
+            if is_copied and keep == "unacknowledged":
+                store.append("waste", 0, bytes(SIZE))
+            if at == 1:
+                assert store.reschedule_delayed("t", 0, 1, due_ms + 1000)
+            if at % 20 == 19:
+                remove()
+        assert not takes(store)
+        clock.advance(ms=3_600_000 + 30_000)
+        remove()
+        assert not takes(store), "they came half a minute ago"
+        clock.advance(ms=40_000)
+        remove()
+        for topic in list(store._delaying.delays.with_copies):
+            store._delaying.delays.drop_copies(topic)
+        remove()
+        assert takes(store)
+        assert 1 in [one.message.offset for one in all_of(store.subscribe("t", "slow"))]
+        remove()

@@ -522,3 +522,38 @@ def test_no_message_goes_that_a_subscription_has_not_acknowledged_by_a_model(
     assert store.stats()["subscriptions"]["removed_unacknowledged"] == 0
     assert sum(store.queue_bounds("t", queue_id)[0] for queue_id in store.queues("t")) > 50
     store.close()
+
+
+def test_lone_jobs_that_fill_more_than_half_a_block_are_not_moved_while_nothing_is_acknowledged(tmp_path: Path) -> None:
+    """Their padding is not worth it: reads by offset would find few of them."""
+    store, remove = queue(tmp_path)
+    with store:
+        sub = store.subscribe("t", "s")
+        for _ in range(200):
+            store.append("t", 0, bytes(2_200))
+        remove()
+        assert store._delaying.keeping.copied_messages == 0
+        assert store.queue_bounds("t", 0) == (0, 200)
+        assert store._upkeep.removal.held_bytes() <= 2 * 200 * 2_300 + 4 * SEGMENT
+        assert len(sub.receive(1000)) == 200
+
+
+@pytest.mark.parametrize("size", [600, 2_200])
+def test_for_each_byte_that_is_moved_a_byte_of_the_log_goes_and_the_bound_holds(tmp_path: Path, size: int) -> None:
+    chosen = random.Random(draw_seed())
+    store, remove = queue(tmp_path)
+    with store:
+        sub, held = store.subscribe("t", "s"), list[Any]()
+        for at in range(1_200):
+            store.append("t", 0, bytes(size))
+            held += sub.receive(10, visibility_timeout_ms=10**9)
+            if len(held) > 250:
+                sub.ack(held.pop(chosen.randrange(len(held))))
+            if at % 25 == 24:
+                drop_unwanted(store)
+                remove()
+                assert store._upkeep.removal.held_bytes() <= 2 * len(held) * (size + 150) + 4 * SEGMENT
+        log, keeping = store.stats()["log"], store._delaying.keeping
+        copied_bytes = keeping.copied_messages * (size + 100)
+        gone_bytes = log["written_bytes"] - store._upkeep.removal.held_bytes()
+        assert 0 < copied_bytes <= gone_bytes

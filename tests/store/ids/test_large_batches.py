@@ -1,0 +1,123 @@
+"""Ids of large batches: they lead to their batch, and no object is made for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog.store import MessageStore
+from stratalog.store.log.message_ids import PendingIds
+from stratalog.store.topics.id_window import MANY_IDS
+
+from ..helpers import tiny
+from .test_message_ids import CALLS
+
+COUNT = 3 * MANY_IDS
+
+
+def names(count: int = COUNT, prefix: str = "") -> list[str]:
+    return [f"{prefix}{number}" for number in range(count)]
+
+
+def append(store: MessageStore, ids: list[str], queues: int = 3) -> list[int]:
+    rows = [("t", number % queues, b"x") for number in range(len(ids))]
+    return [*store.append_batch(rows, message_ids=ids)]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_every_call_answers_an_id_of_a_large_batch(tmp_path: Path, call: str, lanes: int) -> None:
+    with MessageStore.open(tmp_path, tiny(lanes=lanes)) as store:
+        offsets = append(store, names())
+        assert offsets == [number // 3 for number in range(COUNT)]
+        for row in (0, 1, COUNT // 2, COUNT - 1):
+            assert CALLS[call](store, "t", 2, f"{row}") == offsets[row]
+        assert append(store, names()[::-1]) == offsets[::-1]
+        assert sum(store.queue_bounds("t", queue)[1] for queue in range(3)) == COUNT
+
+
+def test_ids_of_a_large_batch_leave_the_window_one_by_one(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.configure_topic("t", id_window_count=COUNT)
+        append(store, names(), queues=1)
+        window = store._windows.of("t")
+        for number in range(10):
+            store.append("t", 1, b"", message_id=f"new {number}")
+            known = [store.topic_settings("t").id_window_count, len(window), len(window._known)]
+            assert known == [COUNT] * 3
+            assert store.submit("t", 2, b"", message_id=f"{number + 1}").is_repeat, "the oldest one that is left"
+        assert store.append("t", 3, b"", message_id="9") == 0, "it has left"
+        append(store, names(prefix="more "), queues=1)
+        assert len(window) == len(window._known) == COUNT
+        assert {frame.end for frame in window._frames} == {window.settled}, "frames that have left are not kept"
+
+
+def test_an_id_that_came_again_stays_when_the_rest_of_its_first_frame_leaves(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.configure_topic("t", id_window_count=COUNT)
+        append(store, names(), queues=1)
+        store.append("t", 1, b"", message_id="new")
+        assert store.append("t", 2, b"", message_id="0") == 0, "it had left, and is stored again"
+        for number in range(5):
+            store.append("t", 1, b"", message_id=f"new {number}")
+            assert store.submit("t", 3, b"", message_id="0").is_repeat
+
+
+def test_batches_and_messages_of_one_frame_have_their_own_places(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="first")
+        tickets, batches = [], []
+        with store._flushers[0].building:  # they share a frame
+            tickets.append(store.submit("t", 0, b"", message_id="a"))
+            identified = store._identified
+            for prefix in ("x", "y"):
+                batch = identified._batch([("t", 0, b"")] * COUNT, names(prefix=prefix))
+                batch._hand_over(batch._rows())
+                batches.append(batch)
+            tickets.append(store.submit("t", 0, b"", message_id="b"))
+        assert [ticket.result(9) for ticket in tickets] == [1, 2 + 2 * COUNT]
+        for number, prefix in enumerate("xy"):
+            batches[number]._groups[0][1].result(9)
+            expected = [2 + number * COUNT + row for row in range(COUNT)]
+            assert append(store, names(prefix=prefix)) == expected
+        expected_all = [0, 1, 2 + 2 * COUNT]
+        assert [store.append("t", 1, b"", message_id=one) for one in ("first", "a", "b")] == expected_all
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert append(store, names(prefix="y")) == [2 + COUNT + row for row in range(COUNT)]
+
+
+def test_a_batch_after_messages_without_ids_has_its_own_places(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="first")
+        with store._flushers[0].building:  # they share a frame
+            for _ in range(5):
+                store.submit("t", 0, b"")
+            batch = store._identified._batch([("t", 0, b"")] * COUNT, names())
+            batch._hand_over(batch._rows())
+        store.flush()
+        assert append(store, names()) == [6 + row for row in range(COUNT)]
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert append(store, names()) == [6 + row for row in range(COUNT)]
+
+
+def test_no_ticket_is_kept_of_a_message_that_shares_a_frame_with_a_large_batch(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"", message_id="first")
+        with store._flushers[0].building:  # they share a frame
+            ticket = store.submit("t", 0, b"", message_id="a")
+            batch = store._identified._batch([("t", 0, b"")] * COUNT, names())
+            batch._hand_over(batch._rows())
+        assert ticket.result() == 1
+        store.flush()
+        assert {type(one) for one in store._windows.of("t")._known.values()} == {int}
+
+
+def test_a_large_batch_keeps_no_record_and_no_message(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        append(store, names())
+        window = store._windows.of("t")
+        (ids,) = {id(one): one for one in window._known.values()}.values()
+        assert isinstance(ids, PendingIds) and ids.is_over
+        frame = ids.frame
+        assert frame is not None and (len(frame.record), len(frame.parts)) == (0, 0)
