@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
-import threading
 import time
 from typing import Any
 
@@ -25,16 +25,31 @@ AGAIN_S = 0.05
 
 def main(given: dict[str, Any]) -> None:
     """Serve until the end."""
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    threading.Thread(target=_watch, args=(ended,), name="stratalog-parent", daemon=True).start()
+    told = _pipe_of_signals()
     with MessageStore.open(given["folder"], StoreConfig(durability=given["durability"])) as store:
         endpoint = _started(store, given["options"])
         try:
             print(f"ready {endpoint.address}", flush=True)
-            ended.wait()
+            _wait(told)
         finally:
             endpoint.stop()
+
+
+def _pipe_of_signals() -> int:
+    """A descriptor that SIGTERM makes readable, whichever thread the system gives it to: a lock that the main thread
+    waits for would not end by a signal that another thread has got."""
+    told, tells = os.pipe()
+    os.set_blocking(tells, False)
+    signal.set_wakeup_fd(tells)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    return told
+
+
+def _wait(told: int) -> None:
+    """Return at SIGTERM, or when standard input ends."""
+    while told not in (ready := select.select([0, told], [], [])[0]):
+        if 0 in ready and not os.read(0, 4096):
+            return
 
 
 def _started(store: MessageStore, options: dict[str, Any]) -> RocketMQEndpoint:
@@ -48,12 +63,6 @@ def _started(store: MessageStore, options: dict[str, Any]) -> RocketMQEndpoint:
             if time.monotonic() > end_s:
                 raise
         time.sleep(AGAIN_S)
-
-
-def _watch(ended: threading.Event) -> None:
-    while os.read(0, 4096):
-        pass
-    ended.set()
 
 
 if __name__ == "__main__":

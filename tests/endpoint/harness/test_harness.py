@@ -254,6 +254,11 @@ def test_a_process_is_killed_and_started_again(rocketmq_process: RocketMQProcess
             assert store.topics() == ["orders"]
 
 
+def test_a_process_that_stands_still_can_be_stopped(rocketmq_process: RocketMQProcess) -> None:
+    rocketmq_process.pause()
+    rocketmq_process.stop()  # the system gives the signal to any of its threads
+
+
 def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "broker").write_text("a file")
     with pytest.raises(RuntimeError, match="has not started") as error:
