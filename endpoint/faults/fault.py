@@ -15,6 +15,11 @@ from .selection import Selection
 Action = Callable[["CallFault", Call, Proceed], Awaitable[Any]]
 
 
+def is_whole(value: object, least: int) -> bool:
+    """Whether it is an int of at least so much."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 class CallFault:
     """A fault of a `FaultTable`. In a `with` block it ends with the block.
 
@@ -30,12 +35,12 @@ class CallFault:
     def __init__(
         self, name: str, action: Action, selection: Selection, *, times: int | None, skip: int, share: float, seed: str
     ) -> None:
-        if times is not None and times < 1:
-            raise ValueError(f"times is at least 1, or None for all calls, not {times}")
-        if skip < 0:
-            raise ValueError(f"skip is at least 0, not {skip}")
-        if not 0 < share <= 1:
-            raise ValueError(f"share is more than 0 and at most 1, not {share}")
+        if times is not None and not is_whole(times, 1):
+            raise ValueError(f"times is at least 1, or None for all calls, not {times!r}")
+        if not is_whole(skip, 0):
+            raise ValueError(f"skip is at least 0, not {skip!r}")
+        if not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError(f"share is more than 0 and at most 1, not {share!r}")
         self.name = name
         self.selection = selection
         self.times = times

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from ..server.calls import Call
+from .methods import methods_of
+from .named import group_named, topics_named
 
 
 class Selected(TypedDict, total=False):
     """Which calls; what is left out does not matter.
 
     Attributes:
-        method: as `SendMessage`; of `stratalog.connect` the call's name, as `append_columns`.
+        method: as `SendMessage`; of `stratalog.connect` the method of the object, as `append` (which is one with `submit`
+            and `append_async`, as they travel alike), or the call's name in the record, as `submit`.
         topic: a topic that the request names.
         group: the consumer group that the request names.
         client_id: the id that the client gives itself. `calls` shows those of clients that have called.
@@ -29,7 +32,7 @@ class Selected(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Fits calls, by the fields of `Selected`."""
+    """Fits calls, by the fields of `Selected`. Raises ValueError for a field that can fit none."""
 
     method: str | None = None
     topic: str | None = None
@@ -37,10 +40,20 @@ class Selection:
     client_id: str | None = None
     where: Callable[[Call], bool] | None = None
 
+    def __post_init__(self) -> None:
+        if self.method is not None:
+            methods_of(self.method)
+        for name in ("topic", "group", "client_id"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"{name} is a str, not {value!r}")
+        if self.where is not None and not callable(self.where):
+            raise ValueError(f"where is a function of a call, not {self.where!r}")
+
     def fits(self, call: Call) -> bool:
         """Whether a call is meant."""
         return (
-            (self.method is None or self.method == call.method)
+            (self.method is None or call.method in methods_of(self.method))
             and (self.client_id is None or self.client_id == call.client_id)
             and (self.topic is None or self.topic in topics_of(call.request))
             and (self.group is None or self.group == group_of(call.request))
@@ -51,8 +64,7 @@ class Selection:
 def topics_of(request: Any) -> tuple[str, ...]:
     """The topics that a request names, each once. A client's stream of commands names none."""
     if isinstance(request, dict):  # of `stratalog.connect`
-        named = request.get("topic")
-        return (named,) if isinstance(named, str) else ()
+        return topics_named(request)
     if hasattr(request, "messages"):
         return tuple(dict.fromkeys(message.topic.name for message in request.messages))
     queue = getattr(request, "message_queue", None)
@@ -61,6 +73,8 @@ def topics_of(request: Any) -> tuple[str, ...]:
 
 
 def group_of(request: Any) -> str:
-    """The consumer group that a request names, "" for none."""
+    """The consumer group that a request names, "" for none; of `stratalog.connect` the subscription."""
+    if isinstance(request, dict):
+        return group_named(request)
     name: str = getattr(getattr(request, "group", None), "name", "")
     return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import AsyncIterator
 from typing import Any, Unpack
@@ -9,8 +10,9 @@ from typing import Any, Unpack
 import grpc
 
 from ..server.calls import Around, Call, Proceed, chained
+from ..wire import Code
 from .actions import black_holing, delaying, dropping, failing, tearing, through
-from .fault import Action, CallFault
+from .fault import Action, CallFault, is_whole
 from .selection import Selected, Selection
 from .watched import watched
 
@@ -22,7 +24,8 @@ class FaultTable:
 
     Each method adds a fault, and returns it. `times` is how many calls it strikes, None for all until it is removed;
     `skip` is how many calls that fit go by before; `share` strikes only a part of them, chosen by the seed. Which calls
-    fit is said by the fields of `Selected`: method, topic, group, client_id, where. A call may meet several faults, the
+    fit is said by the fields of `Selected`: method, topic, group, client_id, where. What can strike no call is a
+    ValueError. A call may meet several faults, the
     oldest first. A call of a stream counts once, when it begins.
     """
 
@@ -39,15 +42,28 @@ class FaultTable:
         share: float = 1.0, **selected: Unpack[Selected],
     ) -> CallFault:  # fmt: skip
         """Answer calls with a code: one of RocketMQ's (`stratalog.endpoint.Code`), in the answer's status, or one of
-        gRPC's in place of an answer. The store hears nothing of them."""
+        gRPC's in place of an answer. The store hears nothing of them.
+
+        Raises ValueError for what is neither, and for OK: a call that is answered with it must have been handled.
+        """
+        if isinstance(code, grpc.StatusCode):
+            is_failure = code is not grpc.StatusCode.OK
+        else:
+            is_failure = is_whole(code, 0) and code in set(Code) and code not in (Code.OK, Code.MULTIPLE_RESULTS)
+        if not is_failure:
+            raise ValueError(
+                f"a code is one of stratalog.endpoint.Code or of grpc.StatusCode, and not OK, not {code!r}"
+            )
+        if not isinstance(text, str):
+            raise ValueError(f"text is a str, not {text!r}")
         return self._add("fail", failing(code, text), Selection(**selected), times, skip, share)
 
     def delay(
         self, ms: int, *, times: int | None = 1, skip: int = 0, share: float = 1.0, **selected: Unpack[Selected]
     ) -> CallFault:
         """Let calls wait `ms` milliseconds of the machine's time before they are handled."""
-        if ms < 0:
-            raise ValueError(f"ms is at least 0, not {ms}")
+        if not isinstance(ms, int | float) or isinstance(ms, bool) or not 0 <= ms < math.inf:
+            raise ValueError(f"ms is at least 0, not {ms!r}")
         return self._add("delay", delaying(ms), Selection(**selected), times, skip, share)
 
     def drop(
@@ -59,6 +75,8 @@ class FaultTable:
         With `after_answers` a call that answers with a stream is handled, and breaks after so many of its messages. An
         answer of ReceiveMessage begins with a status, and then has the messages.
         """
+        if not is_whole(after_answers, 0):
+            raise ValueError(f"after_answers is at least 0, not {after_answers!r}")
         return self._add("drop", dropping(after_answers), Selection(**selected), times, skip, share)
 
     def tear(

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from stratalog import MessageStore, StoreConfig, StoreError
-from stratalog.testing import Manner, SimulatedDisk
+from stratalog.testing import MANNERS, Manner, SimulatedDisk
 
 from ..errors import AddressInUse
 from ..faults import CallLog, FaultTable
@@ -59,7 +59,11 @@ class RocketMQHarness:
             port: 0 is any free one; it stays the same after the first start.
             options: of the `RocketMQEndpoint`, as `fifo_groups=["billing"]`. Push consumers wait for a second here, if
                 `long_polling_ms` is not given.
+
+        Raises ValueError: there is no such disk.
         """
+        if disk not in ("simulated", "folder"):
+            raise ValueError(f'disk is "simulated" or "folder", not {disk!r}')
         self.folder = Path(folder)
         self.clock = RunningClock()
         self.faults = FaultTable(seed)
@@ -182,8 +186,11 @@ class RocketMQHarness:
     def power_cut(self, manner: Manner | None = None) -> None:
         """Die as by a power cut: of what the store has not forced, a part or nothing is left. `start` follows.
 
-        `manner`: what is left, see `stratalog.testing.MANNERS`; None draws one by the seed. Raises as `kill` does.
+        `manner`: what is left, see `stratalog.testing.MANNERS`; None draws one by the seed. Raises as `kill` does, and
+        ValueError for a manner that there is not.
         """
+        if manner is not None and manner not in MANNERS:
+            raise ValueError(f"manner is one of {', '.join(MANNERS)}, or None, not {manner!r}")
         disk = self._simulated()
         self._disk = self.endpoint.kill(lambda: disk.crash(self._chance, manner))
         self._leave_store()

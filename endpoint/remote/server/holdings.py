@@ -53,6 +53,14 @@ class Holdings:
         if len(self._subscriptions) + len(self._scans) >= MOST_HELD:
             raise StoreError(f"a connection has at most {MOST_HELD} subscriptions and scans open; close some")
 
+    def names_of(self, number: object) -> tuple[list[str], str] | None:
+        """The topics and the name of an open subscription, for those who watch calls; None if the number has none."""
+        opening = self._subscriptions.get(number) if isinstance(number, int) else None
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception() is not None:
+            return None
+        opened = opening.result()
+        return ([opened.topic] if isinstance(opened, Subscription) else list(opened.topics)), opened.name
+
     async def _of(self, frame: Frame) -> Any:
         """The subscription that a call names; the error of its opening, if that failed."""
         found = self._subscriptions.get(int(frame.header["held"]))

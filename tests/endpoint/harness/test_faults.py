@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -14,6 +15,11 @@ import pytest
 import stratalog
 from stratalog.endpoint import Code, ConnectionLost, RocketMQHarness
 from stratalog.endpoint.faults import FaultTable
+from stratalog.endpoint.faults.methods import ADMIN, MESSAGING, REMOTE
+from stratalog.endpoint.remote.server import holdings, store_calls
+from stratalog.endpoint.remote.server.service import METHOD
+from stratalog.endpoint.remote.server.session import Session
+from stratalog.endpoint.rocketmq.admin.service import admin_service
 from stratalog.endpoint.server.calls import Call
 
 from ..rocketmq.raw_client import RawClient, raw_client
@@ -223,7 +229,73 @@ def test_faults_strike_calls_of_connect_too(rocketmq: RocketMQHarness) -> None:
     assert rocketmq.calls.of(method="topics")[0].code is not None
 
 
-@pytest.mark.parametrize("wrong", [{"times": 0}, {"skip": -1}, {"share": 0.0}, {"share": 1.5}, {"nothing": 1}])
-def test_a_fault_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
+CALLS: list[tuple[str, Callable[[Any, Any], Any]]] = [
+    ("append", lambda store, sub: store.append("bills", 0, b"1")),
+    ("append_batch", lambda store, sub: store.append_batch([("orders", 0, b"1"), ("bills", 0, b"2")])),
+    ("append_batch", lambda store, sub: store.append_batch([("bills", 0, b"2")], message_ids=["a"])),
+    ("submit_columns", lambda store, sub: store.append_columns([("bills", 0)], [0], [1], b"x")),
+    ("read", lambda store, sub: store.read("bills", 0)),
+    ("read_batch_async", lambda store, sub: store.read_batch("bills", 0)),
+    ("queues", lambda store, sub: store.queues("bills")),
+    ("subscribe", lambda store, sub: store.subscribe(["bills"], "billing")),
+    ("receive", lambda store, sub: sub.receive()),
+    ("receive_batch", lambda store, sub: sub.receive_batch()),
+    ("backlog", lambda store, sub: sub.backlog()),
+]
+
+
+def test_faults_and_the_record_know_topics_and_groups_of_connect(rocketmq: RocketMQHarness) -> None:
+    with stratalog.connect(rocketmq.address) as store:
+        sub = store.subscribe("bills", "billing")
+        for method, call in CALLS:
+            fault = rocketmq.faults.fail(Code.FORBIDDEN, "struck", method=method, topic="bills")
+            rocketmq.faults.fail(Code.FORBIDDEN, "wrong", times=None, topic="another")
+            rocketmq.faults.fail(Code.FORBIDDEN, "wrong", times=None, group="another")
+            with pytest.raises(stratalog.StoreError, match="struck"):
+                call(store, sub)
+            assert (fault.strikes, rocketmq.calls[-1].topics[-1:]) == (1, ("bills",))
+            rocketmq.faults.clear()
+        rocketmq.faults.fail(Code.FORBIDDEN, "struck", group="billing")
+        with pytest.raises(stratalog.StoreError, match="struck"):
+            sub.receive()
+    assert [call.method for call in rocketmq.calls.of(group="billing", method="receive")][-1] == "receive_few"
+
+
+def test_faults_can_name_all_methods_that_there_are(rocketmq: RocketMQHarness) -> None:
+    endpoint: Any = rocketmq.endpoint
+    served = {*endpoint._service.service().methods, *admin_service(endpoint.store, *[cast(Any, None)] * 3).methods}
+    assert served | {METHOD} == MESSAGING | ADMIN
+    session: Any = Session(endpoint.store, *[cast(Any, None)] * 3)
+    named = {*session._calls, *session._in_order} - {"call", "on_subscription"}
+    of_store = {*store_calls.CALLS, *store_calls.COROUTINES}
+    of_subscriptions = {*holdings.SUBSCRIPTION_CALLS, *holdings.SUBSCRIPTION_COROUTINES}
+    assert named | of_store | of_subscriptions == REMOTE
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"times": 0}, {"times": "3"}, {"skip": -1}, {"share": 0.0}, {"share": 1.5}, {"share": "x"}, {"nothing": 1},
+        {"method": "NoSuchMethod"}, {"method": 5}, {"topic": 5}, {"where": 5}, {"code": "x"}, {"code": 12345},
+        {"code": Code.OK}, {"code": grpc.StatusCode.OK}, {"text": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_fault_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
-        FaultTable().fail(Code.FORBIDDEN, **wrong)  # type: ignore[arg-type]
+        FaultTable().fail(**{"code": Code.FORBIDDEN, **wrong})
+
+
+def test_what_a_harness_cannot_do_is_refused(rocketmq: RocketMQHarness, tmp_path: Path) -> None:
+    wrong: Any = "nonsense"
+    with pytest.raises(ValueError, match="after_answers"):
+        rocketmq.faults.drop(after_answers=-1)
+    with pytest.raises(ValueError, match="ms"):
+        rocketmq.faults.delay(wrong)
+    with pytest.raises(ValueError, match="NoSuchMethod"):
+        rocketmq.calls.of(method="NoSuchMethod")
+    with pytest.raises(ValueError, match="manner"):
+        rocketmq.power_cut(wrong)
+    assert rocketmq.is_running
+    with pytest.raises(ValueError, match="disk"):
+        RocketMQHarness(tmp_path, disk=wrong)
