@@ -154,11 +154,17 @@ class Connection:
             self._to_send.notify()
         return True
 
-    def drain(self) -> None:
-        """Wait until no append is under way."""
+    def drain(self) -> bool:
+        """Wait until no append is under way; False if it has ended meanwhile."""
         with self._lock:
             while any(isinstance(one, Submitted) or one.appends for one in self._pending.values()):
                 self._has_changed.wait()
+            return not self._ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is taken any more."""
+        return self._ended
 
     def end(self) -> None:
         """End it; what has no answer has none."""

@@ -16,6 +16,7 @@ import pytest
 from stratalog import InvalidMessage, MessageStore, StaleReceipt, StoreClosed, StoreError, connect
 from stratalog.endpoint import ConnectionLost
 from stratalog.endpoint.remote.client.connection import Connection
+from stratalog.endpoint.remote.client.link import Link
 from tests.contract.served import Served
 
 from .conftest import Start
@@ -211,17 +212,89 @@ def test_an_object_that_is_dropped_ends_its_connection(served: Served, store: Me
         assert len(other.receive(wait_ms=60_000)) == 1
 
 
+def test_a_scan_that_is_collected_where_locks_are_held_waits_for_nobody(served: Served) -> None:
+    with connect(served.address) as remote:
+        remote.append("t", 0, b"x")
+        batches = remote.scan()
+        next(batches)
+        connection, link = remote._link.connection(), remote._link
+
+        def collect() -> None:
+            with link._lock, connection._lock:
+                batches.close()  # type: ignore[attr-defined]  # what the garbage collector calls
+
+        thread = threading.Thread(target=collect, daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        assert remote.append("t", 0, b"y") == 1
+
+
+def test_close_waits_for_what_a_lost_connection_left(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(store)
+    remote = connect(served.address, timeout_s=PATIENCE_S)
+    pausing, goes_on = threading.Event(), threading.Event()
+
+    def pause(link: Link, *, answered: bool) -> bool:
+        pausing.set()
+        return goes_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(Link, "_is_soon", pause)
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "_settle", lambda *given: None)  # the answer gets lost
+        ticket = remote.submit("t", 0, b"x", message_id="x")
+        while store.queue_bounds("t", 0)[1] == 0:
+            continue
+        served.kill()
+    assert pausing.wait(PATIENCE_S)
+    served = Served(store, port_of(served.address))
+    closing = threading.Thread(target=remote.close)
+    closing.start()
+    closing.join(0.1)
+    assert closing.is_alive()
+    goes_on.set()
+    closing.join(PATIENCE_S)
+    assert ticket.done() and ticket.result() == 0
+    served.stop()
+
+
+def test_an_interrupted_close_leaves_nothing_open(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = connect(served.address)
+    link = remote._link
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "drain", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            remote.close()
+    del remote
+    gc.collect()
+    assert link.closed
+
+
 FORK = """
 import os, sys
 import stratalog
 address = sys.argv[1]
 store = stratalog.connect(address)
 assert store.append("t", 0, b"parent") == 0
+done = store.submit("t", 1, b"parent")
+assert done.result() == 0
+answers = store._link.answers_lock
+answers.acquire()  # so that the next ticket is not done at the fork
+open_one, batch = store.submit("t", 2, b"parent"), store.submit_columns([("t", 3)], [0], [1], b"x")
 child = os.fork()
+if child:
+    answers.release()
+    assert open_one.result() == 0
 if not child:
     code = 1
     try:
-        assert store.closed
+        assert store.closed and done.result() == 0
+        for ticket in (open_one, batch):
+            try:
+                ticket.result()
+                os._exit(3)
+            except stratalog.StoreClosed as error:
+                assert "before a fork" in str(error) and isinstance(ticket.exception(), stratalog.StoreClosed)
         try:
             store.append("t", 0, b"x")
         except stratalog.StoreClosed as error:
@@ -316,3 +389,8 @@ def test_no_thread_is_left_after_close(served: Served) -> None:
 def fail(*given: object) -> None:
     """Fail as an interpreter without memory does."""
     raise MemoryError
+
+
+def interrupt(*given: object) -> None:
+    """Be interrupted."""
+    raise KeyboardInterrupt
