@@ -38,7 +38,8 @@ class RemoteSubscription:
 
     Its calls have the arguments, results and errors of `stratalog.Subscription`. It belongs to its connection: when
     that ends, because of a `close`, or because this process or the network dies, its messages come again at once, also
-    to other consumers. If the connection was lost, the next call subscribes again; receipts of before are stale then.
+    to other consumers. If the connection was lost, the next call opens it again, and raises SubscriptionClosed if it
+    was deleted meanwhile; receipts of before are stale then.
     Any number of threads and event loops may use it.
     """
 
@@ -65,6 +66,8 @@ class RemoteSubscription:
             with self._lock:
                 if self._opened_on is not connection:
                     header = {"call": "subscribe", "held": self.held, "arguments": self._arguments}
+                    if self._opened.done():
+                        header["again"] = True  # if it was deleted meanwhile, it is not made anew
                     if connection.ask(Asked(header, (), self._opened, value_of)) is None:
                         continue
                     self._opened_on = connection
