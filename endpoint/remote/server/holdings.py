@@ -46,7 +46,7 @@ class Holdings:
         """Open a subscription; later calls name it by its number. With `again` it was open on an earlier connection."""
         number, arguments = self._new_number(frame), from_json(frame.header["arguments"])
         is_again = bool(frame.header.get("again"))
-        opening = asyncio.ensure_future(self._aside(lambda: self._subscribe(arguments, is_again=is_again)))
+        opening = self._aside(lambda: self._subscribe(arguments, is_again=is_again))
         self._failed.pop(number, None)
         self._subscriptions[number] = opening
         opening.add_done_callback(partial(self._note_failed, number))
