@@ -127,39 +127,45 @@ class RemoteSubscription:
         *, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """Take messages. Args and errors: as for `Subscription.receive`."""
-        few = self._receiving("receive_few", max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
-        found: DeliveryBatch = self._wait(few)
-        return found.deliveries()
+        return self._few(max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
 
     def receive_batch(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, max_bytes: int = MAX_BYTES, queue_id: int | None = None,
     ) -> DeliveryBatch:  # fmt: skip
         """Take messages as columns. Args and errors: as for `Subscription.receive_batch`."""
-        asked = self._receiving(
-            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
-        )
-        found: DeliveryBatch = self._wait(asked)
-        return found
+        return self._batch(max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id)
 
     async def receive_async(
         self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """`receive` for coroutines; if it is cancelled, its messages go to other consumers."""
-        few = self._receiving("receive_few", max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
-        found: DeliveryBatch = await self._wait_in_loop(few)
-        return found.deliveries()
+        return await self._few_async(max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
 
     async def receive_batch_async(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, max_bytes: int = MAX_BYTES, queue_id: int | None = None,
     ) -> DeliveryBatch:  # fmt: skip
         """`receive_batch` for coroutines."""
-        asked = self._receiving(
-            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
+        return await self._batch_async(
+            max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
         )
-        found: DeliveryBatch = await self._wait_in_loop(asked)
+
+    def _few(self, *given: object, **more: object) -> list[Delivery]:
+        found: DeliveryBatch = self._wait(self._receiving("receive_few", *given, **more))
+        return found.deliveries()
+
+    async def _few_async(self, *given: object, **more: object) -> list[Delivery]:
+        found: DeliveryBatch = await self._wait_in_loop(self._receiving("receive_few", *given, **more))
+        return found.deliveries()
+
+    def _batch(self, *given: object, **more: object) -> DeliveryBatch:
+        found: DeliveryBatch = self._wait(self._receiving("receive", *given, **more))
+        return found
+
+    async def _batch_async(self, *given: object, **more: object) -> DeliveryBatch:
+        found: DeliveryBatch = await self._wait_in_loop(self._receiving("receive", *given, **more))
         return found
 
     def _receiving(
