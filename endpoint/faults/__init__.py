@@ -2,7 +2,8 @@
 
 faults          table, actions, fault, latch
 the record      call_log
-of both         selection: what a call is about; watched: the answers of a call that answers with a stream
+of both         selection: which calls are meant; methods: those that there are; named: what a call of
+                stratalog.connect is about; watched: the answers of a call that answers with a stream
 """
 
 from .call_log import CallLog, ClientCall

@@ -15,8 +15,8 @@ class Selected(TypedDict, total=False):
     """Which calls; what is left out does not matter.
 
     Attributes:
-        method: as `SendMessage`; of `stratalog.connect` the method of the object, as `append` (which is one with `submit`
-            and `append_async`, as they travel alike), or the call's name in the record, as `submit`.
+        method: as `SendMessage`; of `stratalog.connect` the method of the object, as `append` (one with `submit` and
+            `append_async`: they travel alike), or the call's name in the record, as `submit`.
         topic: a topic that the request names.
         group: the consumer group that the request names.
         client_id: the id that the client gives itself. `calls` shows those of clients that have called.

@@ -12,22 +12,18 @@ import os
 import select
 import signal
 import sys
-import time
 from typing import Any
 
 from stratalog import MessageStore, StoreConfig
-from stratalog.endpoint.errors import AddressInUse
+from stratalog.endpoint.harness.starting import started
 from stratalog.endpoint.rocketmq.endpoint import RocketMQEndpoint
-
-SAME_PORT_S = 5.0
-AGAIN_S = 0.05
 
 
 def main(given: dict[str, Any]) -> None:
     """Serve until the end."""
     told = _pipe_of_signals()
     with MessageStore.open(given["folder"], StoreConfig(durability=given["durability"])) as store:
-        endpoint = _started(store, given["options"])
+        endpoint = started(lambda: RocketMQEndpoint(store, **given["options"]))
         try:
             print(f"ready {endpoint.address}", flush=True)
             _wait(told)
@@ -50,19 +46,6 @@ def _wait(told: int) -> None:
     while told not in (ready := select.select([0, told], [], [])[0]):
         if 0 in ready and not os.read(0, 4096):
             return
-
-
-def _started(store: MessageStore, options: dict[str, Any]) -> RocketMQEndpoint:
-    end_s = time.monotonic() + SAME_PORT_S
-    while True:
-        endpoint = RocketMQEndpoint(store, **options)
-        try:
-            endpoint.start()
-            return endpoint
-        except AddressInUse:
-            if time.monotonic() > end_s:
-                raise
-        time.sleep(AGAIN_S)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from ..server.calls import client_id_of
 from ..wire import Code
 from ..wire.codes import ClientType
 from .statuses import Refused
@@ -71,15 +72,15 @@ class Clients:
 
     def of(self, context: Any) -> Client:
         """The client that makes a call. Raises Refused, if it does not say which one it is."""
-        for key, value in context.invocation_metadata() or ():
-            if key == "x-mq-client-id" and value:
-                client = self._known.get(value)
-                if client is None:
-                    client = self._known[value] = Client(value, asyncio.get_running_loop().time())
-                    self._watch(client, QUIET_S)
-                self.heard(client)
-                return client
-        raise Refused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        name = client_id_of(context)
+        if not name:
+            raise Refused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        client = self._known.get(name)
+        if client is None:
+            client = self._known[name] = Client(name, asyncio.get_running_loop().time())
+            self._watch(client, QUIET_S)
+        self.heard(client)
+        return client
 
     def all(self) -> list[Client]:
         """All that are known."""

@@ -90,6 +90,7 @@ class Reading:
         try:
             coming = self._link.ask("scan_next", _batch_or_none, held=held)
             while True:
+                self._link.check()  # in a forked child nothing comes
                 coming.wait()
                 batch: MessageBatch | None = coming.get()
                 if batch is None:
@@ -97,8 +98,7 @@ class Reading:
                 coming = self._link.ask("scan_next", _batch_or_none, held=held)
                 yield batch
         finally:
-            if not self._link.closed:
-                self._link.ask("close", nothing_of, held=held)
+            self._link.let_go(held)
 
     # -- what there is --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stratalog import OffsetOutOfRange
 
 from ...wire import CLASSES, Code
-from ..statuses import OK, Refused
+from ..statuses import OK, Refused, no_topic
 from ..times import ms_of
 from ..translating import message_of
 from .message_index import MessageIndex
@@ -38,9 +38,7 @@ class Querying:
         """Messages by id or key, of the newest 100,000 of the topic; without either, those of the times."""
         topic = request.topic.name
         if not self._store.queues(topic):
-            raise Refused(
-                Code.TOPIC_NOT_FOUND, f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"
-            )
+            raise no_topic(topic)
         kind = request.WhichOneof("search_key")
         if kind in ("subscription", "lite_topic"):
             raise Refused(Code.UNSUPPORTED, f"messages are found by message_id or message_key, not by {kind}")

@@ -14,8 +14,9 @@ import pytest
 
 import stratalog
 from stratalog.endpoint import Code, ConnectionLost, RocketMQHarness
-from stratalog.endpoint.faults import FaultTable
+from stratalog.endpoint.faults import CallLog, FaultTable
 from stratalog.endpoint.faults.methods import ADMIN, MESSAGING, REMOTE
+from stratalog.endpoint.faults.watched import watched
 from stratalog.endpoint.remote.server import holdings, store_calls
 from stratalog.endpoint.remote.server.service import METHOD
 from stratalog.endpoint.remote.server.session import Session
@@ -299,3 +300,15 @@ def test_what_a_harness_cannot_do_is_refused(rocketmq: RocketMQHarness, tmp_path
     assert rocketmq.is_running
     with pytest.raises(ValueError, match="disk"):
         RocketMQHarness(tmp_path, disk=wrong)
+
+
+def test_a_log_that_keeps_none_stands_in_no_way() -> None:
+    async def answer() -> str:
+        return "answer"
+
+    log, table = CallLog(most_calls=0), FaultTable()
+    call = Call("s", "ReceiveMessage", context := object(), asyncio.Event())  # type: ignore[arg-type]
+    assert asyncio.run(log.around(call, answer)) == "answer"
+    assert len(log) == 0 and call.context is context
+    assert asyncio.run(table.around(call, answer)) == "answer"
+    assert [gate(b"") for gate in watched(call).gates] == [None]
