@@ -30,7 +30,7 @@ Int64s = npt.NDArray[np.int64]
 Queues = int | Sequence[int]
 Streams = Sequence[tuple[str, int]]
 _PAYLOADS = (bytes, bytearray, memoryview)
-_MOST_TIME = 1 << 62
+_MOST_NUMBER = 1 << 62
 
 
 class Appending:
@@ -168,14 +168,19 @@ def plain(
     is_plain = (
         type(topic) is str
         and data is not None
-        and (queue_id is None or type(queue_id) is int)
+        and (queue_id is None or _is_number(queue_id))
         and (key is None or type(key) is bytes)
-        and (queues is None or type(queues) is int)
-        and (time is None or (type(time) is int and 0 <= time < _MOST_TIME))
+        and (queues is None or _is_number(queues))
+        and (time is None or (_is_number(time) and time >= 0))
         and (message_id is None or type(message_id) is str)
         and (properties is None or _are_properties(properties))
     )
     return Given(topic, queue_id, data, time, key, properties_out(properties), queues, message_id) if is_plain else None
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is an int that all the way down is one: others go alone, as they may not even be JSON."""
+    return type(value) is int and -_MOST_NUMBER < value < _MOST_NUMBER
 
 
 def _bytes_of(data: object) -> bytes | None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import grpc
 
-from stratalog import InvalidMessage, StoreError
+from stratalog import InvalidMessage, MessageTooLarge, StoreError
 
 from ..columns import Columns, numbers_in
 from ..failures import failure_from_json, failure_to_json
@@ -17,7 +17,9 @@ from ..messages import Given, given_out
 from .promises import Settled, Wakes, wake_all
 
 MOST_ROWS = 4096  # messages of one frame
-MOST_ROW_BYTES = 1 << 20  # of their payloads, before the last one
+MOST_ROW_BYTES = 1 << 20  # of their bytes, if there are several
+MOST_CHARACTER_BYTES = 12  # of JSON
+FRAME_BYTES = 4096  # of a frame of one message, beside what its size says
 MOST_UNANSWERED_BYTES = 64 << 20  # of messages that were submitted: a thread that submits more waits
 MOST_ANSWER_BYTES = 1 << 32
 LAST_NUMBER = (1 << 32) - 2
@@ -61,10 +63,11 @@ class Submitted:
         self.size_bytes = 0
         self.tries: list[int] = []
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more may be added."""
-        return len(self.messages) < MOST_ROWS and self.size_bytes < MOST_ROW_BYTES
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether one more may be added, of so many bytes. A large one goes alone."""
+        return not self.messages or (
+            len(self.messages) < MOST_ROWS and self.size_bytes + size_bytes <= MOST_ROW_BYTES
+        )
 
 
 class Lost(Protocol):
@@ -126,15 +129,25 @@ class Connection:
         return number
 
     def submit(self, given: Given, settled: Settled, *, tries: int, waits: bool) -> bool:
-        """Send a message; False if the connection has ended. With `waits` it waits while too many are unanswered."""
+        """Send a message; False if the connection has ended. With `waits` it waits while too many are unanswered.
+
+        One that is too large for a frame has its error at once: others of the frame must not suffer by it.
+        """
         size = len(given.data) + len(given.key or b"") + len(given.properties or b"")
+        text = MOST_CHARACTER_BYTES * (len(given.topic) + len(given.message_id or ""))
+        if size + text > MOST_FRAME_BYTES - FRAME_BYTES:
+            wakes: Wakes = {}
+            error = f"the message has {size + text} bytes; over a connection it has at most {MOST_FRAME_BYTES - FRAME_BYTES}"
+            settled.settle(None, MessageTooLarge(error), wakes)
+            wake_all(wakes)
+            return True
         with self._lock:
             while waits and self._held_bytes > MOST_UNANSWERED_BYTES and not self._ended:
                 self._has_changed.wait()
             if self._ended:
                 return False
             last = self._waiting[-1][1] if self._waiting else None
-            if not isinstance(last, Submitted) or not last.has_room:
+            if not isinstance(last, Submitted) or not last.has_room(size):
                 last = Submitted()
                 self._add(last)
             last.messages.append(given)

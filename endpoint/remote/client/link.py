@@ -197,7 +197,7 @@ class Link:
         return await self.wait_in_loop("call", value_of, name=name, arguments=to_json(arguments))
 
     def let_go(self, held: int) -> None:
-        """End a scan without a wait. The garbage collector may call it, in a thread that holds any of our locks."""
+        """End a scan or a subscription without a wait. The garbage collector may call it, in a thread that holds any of our locks."""
 
         def close() -> None:
             with suppress(StoreError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import EllipsisType, TracebackType
@@ -54,6 +55,8 @@ class RemoteSubscription:
         self._closed = False
         self._opened: Answer[Any] = Answer(link.answers_lock)
         self._names: dict[str, Any] = {"name": arguments.get("name")}
+        self._finalizer = weakref.finalize(self, link.let_go, self.held)
+        self._finalizer.atexit = False
         self.send(self._asked("opened"), only_open=True)
         self._opened.wait()
         self._names = self._opened.get()
@@ -335,6 +338,7 @@ class RemoteSubscription:
 
         The subscription itself stays, durably. A second call does nothing.
         """
+        self._finalizer.detach()
         if self._closed:
             return
         self._closed = True
