@@ -25,9 +25,12 @@ def to_json(value: object) -> Any:
     """
     if type(value) in _PLAIN:
         return value
-    for kinds, make in _WAYS:
-        if isinstance(value, kinds):
-            return make(value)
+    try:
+        for kinds, make in _WAYS:
+            if isinstance(value, kinds):
+                return make(value)
+    except RecursionError:
+        raise InvalidMessage("a value is nested too deeply to be sent to the server of a store") from None
     raise InvalidMessage(f"a {type(value).__name__} cannot be sent to the server of a store")
 
 

@@ -249,8 +249,11 @@ def integers(given: Any) -> Int64s:
 
 def _batch(messages: Iterable[Any], message_ids: Iterable[Any] | None) -> dict[str, Any]:
     """A call of `append_batch`: as columns if no row has an id."""
-    rows = list(messages)
-    ids = None if message_ids is None else list(message_ids)
+    try:
+        rows = list(messages)
+        ids = None if message_ids is None else list(message_ids)
+    except TypeError as error:
+        raise InvalidMessage(f"messages are (topic, queue id, data) rows: {error}") from None
     given = rows_of(rows)
     tries = TRIES if ids and None not in ids else 0
     asked: dict[str, Any] = {"convert": _offsets_of, "tries": tries}

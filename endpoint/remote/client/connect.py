@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -37,8 +38,14 @@ def connected(
     timeout_s: float = 10.0,
 ) -> RemoteStore:  # fmt: skip
     """See `stratalog.connect`."""
-    if not isinstance(address, str) or ":" not in address:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not host or not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 1 << 16):
         raise InvalidConfig(f"an address is host:port, not {address!r}")
+    for key in (access_key, secret_key):
+        if key is not None and not isinstance(key, str):
+            raise InvalidConfig(f"access_key and secret_key are str or None, not {type(key).__name__}")
+    if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= threading.TIMEOUT_MAX:
+        raise InvalidConfig(f"timeout_s is a number of seconds above 0, not {timeout_s!r}")
     if (access_key is None) != (secret_key is None):
         raise InvalidConfig("access_key and secret_key belong together: give both, or none of them")
     client_id = f"{socket.gethostname()}@{os.getpid()}@{uuid.uuid4().hex[:12]}"

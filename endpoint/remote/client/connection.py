@@ -65,9 +65,7 @@ class Submitted:
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether one more may be added, of so many bytes. A large one goes alone."""
-        return not self.messages or (
-            len(self.messages) < MOST_ROWS and self.size_bytes + size_bytes <= MOST_ROW_BYTES
-        )
+        return not self.messages or (len(self.messages) < MOST_ROWS and self.size_bytes + size_bytes <= MOST_ROW_BYTES)
 
 
 class Lost(Protocol):
@@ -137,7 +135,8 @@ class Connection:
         text = MOST_CHARACTER_BYTES * (len(given.topic) + len(given.message_id or ""))
         if size + text > MOST_FRAME_BYTES - FRAME_BYTES:
             wakes: Wakes = {}
-            error = f"the message has {size + text} bytes; over a connection it has at most {MOST_FRAME_BYTES - FRAME_BYTES}"
+            most = MOST_FRAME_BYTES - FRAME_BYTES
+            error = f"the message has {size + text} bytes; over a connection it has at most {most}"
             settled.settle(None, MessageTooLarge(error), wakes)
             wake_all(wakes)
             return True

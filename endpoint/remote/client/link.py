@@ -171,6 +171,15 @@ class Link:
         self.send(Asked({"call": call, **header}, buffers, answer, convert, appends, None, tries))
         return answer
 
+    def ask_on(self, connection: Connection, call: str, convert: Convert, **header: Any) -> Answer[Any]:
+        """Send a call about what this connection holds. Raises StoreClosed; ConnectionLost if it has ended."""
+        self.check()
+        answer: Answer[Any] = Answer(self.answers_lock)
+        if connection.ask(Asked({"call": call, **header}, (), answer, convert)) is None:
+            self.check()
+            raise ConnectionLost(f"the connection to {self.address} was lost, and what it held is gone: begin anew")
+        return answer
+
     def ask_in_loop(
         self, call: str, convert: Convert, buffers: Sequence[Buffer] = (), *, tries: int = 0, **header: Any
     ) -> asyncio.Future[Any]:
@@ -179,6 +188,19 @@ class Link:
         future: asyncio.Future[Any] = loop.create_future()
         self.send(Asked({"call": call, **header}, buffers, LoopAnswer(future, loop), convert, True, None, tries))
         return future
+
+    def wait_on(self, call: str, convert: Convert, **header: Any) -> Connection:
+        """Make a call, and wait for its answer; the connection that holds now what the call has made."""
+        asked = Asked({"call": call, **header}, (), NOBODY, convert)
+        sent: list[Connection] = []
+
+        def send(asked: Asked) -> tuple[Connection, int]:
+            connection, number = self.send(asked)
+            sent.append(connection)
+            return connection, number
+
+        wait_for(send, self.answers_lock, asked)
+        return sent[0]
 
     def wait(self, call: str, convert: Convert, buffers: Sequence[Buffer] = (), **header: Any) -> Any:
         """Make a call, and wait for its answer."""
@@ -197,7 +219,8 @@ class Link:
         return await self.wait_in_loop("call", value_of, name=name, arguments=to_json(arguments))
 
     def let_go(self, held: int) -> None:
-        """End a scan or a subscription without a wait. The garbage collector may call it, in a thread that holds any of our locks."""
+        """End a scan or a subscription without a wait. The garbage collector may call it, in a thread that holds any of
+        our locks."""
 
         def close() -> None:
             with suppress(StoreError):

@@ -81,9 +81,16 @@ class Answer(Generic[T]):
             return
         gate = threading.Lock()
         gate.acquire()
-        self.then(lambda wakes: gate.release())
+
+        def release(wakes: Wakes) -> None:
+            gate.release()
+
+        self.then(release)
         timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
         if not gate.acquire(timeout=timeout):
+            with self._lock:  # who asks often leaves nothing behind
+                if self._listeners is not None and release in self._listeners:
+                    self._listeners.remove(release)
             raise TimeoutError(f"no answer within {timeout_s} s; it may still come: call again")
 
     @property

@@ -11,7 +11,7 @@ from stratalog.store import Position
 
 from ..columns import batch_in, numbers_in
 from ..values import to_json
-from .connection import nothing_of
+from .connection import Connection, nothing_of
 from .link import Link
 
 if TYPE_CHECKING:
@@ -83,19 +83,19 @@ class Reading:
         The next batch is on its way while one is worked on. A lost connection ends it with ConnectionLost.
         """
         held = next(self._link.numbers)
-        self._link.wait("scan", nothing_of, held=held, arguments=to_json({"wanted": wanted, "filter": filter}))
-        return self._batches(held)
+        arguments = to_json({"wanted": wanted, "filter": filter})
+        return self._batches(held, self._link.wait_on("scan", nothing_of, held=held, arguments=arguments))
 
-    def _batches(self, held: int) -> Iterator[MessageBatch]:
+    def _batches(self, held: int, connection: Connection) -> Iterator[MessageBatch]:
         try:
-            coming = self._link.ask("scan_next", _batch_or_none, held=held)
+            coming = self._link.ask_on(connection, "scan_next", _batch_or_none, held=held)
             while True:
                 self._link.check()  # in a forked child nothing comes
                 coming.wait()
                 batch: MessageBatch | None = coming.get()
                 if batch is None:
                     return
-                coming = self._link.ask("scan_next", _batch_or_none, held=held)
+                coming = self._link.ask_on(connection, "scan_next", _batch_or_none, held=held)
                 yield batch
         finally:
             self._link.let_go(held)

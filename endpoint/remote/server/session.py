@@ -7,6 +7,8 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
+import grpc
+
 from stratalog import MessageStore, StoreError
 
 from ...server.calls import Refusal
@@ -149,6 +151,8 @@ class Session:
             found = Columns(
                 {"error": failure_to_json(StoreError(f"the server did not understand the call: {error}"))}, []
             )
+        except grpc.aio.AbortError:  # the whole connection is broken off, as a fault of a test does
+            found = Columns({"error": failure_to_json(StoreError("the connection was broken off"))}, [])
         except Exception as error:  # whatever it is, it is this call's alone
             logging.getLogger("stratalog").exception("a call of a connection has failed: %s", name)
             found = Columns({"error": failure_to_json(StoreError(f"the call failed at the server: {error!r}"))}, [])

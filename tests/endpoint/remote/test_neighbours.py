@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import gc
-import logging
 import math
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from stratalog import InvalidConfig, InvalidMessage, MessageStore, MessageTooLarge, StoreError, connect
-from stratalog.endpoint import ConnectionLost, RocketMQEndpoint
+from stratalog.endpoint import ConnectionLost
 from stratalog.endpoint.remote.client import connection
+from stratalog.endpoint.remote.client.promises import Answer
 from stratalog.endpoint.remote.server import holdings
 from tests.contract.served import Served
 
@@ -49,3 +49,52 @@ def test_subscriptions_that_nobody_has_any_more_take_no_place(
             assert [one.message.data for one in sub.receive(wait_ms=60_000)] == [b"x"]
             del sub
             gc.collect()
+
+
+def test_a_scan_ends_with_its_connection(store: MessageStore) -> None:
+    store.append_batch([("t", 0, bytes(1 << 19))] * 40)
+    served = Served(store)
+    with connect(served.address) as remote:
+        scan, late = remote.scan(), remote.scan()
+        assert len(next(scan))
+        served.kill()
+        served = Served(store, int(served.address.rpartition(":")[2]))
+        while True:
+            try:
+                remote.topics()
+                break
+            except ConnectionLost:
+                continue
+        for one in (scan, late):
+            with pytest.raises(ConnectionLost):
+                list(one)
+        assert sum(map(len, remote.scan())) == 40
+    served.stop()
+
+
+def test_polling_a_ticket_leaves_nothing_behind(served: Served) -> None:
+    with connect(served.address) as remote:
+        answer: Answer[int] = Answer(remote._link.answers_lock)
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                answer.wait(0)
+        assert not answer._listeners
+
+
+def test_wrong_arguments_have_the_errors_of_the_store(served: Served) -> None:
+    deep: Any = ("a", "=", 1)
+    for _ in range(2000):
+        deep = ("not", deep)
+    with connect(served.address) as remote:
+        with pytest.raises(InvalidMessage):
+            remote.append_batch(cast(Any, 5))
+        with pytest.raises(InvalidMessage):
+            remote.subscribe("t", "s", filter=deep)
+    wrong: list[tuple[Any, dict[str, Any]]] = [
+        ("host:", {}), (":1", {}), ("localhost:99999", {}), ("localhost:x", {}), (5, {}),
+        (served.address, {"access_key": b"me", "secret_key": b"me"}),
+    ]  # fmt: skip
+    wrong += [(served.address, {"timeout_s": one}) for one in ("x", 1e12, math.nan, -1, 0)]
+    for address, more in wrong:
+        with pytest.raises(InvalidConfig):
+            connect(address, **more)
