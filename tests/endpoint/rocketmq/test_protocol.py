@@ -192,7 +192,22 @@ def test_times_that_are_not_possible_are_refused(client: RawClient, seconds: int
     message.topic.name, message.system_properties.message_id = "orders", "id"
     message.system_properties.delivery_timestamp.seconds = seconds
     assert client.call("SendMessage", request).status.code == Code.ILLEGAL_DELIVERY_TIME
+    message.system_properties.ClearField("delivery_timestamp")
+    for name in ("born_timestamp", "orphaned_transaction_recovery_duration"):
+        getattr(message.system_properties, name).seconds = seconds
+        assert client.call("SendMessage", request).status.code == Code.BAD_REQUEST
+        message.system_properties.ClearField(name)
     assert client.receive("orders", "billing", invisible_s=seconds)[0].code == Code.ILLEGAL_INVISIBLE_TIME
+
+
+def test_a_message_that_no_client_can_be_told_holds_up_no_others(client: RawClient, store: MessageStore) -> None:
+    store.append("orders", 0, b"before")
+    store.append("orders", 0, b"broken", properties={"rocketmq.born_ms": "abc"})
+    store.append("orders", 0, b"behind")
+    status, messages = client.receive("orders", "billing", wait_s=5)
+    assert (status.code, [message.body for message in messages]) == (Code.OK, [b"before", b"behind"])
+    assert [message.system_properties.delivery_attempt for message in messages] == [1, 1]
+    assert client.receive("orders", "billing")[0].code == Code.MESSAGE_NOT_FOUND
 
 
 def test_a_topic_of_the_program_keeps_its_queues_and_a_subscription_its_dead_letters(store: MessageStore) -> None:
