@@ -39,7 +39,7 @@ class Forwarding:
         held = client.held.get((group, receipt.number))
         try:
             group.sub.message_of(receipt.number)
-            message = held.message if held is not None else await self._read(group, receipt)
+            message = held.delivery.message if held is not None else await self._read(group, receipt)
             properties = dict(message.properties or {}) | _story(message, group, request.delivery_attempt)
             topic = dead_letters_of(group.name)
             queue_id = message.queue_id % await self._topics.queues_of(topic)

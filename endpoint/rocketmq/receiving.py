@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stratalog import SubscriptionClosed
 
 from ..wire import CLASSES, Code
+from .clients import Held
 from .filters import filter_of
 from .groups import Receipt
 from .statuses import OK, Refused, Status
@@ -46,12 +47,25 @@ class Receiving:
         self._clients = clients
         self._options = options
         self._returns: set[asyncio.Task[None]] = set()
-        clients.when_gone(self._give_back_all)
+        clients.when_lost(self._give_back_all)
 
     async def receive_message(self, request: Any, context: Any) -> None:
         """A status; then the messages, and the time at which they were given out."""
         client = self._clients.of(context)
-        group, got, invisible_ms = await self._receive(client, request, context)
+        with self._clients.receiving(client):
+            opened = client.opened
+            group, got, invisible_ms = await self._receive(client, request, context)
+            if client.is_gone:
+                self._give_back(client, group, [delivery.receipt for delivery in got])
+                got = []
+            elif request.auto_renew:
+                client.held.update(((group, delivery.receipt), Held(delivery, opened)) for delivery in got)
+            await self._tell(client, group, got, invisible_ms, context)
+
+    async def _tell(
+        self, client: Client, group: Group, got: list[Delivery], invisible_ms: int, context: Any
+    ) -> None:  # fmt: skip
+        """Write the answer. What the client does not hear is given back."""
         settled, is_found = 0, False
         try:
             for delivery in got:
@@ -68,9 +82,10 @@ class Receiving:
             now = _ANSWER()
             set_ms(now.delivery_timestamp, time.time_ns() // 1_000_000)
             await context.write(now)
-        finally:
-            if settled < len(got):  # the client has gone: it does not know of these
-                self._give_back(client, group, [delivery.receipt for delivery in got[settled:]])
+        except BaseException:  # the client has gone, or takes no half of an answer: a push consumer renews none of it
+            lost = got if invisible_ms == HELD_MS else got[settled:]
+            self._give_back(client, group, [delivery.receipt for delivery in lost])
+            raise
 
     def _answer(self, client: Client, group: Group, delivery: Delivery, invisible_ms: int) -> Any:
         """What the client is told of a message; None for one that it cannot be told, which comes again later."""
@@ -91,14 +106,8 @@ class Receiving:
             request.message_queue.topic.name, request.group.name, filter_of(request.filter_expression)
         )
         size = min(max(1, request.batch_size), MOST_MESSAGES)
-        client.calls += 1
-        try:
-            got = await self._wait(group, size, invisible_ms, self._wait_ms(request), context.time_remaining())
-        finally:
-            client.calls -= 1
-            self._clients.heard(client)
-        if request.auto_renew:
-            client.held.update(((group, delivery.receipt), delivery) for delivery in got)
+        left_s = context.time_remaining()
+        got = await self._wait(client, group, size, invisible_ms, self._wait_ms(request), left_s)
         return group, got, invisible_ms
 
     def _wait_ms(self, request: Any) -> int:
@@ -107,24 +116,31 @@ class Receiving:
         return self._options.long_polling_ms
 
     async def _wait(
-        self, group: Group, size: int, invisible_ms: int, wait_ms: int, left_s: float | None
+        self, client: Client, group: Group, size: int, invisible_ms: int, wait_ms: int, left_s: float | None
     ) -> list[Delivery]:  # fmt: skip
         """Wait by the store's clock, as a test may move that, and by the machine's: the client waits by its own."""
         most_s = max(wait_ms / 1000 + LATER_S, LEAST_S)
         if left_s is not None:
             most_s = min(most_s, max(left_s - EARLIER_S, left_s / 2))
+        if client.is_gone:
+            return []
         try:
-            async with asyncio.timeout(most_s):
+            async with asyncio.timeout(most_s) as limit:
+                client.waits.add(limit)
                 return await group.sub.receive_async(size, wait_ms, invisible_ms)
         except (TimeoutError, SubscriptionClosed):  # deleted, or closed: the client asks again, and it is made again
             return []
+        finally:
+            client.waits.discard(limit)
 
     # -- what a consumer that has gone had ----------------------------------------------------------------
 
-    def _give_back_all(self, client: Client) -> None:
+    def _give_back_all(self, client: Client, opened: int) -> None:
+        """What it asked for before it opened a later stream than this one."""
         receipts: dict[Group, list[int]] = {}
-        for group, receipt in client.held:
-            receipts.setdefault(group, []).append(receipt)
+        for (group, receipt), held in client.held.items():
+            if held.opened <= opened:
+                receipts.setdefault(group, []).append(receipt)
         for group, numbers in receipts.items():
             self._give_back(client, group, numbers)
 
