@@ -14,7 +14,7 @@ DEAD_LETTERS: Final = "%DLQ%"
 
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _MOST_TOPIC: Final = 127
-_MOST_GROUP: Final = 255
+_MOST_GROUP: Final = _MOST_TOPIC - len(DEAD_LETTERS)  # the topic of its dead letters has a name, too
 
 
 def check_topic(name: str) -> str:

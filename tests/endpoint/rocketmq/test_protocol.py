@@ -97,6 +97,8 @@ def test_no_message_is_not_found_and_a_filter_that_is_wrong_is_illegal(client: R
     status, _ = client.receive("orders", "billing", sql="price BETWEEN")
     assert status.code == Code.ILLEGAL_FILTER_EXPRESSION and "character 14" in status.message
     assert client.receive("orders", "", expression="*")[0].code == Code.ILLEGAL_CONSUMER_GROUP
+    assert client.receive("orders", "g" * 123)[0].code == Code.ILLEGAL_CONSUMER_GROUP  # its dead letters have no topic
+    assert client.receive("orders", "g" * 122)[0].code == Code.MESSAGE_NOT_FOUND
     assert client.receive("orders", "billing", invisible_s=0)[0].code == Code.ILLEGAL_INVISIBLE_TIME
 
 
@@ -251,7 +253,12 @@ def test_a_dead_letter_goes_to_a_queue_that_its_topic_has(store: MessageStore) -
         request.topic.name, request.group.name = "orders", "billing"
         request.receipt_handle = message.system_properties.receipt_handle
         assert client.call("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
-        again = client.call("ForwardMessageToDeadLetterQueue", request)
-        assert again.status.code == Code.INVALID_RECEIPT_HANDLE
+        again = client.call("ForwardMessageToDeadLetterQueue", request)  # the answer was lost: it asks until it is OK
+        assert again.status.code == Code.OK
+        request.receipt_handle = "nonsense"
+        assert client.call("ForwardMessageToDeadLetterQueue", request).status.code == Code.INVALID_RECEIPT_HANDLE
+    request.receipt_handle = message.system_properties.receipt_handle
+    with RocketMQEndpoint(store) as endpoint, raw_client(endpoint.address) as client:  # it knows no group yet
+        assert client.call("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
     assert [letter.data for letter in store.read("%DLQ%billing", 0)] == [b"bad"]
     assert store.subscriptions("orders")[0].backlog.total == 0
