@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -103,10 +103,12 @@ class Clients:
         """It is alive."""
         client.heard_s = asyncio.get_running_loop().time()
 
-    def producers(self, topic: str) -> Iterable[Client]:
-        """The producers that can be asked, those of the topic first."""
-        asked = [client for client in self._known.values() if client.is_producer and client.streams]
-        return sorted(asked, key=lambda client: not client.publishes(topic))
+    def producer(self, topic: str, turn: int) -> Client | None:
+        """The producer to ask at this turn, so that one that hangs is not asked alone: of those of the topic, or else
+        of all; None if nobody can be asked."""
+        asked = [client for client in self._known.values() if client.streams and client.is_producer]
+        asked = [client for client in asked if client.publishes(topic)] or asked
+        return asked[turn % len(asked)] if asked else None
 
     def when_lost(self, call: Callable[[Client, int], None]) -> None:
         """Call this with each client whose connection has ended, and with how many streams it had opened by then: what
