@@ -62,7 +62,7 @@ def test_an_end_whose_client_goes_in_the_middle_is_finished(
         is_moved.set()
         await asyncio.to_thread(goes_on.wait, 10)
 
-    transactions._move = slow_move  # type: ignore[method-assign]
+    transactions._move = slow_move  # type: ignore[method-assign, assignment]
     end = begun(client)
     made: Any = client._channel.unary_unary(
         "/apache.rocketmq.v2.MessagingService/EndTransaction",
