@@ -7,6 +7,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import grpc
+
 from stratalog import SubscriptionClosed
 
 from ..wire import CLASSES, Code
@@ -60,6 +62,7 @@ class Receiving:
                 got = []
             elif request.auto_renew:
                 client.held.update(((group, delivery.receipt), Held(delivery, opened)) for delivery in got)
+                context.add_done_callback(lambda *_: self._ended(client, group, got, context))
             await self._tell(client, group, got, invisible_ms, context)
 
     async def _tell(
@@ -82,10 +85,14 @@ class Receiving:
             now = _ANSWER()
             set_ms(now.delivery_timestamp, time.time_ns() // 1_000_000)
             await context.write(now)
-        except BaseException:  # the client has gone, or takes no half of an answer: a push consumer renews none of it
-            lost = got if invisible_ms == HELD_MS else got[settled:]
-            self._give_back(client, group, [delivery.receipt for delivery in lost])
-            raise
+        finally:
+            if settled < len(got):  # the client has gone: it does not know of these
+                self._give_back(client, group, [delivery.receipt for delivery in got[settled:]])
+
+    def _ended(self, client: Client, group: Group, got: list[Delivery], context: Any) -> None:
+        """The call of a push consumer has ended: what it was given comes again if the call could not give it."""
+        if got and (context.cancelled() or context.code() not in (None, 0, grpc.StatusCode.OK)):
+            self._give_back(client, group, [delivery.receipt for delivery in got])
 
     def _answer(self, client: Client, group: Group, delivery: Delivery, invisible_ms: int) -> Any:
         """What the client is told of a message; None for one that it cannot be told, which comes again later."""

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from stratalog import MessageStore, StoreConfig
@@ -191,3 +192,14 @@ def test_what_a_consumer_never_got_comes_again_also_if_it_is_back_at_once(
             if has_stream:
                 assert newer.is_active()
                 assert back.ack("orders", "work", kept.system_properties.receipt_handle).status.code == Code.OK
+
+
+def test_what_a_call_could_not_give_to_a_consumer_comes_again_while_it_stays(store: MessageStore) -> None:
+    with RocketMQEndpoint(store) as endpoint, raw_client(endpoint.address) as client:
+        stream = settings_stream(client, queue.Queue())
+        client.send("orders", b"one")
+        endpoint.faults.tear(method="ReceiveMessage")
+        with pytest.raises(grpc.RpcError):
+            pushed(client)
+        (again,) = pushed(client)
+        assert again.system_properties.delivery_attempt == 2 and stream.is_active()
