@@ -38,6 +38,7 @@ class Telemetry:
         client = self._clients.of(context)
         outgoing: asyncio.Queue[Any] = asyncio.Queue()
         client.streams.append(outgoing)
+        client.opened = number = client.opened + 1
         reader = asyncio.ensure_future(self._read(requests, client, outgoing))
         try:
             while (command := await outgoing.get()) is not None:
@@ -45,7 +46,7 @@ class Telemetry:
         finally:
             reader.cancel()
             client.streams.remove(outgoing)
-            self._clients.ended_stream(client)
+            self._clients.ended_stream(client, number)
 
     async def _read(self, requests: AsyncIterator[Any], client: Client, outgoing: asyncio.Queue[Any]) -> None:
         try:

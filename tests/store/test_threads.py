@@ -29,7 +29,6 @@ SOON_S = 20.0  # where only a thread that has died takes longer: a planted bug i
 
 # Each place that starts a thread, and what an error of its work does there. A new one has to be put here, with a test.
 STARTED = {
-    "endpoint/harness/child.py": "of the watch over the test's process: the process lives on until it is told to end",
     "endpoint/harness/clock.py": "of a test's clock: it stands still from then on",
     "endpoint/remote/client/connection.py": "ends the connection: all who wait get it",  # tests/endpoint/remote
     "endpoint/remote/client/link.py": "of the end of a dropped object: is printed; the process's end ends it",

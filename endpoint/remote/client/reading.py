@@ -84,10 +84,14 @@ class Reading:
         """
         held = next(self._link.numbers)
         arguments = to_json({"wanted": wanted, "filter": filter})
-        return self._batches(held, self._link.wait_on("scan", nothing_of, held=held, arguments=arguments))
+        connection = self._link.wait_on("scan", nothing_of, held=held, arguments=arguments)
+        batches = self._batches(held, connection)
+        next(batches)
+        return batches
 
-    def _batches(self, held: int, connection: Connection) -> Iterator[MessageBatch]:
+    def _batches(self, held: int, connection: Connection) -> Iterator[Any]:
         try:
+            yield None  # it has begun: so it ends at the server, too, if nobody asks for a batch
             coming = self._link.ask_on(connection, "scan_next", _batch_or_none, held=held)
             while True:
                 self._link.check()  # in a forked child nothing comes

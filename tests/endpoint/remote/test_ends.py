@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from stratalog import MessageStore, connect
 from stratalog.endpoint.remote.client.connection import Connection
 from stratalog.endpoint.remote.client.link import Link
+from stratalog.endpoint.server.calls import Call, Proceed
 from tests.contract.served import Served
 
 from .conftest import port_of
@@ -57,6 +59,22 @@ def test_a_scan_that_is_collected_where_locks_are_held_waits_for_nobody(served: 
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
         assert remote.append("t", 0, b"y") == 1
+
+
+def test_a_scan_that_nobody_goes_through_ends_at_the_server(store: MessageStore) -> None:
+    closed = threading.Event()
+
+    async def around(call: Call, proceed: Proceed) -> Any:
+        if call.method == "close":
+            closed.set()
+        return await proceed()
+
+    served = Served(store, around=around)
+    with connect(served.address) as remote:
+        remote.scan()
+        gc.collect()
+        assert closed.wait(PATIENCE_S)
+    served.stop()
 
 
 def test_close_waits_for_what_a_lost_connection_left(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
