@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stratalog import InvalidMessage, StaleReceipt, SubscriptionClosed
 
 from ..wire import CLASSES, Code
+from .checking import check_count
 from .groups import Receipt
 from .statuses import OK, Refused, Status, status_of
 from .times import LONGEST_MS, ms_of
@@ -34,6 +35,7 @@ class Settling:
     async def ack_message(self, request: Any, context: Any) -> Any:
         """Acknowledge messages; a status for each. Durable when it is answered."""
         client = self._clients.of(context)
+        check_count(request.entries, "receipt handles")
         group = self._groups.known(request.topic.name, request.group.name)
         entries = request.entries
         if len(entries) == 1:
