@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
@@ -15,9 +15,9 @@ from ...server.calls import Around, Call, Refusal
 from ...server.service import Service
 from ..columns import Columns
 from ..frames import BrokenFrame, Frame
+from .gate import FewThreads
 from .session import Session
 
-T = TypeVar("T")
 SERVICE = "stratalog.v1.Store"
 METHOD = "Connect"
 THREADS = 16  # for calls that the store has only as blocking ones
@@ -47,12 +47,10 @@ class StoreService:
             return found
 
         try:
-            await Session(self._store, self._aside, self._threads.submit, guard).run(messages, context.write)
+            session = Session(self._store, FewThreads(self._threads), self._threads.submit, guard)
+            await session.run(messages, context.write)
         except BrokenFrame as error:
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-
-    async def _aside(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def close(self) -> None:
         """Wait until what its connections had of subscriptions is given back. Call it when the server has stopped."""

@@ -9,7 +9,7 @@ import pytest
 from stratalog import MessageStore
 from stratalog.endpoint import RocketMQEndpoint
 from stratalog.endpoint.rocketmq.checking import MOST_AT_ONCE
-from stratalog.endpoint.wire import CLASSES, Code
+from stratalog.endpoint.wire import Code
 
 from .raw_client import RawClient, raw_client
 
