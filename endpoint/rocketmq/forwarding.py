@@ -33,7 +33,7 @@ class Forwarding:
 
     async def forward(self, request: Any, context: Any) -> Any:
         """Move a message that the client has. With the story that the store gives to its own dead letters."""
-        client = self._clients.of(context)
+        client = self._clients.of(context, makes=False)
         group = self._groups.known(request.topic.name, request.group.name)
         receipt = Receipt.unpack(request.receipt_handle)
         held = client.held.get((group, receipt.number))

@@ -34,7 +34,7 @@ class Settling:
 
     async def ack_message(self, request: Any, context: Any) -> Any:
         """Acknowledge messages; a status for each. Durable when it is answered."""
-        client = self._clients.of(context)
+        client = self._clients.of(context, makes=False)
         check_count(request.entries, "receipt handles")
         group = self._groups.known(request.topic.name, request.group.name)
         entries = request.entries
@@ -68,7 +68,7 @@ class Settling:
 
     async def change_invisible_duration(self, request: Any, context: Any) -> Any:
         """The message comes again after this time from now on; with 0 at once. Its receipt stays as it is."""
-        client = self._clients.of(context)
+        client = self._clients.of(context, makes=False)
         handle = request.receipt_handle
         try:
             group = self._groups.known(request.topic.name, request.group.name)
