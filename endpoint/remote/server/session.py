@@ -68,6 +68,7 @@ class Session:
         If it is cancelled, as at a stop of the endpoint, appends that are under way still have their answers.
         """
         sending = asyncio.create_task(self._send(write))
+        sending.add_done_callback(lambda task: task.cancelled() or task.exception())  # the client has gone: no news
         try:
             await self._receive(messages)
         except asyncio.CancelledError:

@@ -170,7 +170,12 @@ def test_the_newest_of_a_key_is_first_and_only_what_is_wanted_is_read(
     assert [one.data for one in index.by_key("k")] == [b"%d" % number for number in range(9, -1, -1)]
     reads: list[int] = []
     read = store.read
-    monkeypatch.setattr(store, "read", lambda *given, **more: reads.append(1) or read(*given, **more))
+
+    def noted(topic: str, queue_id: int, offset: int, **more: Any) -> Any:
+        reads.append(offset)
+        return read(topic, queue_id, offset, **more)
+
+    monkeypatch.setattr(store, "read", noted)
     assert next(index.by_key("k")).data == b"9"
     assert len(reads) == 1
 

@@ -122,7 +122,7 @@ def test_transactions_without_an_end_take_so_much_memory(client: RawClient, monk
         assert entry.status.code == Code.OK
         assert_ends(client, entry.transaction_id)
     kept = client.send("pay", b"c" * 1001, message_type=MessageType.TRANSACTION).entries[0].transaction_id
-    codes = []
+    codes: list[int] = []
     while Code.TOO_MANY_REQUESTS not in codes:  # as soon as the endpoint has received it
         body = b"%d" % len(codes)
         codes.append(client.send("pay", body, message_type=MessageType.TRANSACTION).status.code)
