@@ -10,4 +10,5 @@ Begin with `endpoint`, then `service`.
     sending             sending, recalling, transactions
     for dashboards      admin (a folder)
     receiving           groups, filters, receiving, settling, forwarding
+    calls to the end    finishing
 """

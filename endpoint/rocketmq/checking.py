@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..wire import Code
 from ..wire.codes import MessageType
 from .statuses import Refused
-from .times import LATEST_MS, ms_of
+from .times import LATEST_MS, LONGEST_MS, ms_of
 
 MOST_AT_ONCE: Final = 1024  # messages of a send, receipts of an acknowledgement
 MOST_PROPERTIES: Final = 128
@@ -46,6 +46,7 @@ def check_message(message: Any, max_body_bytes: int) -> None:
         _check_group(system.message_group)
     if message.user_properties:
         _check_properties(message.user_properties)
+    _check_times(system)
     _check_type(system)
 
 
@@ -74,13 +75,21 @@ def _check_properties(properties: Any) -> None:
         )
 
 
+def _check_times(system: Any) -> None:
+    """Times that come back to a client as they were: one that does not fit could not be given to anybody."""
+    if not 0 <= ms_of(system.delivery_timestamp) <= LATEST_MS:
+        raise Refused(Code.ILLEGAL_DELIVERY_TIME, "the delivery time is too far from now")
+    if not 0 <= ms_of(system.born_timestamp) <= LATEST_MS:
+        raise Refused(Code.BAD_REQUEST, f"the time at which a message was born is 0 to {LATEST_MS} ms")
+    if not 0 <= ms_of(system.orphaned_transaction_recovery_duration) <= LONGEST_MS:
+        raise Refused(Code.BAD_REQUEST, f"the time until a transaction is asked about is 0 to {LONGEST_MS} ms")
+
+
 def _check_type(system: Any) -> None:
     """The type says what the message has; types that the store does not know are refused."""
     kind = system.message_type
     if kind in (MessageType.LITE, MessageType.PRIORITY) or system.HasField("lite_topic") or system.HasField("priority"):
         raise Refused(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "this endpoint takes no lite topics and no priorities")
-    if not 0 <= ms_of(system.delivery_timestamp) <= LATEST_MS:
-        raise Refused(Code.ILLEGAL_DELIVERY_TIME, "the delivery time is too far from now")
     has_group, is_delayed = system.HasField("message_group"), system.HasField("delivery_timestamp")
     if has_group and is_delayed:
         raise Refused(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..wire import Code
 from ..wire.codes import ClientType
@@ -24,13 +25,23 @@ MOST_CLIENTS: Final = 10_000  # that are known at a time
 _log = logging.getLogger("stratalog.endpoint")
 
 
+class Held(NamedTuple):
+    """What a push consumer has, and how many telemetry streams it had opened when it asked for it."""
+
+    delivery: Delivery
+    opened: int
+
+
 class Client:
     """One client, by the id that it gives itself.
 
     Attributes:
         settings: its newest ones; None before they came.
         streams: for each of its telemetry streams the commands that wait to be sent.
+        opened: how many telemetry streams it has opened.
         calls: how many receiving calls of it are open.
+        waits: the time limits of those that wait.
+        is_gone: it has left; one that comes again by this name is another one.
         heard_s: when it called last, by the loop's clock.
         held: by receipt what its push consumers have, with the group.
         routed: the topics whose routes it has asked for; `routes` tells of each.
@@ -40,9 +51,12 @@ class Client:
         self.name = name
         self.settings: Any = None
         self.streams: list[asyncio.Queue[Any]] = []
+        self.opened = 0
         self.calls = 0
+        self.waits: set[asyncio.Timeout] = set()
+        self.is_gone = False
         self.heard_s = now_s
-        self.held: dict[tuple[Group, int], Delivery] = {}
+        self.held: dict[tuple[Group, int], Held] = {}
         self.routed: set[str] = set()
         self.routes = asyncio.Condition()
 
@@ -68,7 +82,7 @@ class Clients:
 
     def __init__(self) -> None:
         self._known: dict[str, Client] = {}
-        self._gone: list[Callable[[Client], None]] = []
+        self._lost: list[Callable[[Client, int], None]] = []
         self._checks: set[asyncio.TimerHandle] = set()
 
     def of(self, context: Any, *, makes: bool = True) -> Client:
@@ -98,19 +112,45 @@ class Clients:
         """It is alive."""
         client.heard_s = asyncio.get_running_loop().time()
 
-    def producers(self, topic: str) -> Iterable[Client]:
-        """The producers that can be asked, those of the topic first."""
-        asked = [client for client in self._known.values() if client.is_producer and client.streams]
-        return sorted(asked, key=lambda client: not client.publishes(topic))
+    def producer(self, topic: str, turn: int) -> Client | None:
+        """The producer to ask at this turn, so that one that hangs is not asked alone: of those of the topic, or else
+        of all; None if nobody can be asked."""
+        asked = [client for client in self._known.values() if client.streams and client.is_producer]
+        asked = [client for client in asked if client.publishes(topic)] or asked
+        return asked[turn % len(asked)] if asked else None
 
-    def when_gone(self, call: Callable[[Client], None]) -> None:
-        """Call this with each client that has gone."""
-        self._gone.append(call)
+    def when_lost(self, call: Callable[[Client, int], None]) -> None:
+        """Call this with each client whose connection has ended, and with how many streams it had opened by then: what
+        it was given up to then it may never have got."""
+        self._lost.append(call)
 
-    def ended_stream(self, client: Client) -> None:
-        """One of its streams has ended: if nothing else is open, it is gone soon."""
+    def ended_stream(self, client: Client, opened: int) -> None:
+        """Its stream of this number has ended: if nothing else is open, it is gone soon. It may be back already."""
+        self._loses(client, opened)
         if not client.streams:
             self._watch(client, GONE_S)
+
+    @contextmanager
+    def receiving(self, client: Client) -> Iterator[None]:
+        """A receiving call of it is open. Its end is a sign of life, but not if it is cut."""
+        client.calls += 1
+        is_cut = False
+        try:
+            yield
+        except asyncio.CancelledError:
+            is_cut = True
+            raise
+        finally:
+            client.calls -= 1
+            if not is_cut:
+                self.heard(client)
+            elif not client.streams:  # else the end of its stream tells
+                self._loses(client, client.opened)
+                self._watch(client, GONE_S)
+
+    def _loses(self, client: Client, opened: int) -> None:
+        for call in self._lost:
+            call(client, opened)
 
     def _watch(self, client: Client, after_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -131,11 +171,14 @@ class Clients:
         self._checks.add(timer)
 
     def leaves(self, client: Client) -> None:
-        """A client has gone, or says that it ends: what it holds goes to others."""
+        """A client has gone, or says that it ends: what it holds goes to others, and its open calls end."""
         if self._known.get(client.name) is client:
             del self._known[client.name]
-        for call in self._gone:
-            call(client)
+        client.is_gone = True
+        for limit in client.waits:
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
+        self._loses(client, client.opened)
 
     def forget_held(self) -> None:
         """Nobody has a message any more: all are removed."""

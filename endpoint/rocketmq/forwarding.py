@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from stratalog import InvalidMessage, OffsetOutOfRange, StaleReceipt
+from stratalog import InvalidMessage, InvalidTopic, OffsetOutOfRange, StaleReceipt, SubscriptionClosed
 
 from ..wire import CLASSES, Code
+from .finishing import Finishing
 from .groups import Receipt
 from .naming import dead_letters_of
 from .statuses import OK, Refused
@@ -15,7 +16,7 @@ from .translating import STORY
 if TYPE_CHECKING:
     from stratalog import Message, MessageStore
 
-    from .clients import Clients
+    from .clients import Client, Clients
     from .groups import Group, Groups
     from .topics import Topics
 
@@ -30,35 +31,54 @@ class Forwarding:
         self._topics = topics
         self._groups = groups
         self._clients = clients
+        self._finishing = Finishing()
 
     async def forward(self, request: Any, context: Any) -> Any:
-        """Move a message that the client has. With the story that the store gives to its own dead letters."""
+        """Move a message that the client has. With the story that the store gives to its own dead letters.
+
+        The official clients ask again each second until it is OK, and give nothing else of the line meanwhile. So it is
+        also OK if the client has the message no more: it was moved and the answer was lost, or it comes again.
+        """
         client = self._clients.of(context, makes=False)
-        group = self._groups.known(request.topic.name, request.group.name)
         receipt = Receipt.unpack(request.receipt_handle)
+        group = self._groups.open_group(request.topic.name, request.group.name)
+        if group is not None:
+            await self._finishing.run(self._move(client, group, receipt, request.delivery_attempt))
+        return _ANSWER(status=OK)
+
+    async def _move(self, client: Client, group: Group, receipt: Receipt, attempts: int) -> None:
         held = client.held.get((group, receipt.number))
+        topic = dead_letters_of(group.name)
         try:
             group.sub.message_of(receipt.number)
-            message = held.message if held is not None else await self._read(group, receipt)
-            properties = dict(message.properties or {}) | _story(message, group, request.delivery_attempt)
-            topic = dead_letters_of(group.name)
+            message = held.delivery.message if held is not None else await self._read(group, receipt)
+            if message is None:
+                return
+            properties = dict(message.properties or {}) | _story(message, group, attempts)
             queue_id = message.queue_id % await self._topics.queues_of(topic)
             async with self._store.transaction() as tx:
                 tx.append(topic, queue_id, message.data, key=message.key, properties=properties)
                 tx.ack(receipt.number, group.sub)
-        except (StaleReceipt, InvalidMessage) as error:
+        except (StaleReceipt, SubscriptionClosed):
+            pass
+        except InvalidTopic:  # the program has made the topic anew, with other queues
+            self._topics.forget(topic)
+            raise
+        except InvalidMessage as error:
             raise Refused(Code.INVALID_RECEIPT_HANDLE, str(error)) from None
         client.held.pop((group, receipt.number), None)
-        return _ANSWER(status=OK)
 
-    async def _read(self, group: Group, receipt: Receipt) -> Message:
+    async def close(self) -> None:
+        """Wait for moves that are under way."""
+        await self._finishing.close()
+
+    async def _read(self, group: Group, receipt: Receipt) -> Message | None:
+        """The message of a receipt; None if retention has removed it."""
         try:
             found = await self._store.read_async(group.topic, receipt.queue_id, receipt.offset, max_messages=1)
         except OffsetOutOfRange:
-            found = []
-        if not found or found[0].offset != receipt.offset:
-            raise Refused(Code.MESSAGE_NOT_FOUND, "the message was removed")
-        return found[0]
+            return None
+        return found[0] if found and found[0].offset == receipt.offset else None
 
 
 def _story(message: Message, group: Group, attempts: int) -> dict[str, str]:

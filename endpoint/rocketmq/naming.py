@@ -14,7 +14,7 @@ DEAD_LETTERS: Final = "%DLQ%"
 
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _MOST_TOPIC: Final = 127
-_MOST_GROUP: Final = 255
+_MOST_GROUP: Final = _MOST_TOPIC - len(DEAD_LETTERS)  # the topic of its dead letters has a name, too
 
 
 def check_topic(name: str) -> str:
@@ -26,9 +26,14 @@ def check_topic(name: str) -> str:
     if not _ALLOWED.fullmatch(name):
         allowed = f"^{_ALLOWED.pattern}$"
         raise Refused(Code.ILLEGAL_TOPIC, f"The specified topic contains illegal characters, allowing only {allowed}")
-    if name == HALF_TOPIC:
-        raise Refused(Code.ILLEGAL_TOPIC, "cannot access system topic")
+    check_not_own(name)
     return name
+
+
+def check_not_own(topic: str) -> None:
+    """Raise Refused for the topic that only the endpoint itself uses."""
+    if topic == HALF_TOPIC:
+        raise Refused(Code.ILLEGAL_TOPIC, "cannot access system topic")
 
 
 def check_group(name: str) -> str:

@@ -46,6 +46,7 @@ class MessagingService:
         self.transactions = Transactions(store, options, self.topics, self.clients)
         self.receiving = Receiving(self.groups, self.clients, options)
         self._telemetry = Telemetry(self.clients, options, self.transactions.producer_came)
+        self._forwarding = Forwarding(store, self.topics, self.groups, self.clients)
         routing, settling = Routing(self.topics, self.clients), Settling(self.groups, self.clients)
         self._unary: dict[str, Unary] = {
             "QueryRoute": routing.query_route,
@@ -57,7 +58,7 @@ class MessagingService:
             "EndTransaction": self.transactions.end_transaction,
             "AckMessage": settling.ack_message,
             "ChangeInvisibleDuration": settling.change_invisible_duration,
-            "ForwardMessageToDeadLetterQueue": Forwarding(store, self.topics, self.groups, self.clients).forward,
+            "ForwardMessageToDeadLetterQueue": self._forwarding.forward,
             "SyncLiteSubscription": _no_lite_topics,
         }
 
@@ -69,6 +70,7 @@ class MessagingService:
         """End what runs, and give all messages back that consumers have. Waiting calls are answered: nothing new."""
         self.clients.close()
         await self.transactions.close()
+        await self._forwarding.close()
         await self.receiving.close()
         await asyncio.to_thread(self.groups.close)
 

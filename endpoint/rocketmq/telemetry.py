@@ -43,6 +43,7 @@ class Telemetry:
         client = self._clients.of(context)
         outgoing: asyncio.Queue[Any] = asyncio.Queue(MOST_WAITING)
         client.streams.append(outgoing)
+        client.opened = number = client.opened + 1
         reader = asyncio.ensure_future(self._read(requests, client, outgoing))
         try:
             while (command := await outgoing.get()) is not None:
@@ -52,7 +53,7 @@ class Telemetry:
         finally:
             reader.cancel()
             client.streams.remove(outgoing)
-            self._clients.ended_stream(client)
+            self._clients.ended_stream(client, number)
 
     async def _read(self, requests: AsyncIterator[Any], client: Client, outgoing: asyncio.Queue[Any]) -> None:
         end: Refusal | None = None

@@ -14,10 +14,11 @@ from collections import OrderedDict, UserDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from stratalog import StaleReceipt, StoreClosed, StoreError, SubscriptionClosed
+from stratalog import InvalidTopic, StaleReceipt, StoreClosed, StoreError, SubscriptionClosed
 
 from ..wire import CLASSES, Code
 from ..wire.codes import MessageType, Resolution
+from .finishing import Finishing
 from .naming import HALF_TOPIC, UNRESOLVED_TOPIC
 from .statuses import OK, Refused
 from .times import ms_of
@@ -101,6 +102,7 @@ class Transactions:
         self._sub: Subscription | None = None
         self._checking: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
+        self._finishing = Finishing()
 
     async def start(self) -> None:
         """Take up what an earlier endpoint of the store has left. Without transactions nothing runs."""
@@ -112,11 +114,13 @@ class Transactions:
             if self._sub is None or self._sub.closed:
                 await self._store.configure_topic_async(HALF_TOPIC, queues=1, keep="unacknowledged")
                 self._sub = await asyncio.to_thread(self._store.subscribe, HALF_TOPIC, CHECKER)
-                self._checking = asyncio.get_running_loop().create_task(self._check())
+                self._halves.clear()  # it has receipts of its own, and receives all that have no end
+                self._checking = asyncio.get_running_loop().create_task(self._check(self._sub))
             return self._sub
 
     async def close(self) -> None:
-        """End the questions. What has no end stays in the store."""
+        """End the questions, after the ends that are under way. What has no end stays in the store."""
+        await self._finishing.close()
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.wait([self._checking])
@@ -158,9 +162,7 @@ class Transactions:
             raise Refused(Code.BAD_REQUEST, "transaction resolution is commit or rollback")
         half = await self._find(name)
         if half is not None:
-            async with half.ending:
-                if name not in self._ended:
-                    await self._end(name, half, resolution)
+            await self._finishing.run(self._end(name, half, resolution))
         if self._ended.get(name) != resolution:
             raise Refused(Code.INVALID_TRANSACTION_ID, f"there is no transaction {name} to end")
         return _ENDED(status=OK)
@@ -176,21 +178,36 @@ class Transactions:
         return self._halves.get(name)
 
     async def _end(self, name: str, half: Half, resolution: int) -> None:
-        while True:
-            delivery = half.delivery
-            try:
-                if resolution == Resolution.COMMIT:
-                    await self._move(delivery, half.topic)
-                elif self._sub is not None:
-                    await self._sub.ack_async(delivery)
-                break
-            except StaleReceipt:  # it was time to ask, and it is on its way here again
-                async with asyncio.timeout(FOUND_WITHIN_S), self._came:
-                    await self._came.wait_for(lambda: half.delivery is not delivery)  # noqa: B023  # waits here
-        self._halves.pop(name, None)
-        self._ended[name] = resolution
-        if len(self._ended) > REMEMBERED:
-            self._ended.popitem(last=False)
+        """End a transaction that has no end yet. Without an end afterwards there is none of this name."""
+        async with half.ending:
+            while name not in self._ended:
+                delivery = half.delivery
+                try:
+                    if resolution == Resolution.COMMIT:
+                        await self._move(delivery, half.topic)
+                    elif self._sub is not None:
+                        await self._sub.ack_async(delivery)
+                except StaleReceipt:  # it was time to ask, and it is on its way here again
+                    if await self._comes_again(half, delivery):
+                        continue
+                    self._forget(name, half)  # somebody else has taken it out of the store
+                    return
+                self._forget(name, half)
+                self._ended[name] = resolution
+                if len(self._ended) > REMEMBERED:
+                    self._ended.popitem(last=False)
+
+    async def _comes_again(self, half: Half, delivery: Delivery) -> bool:
+        try:
+            async with asyncio.timeout(FOUND_WITHIN_S), self._came:
+                await self._came.wait_for(lambda: half.delivery is not delivery)
+        except TimeoutError:
+            return False
+        return True
+
+    def _forget(self, name: str, half: Half) -> None:
+        if self._halves.get(name) is half:
+            del self._halves[name]
 
     async def _move(self, delivery: Delivery, topic: str) -> None:
         """Append the message of a half message, and acknowledge the half message, at once."""
@@ -199,18 +216,21 @@ class Transactions:
         del properties[HALF_OF]
         properties.pop(RECOVERY_MS, None)
         queues = await self._topics.queues_of(topic)
-        async with self._store.transaction() as tx:
-            tx.append(
-                topic, self._topics.queue_for(queues, properties.get(GROUP, "")), message.data, key=message.key,
-                properties=properties, message_id=properties[ID] if self._options.deduplicate else None,
-            )  # fmt: skip
-            tx.ack(delivery)
+        try:
+            async with self._store.transaction() as tx:
+                tx.append(
+                    topic, self._topics.queue_for(queues, properties.get(GROUP, "")), message.data, key=message.key,
+                    properties=properties, message_id=properties[ID] if self._options.deduplicate else None,
+                )  # fmt: skip
+                tx.ack(delivery)
+        except InvalidTopic:  # the program has made the topic anew, with other queues
+            self._topics.forget(topic)
+            raise
 
     # -- questions ----------------------------------------------------------------------------------------
 
-    async def _check(self) -> None:
+    async def _check(self, sub: Subscription) -> None:
         """Receive half messages, and ask about those that come again."""
-        sub = await self._open()
         while True:
             try:
                 got = await sub.receive_async(64, DAY_MS, self._options.check_first_ms)
@@ -220,8 +240,9 @@ class Transactions:
                     self._came.notify_all()
                 await asyncio.gather(*(self._keep_or_ask(sub, delivery) for delivery in got))
             except (SubscriptionClosed, StoreClosed):  # the end, or somebody has deleted it: the next one begins anew
-                self._halves.clear()
-                self._sub = None
+                if self._sub is sub:
+                    self._halves.clear()
+                    self._sub = None
                 return
             except StoreError:
                 _log.exception("half messages could not be received, and are tried again")
@@ -258,7 +279,7 @@ class Transactions:
             self._halves.pop(name, None)
             return
         await sub.extend_async(half.delivery, self._options.check_interval_ms)
-        asked = next(iter(self._clients.producers(half.topic)), None)
+        asked = self._clients.producer(half.topic, half.delivery.message.offset + half.checks)
         half.is_overdue = asked is None
         if asked is not None:
             self._tell(asked, name, half)

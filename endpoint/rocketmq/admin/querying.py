@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stratalog import OffsetOutOfRange
 
 from ...wire import CLASSES, Code
+from ..naming import check_not_own
 from ..statuses import OK, Refused
 from ..times import ms_of
 from ..translating import message_of
@@ -37,6 +38,7 @@ class Querying:
     async def query_message(self, request: Any, context: Any) -> Any:
         """Messages by id or key, of the newest 100,000 of the topic; without either, those of the times."""
         topic = request.topic.name
+        check_not_own(topic)
         if not self._store.queues(topic):
             raise Refused(
                 Code.TOPIC_NOT_FOUND, f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"

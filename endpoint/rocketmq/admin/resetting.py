@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from ...wire import CLASSES, Code
+from ..naming import check_not_own
 from ..statuses import OK, Refused
 from ..times import ms_of
 
@@ -47,6 +48,7 @@ class Resetting:
         return _DELETED(status=OK)
 
     def _info(self, topic: str, name: str) -> SubscriptionInfo:
+        check_not_own(topic)
         if topic and name:
             for info in self._store.subscriptions(topic):
                 if info.name == name:

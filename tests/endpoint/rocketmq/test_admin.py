@@ -255,3 +255,13 @@ def test_calls_are_recorded_with_their_codes(
         ("ListSubscription", Code.OK), ("DescribeGroupAccumulation", Code.CONSUMER_GROUP_NOT_FOUND)
     ]  # fmt: skip
     assert caplog.text == ""
+
+
+def test_half_messages_are_the_endpoints_own(admin: Admin, client: RawClient, store: MessageStore) -> None:
+    client.send("orders", b"half", message_type=4)
+    half, checker = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_CHECKER"
+    assert [info.name for info in store.subscriptions(half)] == [checker]
+    assert admin("DeleteSubscription", half, checker).status.code == Code.ILLEGAL_TOPIC
+    assert admin("ResetGroupOffset", half, checker).status.code == Code.ILLEGAL_TOPIC
+    assert admin("QueryMessage", half).status.code == Code.ILLEGAL_TOPIC
+    assert [info.name for info in store.subscriptions(half)] == [checker]

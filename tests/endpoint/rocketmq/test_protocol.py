@@ -97,6 +97,8 @@ def test_no_message_is_not_found_and_a_filter_that_is_wrong_is_illegal(client: R
     status, _ = client.receive("orders", "billing", sql="price BETWEEN")
     assert status.code == Code.ILLEGAL_FILTER_EXPRESSION and "character 14" in status.message
     assert client.receive("orders", "", expression="*")[0].code == Code.ILLEGAL_CONSUMER_GROUP
+    assert client.receive("orders", "g" * 123)[0].code == Code.ILLEGAL_CONSUMER_GROUP  # its dead letters have no topic
+    assert client.receive("orders", "g" * 122)[0].code == Code.MESSAGE_NOT_FOUND
     assert client.receive("orders", "billing", invisible_s=0)[0].code == Code.ILLEGAL_INVISIBLE_TIME
 
 
@@ -192,7 +194,22 @@ def test_times_that_are_not_possible_are_refused(client: RawClient, seconds: int
     message.topic.name, message.system_properties.message_id = "orders", "id"
     message.system_properties.delivery_timestamp.seconds = seconds
     assert client.call("SendMessage", request).status.code == Code.ILLEGAL_DELIVERY_TIME
+    message.system_properties.ClearField("delivery_timestamp")
+    for name in ("born_timestamp", "orphaned_transaction_recovery_duration"):
+        getattr(message.system_properties, name).seconds = seconds
+        assert client.call("SendMessage", request).status.code == Code.BAD_REQUEST
+        message.system_properties.ClearField(name)
     assert client.receive("orders", "billing", invisible_s=seconds)[0].code == Code.ILLEGAL_INVISIBLE_TIME
+
+
+def test_a_message_that_no_client_can_be_told_holds_up_no_others(client: RawClient, store: MessageStore) -> None:
+    store.append("orders", 0, b"before")
+    store.append("orders", 0, b"broken", properties={"rocketmq.born_ms": "abc"})
+    store.append("orders", 0, b"behind")
+    status, messages = client.receive("orders", "billing", wait_s=5)
+    assert (status.code, [message.body for message in messages]) == (Code.OK, [b"before", b"behind"])
+    assert [message.system_properties.delivery_attempt for message in messages] == [1, 1]
+    assert client.receive("orders", "billing")[0].code == Code.MESSAGE_NOT_FOUND
 
 
 def test_a_topic_of_the_program_keeps_its_queues_and_a_subscription_its_dead_letters(store: MessageStore) -> None:
@@ -236,7 +253,12 @@ def test_a_dead_letter_goes_to_a_queue_that_its_topic_has(store: MessageStore) -
         request.topic.name, request.group.name = "orders", "billing"
         request.receipt_handle = message.system_properties.receipt_handle
         assert client.call("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
-        again = client.call("ForwardMessageToDeadLetterQueue", request)
-        assert again.status.code == Code.INVALID_RECEIPT_HANDLE
+        again = client.call("ForwardMessageToDeadLetterQueue", request)  # the answer was lost: it asks until it is OK
+        assert again.status.code == Code.OK
+        request.receipt_handle = "nonsense"
+        assert client.call("ForwardMessageToDeadLetterQueue", request).status.code == Code.INVALID_RECEIPT_HANDLE
+    request.receipt_handle = message.system_properties.receipt_handle
+    with RocketMQEndpoint(store) as endpoint, raw_client(endpoint.address) as client:  # it knows no group yet
+        assert client.call("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
     assert [letter.data for letter in store.read("%DLQ%billing", 0)] == [b"bad"]
     assert store.subscriptions("orders")[0].backlog.total == 0
