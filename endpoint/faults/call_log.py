@@ -72,7 +72,7 @@ class CallLog:
     def __init__(self, *, most_calls: int = 1000, most_request_bytes: int = 16 << 20) -> None:
         """
         Args:
-            most_calls: how many are kept.
+            most_calls: how many are kept; 0 keeps none, and costs the calls nothing.
             most_request_bytes: of the requests that are kept; before it is more, the oldest calls go.
         """
         self.status_of: StatusOf | None = None  # how the service answers errors; the endpoint sets it
@@ -133,6 +133,8 @@ class CallLog:
 
     async def around(self, call: Call, proceed: Proceed) -> Any:
         """The interceptor."""
+        if not self._most_calls:
+            return await proceed()
         made, began_s = self._begin(call), time.perf_counter()
         try:
             answer = await proceed()
@@ -158,7 +160,7 @@ class CallLog:
         made = ClientCall(self._made, call.service, call.method, call.client_id, request)
         if request is None or call.method == "ReceiveMessage":
 
-            async def gate(message: Any) -> None:
+            def gate(message: Any) -> None:
                 made.answers += 1
                 if made.code is None:
                     _note(made, message)

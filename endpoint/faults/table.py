@@ -101,7 +101,7 @@ class FaultTable:
         if call.requests is not None:
             call.requests = self._each_through(call, call.requests)
         if call.request is None or call.method == "ReceiveMessage":  # it may be open when a black hole comes
-            watched(call).gates.append(lambda message: through(self._holes, call))
+            watched(call).gates.append(lambda message: through(self._holes, call) if self._holes else None)
         faults = self._faults
         met: list[Around] = [fault.strike for fault in faults if fault.meets(call)] if faults else []
         chain = chained(met)

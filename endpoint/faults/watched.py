@@ -9,11 +9,11 @@ import grpc
 
 BROKEN = "Socket closed"  # what gRPC's clients say of a connection that has ended
 
-Gate = Callable[[Any], Awaitable[None]]
+Gate = Callable[[Any], Awaitable[None] | None]  # None: there is nothing to wait for
 
 
 class WatchedContext:
-    """A call's context whose `write` goes through gates: each is awaited with the message before it is sent.
+    """A call's context whose `write` goes through gates: each has the message before it is sent, and is waited for.
 
     A gate that raises ends the call: the message is not sent. Everything else is the context's own.
     """
@@ -26,7 +26,9 @@ class WatchedContext:
     async def write(self, message: Any) -> None:
         """Send a message, unless it gets lost."""
         for gate in self.gates:
-            await gate(message)
+            waiting = gate(message)
+            if waiting is not None:
+                await waiting
         if not self.is_lost:
             await self._context.write(message)
 

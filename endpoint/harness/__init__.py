@@ -4,6 +4,7 @@ Begin with `harness`. pytest's plugin gives it as the fixture `rocketmq`, and `p
 
     in the process of the test   harness, sent
     in a process of its own      process, child
+    both                         starting
     time                         clock
 """
 

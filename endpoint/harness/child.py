@@ -12,15 +12,11 @@ import os
 import signal
 import sys
 import threading
-import time
 from typing import Any
 
 from stratalog import MessageStore, StoreConfig
-from stratalog.endpoint.errors import AddressInUse
+from stratalog.endpoint.harness.starting import started
 from stratalog.endpoint.rocketmq.endpoint import RocketMQEndpoint
-
-SAME_PORT_S = 5.0
-AGAIN_S = 0.05
 
 
 def main(given: dict[str, Any]) -> None:
@@ -29,25 +25,12 @@ def main(given: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     threading.Thread(target=_watch, args=(ended,), name="stratalog-parent", daemon=True).start()
     with MessageStore.open(given["folder"], StoreConfig(durability=given["durability"])) as store:
-        endpoint = _started(store, given["options"])
+        endpoint = started(lambda: RocketMQEndpoint(store, **given["options"]))
         try:
             print(f"ready {endpoint.address}", flush=True)
             ended.wait()
         finally:
             endpoint.stop()
-
-
-def _started(store: MessageStore, options: dict[str, Any]) -> RocketMQEndpoint:
-    end_s = time.monotonic() + SAME_PORT_S
-    while True:
-        endpoint = RocketMQEndpoint(store, **options)
-        try:
-            endpoint.start()
-            return endpoint
-        except AddressInUse:
-            if time.monotonic() > end_s:
-                raise
-        time.sleep(AGAIN_S)
 
 
 def _watch(ended: threading.Event) -> None:

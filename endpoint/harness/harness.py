@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -12,16 +13,14 @@ from typing import Any, Literal
 from stratalog import MessageStore, StoreConfig, StoreError
 from stratalog.testing import Manner, SimulatedDisk
 
-from ..errors import AddressInUse
 from ..faults import CallLog, FaultTable
 from ..rocketmq.endpoint import RocketMQEndpoint
 from .clock import RunningClock
 from .sent import SentMessage, sent_to
+from .starting import POLL_MS, started
 
-POLL_MS = 1000  # how long a push consumer's call waits: some clients end only after it
 GRACE_S = 0.5
 LOOK_S = 0.05  # what a group has may also change without a call: a message expires, or goes to the dead letters
-SAME_PORT_S = 5.0  # another program may have the port for a moment
 MOST_CALLS, MOST_REQUEST_BYTES = 100_000, 256 << 20
 
 
@@ -136,23 +135,14 @@ class RocketMQHarness:
             raise RuntimeError("the endpoint runs already")
         self._store = MessageStore.open(self.folder, self._config, disk=self._disk, clock=self.clock)
         try:
-            self._endpoint = self._listening(self._store)
+            make = partial(
+                RocketMQEndpoint, self._store, port=self._port, faults=self.faults, calls=self.calls, **self._options
+            )
+            self._endpoint = started(make)
         except BaseException:
             self._leave_store()
             raise
         self._port, self._address = self._endpoint.server.port, self._endpoint.address
-
-    def _listening(self, store: MessageStore) -> RocketMQEndpoint:
-        end_s = time.monotonic() + SAME_PORT_S
-        while True:
-            endpoint = RocketMQEndpoint(store, port=self._port, faults=self.faults, calls=self.calls, **self._options)
-            try:
-                endpoint.start()
-                return endpoint
-            except AddressInUse:
-                if time.monotonic() > end_s:
-                    raise
-            time.sleep(LOOK_S)
 
     def stop(self) -> None:
         """End as a program does that is asked to: calls are answered, the store is closed. Again does nothing."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
-POLL_MS = 1000  # how long a push consumer's call waits: some clients end only after it
+from .starting import POLL_MS
+
 PROGRAM = "stratalog.endpoint.harness.child"
 
 

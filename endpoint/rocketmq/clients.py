@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ..server.calls import client_id_of
 from ..wire import Code
 from ..wire.codes import ClientType
 from .statuses import Refused
@@ -90,19 +91,19 @@ class Clients:
 
         Raises Refused, if it does not say which one it is, or there are too many.
         """
-        for key, value in context.invocation_metadata() or ():
-            if key == "x-mq-client-id" and value:
-                client = self._known.get(value)
-                if client is None and not makes:
-                    return Client(value, asyncio.get_running_loop().time())
-                if client is None:
-                    if len(self._known) >= MOST_CLIENTS:
-                        raise Refused(Code.TOO_MANY_REQUESTS, f"{MOST_CLIENTS} clients are known: call later")
-                    client = self._known[value] = Client(value, asyncio.get_running_loop().time())
-                    self._watch(client, QUIET_S)
-                self.heard(client)
-                return client
-        raise Refused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        name = client_id_of(context)
+        if not name:
+            raise Refused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+        client = self._known.get(name)
+        if client is None and not makes:
+            return Client(name, asyncio.get_running_loop().time())
+        if client is None:
+            if len(self._known) >= MOST_CLIENTS:
+                raise Refused(Code.TOO_MANY_REQUESTS, f"{MOST_CLIENTS} clients are known: call later")
+            client = self._known[name] = Client(name, asyncio.get_running_loop().time())
+            self._watch(client, QUIET_S)
+        self.heard(client)
+        return client
 
     def all(self) -> list[Client]:
         """All that are known."""

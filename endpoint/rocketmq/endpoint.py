@@ -116,14 +116,19 @@ class RocketMQEndpoint:
     def start(self) -> None:
         """Listen, on a thread of its own. When it returns, clients can connect. `with` does it.
 
-        Raises: AddressInUse, AddressUnusable; errors of the store.
+        Raises: AddressInUse, AddressUnusable; RuntimeError if it runs; errors of the store.
         """
+        self._check_ended()
         self._thread = LoopThread()
         try:
             self._thread.run(self.start_async())
         except BaseException:
             self.stop()
             raise
+
+    def _check_ended(self, thread: LoopThread | None = None) -> None:
+        if self._service is not None or self._thread is not thread:
+            raise RuntimeError("the endpoint runs already: stop it first")
 
     def stop(self) -> None:
         """Close the connections, after at most `grace_s` seconds and a little. `with` does it. Again does nothing."""
@@ -183,6 +188,7 @@ class RocketMQEndpoint:
 
     async def start_async(self) -> None:
         """`start` for coroutines, on the loop of the caller. `async with` does it."""
+        self._check_ended(self._thread)
         service = MessagingService(self.store, self.options)
         remote = self._remote = StoreService(self.store, around=chained(self._interceptors))
         admin = admin_service(self.store, service.clients, service.groups, lambda: self.server.connections)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -150,8 +151,9 @@ class Groups:
     def close(self) -> None:
         """Close all: what their consumers have comes again at once, also at another endpoint of the store."""
         groups, self._open = self._open, {}
-        for group in groups.values():
-            group.sub.close()
+        with ExitStack() as closing:  # an error of one leaves no other open
+            for group in groups.values():
+                closing.callback(group.sub.close)
 
 
 def _wrong_filter(error: InvalidMessage) -> Refused:

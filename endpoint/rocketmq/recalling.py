@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from ..wire import CLASSES, Code
@@ -29,7 +28,6 @@ class Recalling:
         found = Recallable.unpack(request.recall_handle)
         if found.topic != request.topic.name:
             raise Refused(Code.BAD_REQUEST, "recall handle is of another topic")
-        cancel = self._store.cancel_delayed
-        if not await asyncio.to_thread(cancel, found.topic, found.queue_id, found.offset):
+        if not await self._store.cancel_delayed_async(found.topic, found.queue_id, found.offset):
             raise Refused(Code.BAD_REQUEST, "recall failed: the message has come, or was recalled")
         return _ANSWER(status=OK, message_id=found.message_id)

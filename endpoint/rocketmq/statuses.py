@@ -59,6 +59,11 @@ class Refused(Exception):
         self.code = code
 
 
+def no_topic(topic: str) -> Refused:
+    """There is no such topic, in the words of RocketMQ's broker."""
+    return Refused(Code.TOPIC_NOT_FOUND, f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}")
+
+
 def status_of(error: Exception) -> Any:
     """The status that tells of an error: of the caller's, of the store's, or of one that nobody expected."""
     if isinstance(error, Refused):

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from ..wire import Code
 from .naming import DEAD_LETTERS, UNRESOLVED_TOPIC, check_topic
-from .statuses import Refused
+from .statuses import no_topic
 
 if TYPE_CHECKING:
     from stratalog import MessageStore
@@ -53,9 +52,7 @@ class Topics:
     async def _make(self, topic: str) -> int:
         own = topic.startswith(DEAD_LETTERS) or topic == UNRESOLVED_TOPIC
         if not (self._options.create_topics or own):
-            raise Refused(
-                Code.TOPIC_NOT_FOUND, f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"
-            )
+            raise no_topic(topic)
         await self._store.configure_topic_async(topic, queues=self._options.queues)
         return self._options.queues
 

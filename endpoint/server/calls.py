@@ -64,7 +64,13 @@ class Call:
     @property
     def client_id(self) -> str:
         """The header by which a client names itself, "" without one."""
-        return self.metadata.get(CLIENT_ID, "")
+        return client_id_of(self.context)
+
+
+def client_id_of(context: Any) -> str:
+    """The header of a call's context by which a client names itself, "" without one."""
+    named = (value for key, value in context.invocation_metadata() or () if key == CLIENT_ID and value)
+    return str(next(named, ""))
 
 
 Around = Callable[[Call, Proceed], Awaitable[Any]]

@@ -138,6 +138,9 @@ class GrpcServer:
             except RuntimeError as error:
                 raise CertificateUnusable("the certificate or its key cannot be used for TLS; both are PEM") from error
         await server.start()
+        if self._stopped is not None:  # it knows nothing of this one
+            await server.stop(None)
+            raise EndpointClosed("the endpoint was stopped: start another one")
         self._servers.append(server)
         return name
 
@@ -149,6 +152,7 @@ class GrpcServer:
             return None
         if self._tls_name is None or _has_failed(self._tls_name):
             self._tls_name = asyncio.create_task(self._serve_tls())
+            self._tls_name.add_done_callback(_has_failed)  # its client may be gone: nobody asks for the error
         return await asyncio.shield(self._tls_name)
 
     async def _serve_tls(self) -> str:

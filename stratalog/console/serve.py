@@ -78,7 +78,7 @@ def serve_command(
         _raise_descriptors()
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC writes a line for each connection that is no TLS
         try:
-            from ..endpoint import RocketMQEndpoint  # noqa: PLC0415  # an extra
+            from ..endpoint import CallLog, RocketMQEndpoint  # noqa: PLC0415  # an extra
             from ..endpoint.server.certificate import Certificate  # noqa: PLC0415
         except ImportError as error:
             complain(str(error))
@@ -89,7 +89,8 @@ def serve_command(
         given = {"queues": queues, "fifo_groups": fifo_groups, "max_attempts": attempts}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         make = partial(
-            RocketMQEndpoint, host=host, port=port, users=names, tls=tls, create_topics=create_topics, **options
+            RocketMQEndpoint, host=host, port=port, users=names, tls=tls, create_topics=create_topics,
+            calls=CallLog(most_calls=0), **options,  # nobody can read a record of calls here
         )  # fmt: skip
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)

@@ -34,6 +34,7 @@ HELLO = LAST_NUMBER + 1
 FOR_GOOD = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 
 Convert = Callable[[dict[str, Any], list[memoryview]], Any]
+Outcome = tuple[Any, StoreError | None]  # a value, or an error
 Streams = Callable[[Iterator[bytes]], Any]  # begins the gRPC stream: an iterator of messages, with `cancel`
 
 
@@ -162,11 +163,17 @@ class Connection:
             self._to_send.notify()
         return True
 
-    def drain(self) -> None:
-        """Wait until no append is under way."""
+    def drain(self) -> bool:
+        """Wait until no append is under way; False if it has ended meanwhile."""
         with self._lock:
             while any(isinstance(one, Submitted) or one.appends for one in self._pending.values()):
                 self._has_changed.wait()
+            return not self._ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is taken any more."""
+        return self._ended
 
     def end(self) -> None:
         """End it; what has no answer has none."""
@@ -246,9 +253,11 @@ class Connection:
     def _take(self, message: bytes, incoming: Incoming) -> None:
         """Settle what a message answers. Raises BrokenFrame."""
         wakes: Wakes = {}
-        for frame in incoming.feed(message):
-            self._settle(frame, wakes)
-        wake_all(wakes)
+        try:
+            for frame in incoming.feed(message):
+                self._settle(frame, wakes)
+        finally:  # good answers before bad ones count
+            wake_all(wakes)
 
     def _settle(self, frame: Frame, wakes: Wakes) -> None:
         with self._lock:
@@ -265,7 +274,8 @@ class Connection:
         if frame.number == HELLO:
             return
         if isinstance(asked, Submitted):
-            _settle_all(asked, frame, wakes)
+            for one, (value, error) in zip(asked.settled, _outcomes_of(asked, frame), strict=True):
+                one.settle(value, error, wakes)
         elif asked is not None:
             value, error = _outcome_of(asked, frame)
             if is_gone and error is None and asked.unwanted is not None and "cancelled" not in frame.header:
@@ -306,35 +316,40 @@ def _frame_of(asked: Asked | Submitted) -> Columns:
     return Columns({"call": "submit", **header}, buffers)
 
 
-def _outcome_of(asked: Asked, frame: Frame) -> tuple[Any, StoreError | None]:
-    if "error" in frame.header:
-        return None, failure_from_json(frame.header["error"])
-    if "cancelled" in frame.header:
-        return None, StoreError("the call was cancelled")
+def _outcome_of(asked: Asked, frame: Frame) -> Outcome:
+    """The value or the error of a call. Whatever a server sends, the call has one of them."""
     try:
+        if "error" in frame.header:
+            return None, failure_from_json(frame.header["error"])
+        if "cancelled" in frame.header:
+            return None, StoreError("the call was cancelled")
         return asked.convert(frame.header, frame.buffers), None
     except StoreError as error:
         return None, error
-    except Exception as error:  # whatever a server sends, the call has an answer
-        return None, StoreError(f"the server's answer cannot be read: {error!r}")
+    except Exception as error:
+        return None, _unreadable(error)
 
 
-def _settle_all(submitted: Submitted, frame: Frame, wakes: Wakes) -> None:
-    """Give each message of a frame its offset, or its error."""
-    if "error" in frame.header or not frame.buffers:
-        error = failure_from_json(frame.header.get("error", {}))
-        for one in submitted.settled:
-            one.settle(None, error, wakes)
-        return
-    errors = {row: failure_from_json(given) for row, given in frame.header.get("errors", ())}
-    repeats = set(frame.header.get("repeats", ()))
-    rows = zip(submitted.settled, numbers_in(frame.buffers[0]).tolist(), strict=True)
+def _outcomes_of(submitted: Submitted, frame: Frame) -> Sequence[Outcome]:
+    """The offset or the error of each message of a frame. Whatever a server sends, each has one of them."""
+    count = len(submitted.settled)
+    try:
+        if "error" in frame.header or not frame.buffers:
+            return [(None, failure_from_json(frame.header.get("error", {})))] * count
+        errors = {row: failure_from_json(given) for row, given in frame.header.get("errors", ())}
+        repeats = set(frame.header.get("repeats", ()))
+        offsets = numbers_in(frame.buffers[0]).tolist()
+        if len(offsets) != count:
+            raise ValueError(f"{len(offsets)} offsets for {count} messages")
+    except Exception as error:
+        return [(None, _unreadable(error))] * count
     if not errors and not repeats:
-        for one, offset in rows:
-            one.settle((offset, False), None, wakes)
-        return
-    for row, (one, offset) in enumerate(rows):
-        one.settle((offset, row in repeats), errors.get(row), wakes)
+        return [((offset, False), None) for offset in offsets]
+    return [((offset, row in repeats), errors.get(row)) for row, offset in enumerate(offsets)]
+
+
+def _unreadable(error: Exception) -> StoreError:
+    return StoreError(f"the server's answer cannot be read: {error!r}")
 
 
 def _reason_of(error: grpc.RpcError) -> str:

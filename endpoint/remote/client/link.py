@@ -17,7 +17,7 @@ from ...errors import ConnectionLost
 from ..frames import Buffer
 from ..messages import Given
 from ..values import from_json, to_json
-from .connection import NOBODY, Asked, Connection, Convert, Submitted
+from .connection import NOBODY, Asked, Connection, Convert, Submitted, nothing_of
 from .promises import Answer, LoopAnswer, Settled, Wakes, wake_all
 from .tickets import Callbacks
 from .waiting import wait_for, wait_in_loop
@@ -43,6 +43,8 @@ class Link:
         self._timeout_s = timeout_s
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._is_settled = threading.Condition(self._lock)  # what a lost connection left is asked again, or has errors
+        self._losing = 0  # lost connections whose calls are not settled yet
         self._connection: Connection | None = None
         self._closed = False
         self._down_s: float | None = None  # since when no connection was answered
@@ -81,6 +83,16 @@ class Link:
     def _note_lost(self, why: str, *, answered: bool, gave_up: bool, asked: list[Asked | Submitted]) -> None:
         with self._lock:
             self._connection = None
+            self._losing += 1
+        try:
+            self._ask_all_again(why, answered=answered, gave_up=gave_up, asked=asked)
+        finally:
+            with self._lock:
+                self._losing -= 1
+                self._is_settled.notify_all()
+
+    def _ask_all_again(self, why: str, *, answered: bool, gave_up: bool, asked: list[Asked | Submitted]) -> None:
+        """What may be asked again is; all else has an error."""
         error: StoreError = StoreClosed(f"the connection to {self.address} was closed")
         if not self._closed:
             error = ConnectionLost(
@@ -92,14 +104,16 @@ class Link:
         may_repeat = not gave_up and self._is_soon(answered=answered)
         used = 1 if answered else 0  # else nothing was sent
         wakes: Wakes = {}
-        for one in asked:
-            if isinstance(one, Submitted):
-                for given, settled, tries in zip(one.messages, one.settled, one.tries, strict=True):
-                    if not (may_repeat and tries and self._again(given, settled, tries - used)):
-                        settled.settle(None, error, wakes)
-            elif not (may_repeat and one.tries and self._ask_again(one._replace(tries=one.tries - used))):
-                one.settled.settle(None, error, wakes)
-        wake_all(wakes)
+        try:
+            for one in asked:
+                if isinstance(one, Submitted):
+                    for given, settled, tries in zip(one.messages, one.settled, one.tries, strict=True):
+                        if not (may_repeat and tries and self._again(given, settled, tries - used)):
+                            settled.settle(None, error, wakes)
+                elif not (may_repeat and one.tries and self._ask_again(one._replace(tries=one.tries - used))):
+                    one.settled.settle(None, error, wakes)
+        finally:
+            wake_all(wakes)
 
     def _is_soon(self, *, answered: bool) -> bool:
         """Whether the server was there within `timeout_s`. If it was not there this time, wait a moment."""
@@ -115,14 +129,14 @@ class Link:
     def _again(self, given: Given, settled: Settled, tries: int) -> bool:
         try:
             self._put(given, settled, tries, waits=False)
-        except StoreClosed:
+        except Exception:  # it was closed; or there is no memory or no thread for another connection
             return False
         return True
 
     def _ask_again(self, asked: Asked) -> bool:
         try:
             self.send(asked)
-        except StoreClosed:
+        except Exception:  # as in `_again`
             return False
         return True
 
@@ -182,17 +196,33 @@ class Link:
         """`call` for coroutines."""
         return await self.wait_in_loop("call", value_of, name=name, arguments=to_json(arguments))
 
+    def let_go(self, held: int) -> None:
+        """End a scan without a wait. The garbage collector may call it, in a thread that holds any of our locks."""
+
+        def close() -> None:
+            with suppress(StoreError):
+                self.ask("close", nothing_of, held=held)
+
+        if not self.closed:
+            with suppress(RuntimeError):  # the interpreter ends, and takes all with it
+                threading.Thread(target=close, name="stratalog-dropped", daemon=True).start()
+
     def close(self) -> None:
-        """End it, when appends that are under way have their answers."""
+        """End it, when appends that are under way have their answers: also those of a connection that is lost."""
         if self.closed:
             return
-        with self._lock:
-            connection = self._connection
-        if connection is not None:
-            connection.drain()
+        while (connection := self._settled()) is not None and not connection.drain():
+            continue  # it was lost meanwhile: its appends go on with another one, or have failed
         self._closed = True
         self._end()
         self.callbacks.close()
+
+    def _settled(self) -> Connection | None:
+        """The connection, if there is one, once no lost one has calls that are not settled."""
+        with self._lock:
+            while self._losing or (self._connection is not None and self._connection.ended):
+                self._is_settled.wait()
+            return self._connection
 
     def drop(self) -> None:
         """End it without a wait, also in a thread that holds locks: its user has let go of it."""

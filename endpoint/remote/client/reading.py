@@ -84,12 +84,16 @@ class Reading:
         """
         held = next(self._link.numbers)
         self._link.wait("scan", nothing_of, held=held, arguments=to_json({"wanted": wanted, "filter": filter}))
-        return self._batches(held)
+        batches = self._batches(held)
+        next(batches)
+        return batches
 
-    def _batches(self, held: int) -> Iterator[MessageBatch]:
+    def _batches(self, held: int) -> Iterator[Any]:
         try:
+            yield None  # it has begun: so it ends at the server, too, if nobody asks for a batch
             coming = self._link.ask("scan_next", _batch_or_none, held=held)
             while True:
+                self._link.check()  # in a forked child nothing comes
                 coming.wait()
                 batch: MessageBatch | None = coming.get()
                 if batch is None:
@@ -97,8 +101,7 @@ class Reading:
                 coming = self._link.ask("scan_next", _batch_or_none, held=held)
                 yield batch
         finally:
-            if not self._link.closed:
-                self._link.ask("close", nothing_of, held=held)
+            self._link.let_go(held)
 
     # -- what there is --------------------------------------------------------------------------------
 

@@ -102,8 +102,8 @@ class RemoteStore(Appending, Reading, Changing):
 
         Waiting calls of other threads raise StoreClosed. The server's store stays open.
         """
-        self._finalizer.detach()
         self._link.close()
+        self._finalizer.detach()  # not before: if the wait is interrupted, the object still ends its connection
 
     async def aclose(self) -> None:
         """`close` for coroutines."""

@@ -38,7 +38,8 @@ class RemoteSubscription:
 
     Its calls have the arguments, results and errors of `stratalog.Subscription`. It belongs to its connection: when
     that ends, because of a `close`, or because this process or the network dies, its messages come again at once, also
-    to other consumers. If the connection was lost, the next call subscribes again; receipts of before are stale then.
+    to other consumers. If the connection was lost, the next call opens it again, and raises SubscriptionClosed if it
+    was deleted meanwhile; receipts of before are stale then.
     Any number of threads and event loops may use it.
     """
 
@@ -65,6 +66,8 @@ class RemoteSubscription:
             with self._lock:
                 if self._opened_on is not connection:
                     header = {"call": "subscribe", "held": self.held, "arguments": self._arguments}
+                    if self._opened.done():
+                        header["again"] = True  # if it was deleted meanwhile, it is not made anew
                     if connection.ask(Asked(header, (), self._opened, value_of)) is None:
                         continue
                     self._opened_on = connection
@@ -124,39 +127,45 @@ class RemoteSubscription:
         *, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """Take messages. Args and errors: as for `Subscription.receive`."""
-        few = self._receiving("receive_few", max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
-        found: DeliveryBatch = self._wait(few)
-        return found.deliveries()
+        return self._few(max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
 
     def receive_batch(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, max_bytes: int = MAX_BYTES, queue_id: int | None = None,
     ) -> DeliveryBatch:  # fmt: skip
         """Take messages as columns. Args and errors: as for `Subscription.receive_batch`."""
-        asked = self._receiving(
-            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
-        )
-        found: DeliveryBatch = self._wait(asked)
-        return found
+        return self._batch(max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id)
 
     async def receive_async(
         self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """`receive` for coroutines; if it is cancelled, its messages go to other consumers."""
-        few = self._receiving("receive_few", max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
-        found: DeliveryBatch = await self._wait_in_loop(few)
-        return found.deliveries()
+        return await self._few_async(max_messages, wait_ms, visibility_timeout_ms, queue_id=queue_id)
 
     async def receive_batch_async(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, max_bytes: int = MAX_BYTES, queue_id: int | None = None,
     ) -> DeliveryBatch:  # fmt: skip
         """`receive_batch` for coroutines."""
-        asked = self._receiving(
-            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
+        return await self._batch_async(
+            max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, queue_id=queue_id
         )
-        found: DeliveryBatch = await self._wait_in_loop(asked)
+
+    def _few(self, *given: object, **more: object) -> list[Delivery]:
+        found: DeliveryBatch = self._wait(self._receiving("receive_few", *given, **more))
+        return found.deliveries()
+
+    async def _few_async(self, *given: object, **more: object) -> list[Delivery]:
+        found: DeliveryBatch = await self._wait_in_loop(self._receiving("receive_few", *given, **more))
+        return found.deliveries()
+
+    def _batch(self, *given: object, **more: object) -> DeliveryBatch:
+        found: DeliveryBatch = self._wait(self._receiving("receive", *given, **more))
+        return found
+
+    async def _batch_async(self, *given: object, **more: object) -> DeliveryBatch:
+        found: DeliveryBatch = await self._wait_in_loop(self._receiving("receive", *given, **more))
         return found
 
     def _receiving(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import numbers
+import os
 import queue
 import threading
 from collections.abc import Callable, Generator
@@ -13,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from stratalog import BatchTicket, InvalidMessage, StoreError, Ticket
+from stratalog import BatchTicket, InvalidMessage, StoreClosed, StoreError, Ticket
 
 from .promises import Answer, Wakes
 
@@ -27,6 +28,13 @@ class Callbacks:
         self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+
+    def wait_for(self, answer: Answer[Any], timeout: object) -> None:
+        """Wait for the answer of a ticket. Raises TimeoutError; StoreClosed in a forked child, where none comes."""
+        if not answer.done() and os.getpid() != self._pid:
+            raise StoreClosed("the ticket's connection was made before a fork: its answer comes in that process alone")
+        answer.wait(seconds_of(timeout))
 
     def add(self, call: Callable[[], object]) -> None:
         """Make a call soon."""
@@ -84,11 +92,14 @@ class RemoteTicket(Ticket):
         return self._answer.done()
 
     def result(self, timeout: float | None = None) -> int:
-        self._answer.wait(seconds_of(timeout))
+        self._callbacks.wait_for(self._answer, timeout)
         return self._answer.get()[0]
 
     def exception(self, timeout: float | None = None) -> StoreError | None:
-        self._answer.wait(seconds_of(timeout))
+        try:
+            self._callbacks.wait_for(self._answer, timeout)
+        except StoreClosed as error:
+            return error
         return self._answer.error
 
     @property
@@ -128,11 +139,14 @@ class RemoteBatchTicket(BatchTicket):
         return self._answer.done()
 
     def result(self, timeout: float | None = None) -> Int64s:
-        self._answer.wait(seconds_of(timeout))
+        self._callbacks.wait_for(self._answer, timeout)
         return self._answer.get()
 
     def exception(self, timeout: float | None = None) -> StoreError | None:
-        self._answer.wait(seconds_of(timeout))
+        try:
+            self._callbacks.wait_for(self._answer, timeout)
+        except StoreClosed as error:
+            return error
         return self._answer.error
 
     def add_done_callback(self, callback: Callable[[Self], Any]) -> None:

@@ -38,44 +38,32 @@ class RemoteTopicsSubscription(RemoteSubscription):
         *, topic: str | None = None, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """Take messages, the topics by turns. Args and errors: as for `TopicsSubscription.receive`."""
-        few = self._receiving(
-            "receive_few", max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id
-        )
-        found: DeliveryBatch = self._wait(few)
-        return found.deliveries()
+        return self._few(max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id)
 
     def receive_batch(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, max_bytes: int = MAX_BYTES, topic: str | None = None, queue_id: int | None = None,
     ) -> DeliveryBatch:  # fmt: skip
         """Take messages as columns. Args and errors: as for `TopicsSubscription.receive_batch`."""
-        asked = self._receiving(
-            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, topic=topic, queue_id=queue_id
+        return self._batch(
+            max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, topic=topic, queue_id=queue_id
         )
-        found: DeliveryBatch = self._wait(asked)
-        return found
 
     async def receive_async(
         self, max_messages: int = 32, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, topic: str | None = None, queue_id: int | None = None,
     ) -> list[Delivery]:  # fmt: skip
         """`receive` for coroutines; if it is cancelled, its messages go to other consumers."""
-        few = self._receiving(
-            "receive_few", max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id
-        )
-        found: DeliveryBatch = await self._wait_in_loop(few)
-        return found.deliveries()
+        return await self._few_async(max_messages, wait_ms, visibility_timeout_ms, topic=topic, queue_id=queue_id)
 
     async def receive_batch_async(
         self, max_messages: int = 4096, wait_ms: int = 0, visibility_timeout_ms: int = VISIBILITY_MS,
         *, max_bytes: int = MAX_BYTES, topic: str | None = None, queue_id: int | None = None,
     ) -> DeliveryBatch:  # fmt: skip
         """`receive_batch` for coroutines."""
-        asked = self._receiving(
-            "receive", max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, topic=topic, queue_id=queue_id
+        return await self._batch_async(
+            max_messages, wait_ms, visibility_timeout_ms, max_bytes=max_bytes, topic=topic, queue_id=queue_id
         )
-        found: DeliveryBatch = await self._wait_in_loop(asked)
-        return found
 
     def _many(self, name: str, receipts: Any, **arguments: object) -> Asked:
         if isinstance(receipts, Sequence) and any(isinstance(one, Delivery) for one in receipts):

@@ -23,8 +23,8 @@ UNKNOWN = -1  # as an offset: of a message that was not stored
 class Aside(Protocol):
     """Makes a blocking call in a thread."""
 
-    async def __call__(self, work: Callable[[], T]) -> T:
-        """Its result, or its error."""
+    def __call__(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Its result, or its error, comes."""
 
 
 class Appends:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor, Future
-from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,26 +19,25 @@ class FewThreads:
     Invariant: a call that was cancelled counts until its thread is free.
     """
 
-    def __init__(self, threads: Executor) -> None:
-        self._threads = threads
+    def __init__(self, begin: Callable[[Callable[[], Any]], asyncio.Future[Any]]) -> None:
+        """`begin` makes a call in a thread; a Future of its result."""
+        self._begin = begin
         self._free = asyncio.Semaphore(MOST_THREADS)
 
-    async def __call__(self, work: Callable[[], T]) -> T:
-        """Its result, or its error."""
+    def __call__(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Its result, or its error, comes."""
+        return asyncio.ensure_future(self._call(work))
+
+    async def _call(self, work: Callable[[], T]) -> T:
         await self._free.acquire()
-        loop = asyncio.get_running_loop()
-
-        def ended(_: Future[T]) -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._free.release)
-
         try:
-            started = self._threads.submit(work)
+            made = self._begin(work)
         except RuntimeError:  # the service has ended
             self._free.release()
             raise
-        started.add_done_callback(ended)
-        return await asyncio.wrap_future(started)
+        made.add_done_callback(lambda _: self._free.release())
+        found: T = await asyncio.shield(made)
+        return found
 
 
 class Gate:

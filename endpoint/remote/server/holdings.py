@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
-from stratalog import MessageBatch, MessageStore, StoreError, Subscription
+from stratalog import MessageBatch, MessageStore, StoreError, Subscription, SubscriptionClosed
 
 from ..columns import Columns, batch_out, deliveries_out, numbers_in
 from ..frames import BrokenFrame, Frame
@@ -16,6 +17,7 @@ from .gate import READ_BYTES, WAITING_BYTES, Gate, capped, waits
 
 T = TypeVar("T")
 MOST_HELD = 4096  # subscriptions and scans of a connection
+MOST_FAILED = 256  # subscriptions whose opening has failed: so many of the newest ones are remembered
 SUBSCRIPTION_COROUTINES = {
     "ack": "ack_async", "ack_up_to": "ack_up_to_async", "nack": "nack_async", "extend": "extend_async",
     "seek": "seek_async", "change": "change_async",
@@ -29,8 +31,8 @@ Closing = Callable[[Callable[[], object]], object]  # makes a call in a thread s
 class Holdings:
     """The subscriptions and scans of one connection.
 
-    Invariant: each subscription that was opened is closed when the connection ends, also one whose opening ends later.
-    So its messages come again at once.
+    Invariants: each subscription that was opened is closed when the connection ends, also one whose opening ends later.
+    So its messages come again at once. A number names one subscription or scan at a time.
     """
 
     def __init__(self, store: MessageStore, aside: Aside, closing: Closing, gate: Gate) -> None:
@@ -39,26 +41,49 @@ class Holdings:
         self._aside = aside
         self._closing = closing
         self._subscriptions: dict[int, asyncio.Future[Any]] = {}
+        self._failed: dict[int, BaseException] = {}  # calls that came after such a subscribe have its error
         self._scans: dict[int, Iterator[MessageBatch]] = {}
 
     async def subscribe(self, frame: Frame) -> Columns:
-        """Open a subscription; later calls name it by its number."""
-        number, arguments = int(frame.header["held"]), from_json(frame.header["arguments"])
-        self._check_room()
-        opening = asyncio.ensure_future(self._aside(lambda: self._store.subscribe(**arguments)))
+        """Open a subscription; later calls name it by its number. With `again` it was open on an earlier connection."""
+        number, arguments = self._new_number(frame), from_json(frame.header["arguments"])
+        is_again = bool(frame.header.get("again"))
+        opening = self._aside(lambda: self._subscribe(arguments, is_again=is_again))
+        self._failed.pop(number, None)
         self._subscriptions[number] = opening
+        opening.add_done_callback(partial(self._note_failed, number))
         opened = await asyncio.shield(opening)
         topics = {"topic": opened.topic} if isinstance(opened, Subscription) else {"topics": opened.topics}
         return Columns({"value": to_json({"name": opened.name, **topics})}, [])
 
-    def _check_room(self) -> None:
+    def _subscribe(self, arguments: dict[str, Any], *, is_again: bool) -> Any:
+        return self._store.subscribe(**(_left(self._store, arguments) if is_again else arguments))
+
+    def _note_failed(self, number: int, opening: asyncio.Future[Any]) -> None:
+        """It takes no place of others any more, if its opening has failed."""
+        error = None if opening.cancelled() else opening.exception()
+        if error is not None and self._subscriptions.get(number) is opening:
+            del self._subscriptions[number]
+            self._failed[number] = error
+            if len(self._failed) > MOST_FAILED:
+                del self._failed[next(iter(self._failed))]
+
+    def _new_number(self, frame: Frame) -> int:
+        """The number of what is to be held. Raises StoreError for too many; BrokenFrame for one that is in use."""
+        number = int(frame.header["held"])
+        if number in self._subscriptions or number in self._scans:
+            raise BrokenFrame("two subscriptions or scans of a connection have one number")
         if len(self._subscriptions) + len(self._scans) >= MOST_HELD:
             raise StoreError(f"a connection has at most {MOST_HELD} subscriptions and scans open; close some")
+        return number
 
     async def _of(self, frame: Frame) -> Any:
         """The subscription that a call names; the error of its opening, if that failed."""
-        found = self._subscriptions.get(int(frame.header["held"]))
+        number = int(frame.header["held"])
+        found = self._subscriptions.get(number)
         if found is None:
+            if number in self._failed:
+                raise self._failed[number]
             raise BrokenFrame("a call names no subscription of its connection")
         return found.result() if found.done() else await asyncio.shield(found)
 
@@ -98,6 +123,7 @@ class Holdings:
         """Close a subscription, or drop a scan."""
         number = int(frame.header["held"])
         self._scans.pop(number, None)
+        self._failed.pop(number, None)
         opening = self._subscriptions.pop(number, None)
         if opening is not None:
             opened = await asyncio.shield(opening)
@@ -106,9 +132,15 @@ class Holdings:
 
     async def scan(self, frame: Frame) -> Columns:
         """Begin a scan: a snapshot of this moment."""
-        self._check_room()
-        arguments = from_json(frame.header["arguments"])
-        self._scans[int(frame.header["held"])] = await self._aside(lambda: self._store.scan(**arguments))
+        number, arguments = self._new_number(frame), from_json(frame.header["arguments"])
+        self._scans[number] = iter(())  # its place
+        try:
+            found = await self._aside(lambda: self._store.scan(**arguments))
+        except BaseException:
+            self._scans.pop(number, None)
+            raise
+        if number in self._scans:
+            self._scans[number] = found
         return Columns({}, [])
 
     async def scan_next(self, frame: Frame) -> Columns:
@@ -133,3 +165,23 @@ class Holdings:
     def _close_one(self, opening: asyncio.Future[Any]) -> None:
         if not opening.cancelled() and opening.exception() is None:
             self._closing(opening.result().close)
+
+
+def _left(store: MessageStore, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without topics in which the subscription was deleted: it must not be made anew there.
+
+    Of a pattern each topic stays: which ones it had is not known. Raises SubscriptionClosed if none is left.
+    """
+    topic, name = arguments["topic"], arguments["name"]
+    if arguments.get("pattern") is not None:
+        return arguments
+    topics = [topic] if isinstance(topic, str) else topic
+    left = [one for one in topics if any(info.name == name for info in store.subscriptions(one))]
+    if not left:
+        raise SubscriptionClosed(f"the subscription {name!r} was deleted; subscribe again")
+    if isinstance(topic, str):
+        return arguments
+    start = arguments["start"]
+    if isinstance(start, Mapping):
+        start = {place: offset for place, offset in start.items() if place[0] in left}
+    return {**arguments, "topic": left, "start": start}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -18,9 +18,11 @@ from ..frames import BrokenFrame, Frame
 from .gate import FewThreads
 from .session import Session
 
+T = TypeVar("T")
 SERVICE = "stratalog.v1.Store"
 METHOD = "Connect"
 THREADS = 16  # for calls that the store has only as blocking ones
+CLOSE_S = 5.0  # how long those that are under way have at the end
 
 
 class StoreService:
@@ -32,6 +34,7 @@ class StoreService:
         self._store = store
         self._around = around
         self._threads = ThreadPoolExecutor(THREADS, "stratalog-remote")
+        self._under_way: set[asyncio.Future[Any]] = set()
 
     def service(self) -> Service:
         """The handler to give to a `GrpcServer`."""
@@ -47,11 +50,23 @@ class StoreService:
             return found
 
         try:
-            session = Session(self._store, FewThreads(self._threads), self._threads.submit, guard)
+            session = Session(self._store, FewThreads(self._aside), self._aside, guard)
             await session.run(messages, context.write)
         except BrokenFrame as error:
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 
+    def _aside(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        made = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        self._under_way.add(made)
+        made.add_done_callback(self._under_way.discard)
+        return made
+
     async def close(self) -> None:
-        """Wait until what its connections had of subscriptions is given back. Call it when the server has stopped."""
-        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+        """Wait until what its connections had of subscriptions is given back, for a few seconds at most: a call that
+        waits for the store then ends with the store. Call it when the server has stopped.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + CLOSE_S
+        while self._under_way and (left_s := end_s - loop.time()) > 0:
+            await asyncio.wait(self._under_way, timeout=left_s)
+        self._threads.shutdown(wait=False)

@@ -12,7 +12,7 @@ import stratalog
 from ...wire import CLASSES, Code
 from ...wire.codes import ClientType, FilterType, MessageType
 from ..naming import HALF_TOPIC
-from ..statuses import OK, Refused
+from ..statuses import OK, Refused, no_topic
 from ..times import set_ms
 from ..translating import TAG
 
@@ -40,9 +40,7 @@ class Describing:
         topic = request.topic.name
         queues = self._store.queues(topic)
         if not queues:
-            raise Refused(
-                Code.TOPIC_NOT_FOUND, f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"
-            )
+            raise no_topic(topic)
         bounds = [self._store.queue_bounds(topic, queue_id) for queue_id in queues]
         answer = CLASSES["DescribeTopicStatusResponse"](status=OK, topic_message_type=MessageType.NORMAL)
         answer.tags["queues"] = str(len(queues))

@@ -10,7 +10,7 @@ from stratalog import OffsetOutOfRange
 
 from ...wire import CLASSES, Code
 from ..naming import check_not_own
-from ..statuses import OK, Refused
+from ..statuses import OK, Refused, no_topic
 from ..times import ms_of
 from ..translating import message_of
 from .message_index import MessageIndex
@@ -40,9 +40,7 @@ class Querying:
         topic = request.topic.name
         check_not_own(topic)
         if not self._store.queues(topic):
-            raise Refused(
-                Code.TOPIC_NOT_FOUND, f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}"
-            )
+            raise no_topic(topic)
         kind = request.WhichOneof("search_key")
         if kind in ("subscription", "lite_topic"):
             raise Refused(Code.UNSUPPORTED, f"messages are found by message_id or message_key, not by {kind}")

@@ -13,7 +13,8 @@ import pytest
 
 import stratalog
 from stratalog.endpoint import Code, ConnectionLost, RocketMQHarness
-from stratalog.endpoint.faults import FaultTable
+from stratalog.endpoint.faults import CallLog, FaultTable
+from stratalog.endpoint.faults.watched import watched
 from stratalog.endpoint.server.calls import Call
 
 from ..rocketmq.raw_client import RawClient, raw_client
@@ -227,3 +228,15 @@ def test_faults_strike_calls_of_connect_too(rocketmq: RocketMQHarness) -> None:
 def test_a_fault_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises((ValueError, TypeError)):
         FaultTable().fail(Code.FORBIDDEN, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_log_that_keeps_none_stands_in_no_way() -> None:
+    async def answer() -> str:
+        return "answer"
+
+    log, table = CallLog(most_calls=0), FaultTable()
+    call = Call("s", "ReceiveMessage", context := object(), asyncio.Event())  # type: ignore[arg-type]
+    assert asyncio.run(log.around(call, answer)) == "answer"
+    assert len(log) == 0 and call.context is context
+    assert asyncio.run(table.around(call, answer)) == "answer"
+    assert [gate(b"") for gate in watched(call).gates] == [None]

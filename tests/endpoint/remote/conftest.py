@@ -49,3 +49,8 @@ def start() -> Iterator[Start]:
         one.wait()
         assert one.stdout is not None
         one.stdout.close()
+
+
+def port_of(address: str) -> int:
+    """The port of host:port."""
+    return int(address.rpartition(":")[2])

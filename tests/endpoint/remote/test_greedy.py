@@ -6,6 +6,7 @@ import asyncio
 import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
@@ -98,7 +99,8 @@ def test_reads_whose_answers_nobody_takes_wait(store: MessageStore) -> None:
             return await proceed()
 
         with ThreadPoolExecutor(1) as threads:
-            session = Session(store, FewThreads(threads), threads.submit, guard)
+            aside = partial(asyncio.get_running_loop().run_in_executor, threads)
+            session = Session(store, FewThreads(aside), aside, guard)
             task = asyncio.create_task(session.run(messages(), write))
             while session._outgoing.size_bytes <= HELD_BYTES:
                 await asyncio.sleep(0.01)
@@ -115,13 +117,14 @@ def test_a_connection_has_few_of_the_threads_also_when_it_cancels() -> None:
     async def run() -> None:
         end = threading.Event()
         with ThreadPoolExecutor(2 * MOST_THREADS) as threads:
-            one, other = FewThreads(threads), FewThreads(threads)
-            calls = [asyncio.ensure_future(one(end.wait)) for _ in range(4 * MOST_THREADS)]
+            aside = partial(asyncio.get_running_loop().run_in_executor, threads)
+            one, other = FewThreads(aside), FewThreads(aside)
+            calls = [one(end.wait) for _ in range(4 * MOST_THREADS)]
             assert await other(lambda: 7) == 7
             for call in calls:
                 call.cancel()
             await asyncio.wait(calls)
-            late = asyncio.ensure_future(one(lambda: 8))
+            late = one(lambda: 8)
             assert await other(lambda: 9) == 9 and not late.done()
             end.set()
             assert await late == 8

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
-import subprocess
-import sys
 import threading
-import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stratalog import InvalidMessage, MessageStore, StaleReceipt, StoreClosed, StoreError, connect
+from stratalog import (
+    Delivery,
+    InvalidMessage,
+    MessageStore,
+    StaleReceipt,
+    StoreClosed,
+    StoreError,
+    SubscriptionClosed,
+    connect,
+)  # fmt: skip
 from stratalog.endpoint import ConnectionLost
 from stratalog.endpoint.remote.client.connection import Connection
 from tests.contract.served import Served
 
-from .conftest import Start
+from .conftest import Start, port_of
 
 PATIENCE_S = 60.0
-
-
-def port_of(address: str) -> int:
-    """The port of host:port."""
-    return int(address.rpartition(":")[2])
 
 
 def test_a_waiting_call_hears_of_the_loss(store: MessageStore) -> None:
@@ -89,6 +91,32 @@ def test_a_subscription_opens_again_and_old_receipts_are_stale(store: MessageSto
         sub.ack_batch(again)
         assert sub.backlog().total == 0
     served.stop()
+
+
+def test_a_subscription_that_was_deleted_meanwhile_is_not_made_anew(store: MessageStore) -> None:
+    served = Served(store)
+    with connect(served.address, timeout_s=PATIENCE_S) as remote:
+        for topic in ("t", "u"):
+            store.append(topic, 0, b"x")
+        one, two = remote.subscribe("t", "s"), remote.subscribe(["t", "u"], "both")
+        served.kill()
+        store.delete_subscription("t", "s")
+        store.delete_subscription("u", "both")
+        served = Served(store, port_of(served.address))
+        with pytest.raises(SubscriptionClosed, match="deleted"):
+            received(one)
+        assert one.closed
+        assert [delivery.message.topic for delivery in received(two)] == ["t"]
+        assert [(info.topic, info.name) for info in store.subscriptions()] == [("t", "both")]
+    served.stop()
+
+
+def received(sub: Any) -> list[Delivery]:
+    """What it receives, once it is connected."""
+    while True:
+        with suppress(ConnectionLost):
+            found: list[Delivery] = sub.receive()
+            return found
 
 
 def test_there_is_no_server(store: MessageStore) -> None:
@@ -190,58 +218,6 @@ def test_a_stop_answers_what_is_under_way(store: MessageStore) -> None:
         assert store.queue_bounds("t", 0)[1] >= len(stored)
 
 
-def test_close_waits_for_answers(served: Served, store: MessageStore) -> None:
-    remote = connect(served.address)
-    tickets = [remote.submit("t", 0, b"%d" % number) for number in range(500)]
-    remote.close()
-    assert all(one.done() for one in tickets)
-    assert store.queue_bounds("t", 0) == (0, 500)
-
-
-def test_an_object_that_is_dropped_ends_its_connection(served: Served, store: MessageStore) -> None:
-    remote = connect(served.address)
-    store.append("t", 0, b"x")
-    sub = remote.subscribe("t", "s")
-    assert len(sub.receive()) == 1
-    link = remote._link
-    del remote, sub
-    gc.collect()
-    assert link.closed
-    with store.subscribe("t", "s") as other:
-        assert len(other.receive(wait_ms=60_000)) == 1
-
-
-FORK = """
-import os, sys
-import stratalog
-address = sys.argv[1]
-store = stratalog.connect(address)
-assert store.append("t", 0, b"parent") == 0
-child = os.fork()
-if not child:
-    code = 1
-    try:
-        assert store.closed
-        try:
-            store.append("t", 0, b"x")
-        except stratalog.StoreClosed as error:
-            assert "before a fork" in str(error)
-            with stratalog.connect(address) as other:
-                code = 0 if other.append("t", 0, b"child") == 1 else 2
-    finally:
-        os._exit(code)
-assert os.waitpid(child, 0)[1] == 0
-assert store.append("t", 0, b"parent again") == 2
-store.close()
-"""
-
-
-def test_a_forked_child_connects_anew(served: Served) -> None:
-    command = [sys.executable, "-c", FORK, served.address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_lost_connection_ends_futures_and_iterators(store: MessageStore) -> None:
     served = Served(store)
 
@@ -280,37 +256,6 @@ def test_a_call_that_is_too_large_is_refused_and_harms_no_other(served: Served) 
         with pytest.raises(InvalidMessage, match="cannot be sent"):
             remote.append_columns([("t", 0)], [0], [257 << 20], memoryview(bytes(257 << 20)))
         assert remote.append("t", 0, b"x") == 0
-
-
-END = """
-import sys, threading
-import stratalog
-store = stratalog.connect(sys.argv[1])
-store.append("t", 0, b"x")
-sub = store.subscribe("t", "s")
-sub.receive()
-threading.Thread(target=lambda: sub.receive(wait_ms=600_000), daemon=True).start()
-store.submit("t", 0, b"y").add_done_callback(print)
-"""
-
-
-def test_a_program_that_closes_nothing_ends(served: Served) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", END, served.address], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-
-
-def test_no_thread_is_left_after_close(served: Served) -> None:
-    ours = ("stratalog-connection", "stratalog-callbacks", "channel_spin", "consume_request_iterator")
-    for _ in range(5):
-        with connect(served.address) as remote:
-            remote.submit("t", 0, b"x").add_done_callback(lambda ticket: None)
-            remote.subscribe("t", "s").receive()
-    deadline = time.monotonic() + PATIENCE_S
-    while left := [one for one in threading.enumerate() if any(name in one.name for name in ours)]:
-        assert time.monotonic() < deadline, left  # gRPC's own end a moment later
-        time.sleep(0.01)
 
 
 def fail(*given: object) -> None:

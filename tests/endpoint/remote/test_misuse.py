@@ -14,6 +14,7 @@ import pytest
 
 from stratalog import MessageStore, StoreError, connect
 from stratalog.endpoint.remote.frames import BrokenFrame, Incoming, Outgoing, pack
+from stratalog.endpoint.remote.server import holdings
 from stratalog.endpoint.remote.values import from_json, to_json
 from stratalog.endpoint.server.calls import Call, Proceed, Refusal
 from tests.contract.served import Served
@@ -190,3 +191,29 @@ def test_calls_pass_the_one_place(store: MessageStore) -> None:
         asyncio.run(wait())
     served.stop()
     assert store.queue_bounds("t", 0) == (0, 1)
+
+
+def subscribing(number: int, held: int, name: str) -> bytes:
+    """A subscribe of the topic t."""
+    arguments = to_json({"topic": "t", "name": name})
+    return message(number, {"call": "subscribe", "held": held, "arguments": arguments})
+
+
+def test_one_subscription_or_scan_at_a_number(served: Served, store: MessageStore) -> None:
+    store.append("t", 0, b"x")
+    receive = message(3, {"call": "receive", "held": 7, "arguments": to_json({"max_messages": 1})})
+    scan = message(4, {"call": "scan", "held": 7, "arguments": to_json({})})
+    found = asked(served.address, subscribing(1, 7, "s"), subscribing(2, 7, "s"), receive, scan, subscribing(5, 8, "u"))
+    assert sum("one number" in one.get("error", {}).get("text", "") for one in found) == 2
+    with store.subscribe("t", "s") as sub:
+        assert len(sub.receive(wait_ms=60_000)) == 1
+
+
+def test_subscribes_that_fail_take_no_places(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdings, "MOST_HELD", 4)
+    monkeypatch.setattr(holdings, "MOST_FAILED", 2)
+    with connect(served.address) as remote:
+        for _ in range(10):
+            with pytest.raises(StoreError, match="name"):
+                remote.subscribe("t", "")
+        assert remote.subscribe("t", "s").receive() == []
