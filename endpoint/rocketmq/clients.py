@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 GONE_S: Final = 1.0  # after its last stream has ended, a client without an open call is gone
 QUIET_S: Final = 40.0  # a client that has said nothing for so long is gone: heartbeats come each 10 s
 
+MOST_CLIENTS: Final = 10_000  # that are known at a time
+
 _log = logging.getLogger("stratalog.endpoint")
 
 
@@ -69,8 +71,8 @@ class Client:
         return self.is_producer and any(one.name == topic for one in self.settings.publishing.topics)
 
     def tell(self, command: Any) -> bool:
-        """Send a command on its newest telemetry stream; False if it has none open."""
-        if not self.streams:
+        """Send a command on its newest telemetry stream; False if it has none open, or reads none."""
+        if not self.streams or self.streams[-1].full():
             return False
         self.streams[-1].put_nowait(command)
         return True
@@ -84,13 +86,20 @@ class Clients:
         self._lost: list[Callable[[Client, int], None]] = []
         self._checks: set[asyncio.TimerHandle] = set()
 
-    def of(self, context: Any) -> Client:
-        """The client that makes a call. Raises Refused, if it does not say which one it is."""
+    def of(self, context: Any, *, makes: bool = True) -> Client:
+        """The client that makes a call. One that is not known yet is known from now on, unless `makes` is False.
+
+        Raises Refused, if it does not say which one it is, or there are too many.
+        """
         name = client_id_of(context)
         if not name:
             raise Refused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
         client = self._known.get(name)
+        if client is None and not makes:
+            return Client(name, asyncio.get_running_loop().time())
         if client is None:
+            if len(self._known) >= MOST_CLIENTS:
+                raise Refused(Code.TOO_MANY_REQUESTS, f"{MOST_CLIENTS} clients are known: call later")
             client = self._known[name] = Client(name, asyncio.get_running_loop().time())
             self._watch(client, QUIET_S)
         self.heard(client)
@@ -184,4 +193,6 @@ class Clients:
         self._checks.clear()
         for client in self._known.values():
             for stream in client.streams:
+                while stream.full():
+                    stream.get_nowait()
                 stream.put_nowait(None)

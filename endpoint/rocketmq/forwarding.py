@@ -39,7 +39,7 @@ class Forwarding:
         The official clients ask again each second until it is OK, and give nothing else of the line meanwhile. So it is
         also OK if the client has the message no more: it was moved and the answer was lost, or it comes again.
         """
-        client = self._clients.of(context)
+        client = self._clients.of(context, makes=False)
         receipt = Receipt.unpack(request.receipt_handle)
         group = self._groups.open_group(request.topic.name, request.group.name)
         if group is not None:
