@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ..server.calls import client_id_of
 from ..wire import Code
@@ -14,8 +14,6 @@ from ..wire.codes import ClientType
 from .statuses import Refused
 
 if TYPE_CHECKING:
-    from stratalog import Delivery
-
     from .groups import Group
 
 GONE_S: Final = 1.0  # after its last stream has ended, a client without an open call is gone
@@ -24,13 +22,6 @@ QUIET_S: Final = 40.0  # a client that has said nothing for so long is gone: hea
 MOST_CLIENTS: Final = 10_000  # that are known at a time
 
 _log = logging.getLogger("stratalog.endpoint")
-
-
-class Held(NamedTuple):
-    """What a push consumer has, and how many telemetry streams it had opened when it asked for it."""
-
-    delivery: Delivery
-    opened: int
 
 
 class Client:
@@ -44,7 +35,7 @@ class Client:
         waits: the time limits of those that wait.
         is_gone: it has left; one that comes again by this name is another one.
         heard_s: when it called last, by the loop's clock.
-        held: by receipt what its push consumers have, with the group.
+        held: what its push consumers have, by group and receipt: how many streams it had opened when it asked for it.
         routed: the topics whose routes it has asked for; `routes` tells of each.
     """
 
@@ -57,7 +48,7 @@ class Client:
         self.waits: set[asyncio.Timeout] = set()
         self.is_gone = False
         self.heard_s = now_s
-        self.held: dict[tuple[Group, int], Held] = {}
+        self.held: dict[tuple[Group, int], int] = {}
         self.routed: set[str] = set()
         self.routes = asyncio.Condition()
 

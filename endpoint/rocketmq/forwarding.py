@@ -47,11 +47,10 @@ class Forwarding:
         return _ANSWER(status=OK)
 
     async def _move(self, client: Client, group: Group, receipt: Receipt, attempts: int) -> None:
-        held = client.held.get((group, receipt.number))
         topic = dead_letters_of(group.name)
         try:
             group.sub.message_of(receipt.number)
-            message = held.delivery.message if held is not None else await self._read(group, receipt)
+            message = await self._read(group, receipt)
             if message is None:
                 return
             properties = dict(message.properties or {}) | _story(message, group, attempts)

@@ -134,3 +134,17 @@ def assert_ends(client: RawClient, transaction: str) -> None:
     request = CLASSES["EndTransactionRequest"](message_id=transaction, transaction_id=transaction, resolution=1)
     request.topic.name = "pay"
     assert client.call("EndTransaction", request).status.code == Code.OK
+
+
+def test_of_what_a_push_consumer_has_the_bodies_are_not_kept(endpoint: RocketMQEndpoint, client: RawClient) -> None:
+    client.send("orders", b"x" * 1000)
+    _, (message,) = client.receive("orders", "work", auto_renew=True)
+    [one] = endpoint._service.clients.all()  # type: ignore[union-attr]
+    assert list(one.held.values()) == [0]
+    request = CLASSES["ForwardMessageToDeadLetterQueueRequest"](delivery_attempt=1)
+    request.topic.name, request.group.name = "orders", "work"
+    request.receipt_handle = message.system_properties.receipt_handle
+    assert client.call("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
+    assert not one.held
+    _, (dead,) = client.receive("%DLQ%work", "others", wait_s=5)
+    assert dead.body == message.body
