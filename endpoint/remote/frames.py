@@ -28,6 +28,9 @@ MESSAGE_BYTES = 1 << 20  # gRPC's own limit for a message is 4 MiB
 PIECE_BYTES = 256 << 10  # of a frame that takes turns with others
 MOST_BUFFERS = 64
 MOST_FRAME_BYTES = 256 << 20  # of a call
+MOST_VALUES = 1 << 20  # of a call's header: as objects, its lists take some 64 bytes for two of their own
+MOST_UNFINISHED = 8192  # frames of a connection of which some pieces are there
+VALUE_BYTES = 64
 
 Buffer = bytes | bytearray | memoryview | npt.NDArray[Any]
 
@@ -71,15 +74,28 @@ def _bytes_of(buffer: Buffer) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def unpack(number: int, data: memoryview) -> Frame:
-    """The frame in some bytes. Raises BrokenFrame."""
+def values_of(text: bytes | memoryview) -> int:
+    """How many values JSON may have at most."""
+    text = bytes(text)
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def unpack(number: int, data: memoryview, most_values: int | None = None) -> Frame:
+    """The frame in some bytes. Its size counts the values of its header, too. Raises BrokenFrame.
+
+    most_values: of its header, None for any number.
+    """
     try:
         text_bytes, count = _HEAD.unpack_from(data)
         if count > MOST_BUFFERS:
             raise BrokenFrame(f"a frame has {count} buffers, and at most {MOST_BUFFERS} are taken")
         sizes = struct.unpack_from(f"<{count}Q", data, _HEAD.size)
         begin = _HEAD.size + 8 * count
-        header = json.loads(bytes(data[begin : begin + text_bytes]))
+        text = bytes(data[begin : begin + text_bytes])
+        values = values_of(text)
+        if most_values is not None and values > most_values:
+            raise BrokenFrame(f"a header has {values} values, and at most {most_values} are taken")
+        header = json.loads(text)
     except (struct.error, ValueError, RecursionError) as error:
         raise BrokenFrame(f"a frame cannot be read: {error}") from None
     if not isinstance(header, dict):
@@ -91,7 +107,7 @@ def unpack(number: int, data: memoryview) -> Frame:
             raise BrokenFrame("a frame is shorter than its buffers")
         buffers.append(data[at : at + size])
         at = (at + size + 7) & ~7
-    return Frame(number, header, buffers, data.nbytes)
+    return Frame(number, header, buffers, data.nbytes + VALUE_BYTES * values)
 
 
 class Outgoing:
@@ -150,12 +166,17 @@ def _cut(parts: deque[memoryview], most: int) -> tuple[list[memoryview], int]:
 
 
 class Incoming:
-    """Puts the frames of messages together again. One thread at a time uses it."""
+    """Puts the frames of messages together again. One thread at a time uses it.
 
-    def __init__(self, most_bytes: int) -> None:
-        """`most_bytes` is the most that a frame may have, and all unfinished ones together."""
+    Invariant: a frame takes memory for the bytes that have arrived, whatever length it is said to have.
+    """
+
+    def __init__(self, most_bytes: int, most_values: int | None = None) -> None:
+        """`most_bytes` is the most that a frame may have, and all unfinished ones together; `most_values` the most
+        values of a header."""
         self._most_bytes = most_bytes
-        self._unfinished: dict[int, tuple[bytearray, int]] = {}  # by number: its bytes, and how many have arrived
+        self._most_values = most_values
+        self._unfinished: dict[int, tuple[bytearray, int]] = {}  # by number: what has arrived, and the whole length
         self._held_bytes = 0
 
     def feed(self, message: bytes) -> Iterator[Frame]:
@@ -171,9 +192,9 @@ class Incoming:
             piece = view[at : at + length]
             at += length
             if length == size and number not in self._unfinished:
-                yield unpack(number, piece)
+                yield unpack(number, piece, self._most_values)
             elif (whole := self._joined(number, piece, size)) is not None:
-                yield unpack(number, memoryview(whole))
+                yield unpack(number, memoryview(whole), self._most_values)
 
     def _joined(self, number: int, piece: memoryview, size: int) -> bytearray | None:
         """Add a piece to its frame; the frame's bytes if that was the last one."""
@@ -182,15 +203,15 @@ class Incoming:
             self._held_bytes += size
             if self._held_bytes > self._most_bytes:
                 raise BrokenFrame(f"a call has more than {self._most_bytes} bytes, the most that are taken")
-            found = bytearray(size), 0
-        whole, arrived = found
-        if arrived + piece.nbytes > len(whole) or not piece.nbytes:
+            if len(self._unfinished) >= MOST_UNFINISHED:
+                raise BrokenFrame(f"more than {MOST_UNFINISHED} frames are not complete")
+            found = self._unfinished[number] = bytearray(), size
+        arrived, whole_bytes = found
+        if len(arrived) + piece.nbytes > whole_bytes or not piece.nbytes:
             raise BrokenFrame("the pieces of a frame have more bytes than the frame, or none")
-        whole[arrived : arrived + piece.nbytes] = piece
-        arrived += piece.nbytes
-        if arrived < len(whole):
-            self._unfinished[number] = whole, arrived
+        arrived += piece
+        if len(arrived) < whole_bytes:
             return None
-        self._unfinished.pop(number, None)
-        self._held_bytes -= len(whole)
-        return whole
+        del self._unfinished[number]
+        self._held_bytes -= whole_bytes
+        return arrived

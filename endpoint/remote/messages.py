@@ -13,6 +13,8 @@ from stratalog import MessageColumns
 from .columns import NONE, Columns, blobs_of, blobs_out, columns_in, columns_out
 from .frames import BrokenFrame
 
+MOST_ROWS = 4096  # messages of a `submit`
+
 
 class Given(NamedTuple):
     """The arguments of an `append`; the properties are JSON."""
@@ -51,10 +53,13 @@ def given_in(header: Mapping[str, Any], buffers: Sequence[memoryview]) -> list[G
     """The messages again. Raises BrokenFrame."""
     columns = columns_in(header, buffers)
     count, names = len(columns.lengths), cast(Sequence[tuple[Any, ...]], columns.streams)
-    ends = columns.lengths.cumsum().tolist()
     payload = bytes(columns.payload)
-    if len(columns.stream_index) != count or (count and (min(columns.lengths) < 0 or ends[-1] > len(payload))):
+    lengths = columns.lengths  # each is checked before their sum: a sum of any int64 may wrap
+    if len(columns.stream_index) != count or (count and not 0 <= lengths.min() <= lengths.max() <= len(payload)):
         raise BrokenFrame("columns of messages have different lengths")
+    ends = lengths.cumsum().tolist()
+    if count and ends[-1] > len(payload):
+        raise BrokenFrame("columns of messages have more bytes than there are")
     datas = [payload[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
     ids = header.get("ids") or [None] * count
     times = [NONE] * count if columns.deliver_at_ms is None else columns.deliver_at_ms.tolist()
@@ -72,6 +77,11 @@ def given_in(header: Mapping[str, Any], buffers: Sequence[memoryview]) -> list[G
     except (IndexError, ValueError, TypeError) as error:
         raise BrokenFrame(f"columns of messages cannot be read: {error}") from None
     return found
+
+
+def rows_in(buffers: Sequence[memoryview]) -> int:
+    """How many messages `given_in` would make."""
+    return buffers[1].nbytes // 8 if len(buffers) > 1 else 0
 
 
 def properties_in(properties: bytes | None) -> dict[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ..wire import Code
@@ -9,6 +10,7 @@ from ..wire.codes import MessageType
 from .statuses import Refused
 from .times import LATEST_MS, LONGEST_MS, ms_of
 
+MOST_AT_ONCE: Final = 1024  # messages of a send, receipts of an acknowledgement
 MOST_PROPERTIES: Final = 128
 MOST_PROPERTY_BYTES: Final = 16 << 10
 MOST_GROUP: Final = 64
@@ -18,6 +20,12 @@ RESERVED: Final = frozenset((
     "REAL_QID", "TIMER_DELIVER_MS", "CONSUME_START_TIME", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "DUP_INFO",
     "TRACE_CONTEXT", "POP_CK", "INNER_NUM", "INNER_BASE",
 ))  # fmt: skip
+
+
+def check_count(given: Sequence[Any], what: str) -> None:
+    """Raise Refused for a list so long that the loop would have no time for other clients."""
+    if len(given) > MOST_AT_ONCE:
+        raise Refused(Code.BAD_REQUEST, f"a call has {len(given)} {what}, and at most {MOST_AT_ONCE} are taken")
 
 
 def check_message(message: Any, max_body_bytes: int) -> None:

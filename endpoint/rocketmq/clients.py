@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ..server.calls import client_id_of
 from ..wire import Code
@@ -14,21 +14,14 @@ from ..wire.codes import ClientType
 from .statuses import Refused
 
 if TYPE_CHECKING:
-    from stratalog import Delivery
-
     from .groups import Group
 
 GONE_S: Final = 1.0  # after its last stream has ended, a client without an open call is gone
 QUIET_S: Final = 40.0  # a client that has said nothing for so long is gone: heartbeats come each 10 s
 
+MOST_CLIENTS: Final = 10_000  # that are known at a time
+
 _log = logging.getLogger("stratalog.endpoint")
-
-
-class Held(NamedTuple):
-    """What a push consumer has, and how many telemetry streams it had opened when it asked for it."""
-
-    delivery: Delivery
-    opened: int
 
 
 class Client:
@@ -42,7 +35,7 @@ class Client:
         waits: the time limits of those that wait.
         is_gone: it has left; one that comes again by this name is another one.
         heard_s: when it called last, by the loop's clock.
-        held: by receipt what its push consumers have, with the group.
+        held: what its push consumers have, by group and receipt: how many streams it had opened when it asked for it.
         routed: the topics whose routes it has asked for; `routes` tells of each.
     """
 
@@ -55,7 +48,7 @@ class Client:
         self.waits: set[asyncio.Timeout] = set()
         self.is_gone = False
         self.heard_s = now_s
-        self.held: dict[tuple[Group, int], Held] = {}
+        self.held: dict[tuple[Group, int], int] = {}
         self.routed: set[str] = set()
         self.routes = asyncio.Condition()
 
@@ -69,8 +62,8 @@ class Client:
         return self.is_producer and any(one.name == topic for one in self.settings.publishing.topics)
 
     def tell(self, command: Any) -> bool:
-        """Send a command on its newest telemetry stream; False if it has none open."""
-        if not self.streams:
+        """Send a command on its newest telemetry stream; False if it has none open, or reads none."""
+        if not self.streams or self.streams[-1].full():
             return False
         self.streams[-1].put_nowait(command)
         return True
@@ -84,13 +77,20 @@ class Clients:
         self._lost: list[Callable[[Client, int], None]] = []
         self._checks: set[asyncio.TimerHandle] = set()
 
-    def of(self, context: Any) -> Client:
-        """The client that makes a call. Raises Refused, if it does not say which one it is."""
+    def of(self, context: Any, *, makes: bool = True) -> Client:
+        """The client that makes a call. One that is not known yet is known from now on, unless `makes` is False.
+
+        Raises Refused, if it does not say which one it is, or there are too many.
+        """
         name = client_id_of(context)
         if not name:
             raise Refused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
         client = self._known.get(name)
+        if client is None and not makes:
+            return Client(name, asyncio.get_running_loop().time())
         if client is None:
+            if len(self._known) >= MOST_CLIENTS:
+                raise Refused(Code.TOO_MANY_REQUESTS, f"{MOST_CLIENTS} clients are known: call later")
             client = self._known[name] = Client(name, asyncio.get_running_loop().time())
             self._watch(client, QUIET_S)
         self.heard(client)
@@ -184,4 +184,6 @@ class Clients:
         self._checks.clear()
         for client in self._known.values():
             for stream in client.streams:
+                while stream.full():
+                    stream.get_nowait()
                 stream.put_nowait(None)

@@ -39,7 +39,7 @@ class Forwarding:
         The official clients ask again each second until it is OK, and give nothing else of the line meanwhile. So it is
         also OK if the client has the message no more: it was moved and the answer was lost, or it comes again.
         """
-        client = self._clients.of(context)
+        client = self._clients.of(context, makes=False)
         receipt = Receipt.unpack(request.receipt_handle)
         group = self._groups.open_group(request.topic.name, request.group.name)
         if group is not None:
@@ -47,11 +47,10 @@ class Forwarding:
         return _ANSWER(status=OK)
 
     async def _move(self, client: Client, group: Group, receipt: Receipt, attempts: int) -> None:
-        held = client.held.get((group, receipt.number))
         topic = dead_letters_of(group.name)
         try:
             group.sub.message_of(receipt.number)
-            message = held.delivery.message if held is not None else await self._read(group, receipt)
+            message = await self._read(group, receipt)
             if message is None:
                 return
             properties = dict(message.properties or {}) | _story(message, group, attempts)

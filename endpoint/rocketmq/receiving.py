@@ -12,7 +12,6 @@ import grpc
 from stratalog import SubscriptionClosed
 
 from ..wire import CLASSES, Code
-from .clients import Held
 from .filters import filter_of
 from .groups import Receipt
 from .statuses import OK, Refused, Status
@@ -61,7 +60,7 @@ class Receiving:
                 self._give_back(client, group, [delivery.receipt for delivery in got])
                 got = []
             elif request.auto_renew:
-                client.held.update(((group, delivery.receipt), Held(delivery, opened)) for delivery in got)
+                client.held.update(((group, delivery.receipt), opened) for delivery in got)
                 context.add_done_callback(lambda *_: self._ended(client, group, got, context))
             await self._tell(client, group, got, invisible_ms, context)
 
@@ -145,8 +144,8 @@ class Receiving:
     def _give_back_all(self, client: Client, opened: int) -> None:
         """What it asked for before it opened a later stream than this one."""
         receipts: dict[Group, list[int]] = {}
-        for (group, receipt), held in client.held.items():
-            if held.opened <= opened:
+        for (group, receipt), began in client.held.items():
+            if began <= opened:
                 receipts.setdefault(group, []).append(receipt)
         for group, numbers in receipts.items():
             self._give_back(client, group, numbers)

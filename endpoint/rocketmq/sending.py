@@ -11,7 +11,7 @@ from stratalog import InvalidTopic
 
 from ..wire import CLASSES, Code
 from ..wire.codes import MessageType
-from .checking import check_message
+from .checking import check_count, check_message
 from .statuses import OK, Refused, Status, status_of
 from .together import Together
 from .translating import Stored, stored_of
@@ -69,6 +69,7 @@ class Sending:
             return _ANSWER(status=entry.status, entries=(entry,))
         if not messages:
             raise Refused(Code.MESSAGE_CORRUPTED, "no message to send")
+        check_count(messages, "messages")
         if len({message.topic.name for message in messages}) > 1:
             raise Refused(Code.MESSAGE_CORRUPTED, "all messages of a call are of one topic")
         await self._topics.queues_of(messages[0].topic.name)

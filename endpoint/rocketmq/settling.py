@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stratalog import InvalidMessage, StaleReceipt, SubscriptionClosed
 
 from ..wire import CLASSES, Code
+from .checking import check_count
 from .groups import Receipt
 from .statuses import OK, Refused, Status, status_of
 from .times import LONGEST_MS, ms_of
@@ -33,7 +34,8 @@ class Settling:
 
     async def ack_message(self, request: Any, context: Any) -> Any:
         """Acknowledge messages; a status for each. Durable when it is answered."""
-        client = self._clients.of(context)
+        client = self._clients.of(context, makes=False)
+        check_count(request.entries, "receipt handles")
         group = self._groups.known(request.topic.name, request.group.name)
         entries = request.entries
         if len(entries) == 1:
@@ -66,7 +68,7 @@ class Settling:
 
     async def change_invisible_duration(self, request: Any, context: Any) -> Any:
         """The message comes again after this time from now on; with 0 at once. Its receipt stays as it is."""
-        client = self._clients.of(context)
+        client = self._clients.of(context, makes=False)
         handle = request.receipt_handle
         try:
             group = self._groups.known(request.topic.name, request.group.name)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from ..wire import CLASSES
+from ..server.calls import Refusal
+from ..wire import CLASSES, Code
 from ..wire.codes import Language
 from .settings import answer_to
-from .statuses import OK, status_of
+from .statuses import OK, Refused, status_of
 
 if TYPE_CHECKING:
     from .clients import Client, Clients
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
 
 ROUTES_S: Final = 3.0
 SOON_S: Final = 0.02
+MOST_WAITING: Final = 16  # commands of a stream that its client has not read: with more, it is not read on
+MOST_SETTINGS_BYTES: Final = 64 << 10
 
 _COMMAND: Final = CLASSES["TelemetryCommand"]
 _HEARD: Final = CLASSES["HeartbeatResponse"]
 _ENDED: Final = CLASSES["NotifyClientTerminationResponse"]
+_log = logging.getLogger("stratalog.endpoint")
 
 
 class Telemetry:
@@ -36,12 +41,14 @@ class Telemetry:
     async def telemetry(self, requests: AsyncIterator[Any], context: Any) -> None:
         """One stream: commands of both sides, until one of them ends it."""
         client = self._clients.of(context)
-        outgoing: asyncio.Queue[Any] = asyncio.Queue()
+        outgoing: asyncio.Queue[Any] = asyncio.Queue(MOST_WAITING)
         client.streams.append(outgoing)
         client.opened = number = client.opened + 1
         reader = asyncio.ensure_future(self._read(requests, client, outgoing))
         try:
             while (command := await outgoing.get()) is not None:
+                if isinstance(command, Refusal):
+                    raise command
                 await context.write(command)
         finally:
             reader.cancel()
@@ -49,18 +56,24 @@ class Telemetry:
             self._clients.ended_stream(client, number)
 
     async def _read(self, requests: AsyncIterator[Any], client: Client, outgoing: asyncio.Queue[Any]) -> None:
+        end: Refusal | None = None
         try:
             async for command in requests:
                 self._clients.heard(client)
                 if command.WhichOneof("command") == "settings":
-                    if command.settings.user_agent.language == Language.NODE_JS:
-                        await _routes_of(client, command.settings)
-                    outgoing.put_nowait(self._answer(client, command.settings))
-        finally:
-            outgoing.put_nowait(None)
+                    await outgoing.put(await self._answer(client, command.settings))
+        except Refusal as error:  # what came is no command: the client hears so
+            end = error
+        except Exception as error:
+            _log.debug("a telemetry stream has ended: %r", error)
+        await outgoing.put(end)
 
-    def _answer(self, client: Client, given: Any) -> Any:
+    async def _answer(self, client: Client, given: Any) -> Any:
         try:
+            if given.ByteSize() > MOST_SETTINGS_BYTES:
+                raise Refused(Code.BAD_REQUEST, f"settings have at most {MOST_SETTINGS_BYTES} bytes")
+            if given.user_agent.language == Language.NODE_JS:
+                await _routes_of(client, given)
             answer = _COMMAND(status=OK, settings=answer_to(given, self._options))
         except Exception as error:
             return _COMMAND(status=status_of(error))
@@ -75,7 +88,7 @@ class Telemetry:
 
     async def terminate(self, request: Any, context: Any) -> Any:
         """The client ends: what it holds goes to others at once."""
-        self._clients.leaves(self._clients.of(context))
+        self._clients.leaves(self._clients.of(context, makes=False))
         return _ENDED(status=OK)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, UserDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 CHECKER: Final = "RMQ_SYS_TRANS_CHECKER"
 DAY_MS: Final = 86_400_000
 FOUND_WITHIN_S: Final = 2.0  # a half message is received soon after it was stored, and after a start
+MOST_HALVES: Final = 100_000  # without an end: with more, or more bytes, no transaction begins
+MOST_HALF_BYTES: Final = 256 << 20
 REMEMBERED: Final = 10_000  # ends of transactions, for clients that did not hear the answer
 AGAIN_S: Final = 1.0  # after an error of the store
 STARTED_S: Final = 1.0  # after its settings a producer has finished its start
@@ -65,6 +67,27 @@ class Half:
         return (self.delivery.message.properties or {})[HALF_OF]
 
 
+class Halves(UserDict[str, Half]):
+    """The half messages that have no end yet, by id.
+
+    Attributes:
+        size_bytes: of their bodies, which are in memory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size_bytes = 0
+
+    def __setitem__(self, name: str, half: Half) -> None:
+        self.pop(name, None)
+        self.size_bytes += len(half.delivery.message.data)
+        super().__setitem__(name, half)
+
+    def __delitem__(self, name: str) -> None:
+        self.size_bytes -= len(self[name].delivery.message.data)
+        super().__delitem__(name)
+
+
 class Transactions:
     """All transactions of a store that have no end. Used on one event loop."""
 
@@ -73,7 +96,7 @@ class Transactions:
         self._options = options
         self._topics = topics
         self._clients = clients
-        self._halves: dict[str, Half] = {}
+        self._halves = Halves()
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._came = asyncio.Condition()
         self._sub: Subscription | None = None
@@ -114,7 +137,10 @@ class Transactions:
     # -- calls --------------------------------------------------------------------------------------------
 
     async def begin(self, message: Any, stored: Stored) -> int:
-        """Store a half message; its offset among the half messages, when it is durable."""
+        """Store a half message; its offset among the half messages, when it is durable. Raises Refused, if there are
+        too many."""
+        if len(self._halves) >= MOST_HALVES or self._halves.size_bytes > MOST_HALF_BYTES:
+            raise Refused(Code.TOO_MANY_REQUESTS, "too many transactions have no end: end some, or call later")
         await self._open()
         properties = stored.properties | {HALF_OF: message.topic.name, TYPE: str(int(MessageType.TRANSACTION))}
         system = message.system_properties

@@ -12,11 +12,20 @@ from stratalog import InvalidMessage, MessageTooLarge, StoreError
 
 from ..columns import Columns, numbers_in
 from ..failures import failure_from_json, failure_to_json
-from ..frames import MOST_FRAME_BYTES, BrokenFrame, Buffer, Frame, Incoming, Outgoing, pack
-from ..messages import Given, given_out
+from ..frames import (
+    MOST_FRAME_BYTES,
+    MOST_VALUES,
+    BrokenFrame,
+    Buffer,
+    Frame,
+    Incoming,
+    Outgoing,
+    pack,
+    values_of,
+)
+from ..messages import MOST_ROWS, Given, given_out
 from .promises import Settled, Wakes, wake_all
 
-MOST_ROWS = 4096  # messages of one frame
 MOST_ROW_BYTES = 1 << 20  # of their bytes, if there are several
 MOST_CHARACTER_BYTES = 12  # of JSON
 FRAME_BYTES = 4096  # of a frame of one message, beside what its size says
@@ -217,7 +226,10 @@ class Connection:
     def _pack(self, waiting: Sequence[tuple[int, Asked | Submitted]], outgoing: Outgoing) -> None:
         for number, asked in waiting:
             try:
-                parts = pack(*_frame_of(asked))
+                header, buffers = _frame_of(asked)
+                parts = pack(header, buffers)
+                if values_of(parts[0]) > MOST_VALUES:
+                    raise ValueError(f"its header has more than {MOST_VALUES} values: make two calls of it")
                 if sum(part.nbytes for part in parts) > MOST_FRAME_BYTES:
                     raise ValueError(f"it has more than {MOST_FRAME_BYTES} bytes")
                 outgoing.add(number, parts)

@@ -1,5 +1,5 @@
 """The service `stratalog.v1`: connections, and their calls on a store.
 
-the service         service, session
+the service         service, session, gate
 calls               appends, store_calls, holdings
 """

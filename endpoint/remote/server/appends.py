@@ -12,8 +12,8 @@ from stratalog import MessageStore, StoreError, Ticket
 
 from ..columns import Columns, columns_in
 from ..failures import failure_to_json
-from ..frames import Frame
-from ..messages import Given, given_in, properties_in
+from ..frames import BrokenFrame, Frame
+from ..messages import MOST_ROWS, Given, given_in, properties_in, rows_in
 from ..values import from_json
 
 T = TypeVar("T")
@@ -41,6 +41,8 @@ class Appends:
 
     async def submit(self, frame: Frame, handed: Callable[[], None]) -> Columns:
         """Messages of `append`, `submit` and their like, many in a frame: each has an offset or an error of its own."""
+        if rows_in(frame.buffers) > MOST_ROWS:
+            raise BrokenFrame(f"a frame of single messages has at most {MOST_ROWS}")
         rows = given_in(frame.header, frame.buffers)
         if any([one.message_id is not None for one in rows]):
             found: Sequence[Awaitable[int] | StoreError] = await self._aside(lambda: self._submitted(rows))
@@ -105,8 +107,8 @@ class Appends:
 
     def _interned(self, given: Sequence[Any], streams: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
         """The tuple that an earlier call had for these names: the store has looked them up."""
-        key = repr(given) if len(given) <= MOST_NAMES else None
-        if key is None:
+        key = repr(given) if len(given) <= MOST_NAMES else ""
+        if not 0 < len(key) <= MOST_KEY:
             return streams
         if len(self._streams) >= MOST_TABLES:
             self._streams.clear()
@@ -116,14 +118,23 @@ class Appends:
         """The rows of `append_batch` with message ids, or with rows that the store is to refuse."""
         rows, ids = from_json(frame.header["rows"]), from_json(frame.header["ids"])
         if rows is None:
-            rows = [(one.topic, one.queue_id, one.data) for one in given_in(frame.header["given"], frame.buffers)]
+            given = await given_aside(self._aside, frame)
+            rows = [(one.topic, one.queue_id, one.data) for one in given]
         future = self._store.append_batch_async(rows, message_ids=ids)
         handed()
         return Columns({}, [await future])
 
 
 MOST_NAMES = 64  # of a table of streams that is remembered
+MOST_KEY = 8192  # characters of it: the store has not seen the names yet
 MOST_TABLES = 256
+
+
+async def given_aside(aside: Aside, frame: Frame) -> list[Given]:
+    """The messages of a frame, of which there may be a million: then not on the loop."""
+    if rows_in(frame.buffers) <= MOST_ROWS:
+        return given_in(frame.header["given"], frame.buffers)
+    return await aside(lambda: given_in(frame.header["given"], frame.buffers))
 
 
 async def _answered(found: Sequence[Awaitable[int] | StoreError]) -> Columns:

@@ -13,6 +13,7 @@ from ..columns import Columns, batch_out, deliveries_out, numbers_in
 from ..frames import BrokenFrame, Frame
 from ..values import from_json, to_json
 from .appends import Aside
+from .gate import READ_BYTES, WAITING_BYTES, Gate, capped, waits
 
 T = TypeVar("T")
 MOST_HELD = 4096  # subscriptions and scans of a connection
@@ -34,7 +35,8 @@ class Holdings:
     So its messages come again at once. A number names one subscription or scan at a time.
     """
 
-    def __init__(self, store: MessageStore, aside: Aside, closing: Closing) -> None:
+    def __init__(self, store: MessageStore, aside: Aside, closing: Closing, gate: Gate) -> None:
+        self._gate = gate
         self._store = store
         self._aside = aside
         self._closing = closing
@@ -96,7 +98,11 @@ class Holdings:
     async def receive(self, frame: Frame) -> Columns:
         """Take messages. If the call is cancelled, they go to other consumers."""
         sub = await self._of(frame)
-        batch = await sub.receive_batch_async(**from_json(frame.header["arguments"]))
+        arguments = from_json(frame.header["arguments"])
+        if waits(arguments):
+            batch = await sub.receive_batch_async(**capped(arguments, WAITING_BYTES))
+        else:
+            batch = await self._gate.read(lambda: sub.receive_batch_async(**capped(arguments, READ_BYTES)))
         return batch_out(batch) if len(batch) else Columns({}, [])
 
     async def receive_few(self, frame: Frame) -> Columns:
@@ -150,7 +156,7 @@ class Holdings:
         scan = self._scans.get(int(frame.header["held"]))
         if scan is None:
             raise BrokenFrame("a call names no scan of its connection")
-        batch = await self._aside(lambda: next(scan, None))
+        batch = await self._gate.read(lambda: self._aside(lambda: next(scan, None)))
         return Columns({}, []) if batch is None else batch_out(batch)
 
     async def opened(self, number: int) -> Any:

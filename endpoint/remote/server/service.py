@@ -15,6 +15,7 @@ from ...server.calls import Around, Call, Refusal
 from ...server.service import Service
 from ..columns import Columns
 from ..frames import BrokenFrame, Frame
+from .gate import FewThreads
 from .session import Session
 
 T = TypeVar("T")
@@ -49,7 +50,8 @@ class StoreService:
             return found
 
         try:
-            await Session(self._store, self._aside, self._aside, guard).run(messages, context.write)
+            session = Session(self._store, FewThreads(self._aside), self._aside, guard)
+            await session.run(messages, context.write)
         except BrokenFrame as error:
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 

@@ -14,8 +14,9 @@ from stratalog import MessageStore, StoreError
 from ...server.calls import Refusal
 from ..columns import Columns
 from ..failures import failure_to_json
-from ..frames import MOST_FRAME_BYTES, BrokenFrame, Frame, Incoming, Outgoing, pack
+from ..frames import MOST_FRAME_BYTES, MOST_VALUES, BrokenFrame, Frame, Incoming, Outgoing, pack
 from .appends import Appends, Aside
+from .gate import Gate
 from .holdings import Closing, Holdings
 from .store_calls import StoreCalls
 
@@ -39,8 +40,9 @@ class Session:
 
     def __init__(self, store: MessageStore, aside: Aside, closing: Closing, guard: Guard) -> None:
         self._guard = guard
-        self._holdings = Holdings(store, aside, closing)
-        calls, appends = StoreCalls(store, aside, self._holdings), Appends(store, aside)
+        gate = Gate(self._wait_for_room)
+        self._holdings = Holdings(store, aside, closing, gate)
+        calls, appends = StoreCalls(store, aside, self._holdings, gate), Appends(store, aside)
         self._in_order = {
             "submit": appends.submit, "submit_odd": appends.submit_odd, "append_columns": appends.append_columns,
             "append_batch": appends.append_batch,
@@ -68,6 +70,7 @@ class Session:
         If it is cancelled, as at a stop of the endpoint, appends that are under way still have their answers.
         """
         sending = asyncio.create_task(self._send(write))
+        sending.add_done_callback(lambda task: task.cancelled() or task.exception())  # the client has gone: no news
         try:
             await self._receive(messages)
         except asyncio.CancelledError:
@@ -83,13 +86,19 @@ class Session:
             sending.cancel()
 
     async def _receive(self, messages: AsyncIterator[bytes]) -> None:
-        incoming = Incoming(MOST_FRAME_BYTES)
+        incoming = Incoming(MOST_FRAME_BYTES, MOST_VALUES)
         async for message in messages:
             for frame in incoming.feed(message):
                 await self._begin(frame)
-            while self._held_bytes > HELD_BYTES:
-                self._has_room.clear()
-                await self._has_room.wait()
+                while self._held_bytes > HELD_BYTES:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+
+    async def _wait_for_room(self) -> None:
+        """Wait while many bytes of answers are still to be sent."""
+        while self._outgoing.size_bytes > HELD_BYTES:
+            self._has_room.clear()
+            await self._has_room.wait()
 
     async def _finish(self, sending: asyncio.Task[None]) -> None:
         """Wait a moment for appends that are under way, and for their answers to go out."""
@@ -165,16 +174,12 @@ class Session:
         self._held_bytes -= frame.size_bytes
         if task.cancelled():
             self._reply(frame.number, Columns({"cancelled": True}, []))
-        self._note_room()
+        self._has_room.set()
 
     def _reply(self, number: int, found: Columns) -> None:
         if number:
             self._held_bytes += self._outgoing.add(number, pack(*found))
             self._to_send.set()
-
-    def _note_room(self) -> None:
-        if self._held_bytes <= HELD_BYTES:
-            self._has_room.set()
 
     async def _send(self, write: Write) -> None:
         while not self._over:
@@ -183,7 +188,7 @@ class Session:
                 message = self._outgoing.take()
                 self._held_bytes -= before - self._outgoing.size_bytes
                 await write(message)
-                self._note_room()
+                self._has_room.set()
             self._is_sent.set()
             if not self._over:
                 self._to_send.clear()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sized
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -10,10 +12,15 @@ from stratalog import Delivery, Message, MessageStore, SubscriptionInfo, TopicSe
 
 from ..columns import Columns, batch_out, messages_out
 from ..frames import BrokenFrame, Frame
-from ..messages import given_in, properties_in
+from ..messages import properties_in
 from ..values import from_json, to_json
-from .appends import Aside
+from .appends import Aside, given_aside
+from .gate import READ_BYTES, WAITING_BYTES, Gate, capped, waits
 from .holdings import Holdings
+
+S = TypeVar("S", bound=Sized)
+PLACE = {"topic", "queue_id", "offset", "wait_ms"}
+AT_ONCE = 1024  # messages of a transaction that are handed over in one step of the loop
 
 COROUTINES = {
     "flush": "flush_async", "trim": "trim_async", "delete_topic": "delete_topic_async",
@@ -30,7 +37,8 @@ SETTINGS = TopicSettings.__slots__
 class StoreCalls:
     """Makes calls on the store, and gives what they give as frames."""
 
-    def __init__(self, store: MessageStore, aside: Aside, holdings: Holdings) -> None:
+    def __init__(self, store: MessageStore, aside: Aside, holdings: Holdings, gate: Gate) -> None:
+        self._gate = gate
         self._store = store
         self._aside = aside
         self._holdings = holdings
@@ -52,26 +60,43 @@ class StoreCalls:
 
     async def read(self, frame: Frame) -> Columns:
         """The messages of `read`."""
-        messages = await self._store.read_async(**from_json(frame.header["arguments"]))
+        messages = await self._read(self._store.read_async, from_json(frame.header["arguments"]))
         return messages_out(messages) if messages else Columns({}, [])
 
     async def read_batch(self, frame: Frame) -> Columns:
         """The messages of `read_batch`."""
-        return batch_out(await self._store.read_batch_async(**from_json(frame.header["arguments"])))
+        return batch_out(await self._read(self._store.read_batch_async, from_json(frame.header["arguments"])))
+
+    async def _read(self, make: Callable[..., Awaitable[S]], given: Mapping[str, Any]) -> S:
+        """Messages of a queue. While the call waits it has none of them, so it need not pass the gate."""
+        arguments = capped(given, READ_BYTES)
+        if not waits(arguments) or arguments.get("max_messages") == 0:
+            return await self._gate.read(lambda: make(**arguments))
+        if arguments.get("min_messages", 1) != 1 or arguments.get("min_bytes", 0) != 0:
+            return await make(**capped(arguments, WAITING_BYTES))
+        now = {**arguments, "wait_ms": 0}
+        found = await self._gate.read(lambda: make(**now))
+        if not len(found):
+            where = {name: arguments[name] for name in PLACE & arguments.keys()}
+            if await self._store.read_async(**where, max_messages=1, max_bytes=1):
+                found = await self._gate.read(lambda: make(**now))
+        return found
 
     async def get_range(self, frame: Frame) -> Columns:
         """The payloads of `get_range`."""
         arguments = from_json(frame.header["arguments"])
-        found = await self._aside(lambda: self._store.get_range(**arguments))
+        found = await self._gate.read(lambda: self._aside(lambda: self._store.get_range(**arguments)))
         numbers = np.array(list(found), np.int64)
         lengths = np.array([len(data) for data in found.values()], np.int64)
         return Columns({}, [numbers, lengths, b"".join(found.values())])
 
     async def transaction(self, frame: Frame) -> Columns:
         """All of a transaction at once: its messages and its acknowledgements."""
-        rows = given_in(frame.header["given"], frame.buffers)
+        rows = await given_aside(self._aside, frame)
         async with self._store.transaction() as tx:
-            for one in rows:
+            for at, one in enumerate(rows):
+                if not at % AT_ONCE:
+                    await asyncio.sleep(0)  # other calls have their turn
                 tx.append(
                     one.topic, one.queue_id, one.data, deliver_at_ms=one.deliver_at_ms, key=one.key,
                     properties=properties_in(one.properties), queues=one.queues, message_id=one.message_id,

@@ -20,7 +20,7 @@ from ..translating import KEYS, id_of
 if TYPE_CHECKING:
     from stratalog import Message, MessageStore
 
-Place: TypeAlias = tuple[int, int]  # queue id, offset
+Place: TypeAlias = tuple[int, int, int]  # time in milliseconds, queue id, offset
 
 AT_ONCE: Final = 2048  # messages of a read
 AT_ONCE_BYTES: Final = 4 << 20
@@ -50,18 +50,17 @@ class MessageIndex:
         self._places: dict[int, list[Place]] = {}  # by the hash of a name
         self._order: deque[int] = deque()  # the hashes, oldest first
 
-    def by_id(self, message_id: str) -> list[Message]:
-        """The messages with this id, newest last. Raises errors of the store."""
-        self._follow()
-        return [one for one in self._found(_hash("id", message_id)) if id_of(one) == message_id]
+    def by_id(self, message_id: str) -> Iterator[Message]:
+        """The messages with this id, newest first; each is read when it is its turn. Raises errors of the store."""
+        return (one for one in self._found(_hash("id", message_id)) if id_of(one) == message_id)
 
-    def by_key(self, key: str) -> list[Message]:
-        """The messages with this key, newest last. Raises errors of the store."""
-        self._follow()
-        return [one for one in self._found(_hash("key", key)) if key in keys_of(one)]
+    def by_key(self, key: str) -> Iterator[Message]:
+        """The messages with this key, newest first; each is read when it is its turn. Raises errors of the store."""
+        return (one for one in self._found(_hash("key", key)) if key in keys_of(one))
 
     def _found(self, name: int) -> Iterator[Message]:
-        for queue_id, offset in self._places.get(name, ()):
+        self._follow()
+        for _, queue_id, offset in sorted(self._places.get(name, ()), reverse=True):
             try:
                 yield from self._store.read(self._topic, queue_id, offset, max_messages=1)
             except OffsetOutOfRange:  # it was removed
@@ -86,7 +85,7 @@ class MessageIndex:
                 if not found:
                     break
                 for message in found:
-                    self._add(message, (queue_id, message.offset))
+                    self._add(message, (message.timestamp_ms, queue_id, message.offset))
                 at = found[-1].offset + 1
             self._next[queue_id] = max(at, end)
 

@@ -23,6 +23,7 @@ from stratalog import (
 )  # fmt: skip
 from stratalog.endpoint import ConnectionLost
 from stratalog.endpoint.remote.client.connection import Connection
+from stratalog.endpoint.remote.client.link import Link
 from tests.contract.served import Served
 
 from .conftest import Start, port_of
@@ -249,6 +250,21 @@ def test_whatever_fails_where_answers_are_read_is_told_to_all(served: Served, mo
             with pytest.raises(ConnectionLost, match="MemoryError"):
                 remote.append("t", 0, b"x")
         assert remote.append("t", 0, b"x") == 2
+
+
+def test_what_cannot_be_sent_again_has_an_error_whatever_the_reason(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(served.address) as remote, monkeypatch.context() as patched:
+        patched.setattr(Connection, "_settle", fail)  # so the connection is lost
+        patched.setattr(Link, "_put", lambda *given, waits: fail() if not waits else put(*given, waits=waits))
+        tickets = [remote.submit("t", 0, b"x", message_id=str(number)) for number in range(3)]
+        for one in tickets:
+            with pytest.raises(ConnectionLost):
+                one.result(PATIENCE_S)
+
+
+put = Link._put
 
 
 def test_a_call_that_is_too_large_is_refused_and_harms_no_other(served: Served) -> None:
