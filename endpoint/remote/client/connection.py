@@ -141,7 +141,8 @@ class Connection:
         One that is too large for a frame has its error at once: others of the frame must not suffer by it.
         """
         size = len(given.data) + len(given.key or b"") + len(given.properties or b"")
-        text = MOST_CHARACTER_BYTES * (len(given.topic) + len(given.message_id or ""))
+        text = len(given.topic) + len(given.message_id or "")
+        size, text = size + text, (MOST_CHARACTER_BYTES - 1) * text
         if size + text > MOST_FRAME_BYTES - FRAME_BYTES:
             wakes: Wakes = {}
             most = MOST_FRAME_BYTES - FRAME_BYTES
