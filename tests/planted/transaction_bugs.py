@@ -238,4 +238,8 @@ TRANSACTIONS: dict[str, Bug] = {
         "                error = group.queue.withdraw(group) and None\n",
         (f"{ACKS}::test_a_cancelled_commit_in_line_gives_the_messages_back",),
     ),
+    "transactions: frames that are shown are taken back until they are answered": Bug(
+        "store/log/writes.py", "frame.table.visible = max(frame.table.visible, end)", "frame.table.visible = end",
+        (f"{LARGE}::test_what_is_shown_of_several_frames_never_gets_less",),
+    ),
 }  # fmt: skip
