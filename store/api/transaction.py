@@ -153,7 +153,10 @@ class Transaction:
                 busy.exception()  # whatever its outcome is: the ids are looked at again
             request = committing.hand_over(AtomicGroup.put_and_sleep)
         except BaseException as error:
-            committing.take_back_ids(error)
+            try:
+                committing.take_back_ids(error)
+            finally:
+                committing.take_back_ids(error)
             raise
         self._note_committed(committing, request)
         if committing.wants_compaction:
@@ -168,7 +171,10 @@ class Transaction:
                 await answer_of(busy)
             request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
         except BaseException as error:
-            committing.take_back_ids(error)
+            try:
+                committing.take_back_ids(error)
+            finally:
+                committing.take_back_ids(error)
             raise
         for future in answered:
             await future
