@@ -247,9 +247,10 @@ class IdWindow:
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: a lost thread may hold the lock, and tickets that wait get the error."""
         self._lock = threading.RLock()
-        for ids in [one for one in list(self._known.values()) if not isinstance(one, int)]:
+        for ids in {one for one in list(self._known.values()) if not isinstance(one, int)}:
             if isinstance(ids, PendingIds):
-                self.fail(ids, error)
+                if not ids.is_over:  # else each of many ids that are durable leads to it
+                    self.fail(ids, error)
             elif not ids.done():
                 self.free(ids)
                 ids.forget_waiters()

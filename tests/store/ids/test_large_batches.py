@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore
+from stratalog.store import MessageStore, StoreClosed
 from stratalog.store.log.message_ids import PendingIds
-from stratalog.store.topics.id_window import MANY_IDS
+from stratalog.store.topics.id_window import MANY_IDS, IdWindow
 
-from ..helpers import tiny
+from ..disks import GatedDisk
+from ..helpers import start, tiny, until
 from .test_message_ids import CALLS
 
 COUNT = 3 * MANY_IDS
@@ -121,3 +122,25 @@ def test_a_large_batch_keeps_no_record_and_no_message(tmp_path: Path) -> None:
         assert isinstance(ids, PendingIds) and ids.is_over
         frame = ids.frame
         assert frame is not None and (len(frame.record), len(frame.parts)) == (0, 0)
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_forked_child_fails_a_batch_once_and_not_once_an_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_durable: bool
+) -> None:
+    disk = GatedDisk()
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+        store.append("t", 0, b"before", message_id="before")
+        if not is_durable:
+            disk.gate.clear()
+        appended = start(append, store, names())
+        until(lambda: len(store._windows.of("t")._known) == COUNT + 1)
+        if is_durable:
+            appended.join()
+        failed = list[object]()
+        monkeypatch.setattr(IdWindow, "fail", lambda window, ids, error: failed.append(ids))
+        store._windows.of("t").after_fork(StoreClosed("a child"))
+        assert len(failed) == (not is_durable), "and not what is durable"
+        monkeypatch.undo()
+        disk.gate.set()
+        appended.join()
