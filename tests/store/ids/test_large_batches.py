@@ -140,7 +140,7 @@ def test_a_forked_child_fails_a_batch_once_and_not_once_an_id(
         failed = list[object]()
         monkeypatch.setattr(IdWindow, "fail", lambda window, ids, error: failed.append(ids))
         store._windows.of("t").after_fork(StoreClosed("a child"))
-        assert len(failed) == (not is_durable), "and not what is durable"
         monkeypatch.undo()
         disk.gate.set()
         appended.join()
+        assert len(failed) == (not is_durable), "and not what is durable"
