@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import MessageStore, PublishBufferFull, StoreClosed, StoreFull, StorePoisoned, StoreReader
+from stratalog import MessageStore, PublishBufferFull, StoreClosed, StoreFull, StorePoisoned, StoreReader, Ticket
 from stratalog.store import commit_shards, compact_store, inspect_folder, rebuild_store, verify_folder
 from stratalog.store.device.background import NoThread
 from stratalog.store.format.layout import JOINT, MORE, REST, lane_name
 from stratalog.store.log import at_once
+from stratalog.store.log.at_once import AtOnce
 from stratalog.store.log.rounds import Rounds
 from stratalog.store.log.write import VisibleEntries
 from stratalog.store.log.writes import PendingFrame, WritesInFlight
 
 from ...seeds import draw_seed
 from ..disks import FailingDisk
-from ..helpers import KIB, contents, full_frames, scanned, small, start, tiny, until
+from ..helpers import KIB, PATIENCE_S, contents, full_frames, scanned, small, start, tiny, until
 from ..shards.helpers import held, rows_of, staged
 from ..shards.test_together import SEEN_BY_SCANS, looking
 from ..test_reserve import disk_of
@@ -337,3 +338,27 @@ def test_it_waits_at_a_full_publish_buffer_as_any_other(tmp_path: Path, by_hand:
             tx.append_batch([(*NAMES[at % LANES], bytes(60 * KIB)) for at in range(queue.cap_bytes // (60 * KIB) + 1)])
         queue.release(1, 0)
         assert total(store) == 0
+
+
+def test_appends_beside_it_find_room_as_if_it_were_not_there(
+    tmp_path: Path, small_frames: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue of the rounds has charged its bytes, and the one of the lane does not charge them again."""
+    used, write = list[int](), AtOnce.write
+    config = small(append_timeout_ms=20, publish_buffer_bytes=200_000)
+    with MessageStore.open(tmp_path, config) as store:
+        store.append("u", 0, b"before")
+        queue = store._queues[0]
+        appended = list[Ticket]()
+
+        def append_and_write(once: AtOnce) -> None:
+            used.append(queue.used_bytes)
+            appended.append(store.submit("u", 0, bytes(60_000)))
+            write(once)
+
+        monkeypatch.setattr(AtOnce, "write", append_and_write)
+        assert len(store_rows(store, 80, 2000)) == 80
+        assert used == [0]
+        assert [ticket.result(PATIENCE_S) for ticket in appended] == [1]
+        assert {one.used_bytes for one in store._shared.all_queues} == {0}
+        assert {one._under_way for one in store._shared.all_queues} == {0}
