@@ -64,7 +64,7 @@ class IdWindows:
         self.loaded: dict[str, IdWindow] = {}
         self._dropped: WeakValueDictionary[str, IdWindow] = WeakValueDictionary()  # an append may have one still
         self._look_at_s = 0.0
-        self._loads = 0  # how often a table was read
+        self._topics: set[str] = set()  # whose table was ever read
         self._lock = threading.RLock()  # a finalizer may append while its thread reads a table
 
     def of(self, topic: str) -> IdWindow:
@@ -75,9 +75,9 @@ class IdWindows:
                 window = self._there(topic)
                 if window is None:
                     window = self._load(topic)
-                    self._loads += 1  # a frame has a record of ids for each table at the most, and for each message
+                    self._topics.add(topic)  # a frame has a record of ids for each at the most, and for each message
                     for queue in self._queues():
-                        queue.frame_messages = max(MOST_WITH_IDS, MAX_FRAME_MESSAGES - self._loads)
+                        queue.frame_messages = max(MOST_WITH_IDS, MAX_FRAME_MESSAGES - len(self._topics))
                     self.loaded[topic] = window
         return window
 

@@ -21,6 +21,7 @@ from stratalog.store import (
     rebuild_store,
     verify_folder,
 )  # fmt: skip
+from stratalog.store.format.layout import MAX_FRAME_MESSAGES
 from stratalog.store.log.message_ids import FrameIds
 from stratalog.store.topics.id_window import IdWindow
 from stratalog.store.topics.table import TopicTable
@@ -346,6 +347,7 @@ def test_the_table_of_an_idle_topic_is_dropped_and_read_again(tmp_path: Path) ->
         assert not windows._dropped and "t" not in windows.loaded
         assert [store.append("t", 0, b"", message_id="7") for _ in range(2)] == [101, 101]
         assert store.append("u", 0, b"", message_id="7") == 7
+        assert store._queues[0].frame_messages == MAX_FRAME_MESSAGES - 2, "a frame has a record for each of two topics"
 
 
 def test_random_records_come_back_as_they_were(tmp_path: Path) -> None:
