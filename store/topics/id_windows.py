@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import compress
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -299,13 +300,11 @@ class IdWindows:
         offsets: list[int] = []
         stamps: list[int] = []
         for ids in self._records(stream, begin, end, pass_damage=pass_damage):
-            columns = zip(ids.digests, *(column.tolist() for column in ids[2:]), strict=True)
-            for digest, queue_id, offset, stamp in columns:
-                if window.has(digest, offset << QUEUE_BITS | queue_id):
-                    digests.append(digest)
-                    queue_ids.append(queue_id)
-                    offsets.append(offset)
-                    stamps.append(stamp)
+            columns = [column.tolist() for column in ids[2:]]
+            places = [offset << QUEUE_BITS | queue_id for queue_id, offset in zip(*columns[:2], strict=True)]
+            known = window.has_each(ids.digests, places)
+            for kept, column in zip((digests, queue_ids, offsets, stamps), (ids.digests, *columns), strict=True):
+                kept.extend(compress(column, known))
         if digests:
             self._hidden.append(stream, pack_kept(digests, queue_ids, offsets, np.array(stamps), RECORD_BYTES))
 
