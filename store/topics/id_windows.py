@@ -303,7 +303,8 @@ class IdWindows:
             columns = [column.tolist() for column in ids[2:]]
             places = [offset << QUEUE_BITS | queue_id for queue_id, offset in zip(*columns[:2], strict=True)]
             known = window.has_each(ids.digests, places)
-            for kept, column in zip((digests, queue_ids, offsets, stamps), (ids.digests, *columns), strict=True):
+            digests.extend(compress(ids.digests, known))
+            for kept, column in zip((queue_ids, offsets, stamps), columns, strict=True):
                 kept.extend(compress(column, known))
         if digests:
             self._hidden.append(stream, pack_kept(digests, queue_ids, offsets, np.array(stamps), RECORD_BYTES))
