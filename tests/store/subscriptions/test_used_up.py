@@ -9,6 +9,8 @@ from typing import Any, Literal
 import pytest
 
 from stratalog.store import MessageStore, StoreFull, Subscription
+from stratalog.store.delayed.delays import Delays
+from stratalog.store.delayed.topic import DelayedTopic
 from stratalog.store.testing import VirtualClock
 from tests.seeds import draw_seed
 
@@ -151,6 +153,58 @@ def test_what_is_used_up_and_lives_on_only_as_a_copy_goes_to_the_dead_letters_be
         clock.advance(ms=20 * HOUR_MS)
         pass_time(store, clock)
         assert sorted(dead(store)) == [3, 17]
+
+
+def with_copies(store: MessageStore, clock: VirtualClock) -> DelayedTopic:
+    """Messages 3 and 17 were delayed, have outlived their segments, are given out twice, and are too old now."""
+    sub = workers(store)
+    for at in range(60):
+        deliver_at_ms = clock.wall_ms() + 4 * HOUR_MS if at in (3, 17) else None
+        store.append("t", 0, b"%d;" % at * 500, deliver_at_ms=deliver_at_ms)
+    fail(sub, set(), times=1)
+    pass_time(store, clock)
+    index = store._delaying.delays.topics["t"]
+    assert len(index.copies) == 2
+    clock.advance(ms=HOUR_MS + 1)
+    fail(sub, {3, 17})
+    sub.close()
+    clock.advance(ms=2 * HOUR_MS)
+    assert dead(store) == []
+    return index
+
+
+KEPT_COPIES: dict[str, Any] = {"keep": "unacknowledged", "ttl_ms": HOUR_MS}
+
+
+def test_a_copy_that_is_used_up_and_too_old_goes_to_the_dead_letters_before_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Delays, "_drop_copies_in_time", lambda delays: None)  # this test says when
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path / "s", tiny(retention_ms=2 * HOUR_MS), clock=clock) as store:
+        store.configure_topic("t", **KEPT_COPIES)
+        index = with_copies(store, clock)
+        delays = store._delaying.delays
+        with store._subscriptions()._known["t", "s"].dispatcher.receiving:
+            delays.drop_copies(index)
+            assert len(index.copies) == 2, "they stay while a consumer receives"
+        delays.drop_copies(index)
+        assert sorted(dead(store)) == [3, 17]
+        delays.drop_copies(index)
+        assert len(index.copies) == 0
+        assert not {one.message.offset for one in workers(store).receive(1000)} & {3, 17}
+        assert sorted(dead(store)) == [3, 17], "once"
+
+
+def test_what_is_used_up_goes_to_the_dead_letters_and_is_not_copied(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path / "s", tiny(retention_ms=HOUR_MS), clock=clock) as store:
+        store.configure_topic("t", keep="unacknowledged")
+        fill(store, "t")
+        fail(workers(store), {3, 17})
+        pass_time(store, clock)
+        assert sorted(dead(store)) == [3, 17]
+        assert store._delaying.keeping.copied_messages == 0
 
 
 def test_retention_goes_on_where_the_dead_letters_take_nothing_and_counts_it(
