@@ -39,6 +39,15 @@ DEAD_LETTERS: dict[str, Bug] = {
         "store/api/store.py", "removal.guards.insert(0, self._subscriptions().may_go)",
         "removal.guards.append(self._subscriptions().may_go)", USED_UP,
     ),
+    "dead letters: retention takes them while the store closes": Bug(
+        USED_UP_FILE, "                raise  # the next opening", "                pass  # the next opening", USED_UP,
+    ),
+    "dead letters: retention takes them when no file can be opened": Bug(
+        USED_UP_FILE, "                if _may_pass(error):\n", "                if False:\n", USED_UP,
+    ),
+    "dead letters: a message that they do not take holds up retention": Bug(
+        USED_UP_FILE, "                if _may_pass(error):\n", "                if True:\n", USED_UP,
+    ),
     "dead letters: retention waits for a consumer": Bug(
         USED_UP_FILE, "            return True\n        return False\n",
         "            return True\n        return True\n",
