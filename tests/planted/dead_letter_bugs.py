@@ -57,7 +57,8 @@ DEAD_LETTERS: dict[str, Bug] = {
         "store/topics/aging.py", "            if not self._save(mine):\n                break\n", "", USED_UP,
     ),
     "dead letters: after a restart what is too old is none": Bug(
-        "store/subscriptions/expiring.py", "            found &= ~self._are_used_up(queues, batch.offsets)\n",
+        "store/subscriptions/expiring.py",
+        "            found[found] = ~self._are_used_up(queues[found], batch.offsets[found])\n",
         "            pass\n", USED_UP,
     ),
     "dead letters: the first time is that of the newest attempt": Bug(
