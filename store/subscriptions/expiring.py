@@ -50,20 +50,17 @@ class Expiring:
             found &= ~has_time | (times_ms < limit_ms)
             found[found & has_time] = ~self._were_moved(queues, batch.offsets, found & has_time)
         if found.any():
-            found &= ~self._are_used_up(queues, batch.offsets)
+            found[found] = ~self._are_used_up(queues[found], batch.offsets[found])
         return found
 
     def _are_used_up(self, queues: Int64s, offsets: Int64s) -> Bools:
         """(n,) which messages were given out as often as the settings allow, by the log's records."""
-        state, used_up = self._state, np.zeros(len(offsets), np.bool_)
+        state = self._state
         settings = state.cursor.settings
-        if settings is None or settings.max_attempts is None or not len(offsets):
-            return used_up
-        begin, end = int(offsets.min()), int(offsets.max()) + 1
+        if settings is None or settings.max_attempts is None:
+            return np.zeros(len(offsets), np.bool_)
         with state.lock:
-            for queue_id in set(queues.tolist()):
-                found = state.cursor.tried(queue_id).used_up(begin, end, settings.max_attempts)
-                used_up |= (queues == queue_id) & np.isin(offsets, found)
+            used_up: Bools = state.cursor.attempts_of(queues, offsets) >= settings.max_attempts
         return used_up
 
     def _were_moved(self, queues: Int64s, offsets: Int64s, rows: Bools) -> Bools:
