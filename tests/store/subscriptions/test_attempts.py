@@ -75,7 +75,7 @@ def test_a_look_at_what_is_too_old_notes_nothing_and_walks_through_no_attempts(t
         cursor = sub._state.cursor
         known = cursor.attempts[0]._more
         cursor.attempts[0]._more = Unwalked(known)
-        looks = Expiring(sub._state)
+        looks = Expiring(sub._state, sub._dispatcher.delays)
         clock.advance(ms=20_000)
         for queue_id, expected in ((0, [False] * 4), (1, [True] * 2)):
             batch = store.read_batch(TOPIC, queue_id, 0)
