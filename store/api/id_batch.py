@@ -237,7 +237,10 @@ class IdBatch:
             for _, group in self._groups:
                 group.stream.lane.queue.put(group)
         except BaseException as error:
-            self._take_back(error)
+            try:
+                self._take_back(error)
+            finally:
+                self._take_back(error)
             raise
 
     def _hand_over_async(self, rows: Sequence[int]) -> asyncio.Future[Int64s] | None:
@@ -246,7 +249,10 @@ class IdBatch:
             groups = [group for _, group in self._groups]
             return self._shared.batches.put([BatchPart(None, groups)]) if groups else None
         except BaseException as error:
-            self._take_back(error)
+            try:
+                self._take_back(error)
+            finally:
+                self._take_back(error)
             raise
 
     def _take_back(self, error: BaseException) -> None:

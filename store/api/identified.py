@@ -55,10 +55,8 @@ class IdentifiedAppender:
                 topic, queue_id, data, deliver_at_ms, key, properties, queues
             )
         assert queue_id is not None
-        if type(message_id) is str and message_id.isascii() and 0 < len(message_id) <= MAX_ID_BYTES:
-            digest = digest_of(message_id.encode())
-        else:
-            digest = digest_of(check_id(message_id))
+        is_plain = type(message_id) is str and message_id.isascii() and 0 < len(message_id) <= MAX_ID_BYTES
+        digest = digest_of(message_id.encode() if is_plain else check_id(message_id))
         window = self._loaded.get(topic)
         if window is None:
             window = self.windows.of(topic)
@@ -78,7 +76,10 @@ class IdentifiedAppender:
             if found is ticket:
                 stream.lane.queue.put(ticket)
         except BaseException as error:
-            ticket.take_back(error)
+            try:
+                ticket.take_back(error)
+            finally:
+                ticket.take_back(error)
             raise
         if found is not ticket:
             return self._repeat(window, topic, queue_id, digest, data, extras, found)
@@ -112,7 +113,10 @@ class IdentifiedAppender:
                 if found is None:
                     future = appender.put_one_async(stream, data, ids.beside(extras))
             except BaseException as error:
-                ids.take_back(error)
+                try:
+                    ids.take_back(error)
+                finally:
+                    ids.take_back(error)
                 raise
             if found is None:
                 self.windows.trim_old(window)

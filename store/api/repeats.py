@@ -92,8 +92,11 @@ class RepeatTicket(SubmitRequest):
                     self._is_repeat = False
                     stream.lane.queue.put(self, wait=False)
             except BaseException as error:
-                ids.take_back(error)
-                self._is_repeat = ids.is_over
+                try:
+                    ids.take_back(error)
+                finally:
+                    ids.take_back(error)
+                    self._is_repeat = ids.is_over
                 raise
             if found is not None:
                 self.follow(found)

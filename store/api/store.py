@@ -189,9 +189,8 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         self._delaying = make_delaying(
             self._shared, self._disk, self._running, self._upkeep, self._caches.plan, self._fetcher.configured
         )
-        self._upkeep.removal.guards += [
-            self._subscriptions().may_go, self._fetcher.configured.may_go, self._windows.may_go
-        ]  # fmt: skip
+        self._upkeep.removal.guards.insert(0, self._subscriptions().may_go)  # first: what it moves is not copied
+        self._upkeep.removal.guards += [self._fetcher.configured.may_go, self._windows.may_go]
         self._fetcher.configured.full.watch(
             self._appender.look_closely, self._delaying.keeping.look_for_refused, self._delaying.keeping.look_now,
             self._subscriptions().holds_most,

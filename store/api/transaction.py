@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..device.clock import Clock
 from ..errors import InvalidMessage, StoreError, shown
-from ..format.message_ids import digest_of
+from ..format.message_ids import ID_BYTES, digest_of
 from ..log.atomic_group import AtomicGroup
 from ..subscriptions.acknowledging import Acknowledging
 from ..subscriptions.committing import Committing, PendingMessages
@@ -45,9 +45,10 @@ class Transaction:
 
     One thread or coroutine uses it at a time. After its end each call but `offsets` raises InvalidMessage.
 
-    All of it is in memory until its commit has returned: it can have 1,048,576 messages, and 1 GiB. With more than
-    4,096 messages, or more bytes than a frame and the largest message (6 MiB by default), it is *large*. The lanes of a
-    large one stand still while it is written. Each lane needs room for its part in one segment, else nothing is stored.
+    All of it is in memory until its commit has returned: it can have 1,048,576 messages, and 1 GiB, of which each id
+    takes 28 bytes. With more than 4,096 messages, or more bytes than a frame and the largest message (6 MiB by
+    default), it is *large*. The lanes of a large one stand still while it is written. Each lane needs room for its part
+    in one segment, else nothing is stored.
     """
 
     def __init__(
@@ -102,7 +103,8 @@ class Transaction:
         self._check_open()
         rows = self._appender.check_batch(messages)
         digests = [None] * len(rows) if message_ids is None else digests_of(message_ids, len(rows))
-        self._messages.check_room([data for _, _, data in rows])
+        id_bytes = ID_BYTES * (len(digests) - digests.count(None))
+        self._messages.check_room(len(rows), id_bytes + sum([len(data) for _, _, data in rows]))
         for row, digest in zip(rows, digests, strict=True):
             self._messages.add(*row, None, digest)
 
@@ -153,7 +155,10 @@ class Transaction:
                 busy.exception()  # whatever its outcome is: the ids are looked at again
             request = committing.hand_over(AtomicGroup.put_and_sleep)
         except BaseException as error:
-            committing.take_back_ids(error)
+            try:
+                committing.take_back_ids(error)
+            finally:
+                committing.take_back_ids(error)
             raise
         self._note_committed(committing, request)
         if committing.wants_compaction:
@@ -168,7 +173,10 @@ class Transaction:
                 await answer_of(busy)
             request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
         except BaseException as error:
-            committing.take_back_ids(error)
+            try:
+                committing.take_back_ids(error)
+            finally:
+                committing.take_back_ids(error)
             raise
         for future in answered:
             await future

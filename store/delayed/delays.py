@@ -25,7 +25,7 @@ from .messages import figures_of
 from .opening import end_of, forget_deleted
 from .parts import StoreParts, Subscribers, topic_of
 from .topic import DelayedTopic
-from .wanted import Kept, are_copies_wanted
+from .wanted import Kept, copies_to_keep
 from .worker import Visits, Worker
 
 MEMORY_LIMIT_BYTES = 256 << 20  # of all indexes together, the most if no setting says more
@@ -171,7 +171,7 @@ class Delays:
             before, times_ms, of_queues = topic.copies.places, topic.copies.times_ms, topic.copies.of_queues()
         kept = np.zeros(len(before), np.bool_)
         for queue_id, rows, offsets in of_queues:
-            kept[rows] = are_copies_wanted(self, self.kept(), topic, queue_id, offsets, times_ms[rows])
+            kept[rows] = copies_to_keep(self, topic, queue_id, offsets, times_ms[rows])
         with topic.lock:
             copies = topic.copies
             if copies.places is not before:

@@ -132,6 +132,11 @@ class Subscribers(Protocol):
     def acknowledged(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
         """For each subscription of a topic, how many of the messages begin .. end - 1 it has acknowledged."""
 
+    def save_used_up(self, topic: str, queue_id: int, begin: int, end: int) -> bool:
+        """Before copies of some of the messages begin .. end - 1 are forgotten: those that a subscription has used up
+        go to its dead letters. False: ask again. Raises StoreError if nothing may be forgotten any more.
+        """
+
 
 class DiskFiles:
     """The files of one folder. Makes the folder durably if it does not exist; opens a file for each read of it.

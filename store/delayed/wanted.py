@@ -171,6 +171,21 @@ def are_copies_wanted(
     return found & ~_are_over(delays, kept, topic, queue_id, offsets, times_ms)
 
 
+def copies_to_keep(delays: Delays, topic: DelayedTopic, queue_id: int, offsets: Int64s, times_ms: Int64s) -> Bools:
+    """(n,) which copies of a queue's messages are not forgotten: those that `are_copies_wanted`.
+
+    Of those that are only too old, subscriptions may have used some up: these go to the dead letters first. If that has
+    to be asked again, all of these stay. Raises StoreError.
+    """
+    wanted = still_wanted(delays, topic, queue_id, offsets)
+    too_old = wanted & _are_over(delays, delays.kept(), topic, queue_id, offsets, times_ms)
+    if too_old.any() and delays.subscribers is not None:
+        begin, end = int(offsets[too_old].min()), int(offsets[too_old].max()) + 1
+        if not delays.subscribers.save_used_up(topic.name, queue_id, begin, end):
+            return wanted
+    return wanted & ~too_old
+
+
 def unacknowledged(delays: Delays, topic: str, queue_id: int, offsets: Int64s) -> Bools:
     """(n,) which messages, whose offsets ascend, some subscription has not acknowledged; of a work queue without a
     subscription all.

@@ -47,6 +47,7 @@ class AtOnce:
         self._flusher = flusher
         self._lane = flusher.lane
         self._requests: list[Request] = []
+        self._cost_bytes = 0  # of these
         self._end = 0
         self.changes: Sequence[Change] = ()  # setting them shows the messages to readers of this process
 
@@ -103,8 +104,7 @@ class AtOnce:
         try:
             if not lane.under_way.is_holding:  # else this is not the first frame
                 lane.under_way.hold(lane.tail)
-            # The queue subtracts their cost when they are answered. They did not come through it, so add the cost here.
-            flusher.queue.release(-sum(map(cost_bytes, requests)), -len(requests))
+            self._cost_bytes += sum(map(cost_bytes, requests))  # now: their answers change it
             build_all()
             self._end = lane.tail
         except BaseException as error:  # also an interrupt: nobody knows what the lane has then
@@ -136,7 +136,9 @@ class AtOnce:
         segment = self._lane.segment
         assert segment is not None and segment.base is not None
         mark = segment.sequence, self._end - segment.base
-        self._flusher.tell(self._lane.under_way.release(segment, mark))
+        done = self._lane.under_way.release(segment, mark)
+        mine = len(self._requests)  # they did not come through the lane's queue, so it gets nothing back for them
+        self._flusher.tell(done._replace(requests=done.requests - mine, cost_bytes=done.cost_bytes - self._cost_bytes))
 
 
 class OncePart:

@@ -110,7 +110,8 @@ class PendingIds:
         """The append has raised: unless a queue has them, they fail, and others with these ids try by themselves.
 
         Args:
-            error: what was raised. A queue that raises a StoreError has not taken them; after an interrupt, and with
+            error: what was raised. Again with it is fine; callers do so, as an interrupt may come before anything was
+                done. A queue that raises a StoreError has not taken them; after an interrupt, and with
                 None, it is searched. A request goes from the queue to a builder, and into a frame: they are asked in
                 this order.
         """
@@ -199,14 +200,14 @@ class IdRequest(SubmitRequest):
 
     def fail(self, error: StoreError | None) -> None:
         """Have the id free again: see `IdTable.free`. Whoever waits for it hears the request's answer."""
-        self.target.table.free(self)
-        if error is None and not self._done:
-            self.answer()
+        self.target.table.free(self)  # first: whoever waits looks at the table
+        if error is None and self.offset < 0 and self._error is None:
+            self.answer()  # perhaps again: an interrupt may have left somebody who waits
 
     def take_back(self, error: BaseException) -> None:
         """The append has raised: see `PendingIds.take_back`."""
         is_in = not isinstance(error, StoreError) and (
-            self in self.stream.lane.queue.requests or self.offset >= 0 or self._done
+            self in self.stream.lane.queue.requests or self.offset >= 0 or self._error is not None
         )
         if not is_in:
             self.fail(None)
@@ -336,6 +337,10 @@ class FrameIds:
         if found is None:
             found = self._by_digest = dict(zip(self.digests, self.all_places(), strict=True))
         return found.get(digest)
+
+    def forget_places(self) -> None:
+        """Give back the memory that `place_of` took: some 70 bytes an id."""
+        self._by_digest = None
 
 
 def _column(rows: Sequence[int]) -> Int64s:

@@ -265,7 +265,7 @@ class WritesInFlight:
 
     def _show(self, frame: PendingFrame, count: int, shown: list[VisibleEntries]) -> None:
         end = frame.first_entry + count
-        frame.table.visible = end
+        frame.table.visible = max(frame.table.visible, end)  # of frames that were held, all were shown together
         shown.append((frame.table, frame.first_entry, end))
 
     def after_fork(self) -> list[Request]:

@@ -54,7 +54,11 @@ class Attempts:
 
     def used_up(self, begin: int, end: int, most: int) -> Int64s:
         """The offsets begin .. end - 1 of messages that were given out `most` times or more, ascending."""
-        found = [offset for offset, count in dict(self._more).items() if begin <= offset < end and count >= most]
+        more = self._more
+        if end - begin < len(more):
+            found = [offset for offset in range(begin, end) if more.get(offset, 0) >= most]
+        else:
+            found = [offset for offset, count in dict(more).items() if begin <= offset < end and count >= most]
         if most == 1 and self._once:
             once = BitMap64()
             once.add_range(begin, end)

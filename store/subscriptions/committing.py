@@ -1,13 +1,14 @@
 """The commit of a transaction: its messages and acknowledgements are one request, stored as a whole or not at all.
 
 A small one is one frame in each of its lanes. A large one is cut into blocks of messages, of which each lane's frames
-are made: see `log.joint_group`. It is in memory as a whole, so it has at most `MOST_MESSAGES` and `MOST_BYTES`.
+are made: see `log.joint_group`. It is in memory as a whole, so it has at most `MOST_MESSAGES` and `MOST_BYTES`: of the
+messages, of their ids, and of the records of acknowledgements. Records of ids are the store's own, and do not count.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -15,9 +16,10 @@ from ..errors import MessageTooLarge, StoreError
 from ..format.arrays import Int64s
 from ..format.extras import Extras
 from ..format.layout import MAX_FRAME_MESSAGES
+from ..format.message_ids import ID_BYTES
 from ..log.atomic_group import AtomicGroup
 from ..log.joint_group import BlockCutter, Blocks
-from ..log.message_ids import MOST_WITH_IDS
+from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES
 from ..log.request import Request
 from ..log.streams import Stream
 from .acknowledging import Acknowledging
@@ -37,38 +39,42 @@ class PendingMessages:
         size_bytes: of all, with keys and properties.
         has_extras: some message has a delivery time, a key or properties.
         digests: of the message ids, None for a message without one.
+        id_bytes: that these ids take.
     """
 
-    __slots__ = ("datas", "digests", "extras", "has_extras", "names", "size_bytes")
+    __slots__ = ("datas", "digests", "extras", "has_extras", "id_bytes", "names", "size_bytes")
 
     def __init__(self) -> None:
         self.names: list[tuple[str, int]] = []
         self.datas: list[bytes] = []
         self.extras: list[Extras | None] = []
         self.digests: list[bytes | None] = []
-        self.size_bytes = 0
+        self.size_bytes = self.id_bytes = 0
         self.has_extras = False
 
     def add(
         self, topic: str, queue_id: int, data: bytes, extras: Extras | None, digest: bytes | None = None
     ) -> None:  # fmt: skip
         """Add one. Raises MessageTooLarge."""
-        if len(self.datas) >= MOST_MESSAGES or self.size_bytes + len(data) > MOST_BYTES:
-            self.check_room([data])  # raises
+        size, id_bytes = len(data), 0 if digest is None else ID_BYTES
+        if extras is not None:
+            size += extras.size_bytes
+        if len(self.datas) >= MOST_MESSAGES or self.size_bytes + self.id_bytes + size + id_bytes > MOST_BYTES:
+            self.check_room(1, size + id_bytes)  # raises
         self.digests.append(digest)
         self.names.append((topic, queue_id))
         self.datas.append(data)
         self.extras.append(extras)
-        self.size_bytes += len(data)
+        self.size_bytes += size
+        self.id_bytes += id_bytes
         if extras is not None:
             self.has_extras = True
-            self.size_bytes += extras.size_bytes
 
-    def check_room(self, datas: Sequence[bytes]) -> None:
-        """Raises MessageTooLarge if there is no room for so many more messages, or bytes."""
-        count, size = len(self.datas) + len(datas), self.size_bytes + sum(map(len, datas))
+    def check_room(self, count: int, size_bytes: int) -> None:
+        """Raises MessageTooLarge if there is no room for so many more messages, or bytes, with those of ids."""
+        count, size = len(self.datas) + count, self.size_bytes + self.id_bytes + size_bytes
         if count > MOST_MESSAGES or size > MOST_BYTES:
-            raise _too_large(count, size)
+            raise _too_large(f"{count} messages and {size} bytes")
 
     def only(self, rows: Collection[int]) -> PendingMessages:
         """Some of them, without ids."""
@@ -199,21 +205,23 @@ class Committing:
     def fits(self) -> bool:
         """Whether one frame of a lane can have all of it."""
         count, size = self._size()
-        return count <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
+        records = 0 if self._ids is None else len(self._ids.ids)
+        size += RECORD_COST_BYTES * records
+        return count + records <= MAX_FRAME_MESSAGES and size <= self._appender.most_atomic_bytes
 
     def _size(self) -> tuple[int, int]:
-        """The messages, with those of acknowledgements, and bytes, both at the most."""
+        """The messages, with those of acknowledgements, and bytes, with those of ids; both at the most."""
         count, size = len(self._messages.datas), self._messages.size_bytes
         for _, joint in self._joints:
             count, size = count + joint.most_records, size + ACK_BYTES * (1 + len(joint.receipts))
         for one in self._ids.ids if self._ids is not None else ():
-            count, size = count + 1, size + one.size_bytes
+            size += ID_BYTES * len(one.digests)
         return count, size
 
     def _check_size(self) -> None:
         count, size = self._size()
         if count > MOST_MESSAGES or size > MOST_BYTES:
-            raise _too_large(count, size)
+            raise _too_large(f"{count} messages and {size} bytes, with those for acknowledgements")
 
     def _settle(self, error: StoreError | None) -> None:
         for _, joint in self._joints:
@@ -235,8 +243,8 @@ class Committing:
             joint.compact_in_time()
 
 
-def _too_large(count: int, size_bytes: int) -> MessageTooLarge:
+def _too_large(what: str) -> MessageTooLarge:
     return MessageTooLarge(
-        f"the transaction has {count} messages, with those for acknowledgements, and {size_bytes} bytes; it can have "
-        f"{MOST_MESSAGES} and {MOST_BYTES}. Nothing was stored. Cut it, or use a bulk commit (stratalog.bulk)"
+        f"the transaction has {what}; it can have {MOST_MESSAGES} and {MOST_BYTES}. Nothing was stored. Cut it, or use "
+        "a bulk commit (stratalog.bulk)"
     )

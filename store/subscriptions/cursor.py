@@ -246,6 +246,17 @@ class Cursor:
             found = self.attempts[queue_id] = Attempts(era)
         return found
 
+    def attempts_of(self, queues: Int64s, offsets: Int64s) -> Int64s:
+        """(n,) how often messages were given out, in queues with these ids (n,). It costs by the messages."""
+        counts = np.zeros(len(offsets), np.int64)
+        for queue_id in np.unique(queues).tolist() if self.attempts else ():
+            tried = self.attempts.get(queue_id)
+            if tried is not None and tried.era == self.queue(queue_id).era:
+                mine = np.flatnonzero(queues == queue_id)
+                mine = mine[offsets[mine].argsort(kind="stable")]
+                counts[mine] = tried.of(offsets[mine])
+        return counts
+
     def undo_attempts(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Undo the newest attempts of messages: queue id, offset and attempt of each."""
         for queue_id, offset, attempt in places:

@@ -51,7 +51,7 @@ class Dispatcher:
         self.delays = delays = SubscriptionDelays(state)
         self._lines = Lines(state, delays.fetch_into)
         self._redelivery = Redelivery(state, self._lines, delays.fetch_into, move)
-        self._expiring = Expiring(state)
+        self._expiring = Expiring(state, delays)
         self._ttl = self._expiring.ttl  # each receive looks at it
         self._scanner = Scanner(state, delays, self._expiring)
         self._due = DueSource(state, delays, self._lines, self._scanner.has_ahead, self._scanner.are_wanted)

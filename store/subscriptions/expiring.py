@@ -10,6 +10,7 @@ from ..format.arrays import Bools, Int64s
 from ..format.blobs import ExtraColumns
 from ..format.layout import NO_TIME
 from ..read.message import MessageBatch
+from .delays import SubscriptionDelays
 from .delivery import queue_ids_of, taken
 from .in_flight import Places
 from .state import State
@@ -26,8 +27,10 @@ class Expiring:
         ttl: of the topic. `is_used` is looked at by each receive.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, delays: SubscriptionDelays) -> None:
+        """`delays` says which messages live on as copies."""
         self._state = state
+        self._delays = delays
         self.ttl = state.parts.reads.configured.ttl_of(state.topic)
 
     def are_over_in(self, queue_id: int, batch: MessageBatch) -> Bools:
@@ -47,20 +50,17 @@ class Expiring:
             found &= ~has_time | (times_ms < limit_ms)
             found[found & has_time] = ~self._were_moved(queues, batch.offsets, found & has_time)
         if found.any():
-            found &= ~self._are_used_up(queues, batch.offsets)
+            found[found] = ~self._are_used_up(queues[found], batch.offsets[found])
         return found
 
     def _are_used_up(self, queues: Int64s, offsets: Int64s) -> Bools:
         """(n,) which messages were given out as often as the settings allow, by the log's records."""
-        state, used_up = self._state, np.zeros(len(offsets), np.bool_)
+        state = self._state
         settings = state.cursor.settings
-        if settings is None or settings.max_attempts is None or not len(offsets):
-            return used_up
-        begin, end = int(offsets.min()), int(offsets.max()) + 1
+        if settings is None or settings.max_attempts is None:
+            return np.zeros(len(offsets), np.bool_)
         with state.lock:
-            for queue_id in set(queues.tolist()):
-                found = state.cursor.tried(queue_id).used_up(begin, end, settings.max_attempts)
-                used_up |= (queues == queue_id) & np.isin(offsets, found)
+            used_up: Bools = state.cursor.attempts_of(queues, offsets) >= settings.max_attempts
         return used_up
 
     def _were_moved(self, queues: Int64s, offsets: Int64s, rows: Bools) -> Bools:
@@ -69,15 +69,20 @@ class Expiring:
         topic = None if delays is None else delays.find(self._state.topic)
         return np.zeros(len(places), np.bool_) if topic is None else were_moved(topic, places)
 
-    def count(self, count: int) -> None:
-        """Count expired messages."""
+    def leave_out(self, queue_id: int, ascending: Int64s) -> None:
+        """Acknowledge expired messages of a queue, and count them. Under the state's lock."""
+        count = self._state.count_wanted(queue_id, ascending)
+        self._state.leave_out(queue_id, ascending)
+        self._count(count)
+
+    def _count(self, count: int) -> None:
         state = self._state
         if count:
             state.parts.expired.add(state.topic, state.name, state.cursor.life, count)
 
     def without_over(self, batch: MessageBatch, attempts: Int64s, used: Int64s) -> tuple[MessageBatch, Int64s, Int64s]:
         """The messages that have not expired, with their attempts and the receipts of those that were given out before:
-        these are the first ones. The others are acknowledged.
+        these are the first ones. The others are acknowledged, and counted but for those that retention has counted.
         """
         queues = queue_ids_of(batch)
         over = self.are_over(queues, batch)
@@ -90,10 +95,20 @@ class Expiring:
             again = state.table.places(state.table.find(back))
         fresh = np.flatnonzero(over[known:]) + known
         new = Places(queues[fresh], batch.offsets[fresh], attempts[fresh])
-        state.drop(Places(*[np.concatenate(pair) for pair in zip(again, new, strict=True)]))
+        count = self._drop(Places(*[np.concatenate(pair) for pair in zip(again, new, strict=True)]))
         with state.lock:
             rows = state.table.find(back)
             state.table.remove(rows[rows >= 0])
-        self.count(len(back) + len(fresh))
+        self._count(count)
         kept = np.flatnonzero(~over)
         return taken(batch, kept), attempts[kept], used[~over[:known]]
+
+    def _drop(self, places: Places) -> int:
+        """Drop expired messages. Returns how many of them retention has not counted."""
+        copied = np.zeros(places.size, np.bool_)  # retention has removed them, and counted nothing: they lived on
+        for queue_id in np.unique(places.queues).tolist():
+            rows = np.flatnonzero(places.queues == queue_id)
+            copied[rows] = self._delays.are_kept(queue_id, places.offsets[rows])
+        if copied.any():
+            self._state.drop(places.take(copied))
+        return int(copied.sum()) + self._state.drop(places.take(~copied))

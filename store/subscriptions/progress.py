@@ -52,16 +52,29 @@ def count_left(state: State, queue_id: int, begin: int, end: int, spared: Int64s
     ascend and are in that range. An acknowledgement on its way counts, as in a backlog.
     """
     with state.lock:
-        state.take_in()
-        acked = state.cursor.queues.get(queue_id) or AckedOffsets()
-        low = max(begin, acked.mark)
-        if low >= end or state.cursor.settings is None:
-            return 0
-        count = end - low - acked.above.range_cardinality(low, end)
-        if not count:
-            return 0
-        rows = state.table.rows_of([queue_id])
-        under_way = state.table.places(rows[state.table.states(rows) == RowState.ACKED]).offsets
-        under_way = under_way[(under_way >= low) & (under_way < end)]
-        out = np.union1d(under_way, spared)
-        return int(count - np.count_nonzero(~acked.are_in(out)))
+        return _left(state, queue_id, begin, end, spared)
+
+
+def count_lost(state: State, queue_id: int, begin: int, end: int, spared: Int64s) -> int:
+    """`count_left` of messages that retention has removed. No receive that still has one of them counts it again."""
+    with state.lock:
+        count = _left(state, queue_id, begin, end, spared)
+        if count:
+            state.lost_below[queue_id] = max(end, state.lost_below.get(queue_id, 0))
+    return count
+
+
+def _left(state: State, queue_id: int, begin: int, end: int, spared: Int64s) -> int:
+    state.take_in()
+    acked = state.cursor.queues.get(queue_id) or AckedOffsets()
+    low = max(begin, acked.mark)
+    if low >= end or state.cursor.settings is None:
+        return 0
+    count = end - low - acked.above.range_cardinality(low, end)
+    if not count:
+        return 0
+    rows = state.table.rows_of([queue_id])
+    under_way = state.table.places(rows[state.table.states(rows) == RowState.ACKED]).offsets
+    under_way = under_way[(under_way >= low) & (under_way < end)]
+    out = np.union1d(under_way, spared)
+    return int(count - np.count_nonzero(~acked.are_in(out)))

@@ -247,12 +247,7 @@ class AttemptCounts:
 
     def of(self, queues: Int64s, offsets: Int64s) -> Int64s:
         """(n,) how often messages were given out, by the log's records. Under the state's lock."""
-        counts, cursor = np.zeros(len(offsets), np.int64), self._state.cursor
-        for queue_id in np.unique(queues).tolist() if cursor.attempts else ():
-            mine = np.flatnonzero(queues == queue_id)
-            mine = mine[offsets[mine].argsort(kind="stable")]
-            counts[mine] = cursor.tried(queue_id).of(offsets[mine])
-        return counts
+        return self._state.cursor.attempts_of(queues, offsets)
 
     def note(self, places: Places) -> Sequence[Request]:
         """Note the attempts of messages that are given out. Returns the requests that record them in the log.

@@ -257,6 +257,11 @@ class Subscriptions:
         """As `progress.count_acknowledged`, for the subscriptions of a topic."""
         return count_acknowledged(self._states_or_none(topic), queue_id, begin, end)
 
+    def save_used_up(self, topic: str, queue_id: int, begin: int, end: int) -> bool:
+        """As `UsedUp.save_ranges`, for messages of one queue."""
+        stream = self._parts.streams.get(topic, queue_id)
+        return stream is None or self.used_up.save_ranges([(stream, begin, end)])
+
     def _states_or_none(self, topic: str) -> Iterator[State | None]:
         """Yield the subscriptions of a topic, loaded if need be; None for a damaged one."""
         for shared in self._shared_or_none(topic):

@@ -18,7 +18,7 @@ from ..log.streams import Stream
 from ..segment.sealed import SealedSegment
 from .life_counts import LifeCounts
 from .parts import Parts
-from .progress import count_left
+from .progress import count_left, count_lost
 from .state import State
 
 States = Mapping[str, Sequence[State]]  # of subscriptions, by topic
@@ -97,7 +97,7 @@ class RemovedMessages:
         spared = self._spared(stream, sealed, begin, end) if losers else _NONE
         has_expired = bool(losers) and self._has_expired(stream, sealed)
         for state in losers:
-            left = count_left(state, stream.queue_id, begin, end, spared)
+            left = count_lost(state, stream.queue_id, begin, end, spared)
             if left and has_expired:
                 self._parts.expired.add(state.topic, state.name, state.cursor.life, left)
             elif left:

@@ -356,8 +356,7 @@ class Scanner:
         with self._state.lock:
             kept = self._kept(queue_id, acked, at, batch, extras, left)
             if over is not None and (kept & over).any():
-                self._state.leave_out(queue_id, batch.offsets[kept & over])
-                self._expiring.count(int((kept & over).sum()))
+                self._expiring.leave_out(queue_id, batch.offsets[kept & over])
                 kept &= ~over
         self._move(queue_id, int(batch.offsets[-1]) + 1)
         return batch if kept.all() else taken(batch, np.flatnonzero(kept))

@@ -60,6 +60,7 @@ class State:
         self.stored: list[AckRow] = []  # acknowledgements whose record is durable; the cursor does not count them yet
         self.left_out: dict[int, SkippedOffsets] = {}  # by queue id; no record has it yet
         self.left_out_count = 0
+        self.lost_below: dict[int, int] = {}  # by queue id: what retention took below was counted, if it was wanted
         self.unfinished = UnfinishedChange(self.changing, self.notify)  # a change of which the log may know alone
         self.calling = WaitingConsumers(parts.waiting, topic, self.now_ms, self.notify)
         self.queue_calls = QueueCalls(parts.waiting, topic, self.now_ms)
@@ -248,14 +249,27 @@ class State:
         self.left_out_count += len(ascending)
         self.note_progress()
 
-    def drop(self, places: Places) -> None:
-        """Have the lines of messages that are gone go on, and count these as acknowledged."""
+    def count_wanted(self, queue_id: int, ascending: Int64s) -> int:
+        """How many messages of a queue are not acknowledged, without those that retention has counted as lost. Under
+        the lock.
+        """
+        known = ascending < self.lost_below.get(queue_id, 0)
+        return int(np.count_nonzero(~(known | self.cursor.queue(queue_id).are_in(ascending))))
+
+    def drop(self, places: Places) -> int:
+        """Have the lines of messages that are gone go on, and count these as acknowledged.
+
+        Returns how many of them counted as wanted before: see `count_wanted`.
+        """
+        count = 0
         with self.lock:
             freed = [] if self.order is None else [self.order.release(*at) for at in places.pairs()]
             for queue_id, offsets in places.by_queue():  # last: after that nothing has the lines go on
+                count += self.count_wanted(queue_id, offsets)
                 self.leave_out(queue_id, offsets)
         if any(freed):
             self.notify()
+        return count
 
     def note_left_out(self) -> None:
         """Submit a record of the messages left out; nobody waits for it. If it fails, they are left out again."""

@@ -5,6 +5,7 @@ Else a consumer's next look moves them there; but if none comes in time, they wo
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -13,7 +14,15 @@ import numpy as np
 from ...index.locks import if_free
 from ..delayed.wanted import copied_in
 from ..device.background import report
-from ..errors import StoreCorrupt, StoreError
+from ..errors import (
+    PublishBufferFull,
+    StaleReceipt,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StorePoisoned,
+    SubscriptionClosed,
+)
 from ..format.arrays import Int64s
 from ..log.lane import Lane
 from ..log.streams import Stream
@@ -28,9 +37,12 @@ Range = tuple[Stream, int, int]  # the messages of a stream from one offset up t
 
 FAILED = RowState.HELD, RowState.LATE, RowState.BACK, RowState.RESTING  # no consumer has such a message
 
+PASSING = errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM  # files, threads or memory were short
+
 
 class UsedUp:
-    """Moves them. The store's upkeep alone calls it: it waits for no consumer, and asks again later instead.
+    """Moves them. The store's upkeep calls it, and the thread that forgets copies: they wait for no consumer, and ask
+    again later instead.
 
     A segment costs by the streams in it whose topics have a subscription with dead letters.
     """
@@ -46,7 +58,9 @@ class UsedUp:
         self._topics = topics
 
     def save(self, lane: Lane, sealed: SealedSegment) -> bool:
-        """Before a segment goes. False if a consumer receives just now: ask again. Raises OSError."""
+        """Before a segment goes. False if a consumer receives just now, or something else may pass: ask again. Raises
+        OSError, and StoreError if nothing may go any more: the store is closing, or poisoned.
+        """
         topics, streams = self._topics(), list[Stream]()
         with suppress(StoreCorrupt):  # nobody knows whose messages it has
             streams = streams_of(lane, sealed, topics) if topics else []
@@ -64,7 +78,7 @@ class UsedUp:
         return [(stream, begin, end) for stream, begin, end in streams if stream is not None]
 
     def save_ranges(self, ranges: Sequence[Range]) -> bool:
-        """`save` for messages that are about to be trimmed."""
+        """`save` for messages that are about to be trimmed, or whose copies are about to be forgotten."""
         is_done = True
         for stream, first, end in ranges:
             begin = max(first, stream.low)
@@ -75,13 +89,20 @@ class UsedUp:
         return is_done
 
     def _save_of(self, shared: Shared, queue_id: int, begin: int, end: int) -> bool:
-        """What a dead-letter topic does not take goes with its segment, and is counted as such."""
+        """What a dead-letter topic does not take, or what cannot be read, goes with its segment and is counted as such.
+
+        Else one message could hold up retention for ever. Only what may pass by itself is waited for.
+        """
         if not len(listed_in(shared, queue_id, begin, end)) and not len(unlisted_in(shared, queue_id, begin, end)):
             return True
         for _ in if_free(shared.dispatcher.receiving):
             try:
                 shared.dispatcher.move_used_up(lambda: self._enter(shared, queue_id, begin, end))
+            except (StoreClosed, StorePoisoned):
+                raise  # the next opening moves them: nothing of them may go before
             except (StoreError, OSError) as error:
+                if _may_pass(error):
+                    return False
                 report("messages could not go to the dead letters before retention took them", error)
             finally:
                 shared.dispatcher.receiving.release()
@@ -108,6 +129,14 @@ class UsedUp:
             state.table.hold(waits, state.now_ms())  # there is no later time to come again at
             state.expire()
         return found
+
+
+def _may_pass(error: StoreError | OSError) -> bool:
+    """Whether the same call may succeed soon: no topic has refused a message, and no disk is damaged or full."""
+    if isinstance(error, (PublishBufferFull, StaleReceipt, SubscriptionClosed)):
+        return True
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in PASSING
 
 
 def listed_in(shared: Shared, queue_id: int, begin: int, end: int) -> Int64s:

@@ -175,9 +175,14 @@ class IdWindow:
             self._marks.append(_Mark(self._settled, stream, offset))
             self.has_old_records = self.has_old_records or not len(self)
 
-    def has(self, digest: bytes, place: int) -> bool:
-        """Whether an id is known with just this place."""
-        return self.find(digest) == place
+    def has_each(self, digests: Sequence[bytes], places: Sequence[int]) -> list[bool]:
+        """Whether each of some ids is known with just this place. Nothing that makes the next look faster is kept."""
+        found = list(map(self._known.get, digests))
+        known = [_place_or_way(one, digest) for one, digest in zip(found, digests, strict=True)]
+        for one in {one for one in found if isinstance(one, PendingIds)}:
+            if one.frame is not None:
+                one.frame.forget_places()
+        return [one == place for one, place in zip(known, places, strict=True)]
 
     def resize(self, window_ms: int, most: int) -> None:
         """Have another window from now on. What has left the one before stays forgotten."""
@@ -247,9 +252,10 @@ class IdWindow:
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: a lost thread may hold the lock, and tickets that wait get the error."""
         self._lock = threading.RLock()
-        for ids in [one for one in list(self._known.values()) if not isinstance(one, int)]:
+        for ids in {one for one in list(self._known.values()) if not isinstance(one, int)}:
             if isinstance(ids, PendingIds):
-                self.fail(ids, error)
+                if not ids.is_over:  # else each of many ids that are durable leads to it
+                    self.fail(ids, error)
             elif not ids.done():
                 self.free(ids)
                 ids.forget_waiters()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import compress
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -64,7 +65,7 @@ class IdWindows:
         self.loaded: dict[str, IdWindow] = {}
         self._dropped: WeakValueDictionary[str, IdWindow] = WeakValueDictionary()  # an append may have one still
         self._look_at_s = 0.0
-        self._loads = 0  # how often a table was read
+        self._topics: set[str] = set()  # whose table was ever read
         self._lock = threading.RLock()  # a finalizer may append while its thread reads a table
 
     def of(self, topic: str) -> IdWindow:
@@ -75,9 +76,9 @@ class IdWindows:
                 window = self._there(topic)
                 if window is None:
                     window = self._load(topic)
-                    self._loads += 1  # a frame has a record of ids for each table at the most, and for each message
+                    self._topics.add(topic)  # a frame has a record of ids for each at the most, and for each message
                     for queue in self._queues():
-                        queue.frame_messages = max(MOST_WITH_IDS, MAX_FRAME_MESSAGES - self._loads)
+                        queue.frame_messages = max(MOST_WITH_IDS, MAX_FRAME_MESSAGES - len(self._topics))
                     self.loaded[topic] = window
         return window
 
@@ -299,13 +300,12 @@ class IdWindows:
         offsets: list[int] = []
         stamps: list[int] = []
         for ids in self._records(stream, begin, end, pass_damage=pass_damage):
-            columns = zip(ids.digests, *(column.tolist() for column in ids[2:]), strict=True)
-            for digest, queue_id, offset, stamp in columns:
-                if window.has(digest, offset << QUEUE_BITS | queue_id):
-                    digests.append(digest)
-                    queue_ids.append(queue_id)
-                    offsets.append(offset)
-                    stamps.append(stamp)
+            columns = [column.tolist() for column in ids[2:]]
+            places = [offset << QUEUE_BITS | queue_id for queue_id, offset in zip(*columns[:2], strict=True)]
+            known = window.has_each(ids.digests, places)
+            digests.extend(compress(ids.digests, known))
+            for kept, column in zip((queue_ids, offsets, stamps), columns, strict=True):
+                kept.extend(compress(column, known))
         if digests:
             self._hidden.append(stream, pack_kept(digests, queue_ids, offsets, np.array(stamps), RECORD_BYTES))
 

@@ -69,7 +69,7 @@ CONSUMERS: dict[str, Bug] = {
     ),
     "consumers: an interrupted acknowledgement leaves its message with nobody": Bug(
         "store/subscriptions/acknowledging.py", "                self.cut_short += [rows]\n", "                pass\n",
-        (f"{FOLDER}/test_interrupts.py",),
+        (f"{FOLDER}/test_interrupts.py::test_the_answer_to_an_acknowledgement_that_was_taken_back_frees_no_line",),
     ),
     "consumers: an acknowledgement on its way is counted as left": Bug(
         "store/subscriptions/backlog.py", "    total -= int(np.count_nonzero(known.is_acked & there))\n", "",

@@ -26,6 +26,28 @@ DEAD_LETTERS: dict[str, Bug] = {
     "dead letters: a copy of what was given out too often goes with its segment": Bug(
         USED_UP_FILE, "ranges + (self._copied(lane, sealed, topics) if topics else [])", "ranges", USED_UP,
     ),
+    "dead letters: a copy that is too old is forgotten, though it was given out too often": Bug(
+        "store/delayed/wanted.py",
+        "        if not delays.subscribers.save_used_up(topic.name, queue_id, begin, end):\n",
+        "        if False:\n", USED_UP,
+    ),
+    "dead letters: a copy is forgotten while a consumer receives": Bug(
+        "store/delayed/wanted.py", "queue_id, begin, end):\n            return wanted\n",
+        "queue_id, begin, end):\n            pass\n", USED_UP,
+    ),
+    "dead letters: what was given out too often is copied first": Bug(
+        "store/api/store.py", "removal.guards.insert(0, self._subscriptions().may_go)",
+        "removal.guards.append(self._subscriptions().may_go)", USED_UP,
+    ),
+    "dead letters: retention takes them while the store closes": Bug(
+        USED_UP_FILE, "                raise  # the next opening", "                pass  # the next opening", USED_UP,
+    ),
+    "dead letters: retention takes them when no file can be opened": Bug(
+        USED_UP_FILE, "                if _may_pass(error):\n", "                if False:\n", USED_UP,
+    ),
+    "dead letters: a message that they do not take holds up retention": Bug(
+        USED_UP_FILE, "                if _may_pass(error):\n", "                if True:\n", USED_UP,
+    ),
     "dead letters: retention waits for a consumer": Bug(
         USED_UP_FILE, "            return True\n        return False\n",
         "            return True\n        return True\n",
@@ -35,7 +57,8 @@ DEAD_LETTERS: dict[str, Bug] = {
         "store/topics/aging.py", "            if not self._save(mine):\n                break\n", "", USED_UP,
     ),
     "dead letters: after a restart what is too old is none": Bug(
-        "store/subscriptions/expiring.py", "            found &= ~self._are_used_up(queues, batch.offsets)\n",
+        "store/subscriptions/expiring.py",
+        "            found[found] = ~self._are_used_up(queues[found], batch.offsets[found])\n",
         "            pass\n", USED_UP,
     ),
     "dead letters: the first time is that of the newest attempt": Bug(

@@ -105,8 +105,8 @@ DELAYED: dict[str, Bug] = {
         "        return False and self.all_bytes <= MOST_WASTE", RETENTION,
     ),
     "delayed: a copy goes before all subscriptions have it": Bug(
-        "store/delayed/delays.py", "            kept[rows] = are_copies_wanted("
-        "self, self.kept(), topic, queue_id, offsets, times_ms[rows])\n",
+        "store/delayed/delays.py",
+        "            kept[rows] = copies_to_keep(self, topic, queue_id, offsets, times_ms[rows])\n",
         "            pass\n", RETENTION,
     ),
     "delayed: retention removes records of changes with their segment": Bug(

@@ -7,6 +7,7 @@ from .plant import Bug
 TOPICS = ("tests/store/topics/test_settings.py",)
 AGES = ("tests/store/topics/test_ages.py",)
 TTL = ("tests/store/topics/test_ttl.py",)
+COUNTS = ("tests/store/subscriptions/test_expired_counts.py",)
 TABLE = "store/topics/table.py"
 AGING = "store/topics/aging.py"
 OUTLIVING = "store/delayed/outliving.py"
@@ -129,5 +130,17 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
     ),
     "ttl: what retention takes of it counts as lost": Bug(
         "store/subscriptions/removed.py", "            if left and has_expired:\n", "            if False:\n", TTL,
+    ),
+    "ttl: what retention has counted counts again once a receive meets it": Bug(
+        "store/subscriptions/state.py", "        known = ascending < self.lost_below.get(queue_id, 0)\n",
+        "        known = ascending < 0\n", COUNTS,
+    ),
+    "ttl: a copy among messages that retention has counted does not count": Bug(
+        EXPIRING, "            copied[rows] = self._delays.are_kept(queue_id, places.offsets[rows])\n",
+        "            pass\n", COUNTS,
+    ),
+    "ttl: a receive that retention overtakes counts what it has read": Bug(
+        EXPIRING, "        count = self._state.count_wanted(queue_id, ascending)\n",
+        "        count = len(ascending)\n", COUNTS,
     ),
 }  # fmt: skip

@@ -12,6 +12,7 @@ DAMAGE = "tests/store/rounds/test_damage.py"
 LARGE = "tests/store/rounds/test_large.py"
 LARGE_CRASHES = "tests/store/rounds/test_large_crashes.py"
 READERS = "tests/store/rounds/test_readers.py"
+IDS = "tests/store/ids/test_large_batches.py"
 ACKS = "tests/store/subscriptions/test_transactions.py"
 
 TRANSACTIONS: dict[str, Bug] = {
@@ -237,5 +238,22 @@ TRANSACTIONS: dict[str, Bug] = {
         "        if self.future.cancelled():\n            for group in reversed(self._lined):\n"
         "                error = group.queue.withdraw(group) and None\n",
         (f"{ACKS}::test_a_cancelled_commit_in_line_gives_the_messages_back",),
+    ),
+    "transactions: frames that are shown are taken back until they are answered": Bug(
+        "store/log/writes.py", "frame.table.visible = max(frame.table.visible, end)", "frame.table.visible = end",
+        (f"{LARGE}::test_what_is_shown_of_several_frames_never_gets_less",),
+    ),
+    "transactions: records of ids count as messages of the user's": Bug(
+        "store/subscriptions/committing.py", "            size += ID_BYTES * len(one.digests)\n",
+        "            count, size = count + 1, size + one.size_bytes\n",
+        (f"{IDS}::test_all_messages_of_the_largest_transaction_may_have_ids",),
+    ),
+    "transactions: ids take no room until the commit": Bug(
+        "store/subscriptions/committing.py", "0 if digest is None else ID_BYTES", "0",
+        (f"{IDS}::test_ids_take_room_in_a_transaction_when_they_are_given",),
+    ),
+    "transactions: ids of a batch take no room until the commit": Bug(
+        "store/api/transaction.py", "ID_BYTES * (len(digests) - digests.count(None))", "0",
+        (f"{IDS}::test_ids_take_room_in_a_transaction_when_they_are_given",),
     ),
 }  # fmt: skip

@@ -220,10 +220,11 @@ def test_too_many_messages_or_bytes_are_an_error_that_says_how_many_and_store_no
         tx.append_batch([("b", 0, b"x" * 64 * KIB)] * 3)
         with pytest.raises(MessageTooLarge, match="204801 bytes"):
             tx.append("b", 0, b"z" * (8 * KIB + 1))
-        tx.append("b", 0, b"z" * 8 * KIB, key=b"k")
         with pytest.raises(MessageTooLarge, match="204801 bytes"):
-            tx.commit()
+            tx.append("b", 0, b"z" * 8 * KIB, key=b"k")
         assert ("b", 0) not in scanned(store)
+        tx.commit()
+        assert store.queue_bounds("b", 0) == (0, 3)
 
 
 def test_in_a_store_of_several_lanes_one_may_be_in_one_lane(tmp_path: Path) -> None:

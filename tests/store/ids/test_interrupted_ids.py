@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreError, Ticket
+from stratalog.store import MessageStore, PublishBufferFull, StoreError, Ticket
 from stratalog.store.log.message_ids import PendingIds
+from stratalog.store.log.queue import RequestQueue
+from stratalog.store.log.request import Request
 from stratalog.store.topics.id_window import IdWindow
 from stratalog.testing import VirtualClock
 
@@ -117,3 +119,42 @@ def test_an_interrupt_while_an_append_gives_its_id_back_leaves_nobody_waiting(
             if not raised:
                 break
         assert place > 3 and waiting
+
+
+@pytest.mark.parametrize("call", ["submit", "append_batch"])
+def test_an_interrupt_after_an_append_was_refused_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    waiting: list[Ticket] = []
+    with MessageStore.open(tmp_path, tiny(durability="os")) as store:
+        store.append("t", 0, b"", message_id="known")
+        is_open, put = True, RequestQueue.put
+
+        def refuse_one(queue: RequestQueue[Request], request: Request, *, wait: bool = True) -> bool:
+            """While a message waits for the outcome of its id."""
+            nonlocal is_open
+            if is_open or not request.count:
+                return put(queue, request, wait=wait)
+            is_open = True
+            tracer = sys.gettrace()
+            sys.settrace(None)
+            start(lambda: waiting.append(store.submit("t", 0, b"", message_id=message_id))).join()
+            sys.settrace(tracer)
+            raise PublishBufferFull("no room")
+
+        monkeypatch.setattr(RequestQueue, "put", refuse_one)
+        for place in places():
+            waiting.clear()
+            message_id, is_open = f"{place}", False
+            raised, result = interrupt_at(
+                place, ("topics/id_window.py", "log/message_ids.py", "api/identified.py", "api/id_batch.py"),
+                lambda: CALLS[call](store, message_id),  # noqa: B023
+            )  # fmt: skip
+            is_open = True
+            for ticket in waiting:
+                assert ticket.result(PATIENCE_S) == store.queue_bounds("t", 0)[1] - 1, raised
+            assert store.submit("t", 0, b"", message_id=message_id).result(PATIENCE_S) >= 1, "not kept for ever"
+            if not raised:
+                assert isinstance(result, PublishBufferFull) and waiting
+                break
+        assert place > 3

@@ -21,7 +21,8 @@ from stratalog.store import (
     rebuild_store,
     verify_folder,
 )  # fmt: skip
-from stratalog.store.log.message_ids import FrameIds
+from stratalog.store.format.layout import MAX_FRAME_MESSAGES
+from stratalog.store.log.message_ids import FrameIds, PendingIds
 from stratalog.store.topics.id_window import IdWindow
 from stratalog.store.topics.table import TopicTable
 from stratalog.testing import VirtualClock
@@ -78,6 +79,19 @@ def test_retention_keeps_the_ids_of_the_window(tmp_path: Path, lanes: int, reope
     assert store.append("t", 0, b"", message_id="7") == offsets[15]
     assert not store.submit("t", 0, b"", message_id="old 7").is_repeat
     store.close()
+
+
+def test_retention_keeps_no_table_of_the_batches_whose_ids_it_writes_again(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path, tiny()) as store:
+        names = [f"{number}" for number in range(1000)]
+        offsets = store.append_batch([("t", 0, b"")] * 1000, message_ids=names).tolist()
+        store.configure_topic("t", id_window_count=2_000_000)  # its ids are written again
+        assert records(store) == 1, "as one of all ids"
+        ways = {one for one in store._windows.of("t")._known.values() if isinstance(one, PendingIds)}
+        assert ways and all(one.frame is not None and one.frame._by_digest is None for one in ways)
+        assert store.append_batch([("t", 0, b"")] * 1000, message_ids=names).tolist() == offsets
+    with MessageStore.open(tmp_path, tiny()) as store:
+        assert store.append_batch([("t", 0, b"")] * 1000, message_ids=names).tolist() == offsets
 
 
 def test_kept_ids_leave_the_window_in_their_order(tmp_path: Path) -> None:
@@ -346,6 +360,7 @@ def test_the_table_of_an_idle_topic_is_dropped_and_read_again(tmp_path: Path) ->
         assert not windows._dropped and "t" not in windows.loaded
         assert [store.append("t", 0, b"", message_id="7") for _ in range(2)] == [101, 101]
         assert store.append("u", 0, b"", message_id="7") == 7
+        assert store._queues[0].frame_messages == MAX_FRAME_MESSAGES - 2, "a frame has a record for each of two topics"
 
 
 def test_random_records_come_back_as_they_were(tmp_path: Path) -> None:

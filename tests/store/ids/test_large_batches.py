@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore
+from stratalog.store import MessageStore, MessageTooLarge, StoreClosed
+from stratalog.store.format.message_ids import ID_BYTES
 from stratalog.store.log.message_ids import PendingIds
-from stratalog.store.topics.id_window import MANY_IDS
+from stratalog.store.topics.id_window import MANY_IDS, IdWindow
 
-from ..helpers import tiny
+from ..disks import GatedDisk
+from ..helpers import start, tiny, until
 from .test_message_ids import CALLS
 
 COUNT = 3 * MANY_IDS
@@ -121,3 +123,63 @@ def test_a_large_batch_keeps_no_record_and_no_message(tmp_path: Path) -> None:
         assert isinstance(ids, PendingIds) and ids.is_over
         frame = ids.frame
         assert frame is not None and (len(frame.record), len(frame.parts)) == (0, 0)
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_forked_child_fails_a_batch_once_and_not_once_an_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_durable: bool
+) -> None:
+    disk = GatedDisk()
+    with MessageStore.open(tmp_path, tiny(), disk=disk) as store:
+        store.append("t", 0, b"before", message_id="before")
+        if not is_durable:
+            disk.gate.clear()
+        appended = start(append, store, names())
+        until(lambda: len(store._windows.of("t")._known) == COUNT + 1)
+        if is_durable:
+            appended.join()
+        failed = list[object]()
+        monkeypatch.setattr(IdWindow, "fail", lambda window, ids, error: failed.append(ids))
+        store._windows.of("t").after_fork(StoreClosed("a child"))
+        monkeypatch.undo()
+        disk.gate.set()
+        appended.join()
+        assert len(failed) == (not is_durable), "and not what is durable"
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_all_messages_of_the_largest_transaction_may_have_ids(
+    tmp_path: Path, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stratalog.store.subscriptions.committing.MOST_MESSAGES", COUNT)
+    rows = [(f"t{number % 2}", number % 4, b"x") for number in range(COUNT)]
+    with MessageStore.open(tmp_path, tiny(lanes=lanes)) as store:
+        for _ in range(2):
+            with store.transaction() as tx:
+                tx.append_batch(rows, message_ids=names())
+            assert tx.offsets.tolist() == [number // 4 for number in range(COUNT)], "also of those that are there"
+        tx = store.transaction()
+        tx.append_batch(rows[1:], message_ids=names(COUNT - 1, "more "))
+        tx.append("t0", 0, b"x", message_id="one")
+        with pytest.raises(MessageTooLarge, match=f"has {COUNT + 1} messages and"):
+            tx.append("t0", 0, b"x", message_id="two")
+        tx.commit()
+        assert len(tx.offsets) == COUNT
+
+
+def test_ids_take_room_in_a_transaction_when_they_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 10 * (100 + ID_BYTES)
+    monkeypatch.setattr("stratalog.store.subscriptions.committing.MOST_BYTES", most)
+    rows = [("t", 0, bytes(100))] * 3
+    with MessageStore.open(tmp_path, tiny()) as store:
+        tx = store.transaction()
+        for turn in range(3):
+            tx.append_batch(rows, message_ids=[f"{turn} {row}" for row in range(3)])
+        for second, ids in ((101 - ID_BYTES, ["a", "b"]), (101, ["a", None])):
+            with pytest.raises(MessageTooLarge, match=f"11 messages and {most + 1} bytes; it can have .* and {most}"):
+                tx.append_batch([("t", 0, b""), ("t", 0, bytes(second))], message_ids=ids)  # the first would fit
+        with pytest.raises(MessageTooLarge, match=f"10 messages and {most + 1} bytes"):
+            tx.append("t", 0, bytes(101), message_id="a")
+        tx.append("t", 0, bytes(100), message_id="a")
+        tx.commit()
+        assert tx.offsets.tolist() == list(range(10))

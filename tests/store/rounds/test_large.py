@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import MessageStore, PublishBufferFull, StoreClosed, StoreFull, StorePoisoned, StoreReader
-from stratalog.store import compact_store, inspect_folder, rebuild_store, verify_folder
+from stratalog import MessageStore, PublishBufferFull, StoreClosed, StoreFull, StorePoisoned, StoreReader, Ticket
+from stratalog.store import commit_shards, compact_store, inspect_folder, rebuild_store, verify_folder
 from stratalog.store.device.background import NoThread
 from stratalog.store.format.layout import JOINT, MORE, REST, lane_name
+from stratalog.store.log import at_once
+from stratalog.store.log.at_once import AtOnce
 from stratalog.store.log.rounds import Rounds
+from stratalog.store.log.write import VisibleEntries
+from stratalog.store.log.writes import PendingFrame, WritesInFlight
 
 from ...seeds import draw_seed
 from ..disks import FailingDisk
-from ..helpers import KIB, contents, full_frames, scanned, small, start, tiny, until
+from ..helpers import KIB, PATIENCE_S, contents, full_frames, scanned, small, start, tiny, until
+from ..shards.helpers import held, rows_of, staged
 from ..shards.test_together import SEEN_BY_SCANS, looking
 from ..test_reserve import disk_of
 from .helpers import LANES, NAMES, step
@@ -182,12 +187,39 @@ def test_readers_see_all_of_it_at_one_step(
         tx = store.transaction()
         tx.append_batch([(*NAMES[at % LANES], b"%d" % at) for at in range(25)])
         tx._end().hand_over(lambda request: request.queue.put(request))
-        files = (*SEEN_BY_SCANS, "rounds.py", "round_part.py")
-        with looking(look, files if "scan" in who else (*files, "at_once.py", "in_flight.py", "publisher.py")):
+        files = (*SEEN_BY_SCANS, "rounds.py", "round_part.py", "writes.py")
+        with looking(look, files if "scan" in who else (*files, "at_once.py", "publisher.py")):
             assert step(store)
         look()
         assert seen == {0, 25}
         reader.close()
+
+
+@pytest.mark.parametrize("of_a_bulk_commit", [False, True])
+def test_what_is_shown_of_several_frames_never_gets_less(
+    tmp_path: Path, small_frames: None, monkeypatch: pytest.MonkeyPatch, of_a_bulk_commit: bool
+) -> None:
+    """Nobody looks before the frames are answered one by one: a look would have filled tables that stay full."""
+    show = WritesInFlight._show
+    shown = list[tuple[int, int]]()
+
+    def show_and_look(lane: WritesInFlight, frame: PendingFrame, count: int, told: list[VisibleEntries]) -> None:
+        before = frame.table.visible
+        show(lane, frame, count, told)
+        shown.append((before, frame.table.visible))
+
+    monkeypatch.setattr(at_once, "MAX_FRAME_MESSAGES", 4)
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append("t", 0, b"before")
+        monkeypatch.setattr(WritesInFlight, "_show", show_and_look)
+        if of_a_bulk_commit:
+            with held(store):
+                commit_shards(tmp_path, staged(tmp_path, rows_of("q", 20)), name="q", wait_ms=0)
+                store.attach_pending()
+        else:
+            store_rows(store, 25)
+        assert len(shown) > 1
+        assert all(after >= before for before, after in shown), shown
 
 
 @pytest.mark.parametrize("lanes", [1, LANES])
@@ -306,3 +338,27 @@ def test_it_waits_at_a_full_publish_buffer_as_any_other(tmp_path: Path, by_hand:
             tx.append_batch([(*NAMES[at % LANES], bytes(60 * KIB)) for at in range(queue.cap_bytes // (60 * KIB) + 1)])
         queue.release(1, 0)
         assert total(store) == 0
+
+
+def test_appends_beside_it_find_room_as_if_it_were_not_there(
+    tmp_path: Path, small_frames: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue of the rounds has charged its bytes, and the one of the lane does not charge them again."""
+    used, write = list[int](), AtOnce.write
+    config = small(append_timeout_ms=20, publish_buffer_bytes=200_000)
+    with MessageStore.open(tmp_path, config) as store:
+        store.append("u", 0, b"before")
+        queue = store._queues[0]
+        appended = list[Ticket]()
+
+        def append_and_write(once: AtOnce) -> None:
+            used.append(queue.used_bytes)
+            appended.append(store.submit("u", 0, bytes(60_000)))
+            write(once)
+
+        monkeypatch.setattr(AtOnce, "write", append_and_write)
+        assert len(store_rows(store, 80, 2000)) == 80
+        assert used == [0]
+        assert [ticket.result(PATIENCE_S) for ticket in appended] == [1]
+        assert {one.used_bytes for one in store._shared.all_queues} == {0}
+        assert {one._under_way for one in store._shared.all_queues} == {0}

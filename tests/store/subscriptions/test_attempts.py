@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -17,6 +19,9 @@ from stratalog.store.log.request import Request
 from stratalog.store.subscriptions import journal
 from stratalog.store.subscriptions.attempts import Attempts
 from stratalog.store.subscriptions.cursor import AckedOffsets
+from stratalog.store.subscriptions.expiring import Expiring
+from stratalog.store.testing import VirtualClock
+from tests.seeds import draw_seed
 
 from ...clocks import SteppedClock
 from ..helpers import crash_copy, tiny
@@ -32,6 +37,51 @@ def crashed(store: MessageStore, clock: SteppedClock) -> MessageStore:
     """What an opening finds if the process dies now."""
     copy = store.path.with_name(f"{store.path.name}x")
     return MessageStore.open(crash_copy(store.path, copy), tiny(), clock=clock)
+
+
+class Unwalked(dict[int, int]):
+    """A dict that nobody may walk through."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError
+
+    items = values = keys = __iter__
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_look_at_a_few_messages_costs_by_these(most: int) -> None:
+    chosen, attempts, known = random.Random(draw_seed()), Attempts(0), dict[int, int]()
+    for offset in chosen.sample(range(400), 200):
+        known[offset] = chosen.randrange(1, 8)
+        attempts.note(np.array([offset]), np.array([known[offset]]))
+    for _ in range(50):
+        begin, end = sorted(chosen.sample(range(500), 2))
+        expected = sorted(offset for offset, count in known.items() if begin <= offset < end and count >= most)
+        assert attempts.used_up(begin, end, most).tolist() == expected
+    attempts._more = Unwalked(attempts._more)
+    expected = sorted(offset for offset, count in known.items() if 30 <= offset < 60 and count >= most)
+    assert attempts.used_up(30, 60, most).tolist() == expected
+
+
+def test_a_look_at_what_is_too_old_notes_nothing_and_walks_through_no_attempts(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path / "store", tiny(), clock=clock) as store:
+        store.configure_topic(TOPIC, ttl_ms=10_000)
+        sub = store.subscribe(TOPIC, "a", max_attempts=2, dead_letter_topic=DEAD)
+        fill(store, 4, 2)
+        for _ in range(2):
+            got = sub.receive_batch(4, queue_id=0)
+            sub.nack_batch(got.receipts)
+        cursor = sub._state.cursor
+        known = cursor.attempts[0]._more
+        cursor.attempts[0]._more = Unwalked(known)
+        looks = Expiring(sub._state, sub._dispatcher.delays)
+        clock.advance(ms=20_000)
+        for queue_id, expected in ((0, [False] * 4), (1, [True] * 2)):
+            batch = store.read_batch(TOPIC, queue_id, 0)
+            assert looks.are_over_in(queue_id, batch).tolist() == expected
+        assert set(cursor.attempts) == {0}
+        cursor.attempts[0]._more = known
 
 
 POISON = """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, SubscriptionInfo
 from stratalog.store.format.arrays import Int64s
 from stratalog.store.log.removal import Removal
-from stratalog.store.subscriptions.progress import count_left
+from stratalog.store.subscriptions.progress import count_left, count_lost
 from stratalog.store.subscriptions.registry import Subscriptions
 from stratalog.store.subscriptions.state import State
 from tests.seeds import draw_seed
@@ -23,6 +25,7 @@ SUBSCRIPTIONS = [("t", "a"), ("t", "b"), ("u", "a")]
 
 
 RETIRE = Removal.retire
+Count = Callable[[State, int, int, int, Int64s], int]
 
 
 def remove_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,9 +235,8 @@ def test_a_segment_costs_by_its_streams_not_by_its_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     asked = list[int]()
-    real = count_left
 
-    def counted(state: State, queue_id: int, begin: int, end: int, spared: Int64s) -> int:
+    def counted(real: Count, state: State, queue_id: int, begin: int, end: int, spared: Int64s) -> int:
         asked.append(queue_id)
         return real(state, queue_id, begin, end, spared)
 
@@ -245,7 +247,8 @@ def test_a_segment_costs_by_its_streams_not_by_its_messages(
         while store._lanes[0].view.sealed_bytes < 400_000:
             store.append_batch([(topic, queue_id, bytes(size)) for topic in "tuvw" for queue_id in range(2)])
         sub.skip_all()
-        monkeypatch.setattr("stratalog.store.subscriptions.removed.count_left", counted)
+        for real in (count_left, count_lost):
+            monkeypatch.setattr(f"stratalog.store.subscriptions.removed.{real.__name__}", partial(counted, real))
         remove()
         assert store.queue_bounds("t", 0)[0] > 0
         assert counts(store)["t", "a"] == sum(store.queue_bounds("t", queue_id)[0] for queue_id in range(2))

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from stratalog.store import MessageStore, StoreFull, Subscription
+from stratalog.store import (
+    MessageStore,
+    MessageTooLarge,
+    PublishBufferFull,
+    StaleReceipt,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StorePoisoned,
+    Subscription,
+    TopicFull,
+)
+from stratalog.store.delayed.delays import Delays
+from stratalog.store.delayed.topic import DelayedTopic
+from stratalog.store.errors import system_errors
 from stratalog.store.testing import VirtualClock
 from tests.seeds import draw_seed
 
@@ -153,6 +170,58 @@ def test_what_is_used_up_and_lives_on_only_as_a_copy_goes_to_the_dead_letters_be
         assert sorted(dead(store)) == [3, 17]
 
 
+def with_copies(store: MessageStore, clock: VirtualClock) -> DelayedTopic:
+    """Messages 3 and 17 were delayed, have outlived their segments, are given out twice, and are too old now."""
+    sub = workers(store)
+    for at in range(60):
+        deliver_at_ms = clock.wall_ms() + 4 * HOUR_MS if at in (3, 17) else None
+        store.append("t", 0, b"%d;" % at * 500, deliver_at_ms=deliver_at_ms)
+    fail(sub, set(), times=1)
+    pass_time(store, clock)
+    index = store._delaying.delays.topics["t"]
+    assert len(index.copies) == 2
+    clock.advance(ms=HOUR_MS + 1)
+    fail(sub, {3, 17})
+    sub.close()
+    clock.advance(ms=2 * HOUR_MS)
+    assert dead(store) == []
+    return index
+
+
+KEPT_COPIES: dict[str, Any] = {"keep": "unacknowledged", "ttl_ms": HOUR_MS}
+
+
+def test_a_copy_that_is_used_up_and_too_old_goes_to_the_dead_letters_before_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Delays, "_drop_copies_in_time", lambda delays: None)  # this test says when
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path / "s", tiny(retention_ms=2 * HOUR_MS), clock=clock) as store:
+        store.configure_topic("t", **KEPT_COPIES)
+        index = with_copies(store, clock)
+        delays = store._delaying.delays
+        with store._subscriptions()._known["t", "s"].dispatcher.receiving:
+            delays.drop_copies(index)
+            assert len(index.copies) == 2, "they stay while a consumer receives"
+        delays.drop_copies(index)
+        assert sorted(dead(store)) == [3, 17]
+        delays.drop_copies(index)
+        assert len(index.copies) == 0
+        assert not {one.message.offset for one in workers(store).receive(1000)} & {3, 17}
+        assert sorted(dead(store)) == [3, 17], "once"
+
+
+def test_what_is_used_up_goes_to_the_dead_letters_and_is_not_copied(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path / "s", tiny(retention_ms=HOUR_MS), clock=clock) as store:
+        store.configure_topic("t", keep="unacknowledged")
+        fill(store, "t")
+        fail(workers(store), {3, 17})
+        pass_time(store, clock)
+        assert sorted(dead(store)) == [3, 17]
+        assert store._delaying.keeping.copied_messages == 0
+
+
 def test_retention_goes_on_where_the_dead_letters_take_nothing_and_counts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +242,80 @@ def test_retention_goes_on_where_the_dead_letters_take_nothing_and_counts_it(
         assert store.subscriptions("t")[0].removed_unacknowledged == 2
         clock.advance(ms=60_000)
         assert {one.message.offset for one in sub.receive(1000)} == set(range(60, 180))
+
+
+def refused(number: int) -> StoreError:
+    """The error for a number of the system's."""
+    try:
+        with system_errors("0.log"):
+            raise OSError(number, "as if")
+    except StoreError as error:
+        return error
+
+
+REFUSALS: dict[str, tuple[Exception, bool]] = {
+    "the topic is full": (TopicFull("dead", None, 0, 2, 1), True),
+    "a message is too large": (MessageTooLarge("with its origin"), True),
+    "a message is damaged": (StoreCorrupt("a payload", "0.log", 4096), True),
+    "a bad sector": (refused(errno.EIO), True),
+    "the publish buffer is full": (PublishBufferFull("as if"), False),
+    "a consumer was faster": (StaleReceipt("as if"), False),
+    "no file descriptor is left": (refused(errno.EMFILE), False),
+}
+
+
+@pytest.mark.parametrize("why", REFUSALS)
+def test_segments_wait_for_what_may_pass_and_for_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    error, is_lost = REFUSALS[why]
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path / "s", tiny(retention_ms=2 * HOUR_MS), clock=clock) as store:
+        fill(store, "t")
+        fail(workers(store), {3, 17})
+        clock.advance(ms=3 * HOUR_MS)
+        fill(store, "t", 60, 1000)
+        refuse_moves(store, monkeypatch, error)
+        ByHand(store)()
+        assert (store.queue_bounds("t", 0)[0] > 17) == is_lost
+        assert store.subscriptions("t")[0].removed_unacknowledged == (2 if is_lost else 0)
+        monkeypatch.undo()
+        remove_by_hand(monkeypatch)
+        pass_time(store, clock)
+        assert sorted(dead(store)) == ([] if is_lost else [3, 17])
+
+
+@pytest.mark.parametrize("error", [StoreClosed("as if"), StorePoisoned("as if")], ids=["closed", "poisoned"])
+@pytest.mark.parametrize("how", ["the store's retention", "the topic's retention"])
+def test_a_store_that_closes_or_is_poisoned_loses_nothing_that_is_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, error: StoreError
+) -> None:
+    config, settings = HOW[how]
+    clock = VirtualClock()
+    with MessageStore.open(tmp_path / "s", tiny(**config), clock=clock) as store:
+        store.configure_topic("t", **settings)
+        fill(store, "t")
+        fail(workers(store), {3, 17})
+        clock.advance(ms=3 * HOUR_MS)
+        fill(store, "t", 60, 1000)
+        refuse_moves(store, monkeypatch, error)
+        with suppress(StoreClosed, StorePoisoned):
+            ByHand(store)()
+        assert store.queue_bounds("t", 0)[0] <= 3
+        monkeypatch.undo()
+        remove_by_hand(monkeypatch)
+    with MessageStore.open(tmp_path / "s", tiny(**config), clock=clock) as store:
+        pass_time(store, clock)
+        assert sorted(dead(store)) == [3, 17]
+
+
+def refuse_moves(store: MessageStore, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The dead letters take nothing."""
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(store._subscriptions()._known["t", "s"].dispatcher._redelivery, "_move", refuse)
 
 
 def test_retention_asks_again_while_a_consumer_receives(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from stratalog.store.format.hidden import TOPIC_KIND, hidden_topic
 from stratalog.store.testing import VirtualClock
 from stratalog.store.topics.table import TopicTable
 
-from ..helpers import tiny
+from ..helpers import tiny, until
 from ..subscriptions.test_removed_counts import RETIRE, ByHand
 from .keeping import all_of, fill, leave, look_at_once, opened, places
 from .test_work_queues import drop_unwanted
@@ -45,6 +45,7 @@ def test_one_more_work_queue_does_not_look_at_the_segments_of_the_others(tmp_pat
         store.configure_topic("t", keep="until_acknowledged", retention_bytes=1 << 40)
         sub = store.subscribe("t", "a")
         fill(store, 600)
+        until(lambda: not any(map(store._upkeep.sealer.waiting, store._lanes)))  # else there is one more meanwhile
         store._delaying.keeping.look_now()
         segments = len(store._lanes[0].view.sealed)
         assert len(set(looked)) == segments > 30
