@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stratalog.store.format.frame import Frame
+from stratalog.store.format.joint import JointPlace, joint_of
 from stratalog.store.format.layout import (
     BLOCK_BYTES,
     DATA_START,
@@ -48,6 +49,7 @@ class FramePlace(NamedTuple):
     payload_begin: int
     end: int
     mark: Place
+    joint: tuple[JointPlace, ...] = ()  # of the first frame of a round's part: where all parts of it begin
 
 
 @dataclass
@@ -104,7 +106,7 @@ def _take(
 ) -> None:
     header = frame.header
     mark = (header.durable_sequence, header.durable_position)
-    mine.frames.append(FramePlace(header.position, frame.payload_start, header.end, mark))
+    mine.frames.append(FramePlace(header.position, frame.payload_start, header.end, mark, joint_of(frame.head)))
     begins, lengths = frame.starts().tolist(), frame.lengths.tolist()
     for stream, low, begin, length in zip(frame.numbers.tolist(), frame.lows.tolist(), begins, lengths, strict=True):
         if length:
@@ -184,6 +186,7 @@ class Verdict:
         for lane in lanes:
             files = [file for file in places.files if file.lane == lane]
             self._judge(files, final, damaged)
+        self._let_rounds_go(places.files)
         self.is_blind = any(self._tells_no_offsets(lane, damaged) for lane in lanes)
         self.lost_before: Counter[int] = Counter()
         for told in story.queues:
@@ -194,6 +197,19 @@ class Verdict:
         for lane in lanes:  # and so it counts those that were in removed segments
             if f"{lane_name(lane)}/START" in self.hurt_files & damaged.keys():
                 self.lost_before[lane] += self._messages_before(lane, final)
+
+    def _let_rounds_go(self, files: list[FilePlaces]) -> None:
+        """Where the file of a part of a lane's newest round is hurt, that lane may look as if a crash had taken the
+        part; then no lane has its own: a transaction is there as a whole or not at all.
+        """
+        names = {(file.lane, file.sequence): file.name for file in files}
+        newest = {file.lane: file for file in files if file.numbers}  # they are in log order
+        for file in newest.values():
+            first = max([at for at, frame in enumerate(file.frames) if frame.joint], default=-1)
+            others = [names.get(part[:2]) for part in file.frames[first].joint] if first >= 0 else []
+            if any(name is None or name in self.hurt_files for name in others):
+                for number, offset, frame in zip(file.numbers, file.offsets, file.frame_of, strict=True):
+                    self.tail[number][offset] |= frame >= first
 
     def _messages_before(self, lane: int, final: Snapshot) -> int:
         """Messages in the segments that retention removed, the store's own among them."""
