@@ -6,6 +6,7 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -122,9 +123,9 @@ class QueueLedger:
         copy = self.path.with_name("copy")
         shutil.copytree(self.path, copy)
         try:
-            with MessageStore.open(copy, config) as store:
+            with MessageStore.open(copy, config) as store, ExitStack() as consumers:
                 known = self._subscribed(store)
-                came = {who: self._take_all(store, who) for who in TOPIC_OF if who in known}
+                came = {who: self._take_all(store, who, consumers) for who in TOPIC_OF if who in known}
         finally:
             shutil.rmtree(copy)
         with mock.patch("stratalog.store.log.early.PATIENCE_S", EARLY_S), MessageStore.open(self.path, config) as store:
@@ -146,16 +147,19 @@ class QueueLedger:
     def _subscribed(store: MessageStore) -> set[str]:
         return {one.name for one in store.subscriptions()}
 
-    def _take_all(self, store: MessageStore, who: str) -> Counter[int]:
-        """All that a subscription gives out, however its consumers ended. Nothing of it is acknowledged."""
+    def _take_all(self, store: MessageStore, who: str, consumers: ExitStack) -> Counter[int]:
+        """All that a subscription gives out, however its consumers ended. Nothing of it is acknowledged.
+
+        The consumer stays open until `consumers` ends: else jobs that it has got for the last time become dead letters.
+        """
         found = Counter[int]()
-        with store.subscribe(TOPIC_OF[who], who, **settings_of(who)) as sub:
-            while sub.backlog().total > found.total():  # some of it is delayed
-                for one in sub.receive(1000, wait_ms=100, visibility_timeout_ms=LONG_MS):
-                    seed = seed_of(one.message.queue_id, one.message.data)
-                    if seed is None:
-                        raise Violation(f"{who} gets a job with other bytes")
-                    found[seed] += 1
+        sub = consumers.enter_context(store.subscribe(TOPIC_OF[who], who, **settings_of(who)))
+        while sub.backlog().total > found.total():  # some of it is delayed
+            for one in sub.receive(1000, wait_ms=100, visibility_timeout_ms=LONG_MS):
+                seed = seed_of(one.message.queue_id, one.message.data)
+                if seed is None:
+                    raise Violation(f"{who} gets a job with other bytes")
+                found[seed] += 1
         self._check_came(who, found)
         if max(found.values(), default=0) > (1 if self._lanes == 1 or who != UNDERTAKER else 2):
             raise Violation(f"{who} gets {found.most_common(3)} several times")
