@@ -49,6 +49,8 @@ class QueueLedger:
         self._sizes: dict[int, int] = {}  # of the jobs that were appended
         self._asked = defaultdict[str, set[int]](set)  # somebody tried to acknowledge them
         self._acked = defaultdict[str, set[int]](set)
+        self._acked_by = defaultdict[str, dict[int, int]](dict)  # in this life: by which of its "acked" lines
+        self._acked_lines = 0  # of this life
         self._sending: dict[int, tuple[int, int, int]] = {}  # with ids, and not known to be stored
         self._billing: set[int] = set()  # bills that may be there
         self._billed: set[int] = set()
@@ -62,6 +64,8 @@ class QueueLedger:
         self._segment_bytes = max(self._segment_bytes, plan.config["segment_bytes"])  # older ones may be larger
         plan.config["segment_bytes"] = self._segment_bytes
         self._over_since_s = None
+        self._acked_by.clear()
+        self._acked_lines = 0
 
     def carried(self) -> dict[str, int]:
         """By subscription, the bytes that are not acknowledged, at the most."""
@@ -86,12 +90,16 @@ class QueueLedger:
             self._sending.update((seed, (queue, seed, size)) for queue, seed, size in rest)
         elif what in ("billing", "billed"):
             (self._billing if what == "billing" else self._billed).update(rest)
-        elif what in ("came", "asked", "acked"):
+        elif what == "came":
+            who, acked_lines, *seeds = rest
+            later = self._acked_by[who]  # a job that was acknowledged only after the receive began may well come
+            self._check_came(who, [seed for seed in seeds if later.get(seed, -1) < acked_lines])
+        elif what in ("asked", "acked"):
             who, *seeds = rest
-            if what == "came":
-                self._check_came(who, seeds)
-            else:
-                (self._asked if what == "asked" else self._acked)[who].update(seeds)
+            (self._asked if what == "asked" else self._acked)[who].update(seeds)
+            if what == "acked":
+                self._acked_by[who].update(dict.fromkeys(seeds, self._acked_lines))
+                self._acked_lines += 1
         elif what == "disk":
             self._check_disk(*rest)
         elif what == "error":

@@ -62,7 +62,11 @@ def test_ledger_misses_a_lost_job(ledger: QueueLedger, who: str, sees: str) -> N
 
 def test_ledger_sees_a_job_that_comes_again(ledger: QueueLedger) -> None:
     with pytest.raises(Violation, match=r"workers gets \[0\] again"):
-        ledger.note("came", [WORKERS, 3, 0])
+        ledger.note("came", [WORKERS, 1, 3, 0])
+    ledger.note("came", [WORKERS, 0, 3, 0])  # it was received before the other consumer acknowledged it
+    ledger.begin(Plan("", 0, {"lanes": 1, "segment_bytes": SEGMENT}))
+    with pytest.raises(Violation, match=r"workers gets \[0\] again"):
+        ledger.note("came", [WORKERS, 0, 3, 0])
     ledger.note("acked", [WORKERS, 3])
     with pytest.raises(Violation, match=r"workers gets \[3\] again"):
         ledger.check()
