@@ -7,10 +7,10 @@ undertaker leaves some of these for ever. Some jobs have message ids; those whos
 first.
 
 Each line of its output is a JSON list: ["open"], ["sending", [queue, seed, size], ..] before an append with ids,
-["sent", [seed, size], ..] once they are durable, ["came", who, acked, seed, ..] with the count of "acked" lines that were
-said before the receive began, ["asked", who, seed, ..] before an acknowledgement and ["acked", who, seed, ..] after it,
-["billing", seed, ..] before a transaction with bills and ["billed", seed, ..] after it, ["disk", held, allowed],
-["error", stage, class, text] and ["end"].
+["sent", [seed, size], ..] once they are durable, ["came", who, acked, seed, ..] with the count of "acked" lines that
+were said before the receive began, ["asked", who, seed, ..] before an acknowledgement and ["acked", who, seed, ..]
+after it, ["billing", seed, ..] before a transaction with bills and ["billed", seed, ..] after it, ["disk", held,
+allowed], ["error", stage, class, text] and ["end"].
 """
 
 from __future__ import annotations
