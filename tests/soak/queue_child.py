@@ -7,9 +7,10 @@ undertaker leaves some of these for ever. Some jobs have message ids; those whos
 first.
 
 Each line of its output is a JSON list: ["open"], ["sending", [queue, seed, size], ..] before an append with ids,
-["sent", [seed, size], ..] once they are durable, ["came", who, seed, ..], ["asked", who, seed, ..] before an
-acknowledgement and ["acked", who, seed, ..] after it, ["billing", seed, ..] before a transaction with bills and
-["billed", seed, ..] after it, ["disk", held, allowed], ["error", stage, class, text] and ["end"].
+["sent", [seed, size], ..] once they are durable, ["came", who, acked, seed, ..] with the count of "acked" lines that
+were said before the receive began, ["asked", who, seed, ..] before an acknowledgement and ["acked", who, seed, ..]
+after it, ["billing", seed, ..] before a transaction with bills and ["billed", seed, ..] after it, ["disk", held,
+allowed], ["error", stage, class, text] and ["end"].
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class QueueLife:
         self.plan = plan
         self.wanted = Wanted(plan.carried)
         self._saying = threading.Lock()
+        self._acked = 0  # lines that say so
         self._over = threading.Event()
         self._failed: list[BaseException] = []
         self._waiting = 0  # jobs, about
@@ -84,6 +86,7 @@ class QueueLife:
         with self._saying:
             while line:
                 line = line[os.write(1, line) :]
+            self._acked += what[0] == "acked"
 
     def run(self) -> None:
         """From opening to closing, or until killed."""
@@ -237,11 +240,12 @@ class QueueLife:
                 self._acknowledge(sub, [one for one, seed in got if seed // NEVER_DONE % LEFT], chance)
 
     def _receive(self, sub: Subscription, most: int, visibility_timeout_ms: int) -> list[tuple[Delivery, int]]:
+        acked = self._acked  # another consumer may do a job that has timed out before this one says that it came
         got = sub.receive(most, wait_ms=20, visibility_timeout_ms=visibility_timeout_ms)
         seeds = [seed_of(one.message.queue_id, one.message.data) for one in got]
         assert None not in seeds, "a job has other bytes"
         if got:
-            self.say("came", sub.name, *seeds)
+            self.say("came", sub.name, acked, *seeds)
         return [(one, seed) for one, seed in zip(got, seeds, strict=True) if seed is not None]
 
     def _acknowledge(self, sub: Subscription, done: Sequence[Delivery], chance: random.Random) -> None:

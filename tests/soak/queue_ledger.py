@@ -6,6 +6,7 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,6 +49,8 @@ class QueueLedger:
         self._sizes: dict[int, int] = {}  # of the jobs that were appended
         self._asked = defaultdict[str, set[int]](set)  # somebody tried to acknowledge them
         self._acked = defaultdict[str, set[int]](set)
+        self._acked_by = defaultdict[str, dict[int, int]](dict)  # in this life: by which of its "acked" lines
+        self._acked_lines = 0  # of this life
         self._sending: dict[int, tuple[int, int, int]] = {}  # with ids, and not known to be stored
         self._billing: set[int] = set()  # bills that may be there
         self._billed: set[int] = set()
@@ -61,6 +64,8 @@ class QueueLedger:
         self._segment_bytes = max(self._segment_bytes, plan.config["segment_bytes"])  # older ones may be larger
         plan.config["segment_bytes"] = self._segment_bytes
         self._over_since_s = None
+        self._acked_by.clear()
+        self._acked_lines = 0
 
     def carried(self) -> dict[str, int]:
         """By subscription, the bytes that are not acknowledged, at the most."""
@@ -85,12 +90,16 @@ class QueueLedger:
             self._sending.update((seed, (queue, seed, size)) for queue, seed, size in rest)
         elif what in ("billing", "billed"):
             (self._billing if what == "billing" else self._billed).update(rest)
-        elif what in ("came", "asked", "acked"):
+        elif what == "came":
+            who, acked_lines, *seeds = rest
+            later = self._acked_by[who]  # a job that was acknowledged only after the receive began may well come
+            self._check_came(who, [seed for seed in seeds if later.get(seed, -1) < acked_lines])
+        elif what in ("asked", "acked"):
             who, *seeds = rest
-            if what == "came":
-                self._check_came(who, seeds)
-            else:
-                (self._asked if what == "asked" else self._acked)[who].update(seeds)
+            (self._asked if what == "asked" else self._acked)[who].update(seeds)
+            if what == "acked":
+                self._acked_by[who].update(dict.fromkeys(seeds, self._acked_lines))
+                self._acked_lines += 1
         elif what == "disk":
             self._check_disk(*rest)
         elif what == "error":
@@ -122,9 +131,9 @@ class QueueLedger:
         copy = self.path.with_name("copy")
         shutil.copytree(self.path, copy)
         try:
-            with MessageStore.open(copy, config) as store:
+            with MessageStore.open(copy, config) as store, ExitStack() as consumers:
                 known = self._subscribed(store)
-                came = {who: self._take_all(store, who) for who in TOPIC_OF if who in known}
+                came = {who: self._take_all(store, who, consumers) for who in TOPIC_OF if who in known}
         finally:
             shutil.rmtree(copy)
         with mock.patch("stratalog.store.log.early.PATIENCE_S", EARLY_S), MessageStore.open(self.path, config) as store:
@@ -146,16 +155,19 @@ class QueueLedger:
     def _subscribed(store: MessageStore) -> set[str]:
         return {one.name for one in store.subscriptions()}
 
-    def _take_all(self, store: MessageStore, who: str) -> Counter[int]:
-        """All that a subscription gives out, however its consumers ended. Nothing of it is acknowledged."""
+    def _take_all(self, store: MessageStore, who: str, consumers: ExitStack) -> Counter[int]:
+        """All that a subscription gives out, however its consumers ended. Nothing of it is acknowledged.
+
+        The consumer stays open until `consumers` ends: else jobs that it has got for the last time become dead letters.
+        """
         found = Counter[int]()
-        with store.subscribe(TOPIC_OF[who], who, **settings_of(who)) as sub:
-            while sub.backlog().total > found.total():  # some of it is delayed
-                for one in sub.receive(1000, wait_ms=100, visibility_timeout_ms=LONG_MS):
-                    seed = seed_of(one.message.queue_id, one.message.data)
-                    if seed is None:
-                        raise Violation(f"{who} gets a job with other bytes")
-                    found[seed] += 1
+        sub = consumers.enter_context(store.subscribe(TOPIC_OF[who], who, **settings_of(who)))
+        while sub.backlog().total > found.total():  # some of it is delayed
+            for one in sub.receive(1000, wait_ms=100, visibility_timeout_ms=LONG_MS):
+                seed = seed_of(one.message.queue_id, one.message.data)
+                if seed is None:
+                    raise Violation(f"{who} gets a job with other bytes")
+                found[seed] += 1
         self._check_came(who, found)
         if max(found.values(), default=0) > (1 if self._lanes == 1 or who != UNDERTAKER else 2):
             raise Violation(f"{who} gets {found.most_common(3)} several times")

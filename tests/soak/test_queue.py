@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -60,7 +62,11 @@ def test_ledger_misses_a_lost_job(ledger: QueueLedger, who: str, sees: str) -> N
 
 def test_ledger_sees_a_job_that_comes_again(ledger: QueueLedger) -> None:
     with pytest.raises(Violation, match=r"workers gets \[0\] again"):
-        ledger.note("came", [WORKERS, 3, 0])
+        ledger.note("came", [WORKERS, 1, 3, 0])
+    ledger.note("came", [WORKERS, 0, 3, 0])  # it was received before the other consumer acknowledged it
+    ledger.begin(Plan("", 0, {"lanes": 1, "segment_bytes": SEGMENT}))
+    with pytest.raises(Violation, match=r"workers gets \[0\] again"):
+        ledger.note("came", [WORKERS, 0, 3, 0])
     ledger.note("acked", [WORKERS, 3])
     with pytest.raises(Violation, match=r"workers gets \[3\] again"):
         ledger.check()
@@ -74,6 +80,26 @@ def test_ledger_sees_a_dead_letter_that_the_workers_have_too(ledger: QueueLedger
     ledger.note("acked", [UNDERTAKER, 2])
     with pytest.raises(Violation, match="again"):
         ledger.check()
+
+
+def test_ledger_makes_no_dead_letters_of_jobs_that_its_own_look_gives_out_for_the_last_time(
+    ledger: QueueLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(ledger.path, TunedConfig(segment_bytes=SEGMENT, recent_bytes=0)) as store:
+        for _ in range(2):
+            with store.subscribe(JOBS, WORKERS, **settings_of(WORKERS)) as sub:
+                assert len(sub.receive(10)) == 4
+
+    take_all, given = QueueLedger._take_all, list[Counter[int]]()
+
+    def take_and_save(self: QueueLedger, store: MessageStore, who: str, *rest: ExitStack) -> Counter[int]:
+        given.append(take_all(self, store, who, *rest))
+        assert store._subscriptions().save_used_up(JOBS, 1, 0, 5), "as before a segment goes"
+        return given[-1]
+
+    monkeypatch.setattr(QueueLedger, "_take_all", take_and_save)
+    assert ledger.check() == 4 + 5
+    assert set(given[0]) == {1, 2, 3, 4}, "the workers come first"
 
 
 def bill(ledger: QueueLedger, seed: int) -> None:
