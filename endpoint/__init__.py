@@ -15,7 +15,7 @@ if not __name__.startswith("stratalog."):  # else a second copy of each module c
 
 try:
     import google.protobuf  # noqa: F401  # looked for here, so that one sentence says what is missing
-    import grpc  # noqa: F401
+    import grpc  # noqa: F401  # as above
 except ImportError as missing:
     raise ImportError(
         f"stratalog.endpoint needs the extra `rocketmq` ({missing.name} is missing): pip install 'stratalog[rocketmq]'",

@@ -37,9 +37,9 @@ class Certificate:
         """
         try:
             from cryptography import x509  # noqa: PLC0415  # 50 ms that only TLS needs
-            from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-            from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-            from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID  # noqa: PLC0415
+            from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415  # as above
+            from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  # as above
+            from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID  # noqa: PLC0415  # as above
         except ImportError as error:
             raise CertificateUnusable(
                 "TLS without a certificate of yours needs the package `cryptography`: pip install 'stratalog[rocketmq]'"

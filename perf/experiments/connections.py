@@ -95,7 +95,7 @@ class _Clients:
     def __init__(self, address: str, options: Connections, server: psutil.Process) -> None:
         import grpc  # noqa: PLC0415  # an extra
 
-        from ...endpoint.wire import CLASSES, SERVICE  # noqa: PLC0415
+        from ...endpoint.wire import CLASSES, SERVICE  # noqa: PLC0415  # as above
 
         self._classes = CLASSES
         self._service = SERVICE

@@ -117,7 +117,7 @@ class Endpoint(Experiment):
         """Milliseconds from nothing to the first message that a client has sent, and all closed."""
         import grpc  # noqa: PLC0415  # an extra
 
-        from ...endpoint import RocketMQEndpoint  # noqa: PLC0415
+        from ...endpoint import RocketMQEndpoint  # noqa: PLC0415  # as above
 
         taken_ms = []
         for number in range(self.starts):

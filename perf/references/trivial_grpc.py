@@ -17,7 +17,7 @@ METHOD = "/trivial/Send"
 async def _serve() -> None:
     import grpc  # noqa: PLC0415  # an extra
 
-    from ...endpoint.wire import CLASSES  # noqa: PLC0415
+    from ...endpoint.wire import CLASSES  # noqa: PLC0415  # as above
 
     answer = CLASSES["SendMessageResponse"](status={"code": 20000})
     answer.entries.add(status=answer.status, message_id="01" * 17, transaction_id="01" * 17)

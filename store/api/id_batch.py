@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, cast
@@ -181,9 +182,11 @@ class IdBatch:
         if self._is_uniform:
             by_topic[group.stream.topic] = range(len(rows))
         else:
+            found = defaultdict[str, list[int]](list)
             for at, row in enumerate(rows):
                 if self._digests[row] is not None:
-                    by_topic.setdefault(self._streams[row].topic, []).append(at)  # type: ignore[attr-defined]
+                    found[self._streams[row].topic].append(at)
+            by_topic.update(found)
         left_out: set[int] = set()
         ids = [self._admit(topic, rows, places, left_out) for topic, places in by_topic.items()]
         if left_out:

@@ -169,6 +169,7 @@ class _Parser:
         self._tokens.want("AND")
         high = self._operand()
         most = _number(high)
+        # `_number` has refused all but numbers.
         if low.value is not None and high.value is not None and low.value > high.value:  # type: ignore[operator]
             refuse(low.at, "a number that is not larger than the one after AND", str(low.value))
         return all_of([compared(ORDERS[">="], number, least), compared(ORDERS["<="], number, most)])

@@ -141,12 +141,12 @@ class PendingId(PendingIds):
         self.queue_id = queue_id
 
     @property
-    def digests(self) -> Sequence[bytes]:  # type: ignore[override]
+    def digests(self) -> Sequence[bytes]:  # type: ignore[override]  # read only: nobody sets it
         """That of the one id."""
         return (self.digest,)
 
     @property
-    def queue_ids(self) -> Sequence[int]:  # type: ignore[override]
+    def queue_ids(self) -> Sequence[int]:  # type: ignore[override]  # as above
         """That of the one message."""
         return (self.queue_id,)
 
@@ -157,6 +157,7 @@ class PendingId(PendingIds):
 
     def beside(self, extras: Extras | None) -> Extras:
         """The extras of a request with this id and these columns."""
+        # It has the attributes of `Extras`.
         return self if extras is None else ExtrasWithIds.of(extras, (self,))  # type: ignore[return-value]
 
 
@@ -175,6 +176,7 @@ class IdRequest(SubmitRequest):
         self.stream = stream
         self.data = data
         self.size_bytes = len(data)
+        # A target has the attributes of `Extras`.
         self.extras = target if extras is None else ExtrasWithIds.of(extras, (self,))  # type: ignore[assignment]
         self.offset = -1
         self._done = False

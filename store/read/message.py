@@ -206,7 +206,7 @@ def plain_messages(
     drafts = list(map(_Draft, repeat(topic), repeat(queue_id), offsets, datas, times))
     for draft in drafts:
         draft.__class__ = Message  # type: ignore[assignment]  # see `make_message`
-    return drafts  # type: ignore[return-value]
+    return drafts  # type: ignore[return-value]  # their class was changed above
 
 
 def make_message(topic: str, queue_id: int, offset: int, data: bytes, time_ms: int, extra: Extras | None) -> Message:

@@ -258,6 +258,7 @@ class Reader:
         messages: list[Message] = []
         datas = iter(found.values())
         for part in parts:
+            # Not strict: `datas` goes on with the next part.
             rows = zip(positions_of(part), range(part[4], end_of(part)), datas, *details_of(stream, view, part))  # noqa: B905
             for position, at, data, time_ms, extra in rows:
                 try:

@@ -78,12 +78,12 @@ class SealedSegments(Sequence["SealedSegment"]):
             if at < 0:
                 raise IndexError("no such sealed segment")
         at += self._gone
-        return self._parts[at >> SHIFT][at & MASK]  # type: ignore[return-value] # not one of the gone ones
+        return self._parts[at >> SHIFT][at & MASK]  # type: ignore[return-value]  # not one of the gone ones
 
     def at(self, index: int) -> SealedSegment:
         """The segment at an index from 0 on, for what each read asks: `[index]` without its checks."""
         index += self._gone
-        return self._parts[index >> SHIFT][index & MASK]  # type: ignore[return-value]
+        return self._parts[index >> SHIFT][index & MASK]  # type: ignore[return-value]  # as above
 
     def _since(self, index: int) -> Iterator[SealedSegment]:
         index += self._gone

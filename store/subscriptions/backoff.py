@@ -34,12 +34,13 @@ def _exponential(given: Mapping[object, object]) -> tuple[int, ...]:
     if len(given) != len(_NAMES) or any(name not in given for name in _NAMES):
         raise InvalidMessage(f"{_FORMS}, not {shown(given)}")
     first_ms, most_ms, factor = _delay(given["first_ms"], given), _delay(given["most_ms"], given), given["factor"]
-    is_number = isinstance(factor, int | float | np.integer | np.floating) and not isinstance(factor, bool)
-    if not is_number or not 1 < factor <= MOST_DELAY_MS or not 0 < first_ms <= most_ms:  # type: ignore[operator]
+    if isinstance(factor, bool) or not isinstance(factor, int | float | np.integer | np.floating):
+        factor = 0  # which is refused
+    if not 1 < factor <= MOST_DELAY_MS or not 0 < first_ms <= most_ms:
         raise InvalidMessage(f"factor is a number above 1, and first_ms is from 1 to most_ms, not {shown(given)}")
     delays, delay_ms = [first_ms], float(first_ms)
     while delays[-1] < most_ms:
-        delay_ms *= float(factor)  # type: ignore[arg-type]
+        delay_ms *= float(factor)
         delays.append(min(most_ms, round(min(delay_ms, most_ms))))
         if len(delays) > MOST_DELAYS:
             raise InvalidMessage(f"the back-off takes more than {MOST_DELAYS} delays to grow; give a larger factor")

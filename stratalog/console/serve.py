@@ -79,7 +79,7 @@ def serve_command(
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC writes a line for each connection that is no TLS
         try:
             from ..endpoint import CallLog, RocketMQEndpoint  # noqa: PLC0415  # an extra
-            from ..endpoint.server.certificate import Certificate  # noqa: PLC0415
+            from ..endpoint.server.certificate import Certificate  # noqa: PLC0415  # as above
         except ImportError as error:
             complain(str(error))
             raise typer.Exit(REFUSED) from error
@@ -94,6 +94,7 @@ def serve_command(
         )  # fmt: skip
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)
+            # `StoreConfig` refuses what is no durability.
             asyncio.run(Serving(folder, StoreConfig(durability=durability), make, shown).run())  # type: ignore[arg-type]
 
 

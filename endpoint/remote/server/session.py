@@ -130,7 +130,7 @@ class Session:
                 if not told.done():
                     told.set_result(None)
 
-            run: Run = lambda frame: append(frame, hand)  # noqa: E731
+            run: Run = partial(append, handed=hand)
         elif name in self._calls:
             run = self._calls[name]
         else:
