@@ -144,12 +144,19 @@ class RoundParts:
             return Found.HIDDEN if start.start is None else Found.PROVED, place, 0
         if place.sequence + 1 in numbers:
             following = self._file(place.lane, place.sequence + 1, first)
-            if following.header is not None or following.is_ended:
+            if following.header is not None or following.is_ended or following.is_foreign:
                 return Found.HIDDEN if following.header is None else Found.PROVED, place, 0
         if place.sequence not in numbers:
             # A lane before this one was recovered before: it removes a spare that it cannot use. Else it is damage.
             return Found.LACKING if place.lane < self._lane else Found.HIDDEN, place, 0
-        file = self._file(place.lane, place.sequence, first)
+        return self._told_by(self._file(place.lane, place.sequence, first), place, places)
+
+    def _told_by(
+        self, file: SegmentFile, place: JointPlace, places: tuple[JointPlace, ...]
+    ) -> tuple[Found, JointPlace, int]:
+        """What the file of a place says of it."""
+        if file.is_foreign:  # another lane's file is in its place: it says nothing of this one
+            return Found.HIDDEN, place, 0
         end = told_end(file.record, file.trace, place.sequence)
         if end is not None:
             beyond = Found.PROVED if file.record is not None else Found.HIDDEN

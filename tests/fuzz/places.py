@@ -186,7 +186,7 @@ class Verdict:
         for lane in lanes:
             files = [file for file in places.files if file.lane == lane]
             self._judge(files, final, damaged)
-        self._let_rounds_go(places.files)
+        self._let_rounds_go(places.files, damaged)
         self.is_blind = any(self._tells_no_offsets(lane, damaged) for lane in lanes)
         self.lost_before: Counter[int] = Counter()
         for told in story.queues:
@@ -198,16 +198,21 @@ class Verdict:
             if f"{lane_name(lane)}/START" in self.hurt_files & damaged.keys():
                 self.lost_before[lane] += self._messages_before(lane, final)
 
-    def _let_rounds_go(self, files: list[FilePlaces]) -> None:
+    def _let_rounds_go(self, files: list[FilePlaces], damaged: Snapshot) -> None:
         """Where the file of a part of a lane's newest round is hurt, that lane may look as if a crash had taken the
-        part; then no lane has its own: a transaction is there as a whole or not at all.
+        part; then no lane has its own: a transaction is there as a whole or not at all. Another lane's file in its
+        place does not look so.
         """
         names = {(file.lane, file.sequence): file.name for file in files}
+        heads = [SegmentHeader.unpack(damaged.get(file.name, b"")[:BLOCK_BYTES]) for file in files]
+        foreign = {
+            file.name for file, head in zip(files, heads, strict=True) if head is not None and head.lane != file.lane
+        }
         newest = {file.lane: file for file in files if file.numbers}  # they are in log order
         for file in newest.values():
             first = max([at for at, frame in enumerate(file.frames) if frame.joint], default=-1)
             others = [names.get(part[:2]) for part in file.frames[first].joint] if first >= 0 else []
-            if any(name is None or name in self.hurt_files for name in others):
+            if any(name is None or (name in self.hurt_files and name not in foreign) for name in others):
                 for number, offset, frame in zip(file.numbers, file.offsets, file.frame_of, strict=True):
                     self.tail[number][offset] |= frame >= first
 

@@ -160,6 +160,10 @@ TRANSACTIONS: dict[str, Bug] = {
         "store/segment/round_parts.py", "Found.LACKING if end <= place.position else beyond", "beyond",
         (f"{CRASHES}::test_a_second_crash_between_two_lanes_comes_to_the_same",),
     ),
+    "rounds: another lane's file in the place of a part cuts the others": Bug(
+        "store/segment/round_parts.py", "        if file.is_foreign:", "        if False:",
+        (f"{DAMAGE}::test_a_file_of_another_lane_in_the_place_of_a_part_cuts_nothing_in_the_others",),
+    ),
     "rounds: a damaged part beside a damaged seal record cuts the others": Bug(
         "store/segment/round_parts.py", "            if file.trace and scanner.is_like_ours(place.position):\n",
         "            if False:\n",

@@ -121,3 +121,17 @@ def test_a_lane_whose_folder_is_gone_cuts_nothing_in_the_others(tmp_path: Path, 
         MessageStore.open(folder)
     with MessageStore.open(folder, repair=True) as store:
         assert sizes(store) == [0 if lane == gone else 3 for lane in range(LANES)]
+
+
+def test_a_file_of_another_lane_in_the_place_of_a_part_cuts_nothing_in_the_others(
+    tmp_path: Path, block_bytes: int
+) -> None:
+    folder, _, _ = crashed(tmp_path, block_bytes)
+    aside = path_of(folder, 1).rename(folder / "aside")
+    path_of(folder, 2).rename(path_of(folder, 1))
+    aside.rename(path_of(folder, 2))
+    with pytest.raises(StoreCorrupt):
+        MessageStore.open(folder)
+    with MessageStore.open(folder, repair=True) as store:
+        assert sizes(store)[0] == 3
+        assert {loss.file for loss in store.losses} == {str(path_of(folder, lane)) for lane in (1, 2)}
