@@ -125,11 +125,15 @@ class Appender:
         """Hand one message over; return its ticket."""
         # The usual message is accepted here: a call saved on it shows.
         stream = None
-        has_more = deliver_at_ms is not None or key is not None or properties is not None or queues is not None
-        if not has_more and type(queue_id) is int and type(topic) is str:
+        if type(queue_id) is int and type(topic) is str and queues is None:
             stream = self.known.get(topic, NO_QUEUES).get(queue_id)
-        if stream is not None and type(data) is bytes and len(data) <= self._max_message_bytes:
-            ticket = SubmitRequest(stream, data, len(data))
+        if stream is not None and type(data) is bytes:
+            extras = None
+            if deliver_at_ms is not None or key is not None or properties is not None:
+                extras = check_extras(deliver_at_ms, key, properties)
+            if len(data) > self._max_message_bytes or extras is not None:
+                self._check_size(len(data), extras)
+            ticket = SubmitRequest(stream, data, len(data), extras)
         else:
             stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
             ticket = SubmitRequest(stream, data, len(data), extras)
