@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from stratalog import (
     MessageStore,
@@ -15,6 +16,7 @@ from stratalog import (
 from stratalog.store.format.layout import JOINT, lane_name
 from stratalog.store.log.joint_group import JointGroup
 from stratalog.store.log.streams import lane_of
+from stratalog.store.recovery.lane_recovery import LaneRecovery
 
 from ..helpers import (
     KIB,
@@ -80,9 +82,24 @@ def crashed(tmp_path: Path, block_bytes: int, before: int = 2) -> tuple[Path, li
         frame = next(frame for frame in reversed(full_frames(path)) if frame.header.flags & JOINT)
         overwrite(path, frame.header.end, bytes(8 * KIB))  # a mark that came later
         parts.append(frame)
-    shutil.rmtree(left / "LIVE", ignore_errors=True)
     (left / "LIVE").unlink(missing_ok=True)
     return left, parts, old
+
+
+def open_and_die(folder: Path, recovered: int, **how: Any) -> None:
+    """An opening dies when so many lanes were recovered."""
+    run, count = LaneRecovery.run, 0
+
+    def dies(self: LaneRecovery) -> Any:
+        nonlocal count
+        if count == recovered:
+            raise KeyboardInterrupt
+        count += 1
+        return run(self)
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(LaneRecovery, "run", dies)
+        MessageStore.open(folder, **how)
 
 
 def path_of(folder: Path, lane: int) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from stratalog import (
 )
 from stratalog.store import inspect_folder, verify_folder
 from stratalog.store.format.layout import JOINT, lane_name
-from stratalog.store.recovery.lane_recovery import LaneRecovery
 from stratalog.store.testing import Operation, SimulatedDisk
 
 from ..helpers import (
@@ -25,7 +23,7 @@ from ..helpers import (
     overwrite,
     tiny,
 )
-from .helpers import LANES, NAMES, commit, crashed, hand_over, path_of, sizes, step, tear
+from .helpers import LANES, NAMES, commit, crashed, hand_over, open_and_die, path_of, sizes, step, tear
 
 
 @pytest.mark.parametrize("how", ["all", "head", "bytes"])
@@ -61,48 +59,20 @@ def test_a_round_that_is_whole_stays(tmp_path: Path, block_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("opened", range(LANES))
-def test_a_second_crash_between_two_lanes_comes_to_the_same(
-    tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch, opened: int
-) -> None:
-    """The first recovery dies when so many lanes were recovered."""
-    run = LaneRecovery.run
+def test_a_second_crash_between_two_lanes_comes_to_the_same(tmp_path: Path, block_bytes: int, opened: int) -> None:
     for lacking in range(LANES):
         folder, parts, old = crashed(tmp_path / str(lacking), block_bytes)
         tear(folder, parts[lacking], "all")
-        count = 0
-
-        def dies(self: LaneRecovery) -> Any:
-            nonlocal count
-            if count == opened:
-                raise KeyboardInterrupt
-            count += 1
-            return run(self)
-
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(LaneRecovery, "run", dies)
-            MessageStore.open(folder)
+        open_and_die(folder, opened)
         with MessageStore.open(folder) as store:
             assert contents(store, NAMES) == old
 
 
-def test_a_seal_record_that_a_second_crash_has_torn_says_nothing(
-    tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_seal_record_that_a_second_crash_has_torn_says_nothing(tmp_path: Path, block_bytes: int) -> None:
     """It may be that of a lane whose part was cut: it does not prove that the round was complete."""
     folder, parts, old = crashed(tmp_path, block_bytes)
     tear(folder, parts[2], "all")
-    run, count = LaneRecovery.run, 0
-
-    def dies(self: LaneRecovery) -> Any:
-        nonlocal count
-        count += 1
-        if count == 2:
-            raise KeyboardInterrupt
-        return run(self)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(LaneRecovery, "run", dies)
-        MessageStore.open(folder)
+    open_and_die(folder, 1)
     overwrite(path_of(folder, 0), 4 * KIB + 40, bytes(4 * KIB - 40))
     with StoreReader.open(folder) as reader:
         assert len(set(sizes(reader))) == 1
@@ -111,7 +81,7 @@ def test_a_seal_record_that_a_second_crash_has_torn_says_nothing(
 
 
 def test_a_part_that_counts_is_forced_before_another_lane_is_sealed_with_its_own(
-    tmp_path: Path, block_bytes: int, by_hand: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, block_bytes: int, by_hand: None
 ) -> None:
     """A kill left it with the kernel alone. The power fails when one lane was recovered."""
     disk, left = SimulatedDisk(), list[SimulatedDisk]()
@@ -127,18 +97,7 @@ def test_a_part_that_counts_is_forced_before_another_lane_is_sealed_with_its_own
         disk.on_operation = watch
         assert step(store)
         disk.on_operation = None
-    run, count = LaneRecovery.run, 0
-
-    def dies(self: LaneRecovery) -> Any:
-        nonlocal count
-        count += 1
-        if count == 2:
-            raise KeyboardInterrupt
-        return run(self)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(LaneRecovery, "run", dies)
-        MessageStore.open(tmp_path, disk=left[-1])  # of the last force, that of the part
+    open_and_die(tmp_path, 1, disk=left[-1])  # of the last force, that of the part
     after = left[-1].crash(random.Random(0), "none")
     with MessageStore.open(tmp_path, disk=after) as store:
         assert sizes(store) == [2] * LANES

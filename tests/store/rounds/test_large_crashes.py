@@ -11,12 +11,11 @@ import pytest
 from stratalog import MessageStore, StoreCorrupt, StoreReader
 from stratalog.store import inspect_folder, verify_folder
 from stratalog.store.format.layout import JOINT, REST, lane_name
-from stratalog.store.recovery.lane_recovery import LaneRecovery
 from stratalog.store.testing import Operation, SimulatedDisk
 
 from ...seeds import draw_seed
 from ..helpers import KIB, crash_copy, flip_bit, full_frames, overwrite, small, tiny
-from .helpers import LANES, NAMES, path_of, tear
+from .helpers import LANES, NAMES, open_and_die, path_of, tear
 from .test_large import store_rows, total
 
 ROWS = 36  # of a transaction: two frames a lane, or six in one lane
@@ -79,27 +78,13 @@ def test_one_that_lacks_a_frame_is_cut_as_a_whole(tmp_path: Path, block_bytes: i
 
 
 @pytest.mark.parametrize("opened", range(1, LANES))
-def test_a_second_crash_between_two_lanes_comes_to_the_same(
-    tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch, opened: int
-) -> None:
+def test_a_second_crash_between_two_lanes_comes_to_the_same(tmp_path: Path, block_bytes: int, opened: int) -> None:
     """A recovered lane is sealed, and what follows its end in the file is left of the part: it proves nothing."""
-    run = LaneRecovery.run
     for lacking in range(LANES):
         for at in range(2):
             folder, parts = crashed(tmp_path / f"{lacking}-{at}", LANES, block_bytes)
             tear(folder, parts[lacking][at], "head")
-            count = 0
-
-            def dies(self: LaneRecovery) -> Any:
-                nonlocal count
-                count += 1
-                if count > opened:
-                    raise KeyboardInterrupt
-                return run(self)
-
-            with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-                patched.setattr(LaneRecovery, "run", dies)
-                MessageStore.open(folder)
+            open_and_die(folder, opened)
             check(folder, ROWS)
 
 
