@@ -9,42 +9,25 @@ from typing import Any, Literal
 
 import pytest
 
-from stratalog.store import MessageStore, SubscriptionInfo
+from stratalog.store import MessageStore
 from stratalog.store.subscriptions.expiring import Expiring
 from stratalog.store.testing import VirtualClock
 from stratalog.store.topics.settings import KEEPS, Keep
 from tests.seeds import draw_seed
 
-from ..helpers import start, tiny, until
-from .test_removed_counts import ByHand, remove_by_hand
-
-HOUR_MS = 3_600_000
+from ..helpers import start, until
+from ..topics.test_ttl import HOUR_MS, fill, info, opened
+from .test_removed_counts import ByHand, retention_by_hand
 
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    remove_by_hand(monkeypatch)
-    for module in ("topics.aging", "delayed.keeping"):
-        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_S", 0.0)
-        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_TIMES", 0)
+    retention_by_hand(monkeypatch, "topics.aging", "delayed.keeping")
 
 
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
-
-
-def opened(path: Path, clock: VirtualClock, **more: Any) -> MessageStore:
-    return MessageStore.open(path, tiny(**more), clock=clock)
-
-
-def fill(store: MessageStore, count: int, topic: str = "t", size: int = 100) -> None:
-    store.append_batch([(topic, 0, bytes(size))] * count)
-
-
-def info(store: MessageStore) -> SubscriptionInfo:
-    (found,) = store.subscriptions("t")
-    return found
 
 
 def remove_all(store: MessageStore, clock: VirtualClock, remove: ByHand) -> None:

@@ -33,6 +33,14 @@ def remove_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Removal, "retire", lambda removal: None)
 
 
+def retention_by_hand(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Segments are removed by hand alone, and no look of these modules holds for a while."""
+    remove_by_hand(monkeypatch)
+    for module in modules:
+        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_S", 0.0)
+        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_TIMES", 0)
+
+
 @pytest.fixture(autouse=True)
 def never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     remove_by_hand(monkeypatch)

@@ -30,7 +30,7 @@ from stratalog.store.testing import VirtualClock
 from tests.seeds import draw_seed
 
 from ..helpers import crash_copy, tiny
-from .test_removed_counts import ByHand, remove_by_hand
+from .test_removed_counts import ByHand, remove_by_hand, retention_by_hand
 
 HOUR_MS = 3_600_000
 HOW: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -44,10 +44,7 @@ HOW: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    remove_by_hand(monkeypatch)
-    for module in ("topics.aging", "delayed.keeping", "delayed.work_queues"):
-        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_S", 0.0)
-        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_TIMES", 0)
+    retention_by_hand(monkeypatch, "topics.aging", "delayed.keeping", "delayed.work_queues")
 
 
 def fill(store: MessageStore, topic: str, count: int = 60, begin: int = 0) -> None:

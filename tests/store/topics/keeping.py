@@ -11,18 +11,15 @@ import pytest
 from stratalog.store import Delivery, MessageStore, Subscription
 
 from ..helpers import payload, tiny
-from ..subscriptions.test_removed_counts import ByHand, remove_by_hand
+from ..subscriptions.test_removed_counts import ByHand, retention_by_hand
 
 SIZE = 3_800
 
 
 def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments are removed by hand alone, and no look holds for a while."""
-    remove_by_hand(monkeypatch)
+    retention_by_hand(monkeypatch, "delayed.keeping", "delayed.work_queues")
     monkeypatch.setattr("stratalog.store.delayed.delays.DROP_S", 0.0)
-    for file in ("keeping", "work_queues"):
-        monkeypatch.setattr(f"stratalog.store.delayed.{file}.LOOK_S", 0.0)
-        monkeypatch.setattr(f"stratalog.store.delayed.{file}.LOOK_TIMES", 0)
 
 
 def opened(path: Path, **more: Any) -> tuple[MessageStore, ByHand]:

@@ -15,7 +15,7 @@ from stratalog.store.topics.settings import Keep
 from tests.seeds import draw_seed
 
 from ..helpers import crash_copy, tiny, until
-from ..subscriptions.test_removed_counts import RETIRE, ByHand, counts, remove_by_hand
+from ..subscriptions.test_removed_counts import RETIRE, ByHand, counts, retention_by_hand
 
 SIZE = 3_800
 HOUR_MS = 3_600_000
@@ -24,10 +24,7 @@ DAY_MS = 24 * HOUR_MS
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    remove_by_hand(monkeypatch)
-    for module in ("topics.aging", "delayed.keeping"):
-        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_S", 0.0)
-        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_TIMES", 0)
+    retention_by_hand(monkeypatch, "topics.aging", "delayed.keeping")
 
 
 @pytest.fixture

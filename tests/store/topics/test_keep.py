@@ -18,7 +18,7 @@ from stratalog.store import Delivery, InvalidMessage, MessageStore, Subscription
 from tests.seeds import draw_seed
 
 from ..helpers import crash_copy, payload, tiny, until
-from ..subscriptions.test_removed_counts import ByHand, counts, remove_by_hand
+from ..subscriptions.test_removed_counts import ByHand, counts, retention_by_hand
 
 SIZE = 3_800
 BYTES = 200_000
@@ -26,10 +26,8 @@ BYTES = 200_000
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    remove_by_hand(monkeypatch)
+    retention_by_hand(monkeypatch, "delayed.keeping")
     monkeypatch.setattr("stratalog.store.delayed.delays.DROP_S", 0.0)
-    monkeypatch.setattr("stratalog.store.delayed.keeping.LOOK_S", 0.0)
-    monkeypatch.setattr("stratalog.store.delayed.keeping.LOOK_TIMES", 0)
 
 
 def opened(path: Path, **more: Any) -> tuple[MessageStore, ByHand]:

@@ -17,17 +17,14 @@ from tests.seeds import draw_seed
 
 from ..helpers import crash_copy, start, tiny
 from ..interrupts import interrupt_at, places
-from ..subscriptions.test_removed_counts import ByHand, remove_by_hand
+from ..subscriptions.test_removed_counts import ByHand, retention_by_hand
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    remove_by_hand(monkeypatch)
-    for module in ("topics.aging", "delayed.keeping"):
-        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_S", 0.0)
-        monkeypatch.setattr(f"stratalog.store.{module}.LOOK_TIMES", 0)
+    retention_by_hand(monkeypatch, "topics.aging", "delayed.keeping")
 
 
 @pytest.fixture
