@@ -27,6 +27,7 @@ from ..format.delays import COPIES
 from ..format.dues import NO_DUES
 from ..format.hidden import hidden_parts, is_hidden, is_said_again
 from ..format.layout import BLOCK_BYTES, align_up
+from ..format.topic_settings import UNKNOWN, WORK_QUEUE
 from ..log.lane import Lane
 from ..log.retention import size_of
 from ..log.streams import Stream
@@ -36,8 +37,6 @@ from .wanted import MESSAGE_COST_BYTES, KeepingSettings, delayed_in, has_expired
 if TYPE_CHECKING:
     from .delays import Delays
 
-WORK_QUEUE = "until_acknowledged"  # the value of `keep`
-UNKNOWN = "unknown"  # `keep` of a topic whose settings cannot be read: it may be a work queue
 MOST_BYTES = 2  # bytes on disk for each wanted one: so a message is moved for at least as many bytes that go
 LOOK_S = 1.0  # between two looks for the sake of acknowledgements ..
 LOOK_TIMES = 20  # .. and so many times as long as a look takes of a processor's time

@@ -18,6 +18,8 @@ from typing import Any, Final
 
 TOPIC_MAGIC: Final = b"SLTS"
 TOPIC_VERSION: Final = 1
+WORK_QUEUE: Final = "until_acknowledged"  # the `keep` of a work queue
+UNKNOWN: Final = "unknown"  # in place of a `keep` that cannot be read: nothing goes that some `keep` would keep
 
 _HEAD = struct.Struct("<4sB3s")
 _ZEROS = bytes(3)

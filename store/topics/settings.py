@@ -8,7 +8,7 @@ from typing import Final, Literal, cast, get_args
 import numpy as np
 
 from ..errors import InvalidMessage, StoreError, shown
-from ..format.topic_settings import pack_settings, unpack_settings
+from ..format.topic_settings import UNKNOWN, pack_settings, unpack_settings
 
 MOST_QUEUES = 1 << 16  # all of them are listed, used or not
 MOST_BYTES = (1 << 63) - 1
@@ -17,8 +17,6 @@ MOST_IDS = 10_000_000  # of a topic: some 2 GB of memory
 
 Keep = Literal["retention", "unacknowledged", "until_acknowledged"]
 KEEPS: Final = get_args(Keep)
-WORK_QUEUE: Final = "until_acknowledged"
-UNKNOWN: Final = "unknown"  # in place of a `keep` that cannot be read: nothing goes that some `keep` would keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
