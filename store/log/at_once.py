@@ -92,20 +92,17 @@ class AtOnce:
                 if not at:
                     built()
 
-        self._build(groups, build_all)
+        self.build_frame(groups, build_all)
 
     def build_frame(self, requests: Sequence[Request], build: Callable[[], None]) -> None:
-        """Have `build` build a frame of them. Whatever it raises, the lane is poisoned."""
-        self._build(requests, build)
-
-    def _build(self, requests: Sequence[Request], build_all: Callable[[], None]) -> None:
+        """Have `build` build a frame of them, or several ones. Whatever it raises, the lane is poisoned."""
         lane, flusher = self._lane, self._flusher
         self._requests += requests
         try:
             if not lane.under_way.is_holding:  # else this is not the first frame
                 lane.under_way.hold(lane.tail)
             self._cost_bytes += sum(map(cost_bytes, requests))  # now: their answers change it
-            build_all()
+            build()
             self._end = lane.tail
         except BaseException as error:  # also an interrupt: nobody knows what the lane has then
             flusher.fail(error, requests)
