@@ -18,7 +18,7 @@ with its message or not at all. A record has all ids of its topic in that frame.
     offsets  n x i64  }
     stamps   n x i64  of each id; in a KEPT record alone
 
-The SEEN records of a stream are in the order of the log. A KEPT one lies behind records that are newer than it.
+The SEEN records of a stream are in the order of the log. A KEPT one comes after records that are newer than it.
 """
 
 from __future__ import annotations

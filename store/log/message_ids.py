@@ -110,10 +110,11 @@ class PendingIds:
         """The append has raised: unless a queue has them, they fail, and others with these ids try by themselves.
 
         Args:
-            error: what was raised. Again with it is fine; callers do so, as an interrupt may come before anything was
-                done. A queue that raises a StoreError has not taken them; after an interrupt, and with
-                None, it is searched. A request goes from the queue to a builder, and into a frame: they are asked in
-                this order.
+            error: what was raised. A queue that raises a StoreError has not taken them. After an interrupt, and with
+                None, it is searched: a request goes from the queue to a builder, and into a frame, and they are asked
+                in this order.
+
+        It may be called again with the same error. Callers do so, as an interrupt may come before anything was done.
         """
         if isinstance(error, StoreError):
             self.fail(None)

@@ -238,7 +238,7 @@ class WritesInFlight:
         durable = min(self.durable, self._held_from)
         while self._pending:
             frame = self._pending[0]
-            if frame.end > (durable if frame.ends else min(durable, self.forced)):
+            if frame.end > (durable if frame.ends else min(durable, self.forced)):  # a barrier waits for a force
                 break
             answered.extend(frame.requests)  # first: without memory for it, it is still pending, and fails
             self._pending.popleft()

@@ -184,7 +184,7 @@ class RoundParts:
                     if end is not None:
                         state = Found.THERE if end.following() is None else Found.PROVED
                         return state, place, end.position
-            # Behind what a recovery has sealed before the part stands its footer, and no frame, damaged or not.
+            # Where a recovery has sealed a log before the part, its footer follows, and no frame, damaged or not.
             if file.trace and scanner.is_like_ours(place.position):
                 return Found.HIDDEN, place, 0
         finally:

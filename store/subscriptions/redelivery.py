@@ -51,10 +51,10 @@ class Redelivery:
             return len(self._waiting_of(queue_id)) > 0
 
     def has_listed(self, queue_id: int) -> bool:
-        """`has`, without those that are known to wait."""
+        """Whether one of these is in the list of all queues: one that was found to wait for its line is not."""
         with self.state.lock:
             waiting = self._waiting_of(queue_id)
-            return any(np.isin(waiting, listed).any() for listed in self.state.to_redeliver if len(waiting))
+            return len(waiting) > 0 and any(np.isin(waiting, listed).any() for listed in self.state.to_redeliver)
 
     def take(
         self, room: Room, failed: list[StoreError], queue_id: int | None = None

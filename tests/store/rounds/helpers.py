@@ -40,7 +40,7 @@ def commit(store: MessageStore, data: bytes = b"x", names: Sequence[tuple[str, i
 
 
 def hand_over(store: MessageStore, data: bytes = b"x") -> JointGroup:
-    """The same, handed over and not waited for."""
+    """Hand over one message in each lane, and do not wait."""
     tx = store.transaction()
     for name in NAMES:
         tx.append(*name, data)
@@ -78,7 +78,7 @@ def crashed(tmp_path: Path, block_bytes: int, before: int = 2) -> tuple[Path, li
         left = crash_copy(tmp_path / "store", tmp_path / "crashed")
     parts = []
     for lane in range(LANES):
-        path = left / lane_name(lane) / "000000000001.seg"
+        path = path_of(left, lane)
         frame = next(frame for frame in reversed(full_frames(path)) if frame.header.flags & JOINT)
         overwrite(path, frame.header.end, bytes(8 * KIB))  # a mark that came later
         parts.append(frame)
