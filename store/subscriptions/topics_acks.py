@@ -39,7 +39,7 @@ def _check(receipts: Split) -> None:
 
 
 def ack_all(parts: Parts, receipts: Split) -> None:
-    """Acknowledge messages: those of several members by one transaction, if it can have them."""
+    """Acknowledge messages: those of several members by one transaction, unless it would be a large one."""
     _check(receipts)
     if len(receipts) > 1 and parts.appending is not None:
         by_member = {member.acks: mine.tolist() for member, mine in receipts.items()}

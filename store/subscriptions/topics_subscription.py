@@ -217,9 +217,9 @@ class TopicsSubscription(Iterating):
     def ack_batch(self, receipts: npt.ArrayLike | Sequence[Delivery]) -> None:
         """Acknowledge messages of any of the topics, by their receipts (n,) or deliveries.
 
-        Those of several topics are one transaction, and so all are acknowledged, or none. Only if they are more than
-        one has room for, the topics are acknowledged one after another: it counts 40 bytes a message, and has as many
-        as a frame and the largest message, 6 MiB by default.
+        Those of several topics are one transaction, and so all are acknowledged, or none. If it would be a large one
+        (see `Transaction`), the topics are acknowledged one after another instead. A message counts as 40 bytes in it:
+        so with the default settings some 150,000 messages go together.
 
         Raises: as for `Subscription.ack`; with StaleReceipt none of them is acknowledged, unless a message of a later
         topic became stale just then.

@@ -162,7 +162,7 @@ class World:
                 firsts[topic, queue_id] = first
                 for one in store.read(topic, queue_id, first, max_messages=1 << 20, max_bytes=1 << 30):
                     there[topic, queue_id, one.offset] = one.data
-        found = {data for data in there.values()}
+        found = set(there.values())
         if len({sent.data in found for sent in self._together}) > 1:
             raise BrokenPromise("a transaction with ids is there in part")
         if is_own:
