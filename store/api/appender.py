@@ -67,7 +67,7 @@ class Appender:
         queues: Queues | None,
     ) -> int:
         """Append one message; return its offset when it is durable. The thread sleeps on its request until then."""
-        # As `_accept` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
+        # As `check` does it: this way is the one that 40 threads wait for, and a call saved on it shows.
         if type(queue_id) is not int or type(topic) is not str or queues is not None:
             topic, queue_id = self._named(topic, queue_id, key, queues)
         stream: Stream | None
@@ -124,19 +124,18 @@ class Appender:
     ) -> Ticket:
         """Hand one message over; return its ticket."""
         # The usual message is accepted here: a call saved on it shows.
-        stream = None
+        stream = extras = None
         if type(queue_id) is int and type(topic) is str and queues is None:
             stream = self.known.get(topic, NO_QUEUES).get(queue_id)
-        if stream is not None and type(data) is bytes:
-            extras = None
+        if stream is None or type(data) is not bytes:
+            topic, queue_id, data, extras = self.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+            stream = self.stream_of(topic, queue_id)
+        else:
             if deliver_at_ms is not None or key is not None or properties is not None:
                 extras = check_extras(deliver_at_ms, key, properties)
             if len(data) > self._max_message_bytes or extras is not None:
                 self._check_size(len(data), extras)
-            ticket = SubmitRequest(stream, data, len(data), extras)
-        else:
-            stream, data, extras = self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues)
-            ticket = SubmitRequest(stream, data, len(data), extras)
+        ticket = SubmitRequest(stream, data, len(data), extras)
         stream.lane.queue.put(ticket)
         return ticket
 
@@ -151,7 +150,8 @@ class Appender:
         queues: Queues | None,
     ) -> asyncio.Future[int]:
         """Hand one message over; return a Future of its offset."""
-        return self.put_one_async(*self._accept(topic, queue_id, data, deliver_at_ms, key, properties, queues))
+        topic, queue_id, data, extras = self.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
+        return self.put_one_async(self.stream_of(topic, queue_id), data, extras)
 
     def put_one_async(self, stream: Stream, data: bytes, extras: Extras | None) -> asyncio.Future[int]:
         """Hand one checked message over for a coroutine; return a Future of its offset."""
@@ -206,20 +206,6 @@ class Appender:
                 f"append_batch takes (topic, queue id, data) tuples, not {type(messages).__name__}"
             ) from None
         return list(each)  # a copy: another thread may change the caller's list
-
-    def _accept(
-        self,
-        topic: str,
-        queue_id: int | None,
-        data: Payload | None,
-        deliver_at_ms: int | None,
-        key: bytes | None,
-        properties: Mapping[str, str] | None,
-        queues: Queues | None,
-    ) -> tuple[Stream, bytes, Extras | None]:
-        """Check one message: (stream, data, extras)."""
-        topic, queue_id, data, extras = self.check(topic, queue_id, data, deliver_at_ms, key, properties, queues)
-        return self.stream_of(topic, queue_id), data, extras
 
     def stream_of(self, topic: str, queue_id: int) -> Stream:
         """The stream of a name that was checked, made at first use. Raises TopicFull, InvalidTopic, StoreClosed."""
