@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +19,6 @@ GONE_S: Final = 1.0  # after its last stream has ended, a client without an open
 QUIET_S: Final = 40.0  # a client that has said nothing for so long is gone: heartbeats come each 10 s
 
 MOST_CLIENTS: Final = 10_000  # that are known at a time
-
-_log = logging.getLogger("stratalog.endpoint")
 
 
 class Client:
