@@ -85,9 +85,8 @@ class Holdings:
         opened = opening.result()
         return ([opened.topic] if isinstance(opened, Subscription) else list(opened.topics)), opened.name
 
-    async def _of(self, frame: Frame) -> Any:
-        """The subscription that a call names; the error of its opening, if that failed."""
-        number = int(frame.header["held"])
+    async def opened(self, number: int) -> Any:
+        """The subscription of a number. Raises BrokenFrame, and the error of its opening if that failed."""
         found = self._subscriptions.get(number)
         if found is None:
             if number in self._failed:
@@ -97,7 +96,7 @@ class Holdings:
 
     async def receive(self, frame: Frame) -> Columns:
         """Take messages. If the call is cancelled, they go to other consumers."""
-        sub = await self._of(frame)
+        sub = await self.opened(int(frame.header["held"]))
         arguments = from_json(frame.header["arguments"])
         if waits(arguments):
             batch = await sub.receive_batch_async(**capped(arguments, WAITING_BYTES))
@@ -107,13 +106,13 @@ class Holdings:
 
     async def receive_few(self, frame: Frame) -> Columns:
         """Take messages as `receive` does: of a few the store has a short way to give them one by one."""
-        sub = await self._of(frame)
+        sub = await self.opened(int(frame.header["held"]))
         found = await sub.receive_async(**from_json(frame.header["arguments"]))
         return deliveries_out(found) if found else Columns({}, [])
 
     async def call(self, frame: Frame) -> Columns:
         """One of the other calls of a subscription."""
-        sub, name = await self._of(frame), frame.header["name"]
+        sub, name = await self.opened(int(frame.header["held"])), frame.header["name"]
         arguments = from_json(frame.header["arguments"])
         if frame.buffers:
             arguments["receipts"] = numbers_in(frame.buffers[0])
@@ -159,13 +158,9 @@ class Holdings:
         batch = await self._gate.read(lambda: self._aside(lambda: next(scan, None)))
         return Columns({}, []) if batch is None else batch_out(batch)
 
-    async def opened(self, number: int) -> Any:
-        """The subscription of a number. Raises BrokenFrame, or the error of its opening."""
-        return await self._of(Frame(0, {"held": number}, [], 0))
-
     def end(self) -> None:
         """The connection has ended: close all of it, without a wait."""
-        for opening in self._subscriptions.values():
+        for opening in self._subscriptions.values():  # `MOST_HELD` of them at most
             opening.add_done_callback(self._close_one)
         self._subscriptions.clear()
         self._scans.clear()
