@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from stratalog import MessageBatch, MessageStore, StoreError, Subscription, SubscriptionClosed
 
+from ...subscribed import subscription_of
 from ..columns import Columns, batch_out, deliveries_out, numbers_in
 from ..frames import BrokenFrame, Frame
 from ..values import from_json, to_json
@@ -178,8 +179,8 @@ def _left(store: MessageStore, arguments: dict[str, Any]) -> dict[str, Any]:
     topic, name = arguments["topic"], arguments["name"]
     if arguments.get("pattern") is not None:
         return arguments
-    topics = [topic] if isinstance(topic, str) else topic
-    left = [one for one in topics if any(info.name == name for info in store.subscriptions(one))]
+    topics = [topic] if isinstance(topic, str) else topic  # those that the client has named one by one
+    left = [one for one in topics if subscription_of(store, one, name) is not None]
     if not left:
         raise SubscriptionClosed(f"the subscription {name!r} was deleted; subscribe again")
     if isinstance(topic, str):
