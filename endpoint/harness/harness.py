@@ -119,8 +119,8 @@ class RocketMQHarness:
         """
         end_s = time.monotonic() + timeout_s
         while True:
-            infos = [one for one in self.store.subscriptions(topic) if one.name == group]
-            left = {one.topic: one.backlog for one in infos}
+            infos = self.store.subscriptions(topic)  # without a topic all of them: a test's store has few
+            left = {one.topic: one.backlog for one in infos if one.name == group}
             counts = [each.total - (0 if with_delayed else each.delayed) for each in left.values()]
             if counts and not any(counts):
                 return

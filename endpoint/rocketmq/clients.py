@@ -104,6 +104,7 @@ class Clients:
     def producer(self, topic: str, turn: int) -> Client | None:
         """The producer to ask at this turn, so that one that hangs is not asked alone: of those of the topic, or else
         of all; None if nobody can be asked."""
+        # All of at most `MOST_CLIENTS`: only messages without an end are asked about, each after seconds.
         asked = [client for client in self._known.values() if client.streams and client.is_producer]
         asked = [client for client in asked if client.publishes(topic)] or asked
         return asked[turn % len(asked)] if asked else None

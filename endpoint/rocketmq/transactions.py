@@ -296,6 +296,7 @@ class Transactions:
     def producer_came(self, client: Client) -> None:
         """Ask a producer that has come about what nobody could be asked about before. Not at once: a client that has
         not finished its start refuses the question."""
+        # All halves, of which there are at most `MOST_HALVES`: once for each settings of a client.
         if any(half.is_overdue and client.publishes(half.topic) for half in self._halves.values()):
             asyncio.get_running_loop().call_later(STARTED_S, self._ask_overdue, client)
 
