@@ -83,7 +83,7 @@ class CallFault:
                 raise TimeoutError(f"the fault {self.name} has struck {self._strikes} calls in {timeout_s} s")
 
     def remove(self) -> None:
-        """End it: it strikes no more, and calls that it holds go on. Again does nothing."""
+        """End it: it strikes no more, and calls that it holds go on. A second call does nothing."""
         self.removed.open()
 
     def __enter__(self) -> CallFault:

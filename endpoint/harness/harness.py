@@ -149,7 +149,8 @@ class RocketMQHarness:
         self._port, self._address = self._endpoint.server.port, self._endpoint.address
 
     def stop(self) -> None:
-        """End as a program does that is asked to: calls are answered, the store is closed. Again does nothing."""
+        """End as a program does that is asked to: calls are answered, the store is closed. A second call does
+        nothing."""
         endpoint, self._endpoint = self._endpoint, None
         try:
             if endpoint is not None:
@@ -208,7 +209,7 @@ class RocketMQHarness:
         self.endpoint.disconnect()
 
     def close(self) -> None:
-        """`stop`, and end the clock. `with` does it. Again does nothing."""
+        """`stop`, and end the clock. `with` does it. A second call does nothing."""
         self.faults.clear()
         try:
             self.stop()

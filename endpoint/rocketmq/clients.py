@@ -110,8 +110,8 @@ class Clients:
         return asked[turn % len(asked)] if asked else None
 
     def when_lost(self, call: Callable[[Client, int], None]) -> None:
-        """Call this with each client whose connection has ended, and with how many streams it had opened by then: what
-        it was given up to then it may never have got."""
+        """Call this with each client whose connection has ended, and with how many streams it had opened by then. What
+        it was given up to then may never have come to it."""
         self._lost.append(call)
 
     def ended_stream(self, client: Client, opened: int) -> None:

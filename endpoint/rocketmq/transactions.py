@@ -178,7 +178,7 @@ class Transactions:
         return self._halves.get(name)
 
     async def _end(self, name: str, half: Half, resolution: int) -> None:
-        """End a transaction that has no end yet. Without an end afterwards there is none of this name."""
+        """End a transaction that has no end yet. If it has none afterwards, there is no transaction of this name."""
         async with half.ending:
             while name not in self._ended:
                 delivery = half.delivery

@@ -35,7 +35,7 @@ SETTINGS = TopicSettings.__slots__
 
 
 class StoreCalls:
-    """Makes calls on the store, and gives what they give as frames."""
+    """Makes calls on the store, and answers with their results as frames."""
 
     def __init__(self, store: MessageStore, aside: Aside, holdings: Holdings, gate: Gate) -> None:
         self._gate = gate
