@@ -78,7 +78,7 @@ class Describing:
 
     async def describe_group_accumulation(self, request: Any, context: Any) -> Any:
         """What a group has not acknowledged: in all, and by topic. Delayed messages count as ready."""
-        infos = await self.of_group(request.group.name, [one.name for one in request.topics])
+        infos = await self.of_group(request.group.name, {one.name for one in request.topics})
         answer = CLASSES["DescribeGroupAccumulationResponse"](status=OK)
         for info in infos:
             _count(answer.topic_accumulation.add(key=info.topic).value, [info])
@@ -87,7 +87,7 @@ class Describing:
 
     async def query_time_span(self, request: Any, context: Any) -> Any:
         """Of each queue the times of its first and last message, and of the next one that the group consumes."""
-        infos = await self.of_group(request.group.name, [one.name for one in request.topics])
+        infos = await self.of_group(request.group.name, {one.name for one in request.topics})
         answer = CLASSES["QueryTimeSpanResponse"](status=OK)
         await asyncio.to_thread(self._fill_spans, answer, infos)
         return answer
@@ -101,7 +101,7 @@ class Describing:
             producers=sum(client.is_producer for client in known), consumers=consumers,
         )  # fmt: skip
 
-    async def of_group(self, group: str, topics: Sequence[str]) -> list[SubscriptionInfo]:
+    async def of_group(self, group: str, topics: set[str]) -> list[SubscriptionInfo]:
         """The subscriptions of a group to these topics, or to all. Raises Refused, if there is none."""
         found = [info for info in await self._subscriptions("", group) if not topics or info.topic in topics]
         if not group or not found:
