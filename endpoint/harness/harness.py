@@ -166,7 +166,8 @@ class RocketMQHarness:
         self.start()
 
     def kill(self) -> None:
-        """Die as by SIGKILL: no call is answered, nothing is closed. What the store has written stays. `start` follows.
+        """Die as by SIGKILL: no call is answered, nothing is closed. What the store has written stays. Then `start`
+        again.
 
         Raises RuntimeError if nothing runs, and with `disk="folder"`: a process can be killed, see `RocketMQProcess`.
         """
@@ -175,7 +176,7 @@ class RocketMQHarness:
         self._leave_store()
 
     def power_cut(self, manner: Manner | None = None) -> None:
-        """Die as by a power cut: of what the store has not forced, a part or nothing is left. `start` follows.
+        """Die as by a power cut: of what the store has not forced, a part or nothing is left. Then `start` again.
 
         `manner`: what is left, see `stratalog.testing.MANNERS`; None draws one by the seed. Raises as `kill` does, and
         ValueError for a manner that there is not.

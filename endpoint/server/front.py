@@ -118,7 +118,7 @@ class Front:
                 hang_up(client, reset=True)
                 continue
             client.setblocking(False)
-            with suppress(OSError):
+            with suppress(OSError):  # it may be gone already
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._waiting[client] = self._loop.call_later(self._first_byte_s, self._forget, client)
             self._loop.add_reader(client, self._first, client)

@@ -223,7 +223,7 @@ class Link:
         our locks."""
 
         def close() -> None:
-            with suppress(StoreError):
+            with suppress(StoreError):  # it has ended with its connection
                 self.ask("close", nothing_of, held=held)
 
         if not self.closed:

@@ -342,7 +342,7 @@ class RemoteSubscription:
         if self._closed:
             return
         self._closed = True
-        with suppress(StoreClosed, ConnectionLost, SubscriptionClosed):
+        with suppress(StoreClosed, ConnectionLost, SubscriptionClosed):  # the server has closed it already
             self._link.check()
             connection = self._opened_on
             if connection is None:
