@@ -17,6 +17,7 @@ from stratalog.endpoint.remote.server import holdings
 from tests.contract.served import Served
 
 from ..patience import once_connected
+from .conftest import port_of
 
 PATIENCE_S = 60.0
 
@@ -60,7 +61,7 @@ def test_a_scan_ends_with_its_connection(store: MessageStore) -> None:
         scan, late = remote.scan(), remote.scan()
         assert len(next(scan))
         served.kill()
-        served = Served(store, int(served.address.rpartition(":")[2]))
+        served = Served(store, port_of(served.address))
         once_connected(remote.topics)
         for one in (scan, late):
             with pytest.raises(ConnectionLost):
