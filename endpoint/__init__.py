@@ -6,6 +6,7 @@
     remote      the service `stratalog.v1`, and its client: what `stratalog.connect` gives
     faults      what a test does to the calls of clients, and what it sees of them
     harness     an endpoint for tests: kills, power cuts, a clock; pytest's fixtures are made of it
+    errors      the errors of the endpoint; subscribed: how it finds a subscription by its name
 
 It needs the extra `rocketmq`: `pip install 'stratalog[rocketmq]'`. Importing `stratalog` alone imports none of it.
 """

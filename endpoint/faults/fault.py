@@ -27,8 +27,8 @@ class CallFault:
         name: what it does, as "fail".
         times: how many calls it strikes; None: all until it is removed.
         skip: so many calls that fit go by before the first strike.
-        share: of the calls that fit, the share that it strikes. Which ones is the same for each run with a seed: it
-            depends on the seed, on the fault's number in the table and on the call's number among those that fit.
+        share: of the calls that fit, the share that it strikes. Each run with a seed strikes the same ones: the seed,
+            the fault's number in the table and the call's number among those that fit decide.
         removed: open once it is removed; calls that it holds wait there.
     """
 
@@ -83,7 +83,7 @@ class CallFault:
                 raise TimeoutError(f"the fault {self.name} has struck {self._strikes} calls in {timeout_s} s")
 
     def remove(self) -> None:
-        """End it: it strikes no more, and calls that it holds go on. Again does nothing."""
+        """End it: it strikes no more, and calls that it holds go on. A second call does nothing."""
         self.removed.open()
 
     def __enter__(self) -> CallFault:

@@ -23,10 +23,9 @@ class FaultTable:
         endpoint.faults.fail(Code.TOO_MANY_REQUESTS, times=2, method="SendMessage", topic="orders")
 
     Each method adds a fault, and returns it. `times` is how many calls it strikes, None for all until it is removed;
-    `skip` is how many calls that fit go by before; `share` strikes only a part of them, chosen by the seed. Which calls
-    fit is said by the fields of `Selected`: method, topic, group, client_id, where. What can strike no call is a
-    ValueError. A call may meet several faults, the
-    oldest first. A call of a stream counts once, when it begins.
+    `skip` is how many calls that fit go by before; `share` strikes only a part of them, chosen by the seed. The
+    fields of `Selected` say which calls fit: method, topic, group, client_id, where. A fault that can strike no call
+    is a ValueError. A call may meet several faults, the oldest first. A call of a stream counts once, when it begins.
     """
 
     def __init__(self, seed: int = 0) -> None:

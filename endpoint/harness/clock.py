@@ -41,7 +41,7 @@ class RunningClock(VirtualClock):
         self._is_frozen = False
 
     def close(self) -> None:
-        """Stand still for good, and end the thread. Again does nothing."""
+        """Stand still for good, and end the thread. A second call does nothing."""
         self._is_over.set()
         if self._thread is not threading.current_thread():
             self._thread.join()

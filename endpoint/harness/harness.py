@@ -119,8 +119,8 @@ class RocketMQHarness:
         """
         end_s = time.monotonic() + timeout_s
         while True:
-            infos = [one for one in self.store.subscriptions(topic) if one.name == group]
-            left = {one.topic: one.backlog for one in infos}
+            infos = self.store.subscriptions(topic)  # without a topic all of them: a test's store has few
+            left = {one.topic: one.backlog for one in infos if one.name == group}
             counts = [each.total - (0 if with_delayed else each.delayed) for each in left.values()]
             if counts and not any(counts):
                 return
@@ -149,7 +149,8 @@ class RocketMQHarness:
         self._port, self._address = self._endpoint.server.port, self._endpoint.address
 
     def stop(self) -> None:
-        """End as a program does that is asked to: calls are answered, the store is closed. Again does nothing."""
+        """End as a program does that is asked to: calls are answered, the store is closed. A second call does
+        nothing."""
         endpoint, self._endpoint = self._endpoint, None
         try:
             if endpoint is not None:
@@ -165,7 +166,8 @@ class RocketMQHarness:
         self.start()
 
     def kill(self) -> None:
-        """Die as by SIGKILL: no call is answered, nothing is closed. What the store has written stays. `start` follows.
+        """Die as by SIGKILL: no call is answered, nothing is closed. What the store has written stays. Then `start`
+        again.
 
         Raises RuntimeError if nothing runs, and with `disk="folder"`: a process can be killed, see `RocketMQProcess`.
         """
@@ -174,7 +176,7 @@ class RocketMQHarness:
         self._leave_store()
 
     def power_cut(self, manner: Manner | None = None) -> None:
-        """Die as by a power cut: of what the store has not forced, a part or nothing is left. `start` follows.
+        """Die as by a power cut: of what the store has not forced, a part or nothing is left. Then `start` again.
 
         `manner`: what is left, see `stratalog.testing.MANNERS`; None draws one by the seed. Raises as `kill` does, and
         ValueError for a manner that there is not.
@@ -208,7 +210,7 @@ class RocketMQHarness:
         self.endpoint.disconnect()
 
     def close(self) -> None:
-        """`stop`, and end the clock. `with` does it. Again does nothing."""
+        """`stop`, and end the clock. `with` does it. A second call does nothing."""
         self.faults.clear()
         try:
             self.stop()

@@ -107,7 +107,7 @@ class RocketMQProcess:
         self.start()
 
     def kill(self) -> None:
-        """SIGKILL, at once. What the store has written stays. `start` follows. Again does nothing."""
+        """SIGKILL, at once. What the store has written stays. Then `start` again. A second call does nothing."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()

@@ -16,7 +16,7 @@ def failure_to_json(error: StoreError) -> dict[str, Any]:
     for name, value in vars(error).items():
         try:
             attributes[name] = to_json(value)
-        except StoreError:
+        except StoreError:  # it cannot be sent; the text says what the error is
             continue
     return {"kind": type(error).__name__, "text": str(error), "attributes": attributes}
 

@@ -78,8 +78,8 @@ def _mapped(given: Any, depth: int) -> dict[Any, Any]:
     return {from_json(name, depth): from_json(one, depth) for name, one in given}
 
 
-def _delivery(given: Any, depth: int) -> Delivery:
-    topic, receipt, name = given
+def delivery_of(topic: str, receipt: int, name: str) -> Delivery:
+    """A delivery that says whose it is: as much of one as the store needs to acknowledge it."""
     return Delivery(Message(topic, 0, 0, b"", 0, None, None, None), 1, receipt, name)
 
 
@@ -87,7 +87,7 @@ _BACK: dict[str, Callable[[Any, int], Any]] = {
     "bytes": lambda given, depth: base64.b64decode(given, validate=True),
     "unset": lambda given, depth: ...,
     "scan": lambda given, depth: ScanFilter(**from_json(given, depth)),
-    "delivery": _delivery,
+    "delivery": lambda given, depth: delivery_of(*given),
     "tuple": lambda given, depth: tuple([from_json(one, depth) for one in given]),
     "set": lambda given, depth: {from_json(one, depth) for one in given},
     "map": _mapped,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +19,6 @@ GONE_S: Final = 1.0  # after its last stream has ended, a client without an open
 QUIET_S: Final = 40.0  # a client that has said nothing for so long is gone: heartbeats come each 10 s
 
 MOST_CLIENTS: Final = 10_000  # that are known at a time
-
-_log = logging.getLogger("stratalog.endpoint")
 
 
 class Client:
@@ -107,13 +104,14 @@ class Clients:
     def producer(self, topic: str, turn: int) -> Client | None:
         """The producer to ask at this turn, so that one that hangs is not asked alone: of those of the topic, or else
         of all; None if nobody can be asked."""
+        # All of at most `MOST_CLIENTS`: only messages without an end are asked about, each after seconds.
         asked = [client for client in self._known.values() if client.streams and client.is_producer]
         asked = [client for client in asked if client.publishes(topic)] or asked
         return asked[turn % len(asked)] if asked else None
 
     def when_lost(self, call: Callable[[Client, int], None]) -> None:
-        """Call this with each client whose connection has ended, and with how many streams it had opened by then: what
-        it was given up to then it may never have got."""
+        """Call this with each client whose connection has ended, and with how many streams it had opened by then. What
+        it was given up to then may never have come to it."""
         self._lost.append(call)
 
     def ended_stream(self, client: Client, opened: int) -> None:

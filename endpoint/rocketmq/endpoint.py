@@ -131,7 +131,8 @@ class RocketMQEndpoint:
             raise RuntimeError("the endpoint runs already: stop it first")
 
     def stop(self) -> None:
-        """Close the connections, after at most `grace_s` seconds and a little. `with` does it. Again does nothing."""
+        """Close the connections, after at most `grace_s` seconds and a little. `with` does it. A second call does
+        nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
             try:

@@ -1,4 +1,4 @@
-"""Calls that change something and are finished, also when the client that made them has gone."""
+"""Calls that change something: each is finished, also when the client that made it has gone."""
 
 from __future__ import annotations
 

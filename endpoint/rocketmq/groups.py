@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stratalog import InvalidMessage
 
+from ..subscribed import subscription_of
 from ..wire import Code
 from .filters import Filter
 from .naming import DEAD_LETTERS, check_group, dead_letters_of
@@ -130,7 +131,8 @@ class Groups:
             self._store.subscribe, topic, name, mode="ordered" if is_fifo else "shared",
             order_by="key" if is_fifo else "queue",
         )  # fmt: skip
-        known = next((info.settings for info in self._store.subscriptions(topic) if info.name == name), None)
+        info = subscription_of(self._store, topic, name)
+        known = None if info is None else info.settings
         if known is not None and known.mode != ("ordered" if is_fifo else "shared"):
             raise Refused(
                 Code.ILLEGAL_CONSUMER_GROUP,

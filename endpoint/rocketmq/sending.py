@@ -12,7 +12,7 @@ from stratalog import InvalidTopic
 from ..wire import CLASSES, Code
 from ..wire.codes import MessageType
 from .checking import check_count, check_message
-from .statuses import OK, Refused, Status, status_of
+from .statuses import OK, Refused, status_of, status_of_all
 from .together import Together
 from .translating import Stored, stored_of
 
@@ -74,9 +74,7 @@ class Sending:
             raise Refused(Code.MESSAGE_CORRUPTED, "all messages of a call are of one topic")
         await self._topics.queues_of(messages[0].topic.name)
         entries = await asyncio.gather(*map(self._sent, messages))
-        codes = {entry.status.code for entry in entries}
-        mixed = Status(code=Code.MULTIPLE_RESULTS, message="mixed results")
-        return _ANSWER(status=entries[0].status if len(codes) == 1 else mixed, entries=entries)
+        return _ANSWER(status=status_of_all([entry.status for entry in entries]), entries=entries)
 
     async def _sent(self, message: Any) -> Any:
         try:

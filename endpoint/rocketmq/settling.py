@@ -11,7 +11,7 @@ from stratalog import InvalidMessage, StaleReceipt, SubscriptionClosed
 from ..wire import CLASSES, Code
 from .checking import check_count
 from .groups import Receipt
-from .statuses import OK, Refused, Status, status_of
+from .statuses import OK, Refused, Status, status_of, status_of_all
 from .times import LONGEST_MS, ms_of
 from .together import Together
 
@@ -38,16 +38,13 @@ class Settling:
         check_count(request.entries, "receipt handles")
         group = self._groups.known(request.topic.name, request.group.name)
         entries = request.entries
+        if not entries:
+            raise Refused(Code.BAD_REQUEST, "no receipt handle to acknowledge")
         if len(entries) == 1:
             done = [await self._ack(client, group, entries[0])]
         else:
             done = await asyncio.gather(*(self._ack(client, group, entry) for entry in entries))
-        codes = {entry.status.code for entry in done}
-        if len(codes) == 1:
-            return _ACKED(status=done[0].status, entries=done)
-        if not codes:
-            raise Refused(Code.BAD_REQUEST, "no receipt handle to acknowledge")
-        return _ACKED(status=Status(code=Code.MULTIPLE_RESULTS, message="mixed results"), entries=done)
+        return _ACKED(status=status_of_all([entry.status for entry in done]), entries=done)
 
     async def _ack(self, client: Client, group: Group, entry: Any) -> Any:
         status = OK

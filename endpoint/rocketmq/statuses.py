@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
@@ -75,6 +76,13 @@ def status_of(error: Exception) -> Any:
         return Status(code=code, message=str(error))
     _log.error("a call has failed", exc_info=error)
     return Status(code=Code.INTERNAL_SERVER_ERROR, message=f"{type(error).__name__}: {error}")
+
+
+def status_of_all(statuses: Sequence[Any]) -> Any:
+    """The status of a call whose parts have these: theirs if all have one code, else that they differ."""
+    if len({one.code for one in statuses}) == 1:
+        return statuses[0]
+    return Status(code=Code.MULTIPLE_RESULTS, message="mixed results")
 
 
 def _refusal_code(error: Refusal) -> int:

@@ -178,7 +178,7 @@ class Transactions:
         return self._halves.get(name)
 
     async def _end(self, name: str, half: Half, resolution: int) -> None:
-        """End a transaction that has no end yet. Without an end afterwards there is none of this name."""
+        """End a transaction that has no end yet. If it has none afterwards, there is no transaction of this name."""
         async with half.ending:
             while name not in self._ended:
                 delivery = half.delivery
@@ -296,6 +296,7 @@ class Transactions:
     def producer_came(self, client: Client) -> None:
         """Ask a producer that has come about what nobody could be asked about before. Not at once: a client that has
         not finished its start refuses the question."""
+        # All halves, of which there are at most `MOST_HALVES`: once for each settings of a client.
         if any(half.is_overdue and client.publishes(half.topic) for half in self._halves.values()):
             asyncio.get_running_loop().call_later(STARTED_S, self._ask_overdue, client)
 

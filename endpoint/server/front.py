@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from ..errors import AddressInUse, AddressUnusable
 from .limits import Limits
-from .relay import RESET, Relay
+from .relay import Relay, hang_up
 
 log = logging.getLogger("stratalog.endpoint")
 TLS_FIRST = 0x16  # a handshake record
@@ -115,11 +115,10 @@ class Front:
                 return
             if self.connections >= self._most:
                 self.refused += 1
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                client.close()
+                hang_up(client, reset=True)
                 continue
             client.setblocking(False)
-            with suppress(OSError):
+            with suppress(OSError):  # it may be gone already
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._waiting[client] = self._loop.call_later(self._first_byte_s, self._forget, client)
             self._loop.add_reader(client, self._first, client)
@@ -138,14 +137,7 @@ class Front:
         """A connection that has not begun ends."""
         self._waiting.pop(client).cancel()
         self._loop.remove_reader(client)
-        self._close(client, reset=reset)
-
-    @staticmethod
-    def _close(client: socket.socket, *, reset: bool) -> None:
-        if reset:
-            with suppress(OSError):
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        client.close()
+        hang_up(client, reset=reset)
 
     def _first(self, client: socket.socket) -> None:
         """The first bytes have come."""

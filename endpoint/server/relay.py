@@ -16,10 +16,18 @@ from contextlib import suppress
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: a close sends RST and drops what is not sent
 
 
+def hang_up(client: socket.socket, *, reset: bool) -> None:
+    """Close a client's socket; with `reset` it gets an RST at once."""
+    if reset:
+        with suppress(OSError):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    client.close()
+
+
 class _Direction:
     """Bytes of one direction: from `source` to `target`."""
 
-    __slots__ = ("_buffer", "_end", "_loop", "_pending", "_stalled", "_stalled_s", "bytes", "ended", "source", "target")
+    __slots__ = ("_buffer", "_end", "_loop", "_pending", "_stalled", "_stalled_s", "ended", "source", "target")
 
     def __init__(
         self,
@@ -33,7 +41,6 @@ class _Direction:
         self.source = source
         self.target = target
         self.ended = False  # the source has sent its last byte, and all is passed on
-        self.bytes = 0  # passed on
         self._loop = loop
         self._buffer = buffer
         self._pending = bytearray()
@@ -71,7 +78,6 @@ class _Direction:
         except OSError:
             self._end()
             return
-        self.bytes += sent
         if sent < count:
             self._pending += self._buffer[sent:count]
             self._loop.remove_reader(self.source)
@@ -86,7 +92,6 @@ class _Direction:
         except OSError:
             self._end()
             return
-        self.bytes += sent
         del self._pending[:sent]
         self.unwatch()
         if self._pending:
@@ -134,11 +139,6 @@ class Relay:
         self._back.begin()
         self._to.begin(first)
 
-    @property
-    def bytes(self) -> tuple[int, int]:
-        """Bytes that came from the client, and bytes that went to it."""
-        return self._to.bytes, self._back.bytes
-
     def _ended(self) -> None:
         """A direction has ended or failed. The gRPC server hangs up by itself after the client has."""
         if self._to.ended and not self._back.ended and self._half is None:
@@ -157,9 +157,6 @@ class Relay:
         for one in (self._client, self._server):
             self._loop.remove_reader(one)
             self._loop.remove_writer(one)
-        if reset:
-            with suppress(OSError):
-                self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        self._client.close()
+        hang_up(self._client, reset=reset)
         self._server.close()
         self._on_close()

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import resource
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +20,7 @@ from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.checker import WrongResult
 from .experiment import Experiment, setting
+from .servers import served
 
 AT_ONCE = 50  # connections that are made at the same time
 WARM_UP = 5  # the share of the sends that warm it up is one of so many
@@ -70,23 +66,6 @@ class Connections(Experiment):
             f"an idle connection with its stream takes {figures['memory_kib']} KiB of the endpoint's memory and "
             f"{figures['descriptors']} descriptors"
         )
-
-
-@contextmanager
-def served(folder: Path, durability: str = "os") -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """An endpoint in a process of its own, and its address."""
-    command = [sys.executable, "-m", "stratalog", "serve", str(folder), "--port", "0", "--durability", durability]
-    command.append("--json")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as child:
-        try:
-            assert child.stdout is not None
-            first = child.stdout.readline()
-            if not first:
-                raise WrongResult("the endpoint did not start: see its error above")
-            threading.Thread(target=child.stdout.read, daemon=True).start()  # rates, which nobody needs
-            yield child, json.loads(first)["address"]
-        finally:
-            child.terminate()
 
 
 class _Clients:

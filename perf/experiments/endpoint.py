@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
-import sys
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +23,7 @@ from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.checker import WrongResult
 from .experiment import Experiment, medians, repeats, setting
+from .servers import served, trivial
 
 TOPIC, GROUP = "rates", "group"
 OK = 20000
@@ -36,7 +33,6 @@ HEADERS = (
     ("x-mq-client-id", "perf@1@1@perf"), ("x-mq-namespace", ""),
     ("authorization", f"MQv2-HMAC-SHA1 Credential=, SignedHeaders=x-mq-date-time, Signature={'01' * 20}"),
 )  # fmt: skip
-TRIVIAL = (sys.executable, "-m", "stratalog.perf.references.trivial_grpc")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +55,10 @@ class Endpoint(Experiment):
 
     def measure(self, base: Path, run: Run) -> Figures:
         """Medians of rounds with each way in turn; then the starts."""
-        ways: dict[str, Callable[[], Figures]] = {"nothing": partial(self._trivial, run)}
+        ways: dict[str, Callable[[], Figures]] = {"nothing": self._trivial}
         for durability in ("os", "force"):
             ways[f"send, {durability}"] = partial(self._sends, base, durability, run)
-            ways[f"receive and ack, {durability}"] = partial(self._receives, base, durability, run)
+            ways[f"receive and ack, {durability}"] = partial(self._receives, base, durability)
         found = medians(ways, self.repeat, run)
         least = found["nothing"]
         rows = [
@@ -80,25 +76,23 @@ class Endpoint(Experiment):
         console.print(report.table(f"{self.at_once} callers at once", report.chosen(figures["rows"], shown)))
         console.print(f"from nothing to the first message, and all closed: {figures['start_ms']} ms")
 
-    def _trivial(self, run: Run) -> Figures:
-        with _server(TRIVIAL, run) as (child, line):
-            return asyncio.run(_measured(line.strip(), METHOD, self, child, _Calls.send))
+    def _trivial(self) -> Figures:
+        with trivial() as (child, address):
+            return asyncio.run(_measured(address, METHOD, self, child, _Calls.send))
 
     def _sends(self, base: Path, durability: str, run: Run) -> Figures:
         with sub_folder(base, "store") as folder:
-            with _server(_serve(folder, durability), run) as (child, line):
-                address = json.loads(line)["address"]
+            with served(folder, durability) as (child, address):
                 figures = asyncio.run(_measured(address, _path("SendMessage"), self, child, _Calls.send))
             self._check(folder, run)
         return figures
 
-    def _receives(self, base: Path, durability: str, run: Run) -> Figures:
+    def _receives(self, base: Path, durability: str) -> Figures:
         with sub_folder(base, "store") as folder:
             with MessageStore.open(folder) as store:
                 store.configure_topic(TOPIC, queues=4)
                 store.append_batch((TOPIC, number % 4, bytes(self.size_bytes)) for number in range(self.calls))
-            with _server(_serve(folder, durability), run) as (child, line):
-                address = json.loads(line)["address"]
+            with served(folder, durability) as (child, address):
                 figures = asyncio.run(_measured(address, _path("ReceiveMessage"), self, child, _Calls.receive))
             with MessageStore.open(folder) as store:
                 (info,) = store.subscriptions(TOPIC)
@@ -140,11 +134,6 @@ def _path(method: str) -> str:
     return f"/{SERVICE}/{method}"
 
 
-def _serve(folder: Path, durability: str) -> tuple[str, ...]:
-    options = ("--port", "0", "--durability", durability, "--json")
-    return (sys.executable, "-m", "stratalog", "serve", str(folder), *options)
-
-
 def _request(size_bytes: int, number: int) -> bytes:
     from ...endpoint.wire import CLASSES  # noqa: PLC0415  # an extra
 
@@ -158,21 +147,6 @@ def _request(size_bytes: int, number: int) -> bytes:
     system.born_host, system.body_encoding, system.message_type = "host", 1, 1
     packed: bytes = request.SerializeToString()
     return packed
-
-
-@contextmanager
-def _server(command: tuple[str, ...], run: Run) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process of its own, and its first line."""
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout is not None
-            line = child.stdout.readline()
-            if not line:
-                raise WrongResult("the server did not start: see its error above")
-            threading.Thread(target=child.stdout.read, daemon=True).start()
-            yield child, line
-        finally:
-            child.terminate()
 
 
 async def _measured(

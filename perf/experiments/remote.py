@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,8 +20,8 @@ from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
 from ..workload.checker import WrongResult
-from .connections import served
 from .experiment import Experiment, medians, repeats, setting
+from .servers import served, trivial
 
 if TYPE_CHECKING:
     from ...endpoint.remote.client.store import RemoteStore
@@ -61,7 +58,7 @@ class Remote(Experiment):
             name: partial(self._round, base, run, work, self.calls if waits else self.messages)
             for name, (work, waits) in WAYS.items()
         }
-        with _trivial() as address:
+        with trivial() as (_, address):
             ways = {f"a trivial handler, {AT_ONCE} at once": partial(self._trivial, address, run), **ways}
             found = medians(ways, self.repeat, run)
         rows = [{"way": name, **figures} for name, figures in found.items()]
@@ -98,18 +95,6 @@ class Remote(Experiment):
         """Show the table."""
         shown = {"way": "way", "messages": "messages", "a second": "per_s", "of the trivial calls": "of_trivial"}
         console.print(report.table("over a connection", report.chosen(figures["rows"], shown)))
-
-
-@contextmanager
-def _trivial() -> Iterator[str]:
-    """A trivial gRPC server in a process of its own, and its address."""
-    command = [sys.executable, "-m", "stratalog.perf.references.trivial_grpc"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdin is not None and child.stdout is not None
-        try:
-            yield child.stdout.readline().strip()
-        finally:
-            child.stdin.close()
 
 
 async def _call(address: str, count: int) -> None:

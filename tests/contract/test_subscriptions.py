@@ -20,6 +20,7 @@ from stratalog import (
     SubscriptionClosed,
     SubscriptionSettings,
 )
+from tests.store.helpers import until
 
 PATIENCE_S = 60.0
 
@@ -91,9 +92,13 @@ def test_a_waiting_receive_sees_the_clock_move(timed: Any, clock: Any) -> None:
     found: list[Delivery] = []
     thread = threading.Thread(target=lambda: found.extend(sub.receive(wait_ms=7_200_000)))
     thread.start()
-    while thread.is_alive() and not found:
+
+    def has_ended() -> bool:
         clock.advance(ms=600_000)
         thread.join(0.05)
+        return not thread.is_alive()
+
+    until(has_ended)
     assert datas(found) == [b"later"]
 
 
@@ -309,9 +314,13 @@ def test_delayed_messages(timed: Any, clock: Any) -> None:
     assert timed.cancel_delayed("t", 0, offsets[0]) is False
     assert timed.reschedule_delayed("t", 0, offsets[1], now + 120_000) is True
     clock.advance(ms=60_001)
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := sub.receive(wait_ms=20)):
-        assert time.monotonic() < deadline
+    found: list[Delivery] = []
+
+    def has_come() -> bool:
+        found.extend(sub.receive(wait_ms=20))
+        return bool(found)
+
+    until(has_come)
     assert datas(found) == [b"2"]
 
 

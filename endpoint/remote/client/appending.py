@@ -212,7 +212,8 @@ def _offset_of(header: dict[str, Any], buffers: list[memoryview]) -> tuple[int, 
     return int(numbers_in(buffers[0])[0]), bool(header.get("repeats"))
 
 
-def _offsets_of(header: dict[str, Any], buffers: list[memoryview]) -> Int64s:
+def offsets_of(header: dict[str, Any], buffers: list[memoryview]) -> Int64s:
+    """The offsets of an answer, which outlive its buffer."""
     return numbers_in(buffers[0]).copy()
 
 
@@ -234,7 +235,7 @@ def _columns(
         header, buffers = columns_out(columns)
     except (TypeError, ValueError, IndexError) as error:
         raise InvalidMessage(f"these are no columns: {error}") from None
-    return {"call": "append_columns", "convert": _offsets_of, "buffers": buffers, **header}
+    return {"call": "append_columns", "convert": offsets_of, "buffers": buffers, **header}
 
 
 def integers(given: Any) -> Int64s:
@@ -256,7 +257,7 @@ def _batch(messages: Iterable[Any], message_ids: Iterable[Any] | None) -> dict[s
         raise InvalidMessage(f"messages are (topic, queue id, data) rows: {error}") from None
     given = rows_of(rows)
     tries = TRIES if ids and None not in ids else 0
-    asked: dict[str, Any] = {"convert": _offsets_of, "tries": tries}
+    asked: dict[str, Any] = {"convert": offsets_of, "tries": tries}
     if given is None:
         return {**asked, "call": "append_batch", "rows": to_json([_sendable(row) for row in rows]), "ids": to_json(ids)}
     if ids is None and given:

@@ -140,13 +140,13 @@ class Connection:
 
         One that is too large for a frame has its error at once: others of the frame must not suffer by it.
         """
-        size = len(given.data) + len(given.key or b"") + len(given.properties or b"")
-        text = len(given.topic) + len(given.message_id or "")
-        size, text = size + text, (MOST_CHARACTER_BYTES - 1) * text
-        if size + text > MOST_FRAME_BYTES - FRAME_BYTES:
+        characters = len(given.topic) + len(given.message_id or "")
+        size = len(given.data) + len(given.key or b"") + len(given.properties or b"") + characters
+        packed = size + (MOST_CHARACTER_BYTES - 1) * characters
+        if packed > MOST_FRAME_BYTES - FRAME_BYTES:
             wakes: Wakes = {}
             most = MOST_FRAME_BYTES - FRAME_BYTES
-            error = f"the message has {size + text} bytes; over a connection it has at most {most}"
+            error = f"the message has {packed} bytes; over a connection it has at most {most}"
             settled.settle(None, MessageTooLarge(error), wakes)
             wake_all(wakes)
             return True

@@ -92,7 +92,7 @@ class Link:
                 self._is_settled.notify_all()
 
     def _ask_all_again(self, why: str, *, answered: bool, gave_up: bool, asked: list[Asked | Submitted]) -> None:
-        """What may be asked again is; all else has an error."""
+        """Ask again what may be asked twice; all else gets an error."""
         error: StoreError = StoreClosed(f"the connection to {self.address} was closed")
         if not self._closed:
             error = ConnectionLost(
@@ -223,7 +223,7 @@ class Link:
         our locks."""
 
         def close() -> None:
-            with suppress(StoreError):
+            with suppress(StoreError):  # it has ended with its connection
                 self.ask("close", nothing_of, held=held)
 
         if not self.closed:

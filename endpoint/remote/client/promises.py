@@ -88,7 +88,7 @@ class Answer(Generic[T]):
         self.then(release)
         timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
         if not gate.acquire(timeout=timeout):
-            with self._lock:  # who asks often leaves nothing behind
+            with self._lock:  # a caller that asks often leaves nothing here
                 if self._listeners is not None and release in self._listeners:
                     self._listeners.remove(release)
             raise TimeoutError(f"no answer within {timeout_s} s; it may still come: call again")

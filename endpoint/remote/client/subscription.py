@@ -23,7 +23,7 @@ from .link import Link, value_of
 from .promises import Answer
 from .reading import positions_of
 from .tickets import RemoteTicket
-from .waiting import give_back, wait_for, wait_in_loop
+from .waiting import wait_for, wait_in_loop
 
 if TYPE_CHECKING:
     from stratalog.store.filters.given import Filter
@@ -186,8 +186,8 @@ class RemoteSubscription:
             asked = self._asked(
                 "on_subscription", buffers=[batch.receipts], name="nack_batch", arguments=to_json({"delay_ms": 0})
             )
-            with suppress(StoreError):
-                give_back(self.send, asked)
+            with suppress(StoreError):  # the end of the connection gives them back, too
+                self.send(asked)
 
     def __iter__(self) -> Iterator[Delivery]:
         """Yield each message as it comes, without an end; wait for the next one. Acknowledge each.
@@ -342,7 +342,7 @@ class RemoteSubscription:
         if self._closed:
             return
         self._closed = True
-        with suppress(StoreClosed, ConnectionLost, SubscriptionClosed):
+        with suppress(StoreClosed, ConnectionLost, SubscriptionClosed):  # the server has closed it already
             self._link.check()
             connection = self._opened_on
             if connection is None:

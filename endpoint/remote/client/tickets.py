@@ -36,6 +36,21 @@ class Callbacks:
             raise StoreClosed("the ticket's connection was made before a fork: its answer comes in that process alone")
         answer.wait(seconds_of(timeout))
 
+    def error_of(self, answer: Answer[Any], timeout: object) -> StoreError | None:
+        """Wait for the error of a ticket; None if it has none. Raises TimeoutError."""
+        try:
+            self.wait_for(answer, timeout)
+        except StoreClosed as error:
+            return error
+        return answer.error
+
+    def after(self, answer: Answer[Any], call: Callable[[], object]) -> None:
+        """Make a call of the user's when the answer is there; at once, in this thread, if it is there already."""
+        if answer.done():
+            make(call)
+        else:
+            answer.then(lambda wakes: self.add(call))
+
     def add(self, call: Callable[[], object]) -> None:
         """Make a call soon."""
         self._calls.put(call)
@@ -75,6 +90,10 @@ def seconds_of(timeout: object) -> float | None:
     raise InvalidMessage(f"timeout is a number of seconds or None, not {timeout!r}")
 
 
+def _outcome_of(answer: Answer[Any]) -> str:
+    return "not durable yet" if not answer.done() else "failed" if answer.error is not None else "durable"
+
+
 class RemoteTicket(Ticket):
     """The ticket of one message. Its caller sees a `Ticket` and nothing else."""
 
@@ -96,11 +115,7 @@ class RemoteTicket(Ticket):
         return self._answer.get()[0]
 
     def exception(self, timeout: float | None = None) -> StoreError | None:
-        try:
-            self._callbacks.wait_for(self._answer, timeout)
-        except StoreClosed as error:
-            return error
-        return self._answer.error
+        return self._callbacks.error_of(self._answer, timeout)
 
     @property
     def is_repeat(self) -> bool:
@@ -109,10 +124,7 @@ class RemoteTicket(Ticket):
         return self._answer.get()[1]
 
     def add_done_callback(self, callback: Callable[[Self], Any]) -> None:
-        if self.done():
-            make(lambda: callback(self))
-        else:
-            self._answer.then(lambda wakes: self._callbacks.add(lambda: callback(self)))
+        self._callbacks.after(self._answer, lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, int]:
         offset, _ = yield from self._answer.__await__()
@@ -122,8 +134,7 @@ class RemoteTicket(Ticket):
         return dir(Ticket)
 
     def __repr__(self) -> str:
-        outcome = "not durable yet" if not self.done() else "failed" if self._answer.error is not None else "durable"
-        return f"<Ticket over a connection: {outcome}>"
+        return f"<Ticket over a connection: {_outcome_of(self._answer)}>"
 
 
 class RemoteBatchTicket(BatchTicket):
@@ -143,17 +154,10 @@ class RemoteBatchTicket(BatchTicket):
         return self._answer.get()
 
     def exception(self, timeout: float | None = None) -> StoreError | None:
-        try:
-            self._callbacks.wait_for(self._answer, timeout)
-        except StoreClosed as error:
-            return error
-        return self._answer.error
+        return self._callbacks.error_of(self._answer, timeout)
 
     def add_done_callback(self, callback: Callable[[Self], Any]) -> None:
-        if self.done():
-            make(lambda: callback(self))
-        else:
-            self._answer.then(lambda wakes: self._callbacks.add(lambda: callback(self)))
+        self._callbacks.after(self._answer, lambda: callback(self))
 
     def __await__(self) -> Generator[Any, None, Int64s]:
         return self._answer.__await__()
@@ -162,5 +166,4 @@ class RemoteBatchTicket(BatchTicket):
         return dir(BatchTicket)
 
     def __repr__(self) -> str:
-        outcome = "not durable yet" if not self.done() else "failed" if self._answer.error is not None else "durable"
-        return f"<BatchTicket over a connection: {outcome}>"
+        return f"<BatchTicket over a connection: {_outcome_of(self._answer)}>"

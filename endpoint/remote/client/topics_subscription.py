@@ -20,7 +20,7 @@ class RemoteTopicsSubscription(RemoteSubscription):
     @property
     def pattern(self) -> str | None:
         """The pattern of the topics; None if they were given one by one."""
-        found: str | None = self._arguments["map"][-1][1]
+        found: str | None = dict(self._arguments["map"])["pattern"]
         return found
 
     @property

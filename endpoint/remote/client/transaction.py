@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from stratalog import Delivery, InvalidMessage, Payload
 
-from ..columns import numbers_in
 from ..messages import Given, given_out
 from ..values import to_json
-from .appending import Queues, plain, rows_of
+from .appending import Queues, offsets_of, plain, rows_of
 from .connection import NOBODY, Asked
 from .link import Link
 from .subscription import RemoteSubscription
@@ -121,7 +120,7 @@ class RemoteTransaction:
             "receipts": to_json([(sub.held, receipt) for sub, receipt in self._receipts]),
         }  # fmt: skip
         send = self._receipts[0][0].send if self._receipts else self._link.send
-        return send, Asked(header, buffers, NOBODY, _offsets_of, True)
+        return send, Asked(header, buffers, NOBODY, offsets_of, True)
 
     def _check(self) -> None:
         if self._ended:
@@ -160,7 +159,3 @@ class RemoteTransaction:
     def __repr__(self) -> str:
         acks = len(self._deliveries) + len(self._receipts)
         return f"<RemoteTransaction of {len(self._given)} messages and {acks} acknowledgements, {self._outcome}>"
-
-
-def _offsets_of(header: dict[str, Any], buffers: list[memoryview]) -> Int64s:
-    return numbers_in(buffers[0]).copy()

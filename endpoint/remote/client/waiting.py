@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
-
-from stratalog import StoreClosed
 
 from .connection import Asked, Connection
 from .promises import Answer, LoopAnswer
 
 Send = Callable[[Asked], tuple[Connection, int]]
-Unwanted = Callable[[Any], None]
 
 
 def wait_for(send: Send, lock: threading.Lock, asked: Asked) -> Any:
@@ -42,9 +38,3 @@ async def wait_in_loop(send: Send, asked: Asked) -> Any:
         if came and asked.unwanted is not None and future.exception() is None:
             asked.unwanted(future.result())
         raise
-
-
-def give_back(send: Send, asked: Asked) -> None:
-    """Send a call whose answer nobody waits for."""
-    with suppress(StoreClosed):
-        send(asked)

@@ -18,6 +18,9 @@ from ..values import from_json
 
 T = TypeVar("T")
 UNKNOWN = -1  # as an offset: of a message that was not stored
+MOST_NAMES = 64  # of a table of streams that is remembered
+MOST_KEY = 8192  # characters of it: the store has not seen the names yet
+MOST_TABLES = 256
 
 
 class Aside(Protocol):
@@ -123,11 +126,6 @@ class Appends:
         future = self._store.append_batch_async(rows, message_ids=ids)
         handed()
         return Columns({}, [await future])
-
-
-MOST_NAMES = 64  # of a table of streams that is remembered
-MOST_KEY = 8192  # characters of it: the store has not seen the names yet
-MOST_TABLES = 256
 
 
 async def given_aside(aside: Aside, frame: Frame) -> list[Given]:

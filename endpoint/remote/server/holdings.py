@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from stratalog import MessageBatch, MessageStore, StoreError, Subscription, SubscriptionClosed
 
+from ...subscribed import subscription_of
 from ..columns import Columns, batch_out, deliveries_out, numbers_in
 from ..frames import BrokenFrame, Frame
 from ..values import from_json, to_json
@@ -85,9 +86,8 @@ class Holdings:
         opened = opening.result()
         return ([opened.topic] if isinstance(opened, Subscription) else list(opened.topics)), opened.name
 
-    async def _of(self, frame: Frame) -> Any:
-        """The subscription that a call names; the error of its opening, if that failed."""
-        number = int(frame.header["held"])
+    async def opened(self, number: int) -> Any:
+        """The subscription of a number. Raises BrokenFrame, and the error of its opening if that failed."""
         found = self._subscriptions.get(number)
         if found is None:
             if number in self._failed:
@@ -97,7 +97,7 @@ class Holdings:
 
     async def receive(self, frame: Frame) -> Columns:
         """Take messages. If the call is cancelled, they go to other consumers."""
-        sub = await self._of(frame)
+        sub = await self.opened(int(frame.header["held"]))
         arguments = from_json(frame.header["arguments"])
         if waits(arguments):
             batch = await sub.receive_batch_async(**capped(arguments, WAITING_BYTES))
@@ -107,13 +107,13 @@ class Holdings:
 
     async def receive_few(self, frame: Frame) -> Columns:
         """Take messages as `receive` does: of a few the store has a short way to give them one by one."""
-        sub = await self._of(frame)
+        sub = await self.opened(int(frame.header["held"]))
         found = await sub.receive_async(**from_json(frame.header["arguments"]))
         return deliveries_out(found) if found else Columns({}, [])
 
     async def call(self, frame: Frame) -> Columns:
         """One of the other calls of a subscription."""
-        sub, name = await self._of(frame), frame.header["name"]
+        sub, name = await self.opened(int(frame.header["held"])), frame.header["name"]
         arguments = from_json(frame.header["arguments"])
         if frame.buffers:
             arguments["receipts"] = numbers_in(frame.buffers[0])
@@ -159,13 +159,9 @@ class Holdings:
         batch = await self._gate.read(lambda: self._aside(lambda: next(scan, None)))
         return Columns({}, []) if batch is None else batch_out(batch)
 
-    async def opened(self, number: int) -> Any:
-        """The subscription of a number. Raises BrokenFrame, or the error of its opening."""
-        return await self._of(Frame(0, {"held": number}, [], 0))
-
     def end(self) -> None:
         """The connection has ended: close all of it, without a wait."""
-        for opening in self._subscriptions.values():
+        for opening in self._subscriptions.values():  # `MOST_HELD` of them at most
             opening.add_done_callback(self._close_one)
         self._subscriptions.clear()
         self._scans.clear()
@@ -183,8 +179,8 @@ def _left(store: MessageStore, arguments: dict[str, Any]) -> dict[str, Any]:
     topic, name = arguments["topic"], arguments["name"]
     if arguments.get("pattern") is not None:
         return arguments
-    topics = [topic] if isinstance(topic, str) else topic
-    left = [one for one in topics if any(info.name == name for info in store.subscriptions(one))]
+    topics = [topic] if isinstance(topic, str) else topic  # those that the client has named one by one
+    left = [one for one in topics if subscription_of(store, one, name) is not None]
     if not left:
         raise SubscriptionClosed(f"the subscription {name!r} was deleted; subscribe again")
     if isinstance(topic, str):

@@ -108,7 +108,9 @@ class Session:
             await asyncio.wait(appends, timeout=STOP_S)
             while self._outgoing and not sending.done() and asyncio.get_running_loop().time() < deadline:
                 self._is_sent.clear()
-                await asyncio.wait([asyncio.ensure_future(self._is_sent.wait()), sending], timeout=STOP_S)
+                sent = asyncio.ensure_future(self._is_sent.wait())
+                await asyncio.wait([sent, sending], timeout=STOP_S, return_when=asyncio.FIRST_COMPLETED)
+                sent.cancel()
 
     async def _begin(self, frame: Frame) -> None:
         """Begin a call; of one that appends, wait until it has handed its messages over."""

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stratalog import Delivery, Message, MessageStore, SubscriptionInfo, TopicSettings
+from stratalog import MessageStore, SubscriptionInfo, TopicSettings
 
 from ..columns import Columns, batch_out, messages_out
 from ..frames import BrokenFrame, Frame
 from ..messages import properties_in
-from ..values import from_json, to_json
+from ..values import delivery_of, from_json, to_json
 from .appends import Aside, given_aside
 from .gate import READ_BYTES, WAITING_BYTES, Gate, capped, waits
 from .holdings import Holdings
@@ -35,7 +35,7 @@ SETTINGS = TopicSettings.__slots__
 
 
 class StoreCalls:
-    """Makes calls on the store, and gives what they give as frames."""
+    """Makes calls on the store, and answers with their results as frames."""
 
     def __init__(self, store: MessageStore, aside: Aside, holdings: Holdings, gate: Gate) -> None:
         self._gate = gate
@@ -102,9 +102,9 @@ class StoreCalls:
                     properties=properties_in(one.properties), queues=one.queues, message_id=one.message_id,
                 )  # fmt: skip
             for topic, name, receipt in from_json(frame.header["deliveries"]):
-                tx.ack(Delivery(Message(topic, 0, 0, b"", 0, None, None, None), 1, receipt, name))
+                tx.ack(delivery_of(topic, receipt, name))
             for number, receipt in from_json(frame.header["receipts"]):
-                tx.ack(receipt, await self._holdings.opened(number))
+                tx.ack(receipt, await self._holdings.opened(int(number)))
         return Columns({}, [tx.offsets])
 
 

@@ -50,8 +50,10 @@ class Describing:
     async def list_subscription(self, request: Any, context: Any) -> Any:
         """The subscriptions of a topic, of a group, of both, or all."""
         answer = CLASSES["ListSubscriptionResponse"](status=OK)
-        for info in await self._subscriptions(request.topic.name, request.group.name):
-            self._fill(answer.subscription_info.add(), info)
+        infos = await self._subscriptions(request.topic.name, request.group.name)
+        told = {(one.topic.name, client.settings.subscription.group.name) for client, one in self._told("", "")}
+        for info in infos:
+            _fill(answer.subscription_info.add(), info, is_online=(info.topic, info.name) in told)
         return answer
 
     async def describe_subscription(self, request: Any, context: Any) -> Any:
@@ -76,7 +78,7 @@ class Describing:
 
     async def describe_group_accumulation(self, request: Any, context: Any) -> Any:
         """What a group has not acknowledged: in all, and by topic. Delayed messages count as ready."""
-        infos = await self.of_group(request.group.name, [one.name for one in request.topics])
+        infos = await self.of_group(request.group.name, {one.name for one in request.topics})
         answer = CLASSES["DescribeGroupAccumulationResponse"](status=OK)
         for info in infos:
             _count(answer.topic_accumulation.add(key=info.topic).value, [info])
@@ -85,7 +87,7 @@ class Describing:
 
     async def query_time_span(self, request: Any, context: Any) -> Any:
         """Of each queue the times of its first and last message, and of the next one that the group consumes."""
-        infos = await self.of_group(request.group.name, [one.name for one in request.topics])
+        infos = await self.of_group(request.group.name, {one.name for one in request.topics})
         answer = CLASSES["QueryTimeSpanResponse"](status=OK)
         await asyncio.to_thread(self._fill_spans, answer, infos)
         return answer
@@ -99,7 +101,7 @@ class Describing:
             producers=sum(client.is_producer for client in known), consumers=consumers,
         )  # fmt: skip
 
-    async def of_group(self, group: str, topics: Sequence[str]) -> list[SubscriptionInfo]:
+    async def of_group(self, group: str, topics: set[str]) -> list[SubscriptionInfo]:
         """The subscriptions of a group to these topics, or to all. Raises Refused, if there is none."""
         found = [info for info in await self._subscriptions("", group) if not topics or info.topic in topics]
         if not group or not found:
@@ -107,6 +109,7 @@ class Describing:
         return found
 
     async def _subscriptions(self, topic: str, group: str) -> list[SubscriptionInfo]:
+        """Those of the topic and group, or of all: one question of a dashboard is one walk, in a thread."""
         infos = await asyncio.to_thread(self._store.subscriptions, topic or None)
         return [info for info in infos if group in ("", info.name) and info.topic != HALF_TOPIC]
 
@@ -116,20 +119,9 @@ class Describing:
             if client.settings is None or not client.streams or client.is_producer:
                 continue
             if group in ("", client.settings.subscription.group.name):
-                for one in client.settings.subscription.subscriptions:
+                for one in client.settings.subscription.subscriptions:  # in `MOST_SETTINGS_BYTES` of settings
                     if topic in ("", one.topic.name):
                         yield client, one
-
-    def _fill(self, answer: Any, info: SubscriptionInfo) -> None:
-        answer.group.name, answer.topic.name = info.name, info.topic
-        wanted = info.settings.filter
-        answer.expression.type, answer.expression.expression = FilterType.TAG, "*"
-        if isinstance(wanted, str):
-            answer.expression.type, answer.expression.expression = FilterType.SQL, wanted
-        elif wanted is not None and TAG in wanted:
-            answer.expression.expression = " || ".join(wanted[TAG])
-        answer.online = any(self._told(info.topic, info.name))
-        answer.message_model, answer.subscription_consistency = CLUSTERING, True
 
     def _fill_spans(self, answer: Any, infos: Sequence[SubscriptionInfo]) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -149,6 +141,17 @@ class Describing:
     def _time_ms(self, topic: str, queue_id: int, offset: int) -> int:
         found = self._store.read(topic, queue_id, offset, max_messages=1)
         return found[0].timestamp_ms if found else 0
+
+
+def _fill(answer: Any, info: SubscriptionInfo, *, is_online: bool) -> None:
+    answer.group.name, answer.topic.name = info.name, info.topic
+    wanted = info.settings.filter
+    answer.expression.type, answer.expression.expression = FilterType.TAG, "*"
+    if isinstance(wanted, str):
+        answer.expression.type, answer.expression.expression = FilterType.SQL, wanted
+    elif wanted is not None and TAG in wanted:
+        answer.expression.expression = " || ".join(wanted[TAG])
+    answer.online, answer.message_model, answer.subscription_consistency = is_online, CLUSTERING, True
 
 
 def _count(answer: Any, infos: Sequence[SubscriptionInfo]) -> None:

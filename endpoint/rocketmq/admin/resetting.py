@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from ...subscribed import subscription_of
 from ...wire import CLASSES, Code
 from ..naming import check_not_own
 from ..statuses import OK, Refused
@@ -49,11 +50,10 @@ class Resetting:
 
     def _info(self, topic: str, name: str) -> SubscriptionInfo:
         check_not_own(topic)
-        if topic and name:
-            for info in self._store.subscriptions(topic):
-                if info.name == name:
-                    return info
-        raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, f"there is no consumer group {name!r} of the topic {topic!r}")
+        info = subscription_of(self._store, topic, name) if topic and name else None
+        if info is None:
+            raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, f"there is no consumer group {name!r} of the topic {topic!r}")
+        return info
 
     def _seek(self, info: SubscriptionInfo, time_ms: int) -> None:
         settings = info.settings

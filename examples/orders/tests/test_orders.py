@@ -45,12 +45,17 @@ def eventually(call: Callable[[], Any]) -> Any:
     return call()
 
 
-def booked(worker: Worker, count: int) -> dict[str, int]:
-    """The books, once there are so many orders in them."""
+def work_until(worker: Worker, is_done: Callable[[], object]) -> None:
+    """Let the worker work until something is so, but not for ever."""
     for _ in range(50):
-        if len(worker.books.booked()) >= count:
+        if is_done():
             break
         eventually(worker.work)
+
+
+def booked(worker: Worker, count: int) -> dict[str, int]:
+    """The books, once there are so many orders in them."""
+    work_until(worker, lambda: len(worker.books.booked()) >= count)
     return worker.books.booked()
 
 
@@ -126,8 +131,7 @@ def test_an_order_whose_acknowledgement_fails_comes_again_and_is_booked_once(
         raise AssertionError(f"no acknowledgement failed: {booked_by}")
     assert worker.books.booked() == {"o-1": 250}
     rocketmq.clock.advance(ms=INVISIBLE_S * 1000)
-    while not rocketmq.calls.of(method="AckMessage", where=lambda call: call.code == Code.OK):
-        worker.work()
+    work_until(worker, lambda: rocketmq.calls.of(method="AckMessage", where=lambda call: call.code == Code.OK))
     assert worker.books.booked() == {"o-1": 250}
     rocketmq.wait_until_idle(GROUP, "orders")
 
@@ -136,10 +140,7 @@ def test_a_reminder_comes_after_a_day(rocketmq: RocketMQHarness, shop: Shop, wor
     shop.remind("o-1", 250, at_s=rocketmq.clock.wall_ms() // 1000 + DAY_S)
     assert len(rocketmq.sent("reminders")) == 1
     rocketmq.clock.advance(ms=(DAY_S + 1) * 1000)
-    for _ in range(50):
-        if worker.books.booked("reminders"):
-            break
-        worker.work()
+    work_until(worker, lambda: worker.books.booked("reminders"))
     assert worker.books.booked("reminders") == {"o-1": 250}
 
 

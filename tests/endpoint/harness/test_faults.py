@@ -23,6 +23,7 @@ from stratalog.endpoint.remote.server.session import Session
 from stratalog.endpoint.rocketmq.admin.service import admin_service
 from stratalog.endpoint.server.calls import Call
 
+from ...store.helpers import until
 from ..rocketmq.raw_client import RawClient, raw_client
 
 
@@ -115,8 +116,12 @@ def test_a_stream_of_answers_breaks_after_some_of_them(rocketmq: RocketMQHarness
         client.receive("orders", "billing")
     assert broken(error)[0] is grpc.StatusCode.UNAVAILABLE
     again: set[bytes] = set()
-    while len(again) < 2:  # they are given back one by one
-        again |= {one.body for one in client.receive("orders", "billing", wait_s=5)[1]}
+
+    def are_two() -> bool:
+        again.update(one.body for one in client.receive("orders", "billing", wait_s=5)[1])
+        return len(again) >= 2
+
+    until(are_two)  # they are given back one by one
     assert client.receive("orders", "billing")[1] == []  # one came through, and is the client's
     torn = rocketmq.faults.tear(method="ReceiveMessage")
     client.send("orders", b"4")
@@ -162,8 +167,7 @@ def test_a_black_hole_swallows_what_an_open_call_would_answer(rocketmq: RocketMQ
 
     receiver = threading.Thread(target=receive)
     receiver.start()
-    while not any(call.is_open for call in rocketmq.calls.of(method="ReceiveMessage")):
-        time.sleep(0.01)
+    until(lambda: any(call.is_open for call in rocketmq.calls.of(method="ReceiveMessage")))
     hole = rocketmq.faults.black_hole(client_id="a client")
     rocketmq.store.append("orders", 0, b"1")
     receiver.join(0.3)

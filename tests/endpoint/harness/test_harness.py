@@ -17,6 +17,7 @@ from stratalog import StoreReader
 from stratalog.endpoint import Code, RocketMQHarness, RocketMQProcess
 from stratalog.endpoint.harness import RunningClock
 
+from ...store.helpers import until
 from ..rocketmq.official_client import configuration, consumer, message, producer, receive_all
 from ..rocketmq.raw_client import raw_client
 
@@ -41,6 +42,18 @@ def eventually(call: Callable[[], Any]) -> Any:
         except Exception:
             time.sleep(0.1)
     return call()
+
+
+def let_time_pass_until(asked: threading.Event, rocketmq: RocketMQHarness) -> None:
+    """Move the clock on, time and again, until a producer was asked about its transaction."""
+
+    def is_asked() -> bool:
+        if asked.wait(0.05):
+            return True
+        rocketmq.clock.advance(ms=6000)
+        return False
+
+    until(is_asked)
 
 
 def send(sender: Any, body: bytes) -> None:
@@ -125,8 +138,12 @@ def test_delays_and_invisible_times_pass_at_once(rocketmq: RocketMQHarness, clie
     waiting.start()
     rocketmq.clock.advance(ms=HOUR_MS + 1000)
     waiting.join()
-    while not got:  # the receive may have begun after the move, or ended by it
-        got += receiver.receive(32, 15)
+
+    def has_come() -> bool:
+        got.extend([] if got else receiver.receive(32, 15))
+        return bool(got)
+
+    until(has_come)  # the receive may have begun after the move, or ended by it
     assert (got[0].body, got[0].delivery_attempt) == (b"later", 1)
     rocketmq.clock.advance(ms=15_000)
     (again,) = receiver.receive(32, 15)
@@ -148,8 +165,7 @@ def test_a_transaction_is_asked_back_when_the_clock_says_so(rocketmq: RocketMQHa
     with producer(rocketmq.address, "orders", checker=Checker()) as sender:
         sender.send(message("orders", b"paid"), sender.begin_transaction())
         assert bodies(rocketmq) == []
-        while not asked.wait(0.05):
-            rocketmq.clock.advance(ms=6000)
+        let_time_pass_until(asked, rocketmq)
         rocketmq.calls.wait(method="EndTransaction")
     assert bodies(rocketmq) == [b"paid"]
 
@@ -167,8 +183,7 @@ def test_a_new_producer_is_asked_about_a_transaction_of_before_a_death(rocketmq:
         rocketmq.kill()
         rocketmq.start()
     with producer(rocketmq.address, "orders", checker=Checker()):
-        while not asked.wait(0.05):
-            rocketmq.clock.advance(ms=6000)
+        let_time_pass_until(asked, rocketmq)
         rocketmq.calls.wait(method="EndTransaction")
     assert bodies(rocketmq) == [b"paid"]
 
@@ -197,8 +212,7 @@ def test_reset_answers_a_receive_that_waits_and_forgets_transactions(rocketmq: R
             target=lambda: statuses.append(client.receive("orders", "billing", wait_s=10)[0].code)
         )
         waiting.start()
-        while not any(call.is_open for call in rocketmq.calls.of(method="ReceiveMessage")):
-            time.sleep(0.01)
+        until(lambda: any(call.is_open for call in rocketmq.calls.of(method="ReceiveMessage")))
         rocketmq.reset()
         waiting.join()
         assert statuses == [Code.MESSAGE_NOT_FOUND]
@@ -246,8 +260,12 @@ def test_a_process_is_killed_and_started_again(rocketmq_process: RocketMQProcess
         assert rocketmq_process.address == address and rocketmq_process.pid != first
         send(sender, b"2")
         came: dict[bytes, Any] = {}
-        while came.keys() != {b"1", b"2"}:
+
+        def have_come() -> bool:
             came.update((one.body, one) for one in eventually(lambda: receive_all(receiver, 1)))
+            return came.keys() == {b"1", b"2"}
+
+        until(have_come)
         rocketmq_process.pause()
         rocketmq_process.resume()
         with stratalog.connect(address) as store:
@@ -270,8 +288,7 @@ def test_a_running_clock_runs_and_stands_still_when_it_is_told() -> None:
     clock = RunningClock()
     try:
         began_ms = clock.wall_ms()
-        while clock.wall_ms() == began_ms:
-            time.sleep(0.005)
+        until(lambda: clock.wall_ms() != began_ms)
         clock.freeze()
         time.sleep(0.05)
         still_ms = clock.wall_ms()
@@ -279,7 +296,6 @@ def test_a_running_clock_runs_and_stands_still_when_it_is_told() -> None:
         assert clock.wall_ms() == still_ms
         assert clock.advance(ms=HOUR_MS) == still_ms + HOUR_MS
         clock.run()
-        while clock.wall_ms() == still_ms + HOUR_MS:
-            time.sleep(0.005)
+        until(lambda: clock.wall_ms() != still_ms + HOUR_MS)
     finally:
         clock.close()

@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from stratalog.endpoint.remote.client.link import Link
 from stratalog.endpoint.server.calls import Call, Proceed
 from tests.contract.served import Served
 
+from ...store.helpers import until
 from .conftest import port_of
 
 PATIENCE_S = 60.0
@@ -90,8 +90,7 @@ def test_close_waits_for_what_a_lost_connection_left(store: MessageStore, monkey
     with monkeypatch.context() as patched:
         patched.setattr(Connection, "_settle", lambda *given: None)  # the answer gets lost
         ticket = remote.submit("t", 0, b"x", message_id="x")
-        while store.queue_bounds("t", 0)[1] == 0:
-            continue
+        until(lambda: store.queue_bounds("t", 0)[1] > 0)
         served.kill()
     assert pausing.wait(PATIENCE_S)
     served = Served(store, port_of(served.address))
@@ -187,10 +186,9 @@ def test_no_thread_is_left_after_close(served: Served) -> None:
         with connect(served.address) as remote:
             remote.submit("t", 0, b"x").add_done_callback(lambda ticket: None)
             remote.subscribe("t", "s").receive()
-    deadline = time.monotonic() + PATIENCE_S
-    while left := [one for one in threading.enumerate() if any(name in one.name for name in ours)]:
-        assert time.monotonic() < deadline, left  # gRPC's own end a moment later
-        time.sleep(0.01)
+    until(  # gRPC's own end a moment later
+        lambda: not any(name in one.name for one in threading.enumerate() for name in ours)
+    )
 
 
 def interrupt(*given: object) -> None:

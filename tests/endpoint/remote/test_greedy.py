@@ -22,6 +22,7 @@ from stratalog.endpoint.remote.server.session import HELD_BYTES, Session
 from stratalog.endpoint.remote.values import to_json
 from tests.contract.served import Served
 
+from ..server.echoes import until
 from .test_misuse import _and_wait, message, streamed
 
 
@@ -102,8 +103,7 @@ def test_reads_whose_answers_nobody_takes_wait(store: MessageStore) -> None:
             aside = partial(asyncio.get_running_loop().run_in_executor, threads)
             session = Session(store, FewThreads(aside), aside, guard)
             task = asyncio.create_task(session.run(messages(), write))
-            while session._outgoing.size_bytes <= HELD_BYTES:
-                await asyncio.sleep(0.01)
+            await until(lambda: session._outgoing.size_bytes > HELD_BYTES)
             await asyncio.sleep(0.1)
             held = session._outgoing.size_bytes
             task.cancel()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stratalog import (
-    Delivery,
     InvalidMessage,
     MessageStore,
     StaleReceipt,
@@ -26,6 +23,8 @@ from stratalog.endpoint.remote.client.connection import Connection
 from stratalog.endpoint.remote.client.link import Link
 from tests.contract.served import Served
 
+from ...store.helpers import until
+from ..patience import once_connected
 from .conftest import Start, port_of
 
 PATIENCE_S = 60.0
@@ -44,8 +43,7 @@ def test_a_waiting_call_hears_of_the_loss(store: MessageStore) -> None:
 
         thread = threading.Thread(target=wait)
         thread.start()
-        while not remote.stats()["reads"]:
-            continue
+        until(lambda: bool(remote.stats()["reads"]))
         served.kill()
         thread.join(PATIENCE_S)
         assert isinstance(errors[0], ConnectionLost)
@@ -61,12 +59,7 @@ def test_the_next_call_connects_again(store: MessageStore) -> None:
         assert remote.append("t", 0, b"a") == 0
         served.kill()
         served = Served(store, port_of(served.address))
-        while True:
-            try:
-                assert remote.queue_bounds("t", 0)[1] >= 1
-                break
-            except ConnectionLost:
-                continue
+        assert once_connected(lambda: remote.queue_bounds("t", 0))[1] >= 1
         assert remote.append("t", 0, b"b") == 1
     served.stop()
 
@@ -80,12 +73,7 @@ def test_a_subscription_opens_again_and_old_receipts_are_stale(store: MessageSto
         assert len(before) == 3
         served.kill()
         served = Served(store, port_of(served.address))
-        while True:
-            try:
-                again = sub.receive(wait_ms=10_000)
-                break
-            except ConnectionLost:
-                continue
+        again = once_connected(lambda: sub.receive(wait_ms=10_000))
         assert [one.message.data for one in again] == [b"0", b"1", b"2"]
         with pytest.raises(StaleReceipt):
             sub.ack(before[0])
@@ -105,19 +93,11 @@ def test_a_subscription_that_was_deleted_meanwhile_is_not_made_anew(store: Messa
         store.delete_subscription("u", "both")
         served = Served(store, port_of(served.address))
         with pytest.raises(SubscriptionClosed, match="deleted"):
-            received(one)
+            once_connected(one.receive)
         assert one.closed
-        assert [delivery.message.topic for delivery in received(two)] == ["t"]
+        assert [delivery.message.topic for delivery in once_connected(two.receive)] == ["t"]
         assert [(info.topic, info.name) for info in store.subscriptions()] == [("t", "both")]
     served.stop()
-
-
-def received(sub: Any) -> list[Delivery]:
-    """What it receives, once it is connected."""
-    while True:
-        with suppress(ConnectionLost):
-            found: list[Delivery] = sub.receive()
-            return found
 
 
 def test_there_is_no_server(store: MessageStore) -> None:

@@ -16,6 +16,9 @@ from stratalog.endpoint.remote.client.promises import Answer
 from stratalog.endpoint.remote.server import holdings
 from tests.contract.served import Served
 
+from ..patience import once_connected
+from .conftest import port_of
+
 PATIENCE_S = 60.0
 
 
@@ -58,13 +61,8 @@ def test_a_scan_ends_with_its_connection(store: MessageStore) -> None:
         scan, late = remote.scan(), remote.scan()
         assert len(next(scan))
         served.kill()
-        served = Served(store, int(served.address.rpartition(":")[2]))
-        while True:
-            try:
-                remote.topics()
-                break
-            except ConnectionLost:
-                continue
+        served = Served(store, port_of(served.address))
+        once_connected(remote.topics)
         for one in (scan, late):
             with pytest.raises(ConnectionLost):
                 list(one)

@@ -1,16 +1,13 @@
-"""A store for each test, with a clock that stands where the test wants it if the test asks for it."""
+"""A store for each test."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stratalog import MessageStore, StoreConfig
-
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # clients log what the tests do to them
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from stratalog.endpoint.rocketmq.admin.service import ADMIN_SERVICE
 from stratalog.endpoint.rocketmq.translating import id_of
 from stratalog.endpoint.wire import CLASSES, Code
 
+from ...store.helpers import until
+from ..patience import next_ms
 from .raw_client import RawClient, raw_client
 
 Admin = Callable[..., Any]
@@ -87,9 +89,7 @@ def test_a_group_is_reset_to_a_time(store: MessageStore, admin: Admin, client: R
         store.configure_topic("orders", queues=2)
         store.subscribe("orders", "g", filter={"tag": ["a"]}).close()
     client.send("orders", b"old", tag="a")
-    time.sleep(0.02)
-    between_ms = time.time_ns() // 1_000_000
-    time.sleep(0.02)
+    between_ms = next_ms()
     client.send("orders", b"new", tag="a")
     stamp = CLASSES["ResetGroupOffsetRequest"]().reset_timestamp
     stamp.FromMilliseconds(between_ms)
@@ -98,8 +98,12 @@ def test_a_group_is_reset_to_a_time(store: MessageStore, admin: Admin, client: R
     stamp.FromMilliseconds(0)
     assert admin("ResetGroupOffset", "orders", "g", reset_timestamp=stamp).status.code == Code.OK
     found: list[bytes] = []
-    while len(found) < 2:
-        found += [one.body for one in client.receive("orders", "g", wait_s=1)[1]]
+
+    def are_two() -> bool:
+        found.extend(one.body for one in client.receive("orders", "g", wait_s=1)[1])
+        return len(found) >= 2
+
+    until(are_two)
     assert sorted(found) == [b"new", b"old"]
     assert admin("ResetGroupOffset", "orders", "none").status.code == Code.CONSUMER_GROUP_NOT_FOUND
     stamp.seconds = -5
@@ -129,10 +133,9 @@ def test_messages_are_found_by_id_and_by_key_also_those_of_programs(
 
 def test_messages_of_some_times_are_listed(client: RawClient, admin: Admin) -> None:
     client.send("orders", b"one")
-    time.sleep(0.02)
     begin = CLASSES["ListMessageRequest"]().begin_timestamp
-    begin.FromNanoseconds(time.time_ns())
-    time.sleep(0.02)
+    begin.FromMilliseconds(next_ms())
+    next_ms()
     client.send("orders", b"two", b"three")
     end = CLASSES["ListMessageRequest"]().end_timestamp
     end.FromNanoseconds(time.time_ns())
@@ -166,7 +169,7 @@ def test_the_newest_of_a_key_is_first_and_only_what_is_wanted_is_read(
     index = MessageIndex(store, "t", window=1000)
     for number in range(10):
         store.append("t", 1 - number % 2, b"%d" % number, key=b"k")
-        time.sleep(0.002)
+        next_ms()
     assert [one.data for one in index.by_key("k")] == [b"%d" % number for number in range(9, -1, -1)]
     reads: list[int] = []
     read = store.read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from stratalog.endpoint import RocketMQEndpoint
 from stratalog.endpoint.wire import CLASSES, Code
 from stratalog.testing import VirtualClock
 
+from ...store.helpers import until
 from .raw_client import RawClient, raw_client
 
 HOUR_MS = 3_600_000
@@ -113,13 +114,6 @@ def test_a_consumer_whose_call_is_cut_leaves_its_messages_to_others(store: Messa
         assert message.system_properties.delivery_attempt == 1
 
 
-def until(is_so: Callable[[], bool], most_s: float = 10) -> None:
-    end_s = time.monotonic() + most_s
-    while not is_so():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
-
-
 def open_receive(client: RawClient) -> Any:
     """A call of a push consumer that waits; it can be cancelled."""
     request = CLASSES["ReceiveMessageRequest"](batch_size=1, auto_renew=True)
@@ -150,7 +144,7 @@ def test_a_consumer_that_was_killed_while_it_waited_is_gone_soon(store: MessageS
         stream.cancel()
         time.sleep(0.01)
         call.cancel()
-        until(lambda: "first" not in names(endpoint), most_s=5)
+        until(lambda: "first" not in names(endpoint), limit_s=5)
 
 
 def test_a_consumer_that_says_that_it_ends_gets_nothing_more(store: MessageStore) -> None:

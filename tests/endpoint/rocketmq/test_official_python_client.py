@@ -6,8 +6,7 @@ The client has one event loop for all of its objects of a process; so all is her
 from __future__ import annotations
 
 import queue
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from stratalog import MessageStore, StoreConfig
 from stratalog.endpoint import RocketMQEndpoint
 from stratalog.testing import VirtualClock
 
+from ...store.helpers import until
 from .official_client import configuration, consumer, message, producer, receive_all
 
 HOUR_MS = 3_600_000
@@ -67,13 +67,6 @@ def push_consumer(address: str, group: str, topic: str, listener: Listener) -> I
         yield made
     finally:
         made.shutdown()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + LONG_S
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
 
 
 def test_what_is_sent_is_received_once_it_is_acknowledged_never_again(store: MessageStore) -> None:
@@ -118,9 +111,13 @@ def test_a_message_group_comes_in_order_to_a_fifo_group(store: MessageStore) -> 
         for number in range(6):
             sender.send(message("steps", b"%d" % number, message_group=f"line {number % 2}"))
         with consumer(endpoint.address, "lines", "steps") as receiver:
-            first = receiver.receive(32, 15)
-            while len(first) < 6:
-                first += receiver.receive(32, 15)
+            first: list[Any] = []
+
+            def are_six() -> bool:
+                first.extend(receiver.receive(32, 15))
+                return len(first) >= 6
+
+            until(are_six)
             for line in ("line 0", "line 1"):
                 ours = [one for one in first if one.message_group == line]
                 assert [one.body for one in ours] == sorted(one.body for one in ours)
@@ -213,7 +210,7 @@ def test_a_transaction_that_nobody_ends_goes_aside(store: MessageStore) -> None:
         producer(endpoint.address, "payments", checker=checker) as sender,
     ):
         sender.send(message("payments", b"orphan"), sender.begin_transaction())
-        wait_for(lambda: store.subscriptions("RMQ_SYS_TRANS_HALF_TOPIC")[0].backlog.total == 0)
+        until(lambda: store.subscriptions("RMQ_SYS_TRANS_HALF_TOPIC")[0].backlog.total == 0)
         assert checker.asked.qsize() == 2
         with consumer(endpoint.address, "undertaker", "TRANS_CHECK_MAX_TIME_TOPIC") as receiver:
             assert [one.body for one in receive_all(receiver, 1)] == [b"orphan"]
@@ -252,4 +249,4 @@ def test_a_fifo_push_consumer_gets_lines_in_order_and_forwards_what_it_gives_up(
             (letter,) = receive_all(receiver, 1)
         assert (letter.body, letter.message_group) == (b"bad", "line")
         assert letter.properties["dead_letter.reason"] == "the consumer has given it up"
-        wait_for(lambda: store.subscriptions("steps")[0].backlog.total == 0)
+        until(lambda: store.subscriptions("steps")[0].backlog.total == 0)

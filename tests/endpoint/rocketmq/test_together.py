@@ -8,6 +8,8 @@ import pytest
 
 from stratalog.endpoint.rocketmq.together import Together
 
+from ..server.echoes import until
+
 
 def test_calls_that_come_meanwhile_are_made_in_one_step_and_in_order() -> None:
     async def main() -> None:
@@ -22,8 +24,7 @@ def test_calls_that_come_meanwhile_are_made_in_one_step_and_in_order() -> None:
         await asyncio.sleep(0.01)
         assert begun == [0]
         ends[0].set_result(0)
-        while len(begun) < 5:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(begun) >= 5)
         assert begun == [0, 1, 2, 3, 4]
         for number in range(1, 5):
             ends[number].set_result(number)

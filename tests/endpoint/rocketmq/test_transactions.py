@@ -19,6 +19,7 @@ from stratalog.endpoint.rocketmq.transactions import Transactions
 from stratalog.endpoint.wire import CLASSES, Code
 from stratalog.endpoint.wire.codes import ClientType
 
+from ...store.helpers import until
 from .raw_client import RawClient, raw_client
 
 
@@ -83,8 +84,7 @@ def test_a_half_message_that_somebody_else_took_has_no_transaction(
     monkeypatch.setattr(module, "FOUND_WITHIN_S", 0.3)
     end = begun(client)
     transactions = transactions_of(endpoint)
-    while not transactions._halves:
-        client.call("Heartbeat", CLASSES["HeartbeatRequest"]())
+    until(lambda: bool(transactions._halves))
     (half,) = transactions._halves.values()
     assert transactions._sub is not None
     transactions._sub.ack(half.delivery)
