@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from stratalog.store import MessageStore, StoreConfig, StoreFull, StoreReader, inspect_folder, verify_folder
 from stratalog.store.subscriptions.subscription import Subscription
 from stratalog.store.testing import TunedConfig
-from tests.store.helpers import PATIENCE_S, run_child
+from tests.store.helpers import PATIENCE_S, crash_copy, run_child
 
 from .mounts import tmpfs
 
@@ -179,8 +178,7 @@ def test_readers_verify_and_repair_agree_on_a_store_whose_reserve_is_in_use(disk
         with MessageStore.open(home, read_only=True) as reader:
             check(reader, counts)
             assert reader.queue_bounds("logs", low % 4)[0] == low // 4 + 1
-        killed = disk.parent / "killed"
-        shutil.copytree(home, killed)
+        killed = crash_copy(home, disk.parent / "killed")
     for folder in (home, killed):
         report = verify_folder(folder)
         assert not report.places

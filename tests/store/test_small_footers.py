@@ -209,7 +209,7 @@ def test_after_a_kill_all_is_found_and_the_queues_go_on(tmp_path: Path) -> None:
         fill(store, rows, 10)
         append(store, rows, ("late", 0), b"late")
         settle(store)
-        shutil.copytree(tmp_path / "s", tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK"))
+        crash_copy(tmp_path / "s", tmp_path / "killed")
     with MessageStore.open(tmp_path / "killed", config()) as store:
         check(store, rows)
         fill(store, rows, 6, seed=3)
@@ -315,21 +315,20 @@ def test_a_store_is_whole_behind_the_repair_of_a_lost_segment(tmp_path: Path, se
 def test_a_repair_of_a_lost_oldest_segment_leaves_a_store_that_is_whole(tmp_path: Path) -> None:
     """Nothing before the next small footer tells of the streams that this one does not have."""
     rows: Rows = {}
-    with MessageStore.open(tmp_path, replace(config(), retention_bytes=1)) as store:
+    with MessageStore.open(tmp_path / "s", replace(config(), retention_bytes=1)) as store:
         append(store, rows, ("busy-0", 0), b"first")
         for number in range(IDLE):
             append(store, rows, (f"idle-{number}", 0), b"first")
         while sealed_of(store)[:1] == () or sealed_of(store)[0].segment.sequence == 1:
             append(store, rows, ("busy-0", 0), bytes(700))
         store._upkeep.removal._config = config()
-    with MessageStore.open(tmp_path, config()) as store:
+    with MessageStore.open(tmp_path / "s", config()) as store:
         fill(store, rows, 2)
         settle(store)
         assert kinds(store)[:2] == [1, 0], "the first has the table of the lane's streams"
         append(store, rows, ("late", 0), b"open")
-        first, other = (sealed_of(store)[at].segment.path.relative_to(tmp_path) for at in (0, 1))
-        shutil.copytree(tmp_path, tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK", "killed"))
-    killed = tmp_path / "killed"
+        first, other = (sealed_of(store)[at].segment.path.relative_to(tmp_path / "s") for at in (0, 1))
+        killed = crash_copy(tmp_path / "s", tmp_path / "killed")
     (killed / first).write_bytes((killed / other).read_bytes())
     with MessageStore.open(killed, config(), repair=True) as store:
         assert store.losses
@@ -565,7 +564,7 @@ def test_bulk_commits_and_compaction_write_small_footers_that_all_is_found_by(
         assert sum(kinds(store)) <= len(kinds(store)) // 4 + 2
         assert all(one.footer.presence is not None for one in sealed_of(store)[1:] if one.record.full)
         check(store, rows)
-        shutil.copytree(folder, tmp_path / "killed", ignore=shutil.ignore_patterns("LOCK"))
+        crash_copy(folder, tmp_path / "killed")
     for one in (folder, tmp_path / "killed"):
         assert verify_folder(one).damages == []
         with MessageStore.open(one, config()) as store:
