@@ -176,3 +176,46 @@ def test_a_power_cut_at_any_operation_leaves_all_or_nothing(tmp_path: Path, lane
             assert total(again) == found + ROWS
         seen.add(found)
     assert len(seen) > 1
+
+
+@pytest.mark.parametrize("lanes", [1, LANES])
+def test_a_repair_before_one_that_lacks_its_first_frame_does_not_go_on_with_the_rest_of_it(
+    tmp_path: Path, block_bytes: int, lanes: int
+) -> None:
+    """Nothing says that it ever counted: a part counts as a whole or not at all."""
+    for lane in range(lanes):
+        folder, parts = crashed(tmp_path / str(lane), lanes, block_bytes)
+        begin = parts[lane][0].header.position
+        before = [frame for frame in full_frames(path_of(folder, lane)) if frame.header.position < begin][-1]
+        tear(folder, parts[lane][0], "head")
+        overwrite(path_of(folder, lane), before.header.position, bytes(64))
+        with pytest.raises(StoreCorrupt, match=f"{lane_name(lane)}.*at byte {before.header.position}"):
+            MessageStore.open(folder)
+        with MessageStore.open(folder, repair=True) as store:
+            (loss,) = store.losses
+            assert (loss.position, loss.messages) == (before.header.position, None), "nobody knows how many they were"
+            left = sum(map(len, store.scan()))
+            # A lane before the damaged one finds that this one lacks its part; one after it, that an earlier one does.
+            cut = [frame for part in (parts if lane else parts[:1]) for frame in part]
+            assert left == 2 * ROWS - before.header.count - sum(frame.header.count for frame in cut)
+            store_rows(store, ROWS)
+        with MessageStore.open(folder) as store:
+            assert sum(map(len, store.scan())) == left + ROWS
+        assert verify_folder(folder).ok
+
+
+@pytest.mark.parametrize("lanes", [1, LANES])
+def test_a_repair_keeps_all_that_it_can_of_one_that_counted(tmp_path: Path, block_bytes: int, lanes: int) -> None:
+    """Its first frame is damaged, or a later one, and so is the one before; the lane, or another one, has gone on."""
+    for lane in {0, lanes - 1}:
+        for lost in ([0], [1], [0, 1], [1, 3])[: 4 if lanes == 1 else 2]:
+            folder, parts = crashed(tmp_path / f"{lane}-{lost}", lanes, block_bytes, goes_on=True)
+            is_proved = lane + 1 == lanes or lost != [0]  # another lane says so, but only the first frame leads there
+            for at in lost:
+                overwrite(path_of(folder, lane), parts[lane][at].header.position, bytes(64))
+            with MessageStore.open(folder, repair=True) as store:
+                gone = lost if is_proved else range(2)
+                left = 2 * ROWS + 2 - sum(parts[lane][at].header.count for at in gone)
+                assert sum(map(len, store.scan())) == left
+            with MessageStore.open(folder) as store:
+                assert sum(map(len, store.scan())) == left
