@@ -110,9 +110,18 @@ TRANSACTIONS: dict[str, Bug] = {
         "        return True\n\n    def _is_end",
         (f"{LARGE_CRASHES}::test_a_repair_before_one_that_lacks_its_first_frame_does_not_go_on_with_the_rest_of_it",),
     ),
+    "large: a commit waits for one id of others at a time": Bug(
+        "store/subscriptions/joint_ids.py",
+        "                self._look(window, row, digest, busy)\n                continue\n",
+        "                break\n", ("tests/store/ids/test_busy_ids.py",),
+    ),
+    "large: a commit looks again at ids whose messages are there": Bug(
+        "store/subscriptions/joint_ids.py", "            if row in self._places:\n                continue\n", "",
+        ("tests/store/ids/test_busy_ids.py",),
+    ),
     "large: a repair gives up the rest of a part that another lane proves": Bug(
         "store/recovery/segment_scan.py", "return True  # it is of the part that is gone through, which counts", "pass",
-        (f"{LARGE_CRASHES}::test_a_repair_keeps_all_that_it_can_of_one_that_counted",),
+        (f"{LARGE_CRASHES}::test_a_repair_keeps_the_rest_of_a_part_that_only_another_lane_proves",),
     ),
     "large: damage of a later frame of a part is a torn tail": Bug(
         "store/recovery/segment_scan.py", "header.flags & REST or self._durable_beyond(position)",

@@ -22,13 +22,15 @@ ROWS = 36  # of a transaction: two frames a lane, or six in one lane
 pytestmark = pytest.mark.usefixtures("small_frames")
 
 
-def crashed(tmp_path: Path, lanes: int, block_bytes: int, *, goes_on: bool = False) -> tuple[Path, list[list[Any]]]:
+def crashed(
+    tmp_path: Path, lanes: int, block_bytes: int, *, goes_on: bool = False, rows: int = ROWS
+) -> tuple[Path, list[list[Any]]]:
     """A store that was killed when a large transaction was durable, and its frames in each lane. Before it lies another
     one; after it nothing, but with `goes_on` some messages of the last lane.
     """
     with MessageStore.open(tmp_path / "store", small(lanes=lanes, block_bytes=block_bytes)) as store:
         store_rows(store, ROWS)
-        store_rows(store, ROWS, 900)
+        store_rows(store, rows, 900)
         for _ in range(2 if goes_on else 0):
             store.append(*NAMES[lanes - 1], b"later")
         left = crash_copy(tmp_path / "store", tmp_path / "crashed")
@@ -219,3 +221,15 @@ def test_a_repair_keeps_all_that_it_can_of_one_that_counted(tmp_path: Path, bloc
                 assert sum(map(len, store.scan())) == left
             with MessageStore.open(folder) as store:
                 assert sum(map(len, store.scan())) == left
+
+
+def test_a_repair_keeps_the_rest_of_a_part_that_only_another_lane_proves(tmp_path: Path, block_bytes: int) -> None:
+    """The first frame says where to ask; nothing in its own lane says that the part counted."""
+    rows = 3 * 6 * LANES
+    folder, parts = crashed(tmp_path, LANES, block_bytes, goes_on=True, rows=rows)
+    assert [len(part) for part in parts] == [3] * LANES
+    overwrite(path_of(folder, 0), parts[0][1].header.position, bytes(64))
+    for _ in range(2):
+        with MessageStore.open(folder, repair=True) as store:
+            assert sum(map(len, store.scan())) == ROWS + rows + 2 - 6
+    assert verify_folder(folder).ok
