@@ -104,7 +104,7 @@ class SegmentScan:
             return False
         self._repair.on_damage("a frame is damaged or missing", file.path, begin)
         self.has_gaps = True
-        resumed = scanner.find_from(next_entry, self._may_count)
+        resumed = next(filter(self._may_count, scanner.find_from(next_entry)), None)
         if resumed is None:
             end = None if self._is_outlasted(begin) else self.end_entry
             self._give_up(begin, scanner.reader.size_bytes, None if end is None else np.arange(next_entry, end))

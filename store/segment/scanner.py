@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -302,14 +302,10 @@ class FrameScanner:
         """Go past a frame."""
         self.position, self.chain = head.header.end, head.checksum
 
-    def find_from(
-        self, entry: int, may_be: Callable[[FrameHeader], bool] = lambda header: True
-    ) -> FrameHeader | None:  # fmt: skip
-        """The first frame after this position, whatever its chain, that begins with this entry or a later one, and that
-        it `may_be`.
-        """
-        later = (frame.header for frame in self.frames_later(self.position, self.reader.size_bytes))
-        return next((header for header in later if header.first_entry >= entry and may_be(header)), None)
+    def find_from(self, entry: int) -> Iterator[FrameHeader]:
+        """The frames after this position, whatever their chain, that begin with this entry or a later one."""
+        later = self.frames_later(self.position, self.reader.size_bytes)
+        return (frame.header for frame in later if frame.header.first_entry >= entry)
 
     def resume(self, header: FrameHeader) -> None:
         """Stand before this frame, after a gap: it is the next one."""
