@@ -60,7 +60,6 @@ class IdentifiedAppender:
         window = self._loaded.get(topic)
         if window is None:
             window = self.windows.of(topic)
-        found: OnTheWay | int | None
         if stream is None:
             window.expire(self._clock.wall_ms())
             if (found := window.find(digest)) is not None:
@@ -69,11 +68,8 @@ class IdentifiedAppender:
         target = window.targets.get(stream.lane) or self.windows.target(topic, window, stream.lane)
         ticket = IdRequest(stream, data, extras, target, digest)
         try:
-            found = window.note(digest, ticket)
-            if found is not ticket:
-                window.expire(self._clock.wall_ms())
-                found = window.note(digest, ticket)
-            if found is ticket:
+            on_way = window.note(digest, ticket)
+            if on_way is ticket:
                 stream.lane.queue.put(ticket)
         except BaseException as error:
             try:
@@ -81,8 +77,8 @@ class IdentifiedAppender:
             finally:
                 ticket.take_back(error)
             raise
-        if found is not ticket:
-            return self._repeat(window, topic, queue_id, digest, data, extras, found)
+        if on_way is not ticket:
+            return self._repeat(window, topic, queue_id, digest, data, extras, on_way)
         if window.has_old_records:
             self.windows.trim_old(window)
         return ticket

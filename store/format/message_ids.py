@@ -94,10 +94,12 @@ def seen_bytes(count: int) -> int:
     return HEAD_BYTES + ID_BYTES * count
 
 
-def pack_seen(digests: Sequence[bytes], queue_ids: Int64s, offsets: Int64s, stamp: int) -> bytes:
-    """The SEEN record of some messages: `seen_bytes` long."""
-    head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, SEEN, 0, len(digests), 0, stamp)
-    return b"".join([head, *digests, queue_ids.astype("<u4").tobytes(), offsets.tobytes()])
+def pack_seen(
+    packed: bytes, queue_ids: Sequence[int] | Int64s, offsets: Sequence[int] | Int64s, stamp: int
+) -> bytes:  # fmt: skip
+    """The SEEN record of some messages, `seen_bytes` long; `packed` has the digests, one after the other."""
+    head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, SEEN, 0, len(offsets), 0, stamp)
+    return b"".join([head, packed, np.asarray(queue_ids, "<u4").tobytes(), np.asarray(offsets, "<i8").tobytes()])
 
 
 def pack_kept(

@@ -27,12 +27,15 @@ from .streams import Stream
 from .ticket import SubmitRequest
 
 MOST_WITH_IDS = MAX_FRAME_MESSAGES // 2  # messages of a frame: each may have a record of ids beside it
+FEW = 16  # ids of a frame: up to here a loop is quicker than the calls of numpy
 RECORD_COST_BYTES = 64  # of a record beside its ids, at the most, with its columns in the frame
-QUEUE_BITS = 31  # of a place
 
 
 class IdTable(Protocol):
     """What ids on their way need of the table of their topic; `topics.id_window` is one."""
+
+    def find_durable(self, digests: Sequence[bytes], now_ms: int) -> Sequence[int] | None:
+        """The offset of each id whose message is durable, and -1 for each other one; None if all are others."""
 
     def stamp(self, now_ms: int) -> int:
         """The stamp of a frame's record, larger than those of all before: an opening puts the ids in this order, also
@@ -124,9 +127,9 @@ class PendingIds:
         if not (is_queued or self.frame is not None):
             self.fail(None)
 
-    def place_of(self, digest: bytes) -> int | None:
-        """Where the message of an id is, once they have their outcome; None if it did not get to the log."""
-        return None if self.frame is None or not self.frame.is_durable else self.frame.place_of(digest)
+    def offset_of(self, digest: bytes) -> int | None:
+        """The offset of an id's message, once they have their outcome; None if it did not get to the log."""
+        return None if self.frame is None or not self.frame.is_durable else self.frame.offset_of(digest)
 
 
 class PendingId(PendingIds):
@@ -169,7 +172,7 @@ class IdRequest(SubmitRequest):
     room in the publish buffer, nobody has its ticket, and it is answered without an offset.
     """
 
-    __slots__ = ("digest", "target")
+    __slots__ = ("_is_repeat", "digest", "target")
     rows = (0,)
 
     def __init__(self, stream: Stream, data: bytes, extras: Extras | None, target: IdTarget, digest: bytes) -> None:
@@ -183,8 +186,18 @@ class IdRequest(SubmitRequest):
         self._done = False
         self._error = None
         self._waiters = None
+        self._is_repeat = False
         self.target = target
         self.digest = digest
+
+    @property
+    def is_repeat(self) -> bool:
+        return self._is_repeat
+
+    def be_repeat(self, offset: int) -> None:
+        """The topic has the id already, with this offset: nothing is stored, and the answer is the next step."""
+        self.target.table.free(self)
+        self.offset, self._is_repeat = offset, True
 
     @property
     def ids(self) -> Sequence[IdRequest]:
@@ -215,10 +228,9 @@ class IdRequest(SubmitRequest):
         if not is_in:
             self.fail(None)
 
-    def place_of(self, _: bytes) -> int | None:
-        """Where the message is; None if it did not get to the log, or has no answer yet."""
-        is_stored = self._done and self._error is None and self.offset >= 0
-        return place_of(self.stream.queue_id, self.offset) if is_stored else None
+    def offset_of(self, _: bytes) -> int | None:
+        """The offset of the message; None if it did not get to the log, or has no answer yet."""
+        return self.offset if self._done and self._error is None and self.offset >= 0 else None
 
     def follow(self, call: Callable[[], object]) -> None:
         """As `then`, and also in a forked child."""
@@ -250,16 +262,6 @@ class IdPromise(Barrier):
 OnTheWay = PendingIds | IdRequest
 
 
-def place_of(queue_id: int, offset: int) -> int:
-    """Queue and offset as one number: a small one for small offsets."""
-    return offset << QUEUE_BITS | queue_id
-
-
-def offset_of(place: int) -> int:
-    """The offset of a place."""
-    return place >> QUEUE_BITS
-
-
 class FrameIds:
     """The ids of one topic in one frame, of several requests.
 
@@ -267,94 +269,87 @@ class FrameIds:
         target: of the topic.
         parts: of the requests with many messages; none once it is durable.
         digests, queue_ids: of each id, which are all different.
+        packed: the digests, one after the other.
         entries: the number of each id's message in the frame.
         record: its bytes, once `fill` has them; before that as many zeros.
-        places: of each message, see `place_of`; a list where they are too large for an array.
+        offsets: of each message.
         time_ms, record_offset: of the record.
         is_durable: the frame is.
     """
 
     __slots__ = (
-        "_by_digest", "digests", "entries", "is_durable", "parts", "places", "queue_ids", "record", "record_offset",
-        "target", "time_ms",
+        "_by_digest", "digests", "entries", "is_durable", "offsets", "packed", "parts", "queue_ids", "record",
+        "record_offset", "target", "time_ms",
     )  # fmt: skip
 
-    def __init__(self, parts: Sequence[OnTheWay], firsts: Sequence[int]) -> None:
-        """`firsts`: for each part the number of its request's first message in the frame."""
-        self.target = parts[0].target
-        self.parts: Sequence[PendingIds] = ()
-        first = parts[0]
-        self.digests: Sequence[bytes]
-        self.entries: slice | Int64s
-        if len(parts) == 1 and isinstance(first, PendingIds) and isinstance(first.rows, range):
-            self.parts = [first]
-            self.digests = first.digests
-            self.queue_ids = np.asarray(first.queue_ids, np.int64)
-            self.entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)
-        elif (kinds := {*map(type, parts)}) <= {IdRequest, PendingId}:
-            singles = cast("Sequence[IdRequest]", parts)  # or `PendingId`
-            self.parts = [part for part in parts if isinstance(part, PendingIds)]
-            self.digests = [part.digest for part in singles]
-            if PendingId in kinds:
-                self.queue_ids = np.array([part.queue_ids[0] for part in singles], np.int64)
-            else:
-                self.queue_ids = queue_ids_of([part.stream for part in singles])
-            self.entries = slice(firsts.start, firsts.stop) if isinstance(firsts, range) else np.array(firsts, np.int64)
-        else:
-            self.parts = [part for part in parts if isinstance(part, PendingIds)]
-            self.digests = list(chain.from_iterable([part.digests for part in parts]))
-            self.queue_ids = np.concatenate([np.array(part.queue_ids, np.int64) for part in parts])
-            rows = [_column(part.rows) + first for first, part in zip(firsts, parts, strict=True)]
-            self.entries = np.concatenate(rows)
-        for pending in self.parts:
+    def __init__(
+        self, target: IdTarget, parts: Sequence[PendingIds], digests: Sequence[bytes],
+        queue_ids: Sequence[int] | Int64s, entries: slice | Sequence[int] | Int64s,
+    ) -> None:  # fmt: skip
+        self.target = target
+        self.parts = parts
+        for pending in parts:
             pending.frame = self
-        self.record = bytearray(seen_bytes(len(self.digests)))
-        self.places: Int64s | list[int] = []
+        self.digests = digests
+        self.queue_ids = queue_ids
+        self.entries = entries
+        self.packed = b"".join(digests)
+        self.record = bytearray(seen_bytes(len(digests)))
+        self.offsets: Sequence[int] | Int64s = ()
         self._by_digest: dict[bytes, int] | None = None
         self.time_ms = 0
         self.record_offset = -1
         self.is_durable = False
 
-    def fill(self, offsets: Int64s, record_offset: int, time_ms: int) -> None:
+    @classmethod
+    def of(cls, parts: Sequence[OnTheWay], firsts: Sequence[int]) -> FrameIds:
+        """`firsts`: for each part the number of its request's first message in the frame."""
+        first, target = parts[0], parts[0].target
+        pending = [part for part in parts if isinstance(part, PendingIds)]
+        if len(parts) == 1 and isinstance(first.rows, range):
+            entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)
+            return cls(target, pending, first.digests, first.queue_ids, entries)
+        digests = list(chain.from_iterable([part.digests for part in parts]))
+        if {*map(type, parts)} <= {IdRequest, PendingId}:
+            return cls(target, pending, digests, [part.queue_ids[0] for part in parts], firsts)
+        queue_ids = np.concatenate([np.array(part.queue_ids, np.int64) for part in parts])
+        rows = [_column(part.rows) + first for first, part in zip(firsts, parts, strict=True)]
+        return cls(target, pending, digests, queue_ids, np.concatenate(rows))
+
+    def fill(self, offsets: Sequence[int] | Int64s, record_offset: int, time_ms: int) -> None:
         """The messages of the frame have these offsets: write the record."""
-        mine = offsets[self.entries]
-        if int(mine.max()) >> (63 - QUEUE_BITS):
-            self.places = [place_of(*one) for one in zip(self.queue_ids.tolist(), mine.tolist(), strict=True)]
+        entries = self.entries
+        if isinstance(entries, slice):
+            self.offsets = offsets[entries]
+        elif len(entries) <= FEW:
+            self.offsets = [offsets[entry] for entry in entries]
         else:
-            self.places = mine << QUEUE_BITS | self.queue_ids
+            self.offsets = np.asarray(offsets, np.int64)[entries]
         stamp = self.target.table.stamp(time_ms)
         self.record_offset, self.time_ms = record_offset, stamp >> STAMP_BITS
-        self.record[:] = pack_seen(self.digests, self.queue_ids, mine, stamp)
+        self.record[:] = pack_seen(self.packed, self.queue_ids, self.offsets, stamp)
 
     def settle(self) -> None:
         """All of the frame is durable."""
         self.target.table.settle(self)
 
-    def all_places(self) -> list[int]:
-        """The places of all its messages."""
-        return self.places if isinstance(self.places, list) else self.places.tolist()
-
-    def place_of(self, digest: bytes) -> int | None:
-        """Where the message of an id is; None if it is not in this frame. The first call costs by the frame."""
+    def offset_of(self, digest: bytes) -> int | None:
+        """The offset of an id's message; None if it is not in this frame. The first call costs by the frame."""
         found = self._by_digest
         if found is None:
-            found = self._by_digest = dict(zip(self.digests, self.all_places(), strict=True))
+            found = self._by_digest = dict(zip(self.digests, np.asarray(self.offsets).tolist(), strict=True))
         return found.get(digest)
-
-    def forget_places(self) -> None:
-        """Give back the memory that `place_of` took: some 70 bytes an id."""
-        self._by_digest = None
 
 
 def _column(rows: Sequence[int]) -> Int64s:
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else np.array(rows, np.int64)
 
 
-def queue_ids_of(streams: Sequence[Stream]) -> Int64s:
+def queue_ids_of(streams: Sequence[Stream]) -> Sequence[int] | Int64s:
     """The queue of each message."""
-    if streams.count(streams[0]) == len(streams):
+    if len(streams) > FEW and streams.count(streams[0]) == len(streams):
         return np.full(len(streams), streams[0].queue_id)
-    return np.array([stream.queue_id for stream in streams], np.int64)
+    return [stream.queue_id for stream in streams]
 
 
 def ids_of(request: Request) -> Sequence[OnTheWay]:
@@ -375,7 +370,7 @@ def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
                 found[0].append(part)
                 found[1].append(first)
         first += request.count
-    return [FrameIds(*found) for found in parts.values()]
+    return [FrameIds.of(*found) for found in parts.values()]
 
 
 def split(requests: Sequence[Request], given: list[Extras], plain: bool) -> tuple[list[FrameIds], list[Extras]]:
@@ -383,15 +378,41 @@ def split(requests: Sequence[Request], given: list[Extras], plain: bool) -> tupl
     # Most frames with messages of `submit` have those of one topic alone.
     kind: type = type(given[0]) if given else type(None)
     if kind is IdTarget and given.count(given[0]) == len(given) == len(requests):
-        return [FrameIds(cast("Sequence[IdRequest]", requests), range(len(requests)))], []
+        mine = cast("Sequence[IdRequest]", requests)
+        queue_ids = queue_ids_of([request.stream for request in mine])
+        digests = [request.digest for request in mine]
+        return [FrameIds(mine[0].target, (), digests, queue_ids, slice(0, len(mine)))], []
     kinds: set[type] = {*map(type, given if plain else [request.extras for request in requests])}
     if kinds.isdisjoint({ExtrasWithIds, IdTarget, PendingId}):
         return [], given
     return ids_in(requests), [extra for extra in given if isinstance(extra, tuple) and extra != NO_EXTRAS]
 
 
+def take_repeats(requests: list[Request], now_ms: int) -> tuple[list[Request], list[IdRequest]]:
+    """Take the messages of `submit` out whose ids are durable: the others, and these, which are to be answered."""
+    asked = [request for request in requests if type(request) is IdRequest]
+    by_target: dict[IdTarget, list[IdRequest]] = {}
+    targets = [request.target for request in asked]
+    if targets and targets.count(targets[0]) == len(targets):  # as in most frames
+        by_target[targets[0]] = asked
+    else:
+        for request in asked:
+            by_target.setdefault(request.target, []).append(request)
+    repeats: list[IdRequest] = []
+    for target, mine in by_target.items():
+        offsets = target.table.find_durable([request.digest for request in mine], now_ms)
+        if offsets is not None:
+            for request, offset in zip(mine, offsets, strict=True):
+                if offset >= 0:
+                    request.be_repeat(offset)
+                    repeats.append(request)
+    if not repeats:
+        return requests, repeats
+    taken = {*map(id, repeats)}
+    return [request for request in requests if id(request) not in taken], repeats
+
+
 def fill_all(ids: Sequence[FrameIds], offsets: Sequence[int] | Int64s, time_ms: int) -> None:
     """Write the records: they are the last messages of the frame, and `offsets` has those of all."""
-    each = np.asarray(offsets, np.int64)
-    for frame_ids, record_offset in zip(ids, each[len(each) - len(ids) :].tolist(), strict=True):
-        frame_ids.fill(each, record_offset, time_ms)
+    for at, one in enumerate(ids, len(offsets) - len(ids)):
+        one.fill(offsets, int(offsets[at]), time_ms)

@@ -9,7 +9,7 @@ import numpy as np
 from ..device.clock import Clock
 from ..format.arrays import Int64s
 from ..log.joint_group import Blocks
-from ..log.message_ids import IdTarget, PendingIds, offset_of
+from ..log.message_ids import IdTarget, PendingIds
 from ..log.request import Request
 from ..topics.id_windows import IdWindows
 
@@ -31,7 +31,7 @@ class JointIds:
         self._digests = digests
         self.ids: list[PendingIds] = []
         self.stored: list[int] = []
-        self._places: dict[int, int] = {}  # of messages that the topic has had
+        self._found: dict[int, int] = {}  # offsets of messages that the topic has had
         self._same: dict[int, int] = {}  # of messages with the id of an earlier one of the transaction: which
 
     def admit(self, names: Sequence[tuple[str, int]], blocks: Blocks) -> Request | None:
@@ -55,7 +55,7 @@ class JointIds:
         by_target: dict[tuple[IdTarget, int], tuple[list[bytes], list[int], list[int]]] = {}
         made: dict[tuple[IdTarget, int], PendingIds] = {}
         first_of: dict[tuple[str, bytes], int] = {}
-        self.ids, self.stored, self._places, self._same = [], [], {}, {}
+        self.ids, self.stored, self._found, self._same = [], [], {}, {}
         for row, digest in enumerate(self._digests):
             topic, queue_id = names[row]
             if digest is None:
@@ -88,7 +88,7 @@ class JointIds:
             else:
                 for column in columns:
                     column.pop()
-                self._places[row] = found
+                self._found[row] = found
         self.ids = [one for one in self.ids if one.digests]
         return None
 
@@ -105,8 +105,8 @@ class JointIds:
         """The offsets of all messages, from those of the stored ones."""
         offsets = np.empty(len(self._digests), np.int64)
         offsets[self.stored] = stored[: len(self.stored)]
-        for row, place in self._places.items():
-            offsets[row] = offset_of(place)
+        for row, offset in self._found.items():
+            offsets[row] = offset
         for row, first in self._same.items():
             offsets[row] = offsets[first]
         return offsets
