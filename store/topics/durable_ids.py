@@ -91,7 +91,8 @@ class DurableIds:
             if is_like.any():
                 like, there = asked[is_like], rows[is_like]
                 is_it = self._rests[there] == rests[like]
-                found.append((like[is_it], there[is_it]))
+                if is_it.any():
+                    found.append((like[is_it], there[is_it]))
             numbers = self._before[rows]
             left = np.flatnonzero(numbers >= begin)
             asked, numbers = asked[left], numbers[left]

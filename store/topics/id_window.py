@@ -255,7 +255,7 @@ class IdWindow:
     def after_fork(self, error: StoreError) -> None:
         """In a forked child: a lost thread may hold the lock, and tickets that wait get the error."""
         self._lock = threading.RLock()
-        for ids in {*self._on_way.values()}:
+        for ids in dict.fromkeys(list(self._on_way.values())):
             if isinstance(ids, PendingIds):
                 self.fail(ids, error)
             elif not ids.done():
