@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from ..errors import PublishBufferFull
 from ..format.arrays import Int64s
 from ..format.extras import Extras
 from ..format.message_ids import MAX_ID_BYTES, digest_of
@@ -76,6 +77,8 @@ class IdentifiedAppender:
                 ticket.take_back(error)
             finally:
                 ticket.take_back(error)
+            if isinstance(error, PublishBufferFull) and isinstance(found := window.find(digest), int):
+                return self._repeat(window, topic, queue_id, digest, data, extras, found)
             raise
         if on_way is not ticket:
             return self._repeat(window, topic, queue_id, digest, data, extras, on_way)

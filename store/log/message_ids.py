@@ -20,14 +20,13 @@ from ..errors import StoreError
 from ..format.arrays import Int64s
 from ..format.extras import NO_EXTRAS, Extras, ExtrasWithIds
 from ..format.layout import MAX_FRAME_MESSAGES
-from ..format.message_ids import ID_BYTES, STAMP_BITS, pack_seen, seen_bytes
+from ..format.message_ids import FEW, ID_BYTES, STAMP_BITS, pack_seen, seen_bytes
 from .queue import RequestQueue
 from .request import Barrier, Request
 from .streams import Stream
 from .ticket import SubmitRequest
 
 MOST_WITH_IDS = MAX_FRAME_MESSAGES // 2  # messages of a frame: each may have a record of ids beside it
-FEW = 16  # ids of a frame: up to here a loop is quicker than the calls of numpy
 RECORD_COST_BYTES = 64  # of a record beside its ids, at the most, with its columns in the frame
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..format.arrays import Int64s
-from ..log.message_ids import FEW
+from ..format.message_ids import FEW
 
 CHAINS = 2  # for each id that there is room for: most ids that are new find none
 LEAST = 64  # ids that there is room for at the least

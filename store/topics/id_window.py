@@ -225,8 +225,10 @@ class IdWindow:
 
     def _older(self, limit_ms: int) -> int:
         """How many ids are so old. The lock is held."""
+        if not self._frames or self._frames[0].time_ms > limit_ms:
+            return 0  # as with most frames
         older = list(takewhile(lambda frame: frame.time_ms <= limit_ms, self._frames))
-        return older[-1].end - self._durable.begin if older else 0
+        return older[-1].end - self._durable.begin
 
     def _drop(self, count: int) -> None:
         """Forget the `count` oldest ids. The lock is held. It raises nothing.

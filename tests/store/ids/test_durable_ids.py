@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from stratalog.store.format.message_ids import digest_of
+from stratalog.store.format.message_ids import FEW, digest_of
 from stratalog.store.topics.durable_ids import LEAST, SPARE, DurableIds
 from tests.seeds import draw_seed
 
@@ -80,14 +81,15 @@ def test_ids_that_an_interrupt_has_cut_off_harm_no_others_and_are_gone_with_the_
 ) -> None:
     model = Model()
     model.add([digest(number, alike=True) for number in range(40)], 0)
-    chained = DurableIds._chain if count > 16 else DurableIds._add_few
+    step = "_chain" if count > FEW else "_add_few"
+    take: Callable[..., None] = getattr(DurableIds, step)
 
-    def interrupted(table: DurableIds, *given: object) -> None:
-        chained(table, *given)  # type: ignore[operator]
+    def interrupted(*given: object) -> None:
+        take(*given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(DurableIds, chained.__name__, interrupted)
+        patch.setattr(DurableIds, step, interrupted)
         with pytest.raises(KeyboardInterrupt):
             cut_off = [digest(number, alike=True) for number in range(1000, 1000 + count)]
             model.table.add(b"".join(cut_off), [0] * count, [9] * count)

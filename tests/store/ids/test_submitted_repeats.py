@@ -86,6 +86,19 @@ def test_repeats_are_answered_where_new_messages_find_no_space(tmp_path: Path) -
         assert store.submit("t", 0, b"", message_id="b").result(PATIENCE_S) > 0
 
 
+def test_a_repeat_that_finds_no_room_in_the_publish_buffer_is_answered(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    config = tiny(publish_buffer_bytes=100_000, append_timeout_ms=50)
+    with MessageStore.open(tmp_path, config, disk=disk) as store:
+        store.append("t", 0, b"", message_id="a")
+        disk.gate.clear()
+        filler = [store.submit("t", 0, bytes(30_000)) for _ in range(3)]
+        assert store.append("t", 0, bytes(30_000), message_id="a") == 0
+        assert store.submit("t", 0, bytes(30_000), message_id="a").is_repeat
+        disk.gate.set()
+        assert [ticket.result(PATIENCE_S) for ticket in filler] == [1, 2, 3]
+
+
 def test_an_id_that_has_left_the_window_when_its_message_is_taken_is_stored(tmp_path: Path) -> None:
     clock = VirtualClock()
     with MessageStore.open(tmp_path, tiny(), clock=clock) as store:
