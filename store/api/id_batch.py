@@ -14,8 +14,9 @@ from ..errors import InvalidMessage, TopicFull
 from ..format.arrays import Int64s
 from ..format.extras import ExtrasWithIds
 from ..format.message_ids import ID_BYTES, MAX_ID_BYTES, digest_of
+from ..log.frame_ids import queue_ids_of
 from ..log.lane import Lane
-from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES, OnTheWay, PendingIds, queue_ids_of
+from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES, OnTheWay, PendingIds
 from ..log.request import Request, RowGroup, call_in_loop, cut
 from ..log.streams import Stream
 from ..topics.id_window import IdWindow

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 from ..device.background import Background
 from ..errors import StoreError, StoreFull
+from .frame_ids import take_repeats
 from .lane import Lane
 from .lane_machine import LaneMachine
-from .message_ids import take_repeats
 from .queue import Batch, RequestQueue
 from .request import Request, answer_all
 from .reserve import may_use_reserve

@@ -162,7 +162,7 @@ class DurableIds:
         self._make(1 << (needed - 1).bit_length())
         rows = self._rows(self.begin, count)
         self._heads[rows], self._rests[rows], self._queue_ids[rows], self._offsets[rows] = kept
-        self._chain(np.arange(self.begin, self.end), kept[0])
+        self._chain(np.arange(self.begin, self.end), self._heads[rows])
 
 
 def _columns(packed: bytes) -> tuple[Int64s, Int64s]:

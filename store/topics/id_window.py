@@ -12,8 +12,9 @@ from ..device.steps import for_each
 from ..errors import PublishBufferFull, StoreError
 from ..format.arrays import Int64s
 from ..format.message_ids import STAMP_BITS
+from ..log.frame_ids import FrameIds
 from ..log.lane import Lane
-from ..log.message_ids import FrameIds, IdPromise, IdRequest, IdTarget, OnTheWay, PendingIds
+from ..log.message_ids import IdPromise, IdRequest, IdTarget, OnTheWay, PendingIds
 from ..log.streams import Stream
 from .durable_ids import DurableIds
 
@@ -101,7 +102,10 @@ class IdWindow:
             if known is not None:
                 return known[1]
             found = self._on_way.setdefault(digest, ids)
-        return None if found is ids else found
+        if found is ids:
+            return None
+        offset = found.offset_of(digest)  # an interrupt may have left it here
+        return found if offset is None else offset
 
     def admit_all(self, ids: PendingIds) -> bool:
         """`admit` all of them, which are all different; if one is known, none is noted: False."""

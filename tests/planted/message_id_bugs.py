@@ -10,6 +10,7 @@ LARGER = "tests/store/ids/test_larger_windows.py"
 SIMULATION = "tests/simulation/test_ids.py"
 WINDOW, WINDOWS = "store/topics/id_window.py", "store/topics/id_windows.py"
 ON_WAY = "store/log/message_ids.py"
+FRAMES = "store/log/frame_ids.py"
 DURABLE = "store/topics/durable_ids.py"
 REPEATS = "tests/store/ids/test_submitted_repeats.py"
 
@@ -29,11 +30,11 @@ MESSAGE_IDS: dict[str, Bug] = {
         ("tests/store/ids/test_order_of_ids.py",),
     ),
     "message ids: the record has the offsets of other messages": Bug(
-        ON_WAY, "self.offsets = offsets[entries]", "self.offsets = np.asarray(offsets)[entries] * 0",
+        FRAMES, "self.offsets = offsets[entries]", "self.offsets = np.asarray(offsets)[entries] * 0",
         (CALLS, KEPT),
     ),
     "message ids: rows of a batch are counted from the frame's beginning": Bug(
-        ON_WAY, "rows = [_column(part.rows) + first for", "rows = [_column(part.rows) for",
+        FRAMES, "rows = [_column(part.rows) + first for", "rows = [_column(part.rows) for",
         (f"{KEPT}::test_batches_that_share_a_frame_have_their_own_offsets",),
     ),
     "message ids: an id that is on its way is stored again": Bug(
@@ -144,7 +145,7 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{LARGER}::test_a_record_that_can_be_read_before_its_ids_are_durable_is_kept",),
     ),
     "message ids: a batch that was cut has the places of another one": Bug(
-        ON_WAY, "entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)",
+        FRAMES, "entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)",
         "entries = slice(first.rows.start, first.rows.stop)",
         ("tests/store/ids/test_large_batches.py::test_a_batch_after_messages_without_ids_has_its_own_places",),
     ),
@@ -186,7 +187,7 @@ MESSAGE_IDS: dict[str, Bug] = {
         ("tests/store/ids/test_durable_ids.py",), hangs=True,
     ),
     "message ids: a crash leaves an id without its message": Bug(
-        ON_WAY, "self.record[:] = pack_seen(self.packed, self.queue_ids, self.offsets, stamp)",
+        FRAMES, "self.record[:] = pack_seen(self.packed, self.queue_ids, self.offsets, stamp)",
         "self.record[:] = pack_seen(self.packed, self.queue_ids, [one + 1 for one in self.offsets], stamp)",
         (SIMULATION,),
     ),

@@ -22,7 +22,7 @@ from stratalog.store import (
     verify_folder,
 )  # fmt: skip
 from stratalog.store.format.layout import MAX_FRAME_MESSAGES
-from stratalog.store.log.message_ids import FrameIds
+from stratalog.store.log.frame_ids import FrameIds
 from stratalog.store.topics.id_window import IdWindow
 from stratalog.store.topics.table import TopicTable
 from stratalog.testing import VirtualClock

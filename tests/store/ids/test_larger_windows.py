@@ -10,7 +10,7 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt
 from stratalog.store.format.hidden import IDS_KIND, hidden_topic
 from stratalog.store.format.message_ids import digest_of
-from stratalog.store.log.message_ids import FrameIds
+from stratalog.store.log.frame_ids import FrameIds
 from stratalog.store.log.streams import Stream
 from stratalog.store.topics.id_window import IdWindow
 from stratalog.testing import VirtualClock

@@ -65,7 +65,7 @@ def test_an_append_that_waits_for_a_repeat_has_the_offset_that_the_topic_knows(t
                 second.add_done_callback(lambda ticket: got.append(ticket.result()))
             else:
                 got.append(transacted(store, ("t", 0, "a"))[0])  # it needs no flusher
-        until(lambda: got)
+        until(lambda: len(got) > 0)
         assert (first.result(PATIENCE_S), first.is_repeat, got) == (1, True, [1])
 
 
