@@ -167,7 +167,7 @@ MESSAGE_IDS: dict[str, Bug] = {
     ),
     "message ids: a repeat that was submitted stays on its way": Bug(
         ON_WAY, "        self.target.table.free(self)\n        self.offset, ", "        self.offset, ",
-        (REPEATS,), hangs=True,
+        (f"{REPEATS}::test_of_messages_that_are_taken_together_only_the_new_ones_are_stored",),
     ),
     "message ids: a repeat that finds no room in the publish buffer is refused": Bug(
         "store/api/identified.py", "            if isinstance(error, PublishBufferFull) and isinstance(",

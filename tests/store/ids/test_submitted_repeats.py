@@ -37,6 +37,7 @@ def test_of_messages_that_are_taken_together_only_the_new_ones_are_stored(
         datas = [one.data for one in store.read("t", 0, count, max_messages=9 * count)]
         assert datas == [b"new", b"plain"] * count
         assert [queue.used_bytes for queue in store._queues] == [0] * lanes, "repeats give their room back"
+        assert [store._windows.of(topic)._on_way for topic in "tu"] == [{}, {}], "nor is any kept"
 
 
 def test_a_flush_that_is_taken_with_repeats_alone_returns(tmp_path: Path) -> None:
