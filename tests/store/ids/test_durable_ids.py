@@ -66,7 +66,7 @@ def test_what_came_and_has_not_left_is_found_and_nothing_else(alike: bool) -> No
 
 def test_the_ring_grows_and_becomes_small_again() -> None:
     model = Model()
-    sizes = []
+    sizes: list[int] = []
     for count in (1, 5000, 1, 1):
         model.add([digest(len(sizes) << 20 | number) for number in range(count)], 0)
         sizes.append(model.table._mask + 1)
