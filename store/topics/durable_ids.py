@@ -56,15 +56,19 @@ class DurableIds:
     def find(self, digest: bytes) -> tuple[int, int] | None:
         """The queue and the offset of an id's message; None if the id is not there."""
         head, rest = _HALVES.unpack(digest)
-        heads, rests, queue_ids, offsets, before, newest = self._each
+        row = self._row_from(self._each[-1][head & self._chains], head, rest)
+        return None if row < 0 else (self._each[2][row], self._each[3][row])
+
+    def _row_from(self, number: int, head: int, rest: int) -> int:
+        """The row of an id which is in the chain that begins with this number; `NONE` if it is not there."""
+        heads, rests, _, _, before, _ = self._each
         mask, begin = self._mask, self.begin
-        number = newest[head & self._chains]
         while number >= begin:
-            row = number & mask
+            row: int = number & mask
             if heads[row] == head and rests[row] == rest:
-                return queue_ids[row], offsets[row]
+                return row
             number = before[row]
-        return None
+        return NONE
 
     def offsets_of(self, digests: Sequence[bytes]) -> list[int] | None:
         """The offset of each id's message, `NONE` where an id is not there; None if none is."""
@@ -85,7 +89,7 @@ class DurableIds:
         numbers = self._newest[heads & self._chains]
         asked = np.flatnonzero(numbers >= begin)
         numbers = numbers[asked]
-        while len(asked):
+        while len(asked) > FEW:
             rows = numbers & mask
             is_like = self._heads[rows] == heads[asked]
             if is_like.any():
@@ -96,6 +100,13 @@ class DurableIds:
             numbers = self._before[rows]
             left = np.flatnonzero(numbers >= begin)
             asked, numbers = asked[left], numbers[left]
+        few = [
+            self._row_from(*one)
+            for one in zip(numbers.tolist(), heads[asked].tolist(), rests[asked].tolist(), strict=True)
+        ]
+        if any([row >= 0 for row in few]):
+            rows = np.array(few)
+            found.append((asked[rows >= 0], rows[rows >= 0]))
         if not found:
             return None
         queue_ids, offsets = np.full(len(heads), NONE), np.full(len(heads), NONE)
@@ -144,15 +155,15 @@ class DurableIds:
         newest, mask = self._newest, self._mask
         chains = heads & self._chains
         while True:
-            before = newest[chains]
-            newest[chains[::-1]] = numbers[::-1]  # of several ones the last is assigned, the oldest
-            is_in = newest[chains] == numbers
-            if is_in.all():
-                self._before[numbers & mask] = before
-                return
-            self._before[numbers[is_in] & mask] = before[is_in]
-            left = np.flatnonzero(~is_in)
+            self._before[numbers & mask] = newest[chains]
+            newest[chains[::-1]] = numbers[::-1]  # of several ids of one chain the last is assigned, the oldest
+            left = np.flatnonzero(newest[chains] != numbers)
             numbers, chains = numbers[left], chains[left]
+            if len(left) <= FEW:
+                break
+        each_before, each_newest = self._each[-2:]
+        for number, chain in zip(numbers.tolist(), chains.tolist(), strict=True):
+            each_before[number & mask], each_newest[chain] = each_newest[chain], number
 
     def _remake(self, needed: int) -> None:
         """Have a ring with room for so many ids, and the chains new."""
