@@ -116,7 +116,7 @@ TRANSACTIONS: dict[str, Bug] = {
         "                break\n", ("tests/store/ids/test_busy_ids.py",),
     ),
     "large: a commit looks again at ids whose messages are there": Bug(
-        "store/subscriptions/joint_ids.py", "            if row in self._places:\n                continue\n", "",
+        "store/subscriptions/joint_ids.py", "            if row in self._found:\n                continue\n", "",
         ("tests/store/ids/test_busy_ids.py",),
     ),
     "large: a repair gives up the rest of a part that another lane proves": Bug(
