@@ -40,6 +40,8 @@ class Appender:
 
     Attributes:
         known: the streams, by topic and queue, that take messages without a closer look.
+        most_atomic_bytes: the payloads that one frame can have, with keys and properties: the ring has room for four
+            such frames.
     """
 
     def __init__(self, shared: Shared, configured: TopicTable) -> None:
@@ -53,6 +55,7 @@ class Appender:
         self.check_open = shared.check_open
         self._local = threading.local()
         self._max_message_bytes = shared.config.max_message_bytes
+        self.most_atomic_bytes = shared.frame_bytes + shared.config.max_message_bytes
         self._configured = configured
         self._partitioner = Partitioner(self._streams, configured)
 
@@ -249,7 +252,7 @@ class Appender:
 
     def atomic_group(
         self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
-        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (), blocks: Blocks = (),
+        settle: Callable[[StoreError | None], None] | None, ids: Sequence[PendingIds] = (), blocks: Blocks = (),
     ) -> AtomicGroup:  # fmt: skip
         """The request of a transaction, see `log.joint_group`. Raises StoreClosed, StoreUnreadable."""
         rounds = self._shared.rounds_for_large() if blocks else self._shared.rounds
@@ -259,11 +262,6 @@ class Appender:
     def frame_bytes(self) -> int:
         """The payloads of a frame of several messages, at the most."""
         return self._frame_bytes
-
-    @property
-    def most_atomic_bytes(self) -> int:
-        """The payloads that one frame can have, with keys and properties: the ring has room for four such frames."""
-        return self._frame_bytes + self._max_message_bytes
 
     def _named(self, topic: object, queue_id: object, key: object, queues: Queues | None) -> tuple[str, int]:
         """The name of a stream, of plain types and checked: a dict takes True and 1.0 for 1, and a hash may raise."""
