@@ -256,6 +256,8 @@ class Appender:
     ) -> AtomicGroup:  # fmt: skip
         """The request of a transaction, see `log.joint_group`. Raises StoreClosed, StoreUnreadable."""
         rounds = self._shared.rounds_for_large() if blocks else self._shared.rounds
+        if rounds is None and not ids:  # as `atomic_group` does it: a call saved shows
+            return AtomicGroup(streams, datas, extras, settle)
         return atomic_group(rounds, streams, datas, extras, settle, ids, blocks)
 
     @property

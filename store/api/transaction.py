@@ -204,6 +204,8 @@ class Transaction:
         """int64 (n), the offset of each message, in the order of the appends. InvalidMessage before the commit."""
         if self._offsets is None:
             raise InvalidMessage(f"the transaction {self._outcome}, so its messages have no offsets")
+        if self._offsets.base is not None:  # a part of those of its whole frame, which nobody should keep
+            self._offsets = self._offsets.copy()
         return self._offsets
 
     def _end(self) -> Committing:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import StoreError, copy_of
 from ..format.extras import Extras
-from .request import Request, RowGroup, Sleeper, pass_on
+from .request import Request, RowGroup, Sleeper, fail_ids, pass_on
 from .streams import Stream
 
 NO_OFFSETS = np.empty(0, np.int64)  # of a request that is in no frame yet
@@ -74,8 +74,11 @@ class AtomicGroup(RowGroup):
         settle = self.settle
         if settle is not None:
             settle(error)
-        super().answer(error)
-        self.row_extras, self.settle = (), None  # what settles it may have it: no cycle is left
+        if error is not None:
+            fail_ids([self], error)
+        self.streams, self.datas, self.sizes, self.row_extras = [], [], [], ()  # the ring has it all now
+        self.settle = None  # what settles it may have it: no cycle is left
+        Request.answer(self, error)  # written out so far: through the class between them it takes a call more
 
     @property
     def is_accepted(self) -> bool:

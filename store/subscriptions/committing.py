@@ -250,10 +250,7 @@ class Committing:
     @property
     def wants_compaction(self) -> bool:
         """Whether `compact_in_time` has something to do."""
-        for _, joint in self._joints:
-            if joint.wants_compaction:
-                return True
-        return False
+        return any([joint.wants_compaction for _, joint in self._joints])
 
     def compact_in_time(self) -> None:
         """Compact the subscriptions' records if they have grown."""
