@@ -24,7 +24,7 @@ from ..subscriptions.settings import receipt_of
 from ..subscriptions.subscription import Subscription
 from ..subscriptions.topics_subscription import TopicsSubscription
 from ..topics.id_windows import IdWindows
-from .appender import Appender
+from .appender import NO_QUEUES, Appender
 from .batches import BatchPart
 from .checks import Payload, check_id
 from .fetcher import Fetcher
@@ -95,6 +95,13 @@ class Transaction:
         if messages is None:  # as `_check_open` does it: a call saved shows
             self._raise_ended()
         appender.check_open()
+        if (  # the usual message, as `check` finds it: a call saved shows
+            type(data) is bytes and type(queue_id) is int and type(topic) is str
+            and queue_id in appender.known.get(topic, NO_QUEUES) and len(data) <= appender.max_message_bytes
+            and deliver_at_ms is key is properties is queues is message_id is None
+        ):  # fmt: skip
+            messages.add(topic, queue_id, data, None)
+            return
         digest = None if message_id is None else digest_of(check_id(message_id))
         messages.add(*appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues), digest)
 
@@ -122,7 +129,9 @@ class Transaction:
         Raises: SubscriptionClosed, InvalidMessage, StoreClosed: the transaction is as before; for a receipt of a
             subscription of several topics, StaleReceipt, too.
         """
-        self._check_open()
+        if self._messages is None:  # as `_check_open` does it, as above
+            self._raise_ended()
+        self._parts.appender.check_open()
         receipt = receipt_of(delivery)
         if subscription is not None:
             if not isinstance(subscription, Subscription | TopicsSubscription):
@@ -157,7 +166,8 @@ class Transaction:
         known which.
         """
         committing = self._end()
-        committing.let_pass()
+        if committing.joints:
+            committing.let_pass()
         try:
             while committing.ids is not None and (busy := committing.admit_ids()) is not None:
                 busy.exception()  # whatever its outcome is: the ids are looked at again
@@ -169,7 +179,7 @@ class Transaction:
                 committing.take_back_ids(error)
             raise
         self._note_committed(committing, request)
-        if committing.wants_compaction:
+        if committing.joints and committing.wants_compaction:
             committing.compact_in_time()
 
     async def _commit_async(self) -> None:
@@ -235,7 +245,9 @@ class Transaction:
         raise InvalidMessage(f"the transaction {self._outcome}; begin another one")
 
     def __enter__(self) -> Transaction:
-        self._check_open()
+        if self._messages is None:
+            self._raise_ended()
+        self._parts.appender.check_open()
         return self
 
     def __exit__(

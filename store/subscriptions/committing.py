@@ -104,9 +104,10 @@ class Committing:
 
     Attributes:
         ids: of the messages; None if none has one.
+        joints: the acknowledgements, with the part of their subscription that makes them.
     """
 
-    __slots__ = ("_all", "_all_blocks", "_appender", "_are_again", "_blocks", "_cutter", "_joints", "_messages", "ids")
+    __slots__ = ("_all", "_all_blocks", "_appender", "_are_again", "_blocks", "_cutter", "_messages", "ids", "joints")
 
     def __init__(
         self, appender: Appending, messages: PendingMessages, receipts: Mapping[Acknowledging, Collection[int]],
@@ -125,11 +126,11 @@ class Committing:
             self._blocks = self._cutter.add(messages.sizes)
         self._all_blocks = self._blocks
         self.ids = ids
-        self._joints = [(acks, acks.joint(each)) for acks, each in receipts.items()] if receipts else []
+        self.joints = [(acks, acks.joint(each)) for acks, each in receipts.items()] if receipts else []
 
     def let_pass(self) -> None:
         """Let other threads pass that acknowledge messages of the same subscriptions. For threads alone."""
-        for _, joint in self._joints:
+        for _, joint in self.joints:
             joint.let_pass()
 
     def admit_ids(self) -> Request | None:
@@ -156,7 +157,7 @@ class Committing:
 
         Raises as `Transaction.commit` does: then nothing is stored, unless it is an interrupt.
         """
-        appender, joints = self._appender, self._joints
+        appender, joints = self._appender, self.joints
         appender.check_open()
         count, size = self._size()
         if count > MOST_MESSAGES or size > MOST_BYTES:
@@ -187,8 +188,8 @@ class Committing:
 
     def _request(self, streams: list[Stream], *, is_large: bool) -> AtomicGroup | None:
         """The request; None if all messages to acknowledge were removed, and there are no others."""
-        messages, joints = self._messages, self._joints
-        datas, extras = messages.datas, messages.all_of(messages.extras)
+        messages, joints = self._messages, self.joints
+        datas, extras = messages.datas, messages.all_of(messages.extras) if messages.extras else []
         for _, joint in joints:  # after the messages: see `AtomicGroup`
             for record in joint.records():
                 streams.append(joint.stream)
@@ -215,7 +216,7 @@ class Committing:
     def _acknowledged(self) -> Counter[str]:
         """By topic, how many messages are to be acknowledged."""
         found = Counter[str]()
-        for _, joint in self._joints:
+        for _, joint in self.joints:
             found[joint.topic] += len(joint.receipts)
         return found
 
@@ -232,14 +233,14 @@ class Committing:
     def _size(self) -> tuple[int, int]:
         """The messages, with those of acknowledgements, and bytes, with those of ids; both at the most."""
         count, size = len(self._messages.datas), self._messages.size_bytes
-        for _, joint in self._joints:
+        for _, joint in self.joints:
             count, size = count + joint.most_records, size + ACK_BYTES * (1 + len(joint.receipts))
         for one in () if self.ids is None else self.ids.ids:
             size += ID_BYTES * len(one.digests)
         return count, size
 
     def _settle(self, error: StoreError | None) -> None:
-        for _, joint in self._joints:
+        for _, joint in self.joints:
             joint.settle(error)
 
     def offsets_of(self, request: AtomicGroup | None) -> Int64s:
@@ -250,11 +251,11 @@ class Committing:
     @property
     def wants_compaction(self) -> bool:
         """Whether `compact_in_time` has something to do."""
-        return any([joint.wants_compaction for _, joint in self._joints])
+        return any([joint.journal.wants_compaction for _, joint in self.joints])
 
     def compact_in_time(self) -> None:
         """Compact the subscriptions' records if they have grown."""
-        for _, joint in self._joints:
+        for _, joint in self.joints:
             joint.compact_in_time()
 
 

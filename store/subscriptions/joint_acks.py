@@ -22,12 +22,13 @@ class JointAcks:
     """Messages of one subscription that one transaction acknowledges. They go the way of `submit_ack`.
 
     Attributes:
+        journal: the subscription's records.
         receipts: of the messages.
         rows: the messages that are ACKED; those that were removed are left out, as acknowledged.
         request: has their records; None until there is one. Its answer settles the rows.
     """
 
-    __slots__ = ("_record_bytes", "_settle", "_state", "receipts", "request", "rows")
+    __slots__ = ("_record_bytes", "_settle", "_state", "journal", "receipts", "request", "rows")
 
     def __init__(self, state: State, receipts: Collection[int], settle: Settle) -> None:
         """Use `Acknowledging.joint`."""
@@ -36,6 +37,7 @@ class JointAcks:
         self.request: AtomicGroup | None = None
         self._record_bytes = 0
         self._state, self._settle = state, settle
+        self.journal = state.journal
 
     @property
     def topic(self) -> str:
@@ -45,7 +47,7 @@ class JointAcks:
     @property
     def stream(self) -> Stream:
         """The hidden stream of the subscription's records."""
-        stream = self._state.journal.stream
+        stream = self.journal.stream
         assert stream is not None, "it has given messages out, so it is durable"
         return stream
 
@@ -67,7 +69,7 @@ class JointAcks:
         state, table, marked = self._state, self._state.table, self.rows
         with state.lock:
             rows = self._found()
-            start, cursor = state.journal.next_offset, state.cursor
+            start, cursor = self.journal.next_offset, state.cursor
             for receipt, row in zip(self.receipts, rows, strict=True):
                 if row >= 0:
                     queue_id, offset, _ = table.place_of(row)
@@ -115,7 +117,7 @@ class JointAcks:
         self._settle(self.rows, error)
         if error is None:
             # Here it is one thread, where all that commit would wait for a lock.
-            self._state.journal.count_bytes(self._record_bytes)
+            self.journal.count_bytes(self._record_bytes)
 
     def finish(self, error: StoreError) -> None:
         """Settle the messages with an error, unless the request is on its way: then its answer does it."""
@@ -125,8 +127,3 @@ class JointAcks:
     def compact_in_time(self) -> None:
         """Compact the subscription's records if they have grown."""
         self._state.compact_in_time()
-
-    @property
-    def wants_compaction(self) -> bool:
-        """Whether `compact_in_time` has something to do."""
-        return self._state.journal.wants_compaction
