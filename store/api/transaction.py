@@ -98,7 +98,7 @@ class Transaction:
         if (  # the usual message, as `check` finds it: a call saved shows
             type(data) is bytes and type(queue_id) is int and type(topic) is str
             and queue_id in appender.known.get(topic, NO_QUEUES) and len(data) <= appender.max_message_bytes
-            and deliver_at_ms is key is properties is queues is message_id is None
+            and deliver_at_ms is None and key is None and properties is None and queues is None and message_id is None
         ):  # fmt: skip
             messages.add(topic, queue_id, data, None)
             return

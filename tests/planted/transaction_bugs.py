@@ -43,8 +43,8 @@ TRANSACTIONS: dict[str, Bug] = {
     ),
     "transactions: one that has users' messages takes the reserve": Bug(
         "store/subscriptions/committing.py",
-        "self._appender.atomic_group(streams, datas, extras, self._settle, ids, blocks)",
-        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], self._settle, ids, blocks)",
+        "self._appender.atomic_group(streams, datas, extras, settle, ids, blocks)",
+        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], settle, ids, blocks)",
         (f"{ACKS}::test_on_a_full_disk_acknowledgements_alone_are_stored_and_bills_are_not",),
     ),
     "transactions: a stale receipt, and the append stays": Bug(
@@ -128,8 +128,8 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{LARGE}::test_messages_with_ids_are_stored_once",),
     ),
     "large: messages that were left out move the blocks of the others": Bug(
-        "store/subscriptions/committing.py", "[self._all_blocks[row] for row in self._ids.stored]",
-        "self._all_blocks[: len(self._ids.stored)]",
+        "store/subscriptions/committing.py", "[self._all_blocks[row] for row in self.ids.stored]",
+        "self._all_blocks[: len(self.ids.stored)]",
         (f"{LARGE}::test_messages_with_ids_are_stored_once",),
     ),
     "large: the last acknowledgements have no record": Bug(
