@@ -46,8 +46,9 @@ class Acknowledging:
     Invariants:
         * a message whose record is on its way is ACKED in the table, and the cursor does not count it. The record's
           outcome decides: the cursor counts it, or it is OUT again. So a snapshot has no record that may still fail;
-        * rows whose record is durable are in `state.stored` until a thread that has the lock takes them in: the thread
-          that writes the log waits for no lock, except to let the next messages of a line out, which no other does;
+        * rows whose record is durable are in `state.stored`, and ACKED, until a thread that has the lock takes them in:
+          one that looks at the cursor, or acknowledges and finds `TAKEN_TOGETHER` of them. The thread that writes the
+          log waits for no lock, except to let the next messages of a line out, which no other does;
         * ACKED rows that no record and no thread has any more are in `cut_short`.
     """
 
