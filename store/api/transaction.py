@@ -178,7 +178,7 @@ class Transaction:
             finally:
                 committing.take_back_ids(error)
             raise
-        self._note_committed(committing, request)
+        self._offsets, self._outcome = committing.offsets_of(request), "was committed"
         if committing.joints and committing.wants_compaction:
             committing.compact_in_time()
 
@@ -198,7 +198,7 @@ class Transaction:
             raise
         for future in answered:
             await future
-        self._note_committed(committing, request)
+        self._offsets, self._outcome = committing.offsets_of(request), "was committed"
         if committing.wants_compaction:
             with suppress(StoreError):  # it is durable, even if the store was closed since
                 appender, async_reads = self._parts.appender, self._parts.fetcher.async_reads
@@ -230,10 +230,6 @@ class Transaction:
         if messages.digests:
             ids = JointIds(parts.windows, parts.clock, messages.all_of(messages.digests))
         return Committing(parts.appender, messages, receipts, ids=ids)
-
-    def _note_committed(self, committing: Committing, request: AtomicGroup | None) -> None:
-        self._offsets = committing.offsets_of(request)
-        self._outcome = "was committed"
 
     def _check_open(self) -> PendingMessages:
         if self._messages is None:

@@ -22,6 +22,7 @@ from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES
 from ..log.request import Request
 from ..log.streams import Stream
 from .acknowledging import Acknowledging
+from .joint_acks import RECORD_ACKS, JointAcks
 from .joint_ids import JointIds
 from .parts import Appending
 
@@ -126,7 +127,9 @@ class Committing:
             self._blocks = self._cutter.add(messages.sizes)
         self._all_blocks = self._blocks
         self.ids = ids
-        self.joints = [(acks, acks.joint(each)) for acks, each in receipts.items()] if receipts else []
+        self.joints: list[tuple[Acknowledging, JointAcks]] = []
+        for acks, each in receipts.items():
+            self.joints.append((acks, acks.joint(each)))
 
     def let_pass(self) -> None:
         """Let other threads pass that acknowledge messages of the same subscriptions. For threads alone."""
@@ -200,7 +203,7 @@ class Committing:
             return None
         blocks = self._all_of_large(datas) if is_large else ()
         ids = self.ids.ids if self.ids is not None else ()
-        settle = self._settle if joints else None
+        settle = None if not joints else joints[0][1].settle if len(joints) == 1 else self._settle
         request = self._appender.atomic_group(streams, datas, extras, settle, ids, blocks)
         for _, joint in joints:
             joint.request = request
@@ -234,7 +237,8 @@ class Committing:
         """The messages, with those of acknowledgements, and bytes, with those of ids; both at the most."""
         count, size = len(self._messages.datas), self._messages.size_bytes
         for _, joint in self.joints:
-            count, size = count + joint.most_records, size + ACK_BYTES * (1 + len(joint.receipts))
+            acks = len(joint.receipts)
+            count, size = count - -acks // RECORD_ACKS, size + ACK_BYTES * (1 + acks)
         for one in () if self.ids is None else self.ids.ids:
             size += ID_BYTES * len(one.digests)
         return count, size

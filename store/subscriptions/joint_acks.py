@@ -105,11 +105,6 @@ class JointAcks:
         self._record_bytes = journal_bytes(records)
         return records
 
-    @property
-    def most_records(self) -> int:
-        """How many records there are, at the most."""
-        return -(-len(self.receipts) // RECORD_ACKS)
-
     def settle(self, error: StoreError | None) -> None:
         """The messages have their outcome: see `Acknowledging.settle`. It may be called again."""
         if not self.rows:
