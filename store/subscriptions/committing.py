@@ -8,7 +8,7 @@ messages, of their ids, and of the records of acknowledgements. Records of ids a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from ..errors import MessageTooLarge, StoreError
@@ -136,16 +136,16 @@ class Committing:
         for _, joint in self.joints:
             joint.let_pass()
 
-    def admit_ids(self) -> Request | None:
-        """Leave out messages whose ids their topics have seen: None. Or what to wait for; then call it again.
+    def admit_ids(self) -> Sequence[Request]:
+        """Leave out messages whose ids their topics have seen: (). Or all that is to be waited for; then call it again.
 
         Raises as `Transaction.commit` does: nothing is stored.
         """
         if self.ids is None:
-            return None
+            return ()
         self._appender.check_open()
         busy = self.ids.admit(self._all.names, self._all_blocks)
-        if busy is None:
+        if not busy:
             self._messages = self._all.only(self.ids.stored)
             self._blocks = [self._all_blocks[row] for row in self.ids.stored] if self._all_blocks else ()
         return busy
