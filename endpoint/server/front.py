@@ -32,8 +32,10 @@ Backend = Callable[[], Awaitable[str | None]]  # -> the name of the Unix socket;
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises AddressInUse, AddressUnusable."""
-    if not 0 <= port <= 65_535:
-        raise AddressUnusable(f"the endpoint cannot listen on {host!r}, port {port}: ports are 0 to 65,535")
+    if type(port) is not int or not 0 <= port <= 65_535:
+        raise AddressUnusable(f"the endpoint cannot listen on {host!r}, port {port!r}: ports are 0 to 65,535")
+    if not isinstance(host, str) or not host or "\0" in host:
+        raise AddressUnusable(f"the endpoint cannot listen on {host!r}: give a name or an address, such as 127.0.0.1")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

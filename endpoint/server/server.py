@@ -43,6 +43,9 @@ class GrpcServer:
         limits: Limits | None = None,
         interceptors: Sequence[Around] = (),
     ) -> None:
+        """Raises ValueError for another `tls`."""
+        if not (tls is None or tls == "self-signed" or isinstance(tls, Certificate)):
+            raise ValueError(f"tls is 'self-signed', a Certificate or None, not {tls!r}")
         self.host = host
         self.port = port
         self.limits = limits or Limits()

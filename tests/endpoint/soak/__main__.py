@@ -20,7 +20,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.endpoint.soak", description=__doc__)
     parser.add_argument("--deaths", type=int, default=100, help="of each kind (default: 100)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of deaths (default: all)")
-    parser.add_argument("--client", choices=("python", "node"), default="python", help="whose clients (default: python)")
+    parser.add_argument(
+        "--client", choices=("python", "node"), default="python", help="whose clients (default: python)"
+    )
     parser.add_argument("--seed", type=int, help="of what is tried (default: a new one, printed)")
     parser.add_argument("--dir", type=Path, help="make the stores' folders here")
     given = parser.parse_args()
