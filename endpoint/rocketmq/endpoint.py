@@ -12,6 +12,7 @@ from ..remote.server.service import StoreService
 from ..server.calls import Around, chained
 from ..server.limits import Limits
 from ..server.loop_thread import LoopThread
+from ..server.request_bytes import RequestBytes
 from ..server.server import GrpcServer, Tls
 from ..server.users import signed_by
 from .admin.service import admin_service
@@ -85,6 +86,7 @@ class RocketMQEndpoint:
         self._interceptors = (self.calls.around, self.faults.around, *interceptors)
         signed = [] if users is None else [signed_by(users)]
         passed = (self.calls.around, *signed, self.faults.around, *interceptors)
+        self._limits = Limits() if limits is None else limits
         self._make_server = partial(GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=passed)
         self._server: GrpcServer | None = None
         self._service: MessagingService | None = None
@@ -191,9 +193,12 @@ class RocketMQEndpoint:
         """`start` for coroutines, on the loop of the caller. `async with` does it."""
         self._check_ended(self._thread)
         service = MessagingService(self.store, self.options)
-        remote = self._remote = StoreService(self.store, around=chained(self._interceptors))
-        admin = admin_service(self.store, service.clients, service.groups, lambda: self.server.connections)
-        server = self._make_server([service.service(), admin, remote.service(), *self._services])
+        requests = RequestBytes(self._limits.request_bytes)
+        remote = self._remote = StoreService(self.store, around=chained(self._interceptors), requests=requests)
+        admin = admin_service(
+            self.store, service.clients, service.groups, service.sending, lambda: self.server.connections
+        )
+        server = self._make_server([service.service(), admin, remote.service(), *self._services], requests=requests)
         self._service, self._server = service, server
         try:
             await service.start()
