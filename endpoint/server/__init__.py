@@ -4,5 +4,5 @@ Begin with `server`.
 
     the server          server, loop_thread
     calls               calls, service, codes, users, request_bytes
-    connections         front, relay, certificate, limits
+    connections         front, relay, certificate, limits, forks
 """

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ..errors import AddressInUse, AddressUnusable
+from . import forks
 from .limits import Limits
 from .relay import Relay, hang_up
 
@@ -79,6 +80,14 @@ class Front:
         self._relays: set[Relay] = set()
         self.refused = 0  # connections over the limit, since the start
         self._loop.add_reader(listening, self._accept)
+        forks.watch(self)
+
+    def let_go(self) -> None:
+        """In a child of a fork: close its copies of the sockets. The loop stays as it is: its epoll is the parent's."""
+        for one in (self._listening, *list(self._waiting), *list(self._opening.values())):
+            one.close()
+        for relay in list(self._relays):
+            relay.let_go()
 
     @property
     def connections(self) -> int:
