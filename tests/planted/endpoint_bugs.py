@@ -1,4 +1,4 @@
-"""Bugs of an endpoint: the bytes of requests, interrupts and forks, the ends of connections, the command that serves."""
+"""Bugs of an endpoint: bytes of requests, interrupts and forks, ends of connections, the command that serves."""
 
 from __future__ import annotations
 
