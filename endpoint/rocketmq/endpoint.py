@@ -151,7 +151,8 @@ class RocketMQEndpoint:
                     thread.close(last=self.stop_async)
                 raise
             finally:
-                self._thread = None
+                if thread.is_closed:
+                    self._thread = None
 
     def kill(self, meanwhile: Callable[[], T]) -> T:
         """End as if the process was killed: connections are reset, calls get no answer. The store stays open.

@@ -71,7 +71,11 @@ class LoopThread:
             raise RuntimeError("this call waits for the endpoint's loop, and was made on it: use the async form")
         if not self._is_started:
             self._is_started = True
-            self._thread.start()
+            try:
+                self._thread.start()
+            except BaseException:
+                coroutine.close()
+                raise
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result(timeout_s)

@@ -140,7 +140,18 @@ def test_an_interrupt_before_the_thread_is_told_of_the_end_is_raised_when_all_is
     assert not ours() and not reached(endpoint.address)
 
 
-@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")  # it was not begun
+def test_a_stop_on_the_endpoints_own_loop_is_refused_and_the_endpoint_goes_on(store: MessageStore) -> None:
+    async def stop() -> None:
+        endpoint.stop()
+
+    with RocketMQEndpoint(store) as endpoint:
+        thread: Any = endpoint._thread
+        with pytest.raises(RuntimeError, match="async form"):
+            thread.run(stop())
+        assert reached(endpoint.address)
+    assert not ours() and not reached(endpoint.address)
+
+
 def test_a_thread_that_never_began_is_closed(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: threading.Thread) -> None:
         raise Interrupted
