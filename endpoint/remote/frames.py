@@ -206,7 +206,8 @@ class Incoming:
     def _joined(self, number: int, piece: memoryview, size: int) -> bytearray | None:
         """Add a piece to its frame; the frame's bytes if that was the last one."""
         if number in self._dropped:
-            return self._pass_by(number, piece)
+            self._pass_by(number, piece)
+            return None
         found = self._unfinished.get(number)
         if found is None:
             self._held_bytes += size

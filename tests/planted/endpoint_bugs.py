@@ -57,8 +57,8 @@ ENDPOINT: dict[str, Bug] = {
     ),
     "endpoint: pieces of a call that was dropped begin another one": Bug(
         "endpoint/remote/frames.py",
-        "        if number in self._dropped:\n            return",
-        "        if False:\n            return",
+        "        if number in self._dropped:\n            self._pass_by",
+        "        if False:\n            self._pass_by",
         (f"{BYTES}::test_what_is_dropped_of_a_call_goes_nowhere_and_later_calls_come",),
     ),
     "endpoint: a close that is cut by the end of its connection is not made": Bug(

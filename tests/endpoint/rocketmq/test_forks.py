@@ -58,7 +58,8 @@ def connected(address: str) -> socket.socket:
 
 def test_a_child_holds_neither_the_port_nor_the_connections_of_its_parent(store: MessageStore) -> None:
     with RocketMQEndpoint(store) as endpoint:
-        client, silent = connected(endpoint.address), socket.create_connection(endpoint.address.split(":"), PATIENCE_S)
+        client = connected(endpoint.address)
+        silent = socket.create_connection(("127.0.0.1", endpoint.server.port), PATIENCE_S)
         until(lambda: endpoint.server.connections == 2)
         with forked(lambda: "") as said:
             assert said == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import gc
 import os
@@ -18,7 +19,6 @@ import pytest
 
 from stratalog import MessageStore
 from stratalog.endpoint import RocketMQEndpoint
-from stratalog.endpoint.server import loop_thread
 from tests.seeds import draw_seed
 
 from ...store.helpers import until
@@ -113,7 +113,7 @@ def test_an_interrupt_of_a_stop_is_raised_when_all_is_closed(
             raise Interrupted
         return wait(futures)
 
-    monkeypatch.setattr(loop_thread.concurrent.futures, "wait", interrupted)
+    monkeypatch.setattr(concurrent.futures, "wait", interrupted)
     with pytest.raises(Interrupted):
         endpoint.stop()
     assert not ours() and not reached(endpoint.address)
