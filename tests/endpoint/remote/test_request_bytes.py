@@ -87,10 +87,15 @@ def test_tickets_take_room_from_all_calls_and_give_it_back(store: MessageStore) 
 
 def test_a_call_without_room_is_refused_alone_and_small_ones_go_on(store: MessageStore) -> None:
     held = Held()
-    with limited(store, held) as endpoint, connect(endpoint.address) as one, connect(endpoint.address) as other:
+    most = MOST - 100_000
+    with (
+        limited(store, held, most) as endpoint,
+        connect(endpoint.address) as one,
+        connect(endpoint.address) as other,
+    ):
         other.append("t", 7, b"before")
         sub = other.subscribe("t", "s", start="earliest")
-        ticket = one.submit("t", 0, bytes(MOST - 20_000))
+        ticket = one.submit("t", 0, bytes(most + 20_000))
         wait_until(lambda: held.waiting == 1)
         with pytest.raises(PublishBufferFull, match="under way"):
             other.append("t", 0, bytes(40_000))
