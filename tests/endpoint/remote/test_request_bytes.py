@@ -142,12 +142,15 @@ def test_calls_of_which_a_part_has_come_count_and_are_refused_without_room(store
         wait_until(lambda: endpoint.server.calls.request_bytes >= 1 << 20)
         ticket = other.submit("t", 0, bytes(2_000_000 - (1 << 20)))
         wait_until(lambda: held.waiting == 1)
-        for _ in range(5):
-            go_on.release()
+        go_on.release()  # the second piece of three
         incoming = Incoming(1 << 30)
-        first, *_ = (frame for answer in stream for frame in incoming.feed(answer))
+        first = next(frame for answer in stream for frame in incoming.feed(answer))
         assert first.number == 5 and first.header["error"]["kind"] == "PublishBufferFull"
         assert endpoint.server.calls.request_bytes < 2 << 20
+        for _ in range(3):
+            go_on.release()
+        second = next(frame for answer in stream for frame in incoming.feed(answer))
+        assert second.number == 6 and "value" in second.header
         held.open.set()
         assert ticket.result(PATIENCE_S) == 0
         stream.cancel()
