@@ -207,8 +207,9 @@ class RocketMQEndpoint:
         requests = RequestBytes(self._limits.request_bytes)
         remote = self._remote = StoreService(self.store, around=chained(self._interceptors), requests=requests)
         admin = admin_service(
-            self.store, service.clients, service.groups, service.sending, lambda: self.server.connections
-        )
+            self.store, service.clients, service.groups, service.topics, service.sending,
+            lambda: self.server.connections,
+        )  # fmt: skip
         server = self._make_server([service.service(), admin, remote.service(), *self._services], requests=requests)
         self._service, self._server, self._stopping = service, server, None
         try:

@@ -23,16 +23,22 @@ if TYPE_CHECKING:
     from ..clients import Clients
     from ..groups import Groups
     from ..sending import Sending
+    from ..topics import Topics
 
 ADMIN_SERVICE: Final = f"{PACKAGE}.Admin"
 MESSAGES: Final = {"QueryMessage": "ListMessage"}  # methods whose messages have another name
 
 
 def admin_service(
-    store: MessageStore, clients: Clients, groups: Groups, sending: Sending, connections: Callable[[], int]
+    store: MessageStore,
+    clients: Clients,
+    groups: Groups,
+    topics: Topics,
+    sending: Sending,
+    connections: Callable[[], int],
 ) -> Service:
     """The `Admin` service of an endpoint; `connections` says how many it has."""
-    describing, resetting = Describing(store, clients, connections), Resetting(store, groups)
+    describing, resetting = Describing(store, clients, topics, connections), Resetting(store, groups)
     calls: dict[str, Callable[[Any, Any], Awaitable[Any]]] = {
         "DescribeTopicStatus": describing.describe_topic_status,
         "ListSubscription": describing.list_subscription,
