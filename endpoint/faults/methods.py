@@ -12,7 +12,7 @@ MESSAGING: Final = frozenset((
 ADMIN: Final = frozenset((
     "DescribeTopicStatus", "ListSubscription", "DescribeSubscription", "DeleteSubscription",
     "DescribeGroupAccumulation", "ListConsumerConnection", "ResetGroupOffset", "QueryMessage", "QueryTimeSpan",
-    "GetProxyRuntimeStats",
+    "GetProxyRuntimeStats", "AdminSendMessage",
 ))  # fmt: skip
 REMOTE: Final = frozenset((
     "hello", "submit", "submit_odd", "append_columns", "append_batch", "transaction", "read", "read_batch", "get_range",

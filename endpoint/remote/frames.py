@@ -169,6 +169,10 @@ class Incoming:
     """Puts the frames of messages together again. One thread at a time uses it.
 
     Invariant: a frame takes memory for the bytes that have arrived, whatever length it is said to have.
+
+    Attributes:
+        arrived_bytes: of frames of which some pieces are there.
+        left_bytes: of the message that is fed: what no frame has yet.
     """
 
     def __init__(self, most_bytes: int, most_values: int | None = None) -> None:
@@ -178,6 +182,8 @@ class Incoming:
         self._most_values = most_values
         self._unfinished: dict[int, tuple[bytearray, int]] = {}  # by number: what has arrived, and the whole length
         self._held_bytes = 0
+        self._dropped: dict[int, int] = {}  # by number: how many bytes are still to come, and go nowhere
+        self.arrived_bytes = self.left_bytes = 0
 
     def feed(self, message: bytes) -> Iterator[Frame]:
         """The frames that a message completes. Raises BrokenFrame."""
@@ -191,13 +197,17 @@ class Incoming:
                 raise BrokenFrame("a piece is longer than its message or its frame")
             piece = view[at : at + length]
             at += length
-            if length == size and number not in self._unfinished:
+            self.left_bytes = len(message) - at
+            if length == size and number not in self._unfinished and number not in self._dropped:
                 yield unpack(number, piece, self._most_values)
             elif (whole := self._joined(number, piece, size)) is not None:
                 yield unpack(number, memoryview(whole), self._most_values)
 
     def _joined(self, number: int, piece: memoryview, size: int) -> bytearray | None:
         """Add a piece to its frame; the frame's bytes if that was the last one."""
+        if number in self._dropped:
+            self._pass_by(number, piece)
+            return None
         found = self._unfinished.get(number)
         if found is None:
             self._held_bytes += size
@@ -210,8 +220,30 @@ class Incoming:
         if len(arrived) + piece.nbytes > whole_bytes or not piece.nbytes:
             raise BrokenFrame("the pieces of a frame have more bytes than the frame, or none")
         arrived += piece
+        self.arrived_bytes += piece.nbytes
         if len(arrived) < whole_bytes:
             return None
         del self._unfinished[number]
         self._held_bytes -= whole_bytes
+        self.arrived_bytes -= whole_bytes
         return arrived
+
+    def drop(self) -> list[int]:
+        """Forget the frames that are not complete, and what is still to come of them; their numbers."""
+        dropped = {number: size - len(arrived) for number, (arrived, size) in self._unfinished.items()}
+        if len(self._dropped) + len(dropped) > MOST_UNFINISHED:
+            raise BrokenFrame(f"more than {MOST_UNFINISHED} frames are not complete")
+        self._dropped |= dropped
+        self._unfinished.clear()
+        self._held_bytes = self.arrived_bytes = 0
+        return list(dropped)
+
+    def _pass_by(self, number: int, piece: memoryview) -> None:
+        """A piece of a frame that was dropped."""
+        left = self._dropped[number] - piece.nbytes
+        if left < 0 or not piece.nbytes:
+            raise BrokenFrame("the pieces of a frame have more bytes than the frame, or none")
+        if left:
+            self._dropped[number] = left
+        else:
+            del self._dropped[number]

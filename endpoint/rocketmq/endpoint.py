@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -12,6 +13,7 @@ from ..remote.server.service import StoreService
 from ..server.calls import Around, chained
 from ..server.limits import Limits
 from ..server.loop_thread import LoopThread
+from ..server.request_bytes import RequestBytes
 from ..server.server import GrpcServer, Tls
 from ..server.users import signed_by
 from .admin.service import admin_service
@@ -85,10 +87,13 @@ class RocketMQEndpoint:
         self._interceptors = (self.calls.around, self.faults.around, *interceptors)
         signed = [] if users is None else [signed_by(users)]
         passed = (self.calls.around, *signed, self.faults.around, *interceptors)
+        self._limits = Limits() if limits is None else limits
         self._make_server = partial(GrpcServer, host=host, port=port, tls=tls, limits=limits, interceptors=passed)
         self._server: GrpcServer | None = None
         self._service: MessagingService | None = None
         self._remote: StoreService | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._thread: LoopThread | None = None
 
     @property
@@ -119,8 +124,8 @@ class RocketMQEndpoint:
         Raises: AddressInUse, AddressUnusable; RuntimeError if it runs; errors of the store.
         """
         self._check_ended()
-        self._thread = LoopThread()
         try:
+            self._thread = LoopThread()
             self._thread.run(self.start_async())
         except BaseException:
             self.stop()
@@ -132,13 +137,22 @@ class RocketMQEndpoint:
 
     def stop(self) -> None:
         """Close the connections, after at most `grace_s` seconds and a little. `with` does it. A second call does
-        nothing."""
-        thread, self._thread = self._thread, None
+        nothing.
+
+        An interrupt (Ctrl-C) is raised when all is closed, a second one at once: then the rest is closed meanwhile. In
+        a child of a fork it does nothing: the endpoint is the parent's.
+        """
+        thread = self._thread
         if thread is not None:
             try:
-                thread.run(self.stop_async())
+                thread.close(last=self.stop_async)
+            except BaseException:
+                if not thread.is_closed:  # an interrupt before the thread was told
+                    thread.close(last=self.stop_async)
+                raise
             finally:
-                thread.close()
+                if thread.is_closed:
+                    self._thread = None
 
     def kill(self, meanwhile: Callable[[], T]) -> T:
         """End as if the process was killed: connections are reset, calls get no answer. The store stays open.
@@ -146,13 +160,12 @@ class RocketMQEndpoint:
         `meanwhile` is called on the loop of the endpoint, when no more answers go out, and before anything else happens
         there: what it answers is the result. Only for `with`. Raises RuntimeError before the start; what it raises.
         """
-        thread, self._thread = self._thread, None
-        if thread is None:
+        if self._thread is None:
             raise RuntimeError("the endpoint is not started by `with`")
         try:
-            return thread.run(self._kill(meanwhile))
+            return self._thread.run(self._kill(meanwhile))
         finally:
-            thread.close()
+            self.stop()
 
     async def _kill(self, meanwhile: Callable[[], T]) -> T:
         if self.server.front is not None:
@@ -191,23 +204,34 @@ class RocketMQEndpoint:
         """`start` for coroutines, on the loop of the caller. `async with` does it."""
         self._check_ended(self._thread)
         service = MessagingService(self.store, self.options)
-        remote = self._remote = StoreService(self.store, around=chained(self._interceptors))
+        requests = RequestBytes(self._limits.request_bytes)
+        remote = self._remote = StoreService(self.store, around=chained(self._interceptors), requests=requests)
         admin = admin_service(
-            self.store, service.clients, service.groups, service.topics, lambda: self.server.connections
+            self.store, service.clients, service.groups, service.topics, service.sending,
+            lambda: self.server.connections,
         )  # fmt: skip
-        server = self._make_server([service.service(), admin, remote.service(), *self._services])
-        self._service, self._server = service, server
+        server = self._make_server([service.service(), admin, remote.service(), *self._services], requests=requests)
+        self._service, self._server, self._stopping = service, server, None
         try:
             await service.start()
-            await server.start()
+            self._starting = asyncio.create_task(server.start())
+            await asyncio.shield(self._starting)
         except BaseException:
             await self.stop_async()
             raise
 
     async def stop_async(self) -> None:
         """`stop` for coroutines, on the same loop. `async with` does it."""
+        if self._stopping is None and self._service is not None:
+            self._stopping = asyncio.create_task(self._stop())
+        if self._stopping is not None and not self._stopping.done():
+            await asyncio.shield(self._stopping)  # a start that fails and a stop may want it at once
+
+    async def _stop(self) -> None:
         server, service = self._server, self._service
         self._service = None
+        if self._starting is not None and not self._starting.done():  # gRPC bears no end of a server that begins
+            await asyncio.wait([self._starting])
         try:
             if server is not None and service is not None:
                 await server.stop(self._grace_s)

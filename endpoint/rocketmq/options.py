@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from .naming import check_group
+from .statuses import Refused
+
 MINUTE_MS = 60_000
 RETRY_DELAYS_MS = (
     1000, 5000, 10_000, 30_000, *(minutes * MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
 )  # fmt: skip
+
+MOST_DELAYS = 1000
+MOST_MS = 1 << 40  # 34 years
+MOST_INT32 = (1 << 31) - 1  # the protocol's numbers
+RANGES = {
+    "queues": (1, 1 << 16), "max_attempts": (1, MOST_INT32), "receive_batch_size": (1, 1024),
+    "long_polling_ms": (1000, 60 * MINUTE_MS), "max_body_bytes": (1, MOST_INT32), "check_first_ms": (1, MOST_MS),
+    "check_interval_ms": (1, MOST_MS), "max_checks": (1, MOST_INT32),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +61,31 @@ class RocketMQOptions:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a value that is not possible."""
-        if isinstance(self.fifo_groups, str):
-            raise ValueError("fifo_groups is a collection of names, not one name")
-        for name in ("queues", "max_attempts", "receive_batch_size", "max_body_bytes", "check_first_ms",
-                     "check_interval_ms", "max_checks"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
-        if self.long_polling_ms < 1000:
-            raise ValueError("long_polling_ms is at least 1000: some clients know whole seconds only")
-        if not self.retry_delays_ms or min(self.retry_delays_ms) < 0:
-            raise ValueError("retry_delays_ms is at least one delay, of 0 or more")
+        for name, (least, most) in RANGES.items():
+            _check(name, getattr(self, name), least, most)
+        for name in ("create_topics", "deduplicate"):
+            if type(getattr(self, name)) is not bool:
+                raise ValueError(f"{name} is True or False, not {getattr(self, name)!r}")
+        delays_ms = self.retry_delays_ms
+        if not isinstance(delays_ms, Sequence) or isinstance(delays_ms, str) or not 1 <= len(delays_ms) <= MOST_DELAYS:
+            raise ValueError(f"retry_delays_ms is a list of 1 to {MOST_DELAYS} delays, not {delays_ms!r}")
+        for delay_ms in delays_ms:
+            _check("each of retry_delays_ms", delay_ms, 0, MOST_MS)
+        if isinstance(self.fifo_groups, str) or not isinstance(self.fifo_groups, Collection):
+            raise ValueError(f"fifo_groups is a collection of names, not {self.fifo_groups!r}")
+        for group in self.fifo_groups:
+            _check_group(group)
+
+
+def _check(name: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is a whole number from {least:,} to {most:,}, not {value!r}")
+
+
+def _check_group(name: object) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"fifo_groups has names, and {name!r} is none")
+    try:
+        check_group(name)
+    except Refused as refused:
+        raise ValueError(f"fifo_groups has {name!r}: {refused}") from None

@@ -46,6 +46,7 @@ class MessagingService:
         self.transactions = Transactions(store, options, self.topics, self.clients)
         self.receiving = Receiving(self.groups, self.clients, options)
         self._telemetry = Telemetry(self.clients, options, self.transactions.producer_came)
+        self.sending = Sending(store, options, self.topics, self.transactions)
         self._forwarding = Forwarding(store, self.topics, self.groups, self.clients)
         routing, settling = Routing(self.topics, self.clients), Settling(self.groups, self.clients)
         self._unary: dict[str, Unary] = {
@@ -53,7 +54,7 @@ class MessagingService:
             "QueryAssignment": routing.query_assignment,
             "Heartbeat": self._telemetry.heartbeat,
             "NotifyClientTermination": self._telemetry.terminate,
-            "SendMessage": Sending(store, options, self.topics, self.transactions).send_message,
+            "SendMessage": self.sending.send_message,
             "RecallMessage": Recalling(store).recall_message,
             "EndTransaction": self.transactions.end_transaction,
             "AckMessage": settling.ack_message,

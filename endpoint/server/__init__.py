@@ -3,6 +3,6 @@
 Begin with `server`.
 
     the server          server, loop_thread
-    calls               calls, service, codes, users
-    connections         front, relay, certificate, limits
+    calls               calls, service, codes, users, request_bytes
+    connections         front, relay, certificate, limits, forks
 """

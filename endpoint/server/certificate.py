@@ -15,10 +15,17 @@ ALWAYS = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate (or a chain, the server's own first) and its private key, both as PEM."""
+    """A certificate (or a chain, the server's own first) and its private key, both as PEM.
+
+    Raises CertificateUnusable for what is not bytes. Whether TLS can use it shows at the start of the endpoint.
+    """
 
     certificate_pem: bytes
     key_pem: bytes
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.certificate_pem, bytes) and isinstance(self.key_pem, bytes)):
+            raise CertificateUnusable("a certificate and its key are PEM, as bytes; `Certificate.read` takes paths")
 
     @classmethod
     def read(cls, certificate: str | Path, key: str | Path) -> Certificate:

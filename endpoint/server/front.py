@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ..errors import AddressInUse, AddressUnusable
+from . import forks
 from .limits import Limits
 from .relay import Relay, hang_up
 
@@ -32,8 +33,10 @@ Backend = Callable[[], Awaitable[str | None]]  # -> the name of the Unix socket;
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises AddressInUse, AddressUnusable."""
-    if not 0 <= port <= 65_535:
-        raise AddressUnusable(f"the endpoint cannot listen on {host!r}, port {port}: ports are 0 to 65,535")
+    if type(port) is not int or not 0 <= port <= 65_535:
+        raise AddressUnusable(f"the endpoint cannot listen on {host!r}, port {port!r}: ports are 0 to 65,535")
+    if not isinstance(host, str) or not host or "\0" in host:
+        raise AddressUnusable(f"the endpoint cannot listen on {host!r}: give a name or an address, such as 127.0.0.1")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -77,6 +80,14 @@ class Front:
         self._relays: set[Relay] = set()
         self.refused = 0  # connections over the limit, since the start
         self._loop.add_reader(listening, self._accept)
+        forks.watch(self)
+
+    def let_go(self) -> None:
+        """In a child of a fork: close its copies of the sockets. The loop stays as it is: its epoll is the parent's."""
+        for one in (self._listening, *list(self._waiting), *list(self._opening.values())):
+            one.close()
+        for relay in list(self._relays):
+            relay.let_go()
 
     @property
     def connections(self) -> int:

@@ -19,7 +19,8 @@ class Limits:
     streams: calls at once of one connection. The client's gRPC library keeps further ones waiting.
     calls: at once, of all connections. Another one is answered RESOURCE_EXHAUSTED.
     message_bytes: of one request as it is sent. A larger one is answered RESOURCE_EXHAUSTED.
-    request_bytes: of all requests that are being answered at a time. Beyond it a call is answered RESOURCE_EXHAUSTED.
+    request_bytes: of all requests that are being answered at a time, of every service. Beyond it a call is answered
+        RESOURCE_EXHAUSTED, and one of `stratalog.connect` raises PublishBufferFull.
     header_bytes: of the headers of one call.
     first_byte_s: a connection that has sent nothing for so long is closed.
     ping_s, ping_timeout_s: a connection is asked for a sign of life so often, and closed if none comes in that time.

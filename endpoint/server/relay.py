@@ -146,6 +146,11 @@ class Relay:
         else:
             self.close()
 
+    def let_go(self) -> None:
+        """In a child of a fork: close its copies of the sockets."""
+        self._client.close()
+        self._server.close()
+
     def close(self, *, reset: bool = False) -> None:
         """Close both sockets; with `reset` the client gets an RST at once. A second call does nothing."""
         if self._client.fileno() < 0:

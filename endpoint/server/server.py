@@ -15,6 +15,7 @@ from .calls import Around
 from .certificate import Certificate
 from .front import Front, listening_socket
 from .limits import Limits
+from .request_bytes import RequestBytes
 from .service import Calls
 
 STOP_S = 1.0  # beyond the grace: how long gRPC has to end calls whose connections are gone
@@ -31,6 +32,7 @@ class GrpcServer:
         Plaintext is always taken.
     limits: see `Limits`.
     interceptors: what every call passes, the first one outermost: see `calls`.
+    requests: the count of bytes that services of the server may share; None: one of its own.
     """
 
     def __init__(
@@ -42,11 +44,15 @@ class GrpcServer:
         tls: Tls = "self-signed",
         limits: Limits | None = None,
         interceptors: Sequence[Around] = (),
+        requests: RequestBytes | None = None,
     ) -> None:
+        """Raises ValueError for another `tls`."""
+        if not (tls is None or tls == "self-signed" or isinstance(tls, Certificate)):
+            raise ValueError(f"tls is 'self-signed', a Certificate or None, not {tls!r}")
         self.host = host
         self.port = port
         self.limits = limits or Limits()
-        self.calls = Calls(handlers, interceptors, self.limits.request_bytes)
+        self.calls = Calls(handlers, interceptors, requests or RequestBytes(self.limits.request_bytes))
         self.front: Front | None = None
         self._tls = tls
         self._certificate: asyncio.Task[Certificate] | None = None

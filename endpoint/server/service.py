@@ -17,6 +17,7 @@ import grpc
 
 from .calls import Around, Call, Refusal, chained
 from .codes import grpc_code_of
+from .request_bytes import RequestBytes
 
 log = logging.getLogger("stratalog.endpoint")
 ErrorAnswer = Callable[[Call, Exception], Any]
@@ -30,6 +31,7 @@ class Service(grpc.GenericRpcHandler):
     error_answer: makes an answer in the service's own words of an error that came out of a method or an interceptor;
         None leaves it to gRPC's codes. For calls that answer with a stream it is the last message of it.
     waits: methods that only wait for something: a stop of the endpoint ends them at once; others have the grace.
+    counts: methods that count the bytes of their streams' messages themselves, as they keep some of them.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class Service(grpc.GenericRpcHandler):
         *,
         error_answer: ErrorAnswer | None = None,
         waits: Collection[str] = (),
+        counts: Collection[str] = (),
     ) -> None:
         self.name = name
         self.methods = dict(methods)
         self.error_answer = error_answer
         self.waits = frozenset(waits)
+        self.counts = frozenset(counts)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
         """The handler of a method, None if the service has no such method."""
@@ -58,15 +62,14 @@ class Calls(grpc.GenericRpcHandler):
         self,
         handlers: Sequence[grpc.GenericRpcHandler],
         interceptors: Sequence[Around],
-        most_request_bytes: int,
+        requests: RequestBytes,
     ) -> None:
         self.stopping = asyncio.Event()
         self.counts: Counter[str] = Counter()  # calls by method, since the start
         self.failed = 0  # calls that ended with an error
-        self.request_bytes = 0  # of requests under way
+        self.requests = requests
         self._handlers = list(handlers)
         self._around = chained(interceptors)
-        self._most_request_bytes = most_request_bytes
         self._known: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         self._waiting: set[asyncio.Task[Any]] = set()
 
@@ -82,10 +85,10 @@ class Calls(grpc.GenericRpcHandler):
                     break
         return known
 
-    def check_bytes(self, own_bytes: int) -> None:
-        """Raises Refusal, if the requests of others leave no room for one of this size, which counts already."""
-        if self.request_bytes > self._most_request_bytes and own_bytes < self.request_bytes:
-            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many bytes of requests are under way: call later")
+    @property
+    def request_bytes(self) -> int:
+        """Of requests under way."""
+        return self.requests.count
 
     def end_waiting(self) -> None:
         """End the calls that only wait: the endpoint stops."""
@@ -128,6 +131,7 @@ class _LedMethod:
         self._parse: Callable[[bytes], Any] = handler.request_deserializer or bytes
         self._error_answer: ErrorAnswer | None = getattr(owner, "error_answer", None)
         self._waits = method in getattr(owner, "waits", ())
+        self._counts = method in getattr(owner, "counts", ())
         self._function: Any = (
             handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         )
@@ -181,7 +185,7 @@ class _LedMethod:
         calls = self._calls
         calls.counts[self._method] += 1
         call = Call(self._service, self._method, context, calls.stopping, size_bytes=len(data))
-        calls.request_bytes += call.size_bytes
+        calls.requests.add(call.size_bytes)
         if self._waits:
             task = asyncio.current_task()
             assert task is not None
@@ -190,13 +194,13 @@ class _LedMethod:
         return call
 
     def _end(self, call: Call) -> None:
-        self._calls.request_bytes -= call.size_bytes
+        self._calls.requests.remove(call.size_bytes)
 
     async def _passed(self, call: Call, data: bytes, many: AsyncIterator[bytes] | None) -> Any:
         """The answer, from the handler and all that stands before it."""
         if self._waits and call.stopping.is_set():
             raise Refusal(grpc.StatusCode.UNAVAILABLE, STOPS)
-        self._calls.check_bytes(len(data))
+        self._calls.requests.check(len(data))
         if many is None:
             call.request = self._parsed(data)
         else:
@@ -219,14 +223,17 @@ class _LedMethod:
             ) from error
 
     async def _each_parsed(self, many: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-        calls = self._calls
+        requests = self._calls.requests
         async for data in many:
-            calls.request_bytes += len(data)
+            if self._counts:
+                yield self._parsed(data)
+                continue
+            requests.add(len(data))
             try:
-                calls.check_bytes(len(data))
+                requests.check(len(data))
                 yield self._parsed(data)
             finally:
-                calls.request_bytes -= len(data)
+                requests.remove(len(data))
 
     async def _told(self, call: Call, error: Exception) -> Any:
         """An error as an answer in the service's words, or as a code of gRPC's."""

@@ -33,8 +33,15 @@ def authorization(user: str, secret: str, date_time: str) -> tuple[tuple[str, st
 
 
 def signed_by(users: Mapping[str, str]) -> Around:
-    """The interceptor that lets pass what one of these users has signed: user -> secret."""
+    """The interceptor that lets pass what one of these users has signed: user -> secret.
+
+    Raises ValueError for what is no mapping of texts that are not empty.
+    """
+    if not isinstance(users, Mapping):
+        raise ValueError(f"users is a mapping of names to secrets, not {type(users).__name__}")
     known = dict(users)
+    if not all(isinstance(text, str) and text for pair in known.items() for text in pair):
+        raise ValueError("users is a mapping of names to secrets, which are texts and not empty")
 
     async def around(call: Call, proceed: Proceed) -> Any:
         problem = _problem(known, call.metadata)

@@ -59,6 +59,11 @@ ADMIN_MESSAGES: Final[dict[str, str]] = {
         "int32?, 12 broker_name string?, 13 queue_id int32?"
     ),
     "ListMessageResponse": "1 status Status, 2 messages Message*, 3 scroll_id string",
+    "AdminSendMessageRequest": (
+        "1 deployment_name string?, 2 topic Resource, 3 tag string?, 4 key string?, 5 body bytes, 6 user_properties "
+        "texts, 7 system_properties SystemProperties?, 8 ext_info texts"
+    ),
+    "AdminSendMessageResponse": "1 status Status, 2 message_id string",
     "GetProxyRuntimeStatsRequest": "",
     "GetProxyRuntimeStatsResponse": (
         "1 status Status, 2 proxy_name string, 3 version string, 4 in_tps double, 5 out_tps double, 6 connections "

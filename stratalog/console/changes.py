@@ -37,7 +37,15 @@ from .messages import names_of
 from .rows import MOST_QUEUE_ID, Defaults
 from .times import DURATIONS, TIMES, duration_ms_of, time_ms_of
 
-Folder = Annotated[Path, typer.Argument(help="the store's folder", metavar="DIR")]
+
+def path_of(text: str) -> Path:
+    """A path that was given. Raises typer.BadParameter for an empty one, which would be the current folder."""
+    if not text:
+        raise typer.BadParameter("the path is empty; the current folder is .")
+    return Path(text)
+
+
+Folder = Annotated[Path, typer.Argument(help="the store's folder", metavar="DIR", parser=path_of)]
 Queue = Annotated[int | None, typer.Option("--queue", min=0, max=MOST_QUEUE_ID, help="the queue; 0 by default")]
 ATTACH_MS = 30_000
 

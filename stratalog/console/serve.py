@@ -25,7 +25,7 @@ from ..perf.machine.folders import human_bytes
 from ..perf.report.figures import counted, messages_console
 from ..perf.report.tables import plain
 from ..store import MessageStore, StoreConfig
-from .changes import Folder
+from .changes import Folder, path_of
 from .ends import REFUSED, complain, told
 
 if TYPE_CHECKING:
@@ -46,12 +46,16 @@ def serve_command(
         str, typer.Option("--durability", help="force: answered messages survive a power cut; os: the process's death")
     ] = "force",
     users: Annotated[
-        Path | None, typer.Option("--users", metavar="FILE", help="lines NAME:SECRET; refuse calls of others")
+        Path | None,
+        typer.Option("--users", metavar="FILE", parser=path_of, help="lines NAME:SECRET; refuse calls of others"),
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--certificate", metavar="FILE", help="a PEM certificate for TLS; with --key")
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", parser=path_of, help="a PEM certificate for TLS; with --key"),
     ] = None,
-    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="its private key, PEM")] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", parser=path_of, help="its private key, PEM")
+    ] = None,
     queues: Annotated[int | None, typer.Option("--queues", min=1, metavar="N", help="of a new topic; 4")] = None,
     fifo_groups: Annotated[
         list[str] | None, typer.Option("--fifo-group", metavar="GROUP", help="gets message groups in order; repeatable")
@@ -78,8 +82,8 @@ def serve_command(
         _raise_descriptors()
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC writes a line for each connection that is no TLS
         try:
-            from ..endpoint import CallLog, RocketMQEndpoint  # noqa: PLC0415  # an extra
-            from ..endpoint.server.certificate import Certificate  # noqa: PLC0415  # as above
+            from ..endpoint import CallLog, Certificate, RocketMQEndpoint, RocketMQOptions  # noqa: PLC0415  # an extra
+            from ..endpoint.server.server import GrpcServer  # noqa: PLC0415  # as above
         except ImportError as error:
             complain(str(error))
             raise typer.Exit(REFUSED) from error
@@ -88,14 +92,19 @@ def serve_command(
             tls = Certificate.read(certificate, key)
         given = {"queues": queues, "fifo_groups": fifo_groups, "max_attempts": attempts}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        try:
+            RocketMQOptions(**options)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
         make = partial(
             RocketMQEndpoint, host=host, port=port, users=names, tls=tls, create_topics=create_topics,
             calls=CallLog(most_calls=0), **options,  # nobody can read a record of calls here
         )  # fmt: skip
+        trial = partial(GrpcServer, [], host=host, port=port, tls=tls)
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)
             # `StoreConfig` refuses what is no durability.
-            asyncio.run(Serving(folder, StoreConfig(durability=durability), make, shown).run())  # type: ignore[arg-type]
+            asyncio.run(Serving(folder, StoreConfig(durability=durability), make, trial, shown).run())  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
@@ -111,13 +120,19 @@ def output_of(json: Path | None) -> Iterator[IO[str]]:
 def users_of(path: Path) -> dict[str, str]:
     """The users of a file: lines NAME:SECRET; empty lines and those that begin with # do not count."""
     found: dict[str, str] = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+    for number, line in enumerate(lines, 1):
         name, colon, secret = line.strip().partition(":")
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if not colon or not name or not secret:
             raise typer.BadParameter(f"line {number} of {path} is not NAME:SECRET")
         found[name] = secret
+    if not found:
+        raise typer.BadParameter(f"{path} has no user: all calls would be refused")
     return found
 
 
@@ -197,11 +212,15 @@ class Serving:
         folder: Path,
         config: StoreConfig,
         make: Callable[[MessageStore], RocketMQEndpoint],
+        trial: Callable[[], GrpcServer],
         shown: Shown,
     ) -> None:
+        """`trial` makes a server without services at the same place: what is wrong with that is said before a store is
+        made, or opened for minutes."""
         self._folder = folder
         self._config = config
         self._make = make
+        self._trial = trial
         self._shown = shown
         self._ended = asyncio.Event()
 
@@ -210,6 +229,9 @@ class Serving:
         loop = asyncio.get_running_loop()
         for one in SIGNALS:
             loop.add_signal_handler(one, self._end)
+        server = self._trial()
+        await server.start()
+        await server.stop(0)
         store = await self._opened()
         try:
             if not self._ended.is_set():

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -141,6 +142,53 @@ def test_a_wrong_line_of_users_is_a_usage_error(tmp_path: Path, line: str) -> No
     (tmp_path / "users").write_text(f"a:b\n{line}\n")
     shown = run("serve", tmp_path / "store", "--port", 0, "--users", tmp_path / "users", code=2)
     assert "line 2" in shown.output
+
+
+@pytest.mark.parametrize("content", [b"", b"# nobody\n", b"a:\xff\n"])
+def test_a_file_without_users_is_a_usage_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "users").write_bytes(content)
+    run("serve", tmp_path / "store", "--port", 0, "--users", tmp_path / "users", code=2)
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_empty_path_is_a_usage_error_and_not_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in (
+        ["serve", ""], ["serve", "new", "--users", ""], ["serve", "new", "--certificate", "", "--key", ""],
+        ["verify", ""], ["append", "", "--topic", "orders"],
+    ):  # fmt: skip
+        shown = run(*arguments, code=2)
+        assert "the path is empty" in " ".join(shown.output.split()), arguments
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (("--host", ""), 3, "cannot listen"),
+        (("--host", "no.such.host.invalid"), 3, "cannot listen"),
+        (("--queues", 65_537), 2, "queues"),
+        (("--max-attempts", 1 << 31), 2, "max_attempts"),
+        (("--fifo-group", ""), 2, "blank"),
+        (("--fifo-group", "two words"), 2, "illegal characters"),
+        (("--certificate", __file__, "--key", __file__), 3, "cannot be used"),
+    ],
+)
+def test_what_cannot_be_served_is_said_before_a_store_is_made(
+    tmp_path: Path, options: tuple[object, ...], code: int, says: str
+) -> None:
+    shown = run("serve", tmp_path / "store", "--port", 0, *options, code=code)
+    assert says in " ".join(shown.output.split())
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_port_in_use_is_said_before_a_store_is_made(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        shown = run("serve", tmp_path / "store", "--port", taken.getsockname()[1], code=3)
+    assert "listens on 127.0.0.1 port" in " ".join(shown.errors.split())
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_terminal_shows_a_line_of_rates(tmp_path: Path) -> None:

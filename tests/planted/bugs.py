@@ -14,6 +14,7 @@ from .dead_letter_bugs import DEAD_LETTERS
 from .delayed_bugs import DELAYED
 from .delayed_fault_bugs import DELAYED_FAULTS
 from .device_bugs import DEVICE
+from .endpoint_bugs import ENDPOINT
 from .filter_bugs import FILTERS
 from .full_bugs import FULL
 from .gone_bugs import GONE
@@ -453,5 +454,5 @@ BUGS: dict[str, Bug] = {
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
-    **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
+    **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS, **ENDPOINT,
 }  # fmt: skip

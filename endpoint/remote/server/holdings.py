@@ -134,8 +134,12 @@ class Holdings:
         self._failed.pop(number, None)
         opening = self._subscriptions.pop(number, None)
         if opening is not None:
-            opened = await asyncio.shield(opening)
-            await self._aside(opened.close)
+            try:
+                opened = await asyncio.shield(opening)
+                await self._aside(opened.close)
+            except asyncio.CancelledError:  # the connection has ended: it may not have begun
+                opening.add_done_callback(self._close_one)
+                raise
         return Columns({}, [])
 
     async def scan(self, frame: Frame) -> Columns:

@@ -12,6 +12,8 @@ import grpc
 from stratalog import MessageStore
 
 from ...server.calls import Around, Call, Refusal
+from ...server.limits import Limits
+from ...server.request_bytes import RequestBytes
 from ...server.service import Service
 from ..columns import Columns
 from ..frames import BrokenFrame, Frame
@@ -28,10 +30,14 @@ CLOSE_S = 5.0  # how long those that are under way have at the end
 class StoreService:
     """Serves a store to the clients of `stratalog.connect`. It runs in the loop of its server."""
 
-    def __init__(self, store: MessageStore, *, around: Around | None = None) -> None:
+    def __init__(
+        self, store: MessageStore, *, around: Around | None = None, requests: RequestBytes | None = None
+    ) -> None:
         """`around` is called around each call of a client on its connection, as of a call of the service: its method
-        is the call's name, its request the frame's header."""
+        is the call's name, its request the frame's header. `requests` is the count of bytes that it shares with its
+        server; None: one of its own."""
         self._store = store
+        self._requests = requests or RequestBytes(Limits().request_bytes)
         self._around = around
         self._threads = ThreadPoolExecutor(THREADS, "stratalog-remote")
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -39,7 +45,7 @@ class StoreService:
     def service(self) -> Service:
         """The handler to give to a `GrpcServer`."""
         connect: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._connect)
-        return Service(SERVICE, {METHOD: connect}, waits=(METHOD,))
+        return Service(SERVICE, {METHOD: connect}, waits=(METHOD,), counts=(METHOD,))
 
     async def _connect(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> None:
         async def guard(name: str, frame: Frame, proceed: Callable[[], Awaitable[Columns]]) -> Columns:
@@ -50,7 +56,7 @@ class StoreService:
             return found
 
         try:
-            session = Session(self._store, FewThreads(self._aside), self._aside, guard)
+            session = Session(self._store, FewThreads(self._aside), self._aside, guard, self._requests)
             await session.run(messages, context.write)
         except BrokenFrame as error:
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error

@@ -9,9 +9,10 @@ from functools import partial
 
 import grpc
 
-from stratalog import MessageStore, StoreError
+from stratalog import MessageStore, PublishBufferFull, StoreError
 
 from ...server.calls import Refusal
+from ...server.request_bytes import CROWDED, RequestBytes
 from ..columns import Columns
 from ..failures import failure_to_json
 from ..frames import MOST_FRAME_BYTES, MOST_VALUES, BrokenFrame, Frame, Incoming, Outgoing, pack
@@ -23,6 +24,8 @@ from .store_calls import StoreCalls
 VERSION = 1
 MOST_CALLS = 8192  # of a connection at a time
 HELD_BYTES = 64 << 20  # of calls and answers under way: with more, the connection is not read on
+SMALL_BYTES = 4096  # a call of no more is not refused for its bytes: an acknowledgement, an end
+CALM_S = 1.0  # how long a larger one waits at most, while the requests of others take much
 
 STOP_S = 0.5  # at a stop of the endpoint: how long appends have for their answers
 
@@ -35,11 +38,16 @@ class Session:
     """The calls of one connection, from its begin to its end.
 
     Invariants: a frame is answered once, or the connection ends; appends are handed over in the order of their frames;
-    at the end no call is left, and all subscriptions are closed.
+    at the end no call is left, none of its bytes counts any more, and all subscriptions are closed.
     """
 
-    def __init__(self, store: MessageStore, aside: Aside, closing: Closing, guard: Guard) -> None:
+    def __init__(
+        self, store: MessageStore, aside: Aside, closing: Closing, guard: Guard, requests: RequestBytes
+    ) -> None:
+        """`requests` counts the bytes of calls under way, and of those of which a part has come."""
         self._guard = guard
+        self._requests = requests
+        self._coming_bytes = 0  # of the message that is read, and of calls that are not complete
         gate = Gate(self._wait_for_room)
         self._holdings = Holdings(store, aside, closing, gate)
         calls, appends = StoreCalls(store, aside, self._holdings, gate), Appends(store, aside)
@@ -77,6 +85,7 @@ class Session:
             await self._finish(sending)
             raise
         finally:
+            self._count_coming(0)
             for task in list(self._tasks.values()):
                 task.cancel()
             self._holdings.end()
@@ -88,11 +97,36 @@ class Session:
     async def _receive(self, messages: AsyncIterator[bytes]) -> None:
         incoming = Incoming(MOST_FRAME_BYTES, MOST_VALUES)
         async for message in messages:
+            if len(message) > SMALL_BYTES:
+                await self._requests.calm(self._coming_bytes, CALM_S)
             for frame in incoming.feed(message):
+                self._count_coming(incoming.arrived_bytes + incoming.left_bytes)
                 await self._begin(frame)
                 while self._held_bytes > HELD_BYTES:
                     self._has_room.clear()
                     await self._has_room.wait()
+            self._count_coming(incoming.arrived_bytes)
+            if self._coming_bytes:
+                self._check_coming(incoming)
+
+    def _count_coming(self, size_bytes: int) -> None:
+        """So many bytes are there of calls that are not complete, and of the message that is read."""
+        more, self._coming_bytes = size_bytes - self._coming_bytes, size_bytes
+        if more > 0:
+            self._requests.add(more)
+        elif more:
+            self._requests.remove(-more)
+
+    def _check_coming(self, incoming: Incoming) -> None:
+        """Refuse the calls that are not complete, if the requests of others leave no room for them."""
+        if not self._requests.has_room(self._coming_bytes):
+            for number in incoming.drop():
+                self._reply(number, _failed(PublishBufferFull(CROWDED)))
+            self._count_coming(0)
+
+    def _fits(self, size_bytes: int) -> bool:
+        """Whether the requests of others leave room for another call of this size."""
+        return size_bytes <= SMALL_BYTES or self._requests.has_room(self._coming_bytes + size_bytes, size_bytes)
 
     async def _wait_for_room(self) -> None:
         """Wait while many bytes of answers are still to be sent."""
@@ -122,6 +156,9 @@ class Session:
             return
         if frame.number in self._tasks:
             raise BrokenFrame("two calls under way have one number")
+        if not self._fits(frame.size_bytes):
+            self._reply(frame.number, _failed(PublishBufferFull(CROWDED)))
+            return
         handed = None
         if name in self._in_order:
             append, handed = self._in_order[name], asyncio.get_running_loop().create_future()
@@ -138,8 +175,8 @@ class Session:
         else:
             raise BrokenFrame(f"no call is named {name!r}")
         self._held_bytes += frame.size_bytes
-        crowded = len(self._tasks) >= MOST_CALLS
-        task = asyncio.create_task(self._answer(frame, _refuse if crowded else run))
+        self._requests.add(frame.size_bytes)
+        task = asyncio.create_task(self._answer(frame, _refuse if len(self._tasks) >= MOST_CALLS else run))
         self._tasks[frame.number] = task
         task.add_done_callback(partial(self._ended, frame))
         if handed is not None:
@@ -155,18 +192,16 @@ class Session:
                 frame.header["topics"], frame.header["group"] = names
             found = await self._guard(name, frame, lambda: run(frame))
         except StoreError as error:
-            found = Columns({"error": failure_to_json(error)}, [])
+            found = _failed(error)
         except Refusal as error:
-            found = Columns({"error": failure_to_json(StoreError(error.text))}, [])
+            found = _failed(StoreError(error.text))
         except (BrokenFrame, LookupError, TypeError, ValueError) as error:
-            found = Columns(
-                {"error": failure_to_json(StoreError(f"the server did not understand the call: {error}"))}, []
-            )
+            found = _failed(StoreError(f"the server did not understand the call: {error}"))
         except grpc.aio.AbortError:  # the whole connection is broken off, as a fault of a test does
-            found = Columns({"error": failure_to_json(StoreError("the connection was broken off"))}, [])
+            found = _failed(StoreError("the connection was broken off"))
         except Exception as error:  # whatever it is, it is this call's alone
             logging.getLogger("stratalog").exception("a call of a connection has failed: %s", name)
-            found = Columns({"error": failure_to_json(StoreError(f"the call failed at the server: {error!r}"))}, [])
+            found = _failed(StoreError(f"the call failed at the server: {error!r}"))
         self._reply(frame.number, found)
 
     def _ended(self, frame: Frame, task: asyncio.Task[None]) -> None:
@@ -174,6 +209,7 @@ class Session:
         self._tasks.pop(frame.number, None)
         self._appending.discard(frame.number)
         self._held_bytes -= frame.size_bytes
+        self._requests.remove(frame.size_bytes)
         if task.cancelled():
             self._reply(frame.number, Columns({"cancelled": True}, []))
         self._has_room.set()
@@ -199,6 +235,11 @@ class Session:
 
 async def _hello(frame: Frame) -> Columns:
     return Columns({"value": {"map": [["version", VERSION]]}}, [])
+
+
+def _failed(error: StoreError) -> Columns:
+    """An answer that says that a call has failed."""
+    return Columns({"error": failure_to_json(error)}, [])
 
 
 async def _refuse(frame: Frame) -> Columns:

@@ -39,9 +39,11 @@ class Describing:
 
     async def describe_topic_status(self, request: Any, context: Any) -> Any:
         """Whether there is a topic, and the type of its messages if it takes one alone; its queues, messages and all of
-        the types that it takes are in the tags.
+        the types that it takes are in the tags. Without a topic all topics are, with the number of their queues.
         """
         topic = request.topic.name
+        if not topic:
+            return await asyncio.to_thread(self._all_topics)
         queues = self._store.queues(topic)
         if not queues:
             raise no_topic(topic)
@@ -52,6 +54,13 @@ class Describing:
         answer.tags["types"] = ", ".join([one.name for one in types])
         answer.tags["queues"] = str(len(queues))
         answer.tags["messages"] = str(sum(end - first for first, end in bounds))
+        return answer
+
+    def _all_topics(self) -> Any:
+        answer = CLASSES["DescribeTopicStatusResponse"](status=OK)
+        for topic in self._store.topics():
+            if topic != HALF_TOPIC:
+                answer.tags[topic] = str(len(self._store.queues(topic)))
         return answer
 
     async def list_subscription(self, request: Any, context: Any) -> Any:

@@ -13,6 +13,7 @@ from ...wire import CLASSES
 from ...wire.fields import PACKAGE
 from ..statuses import status_of
 from .describing import Describing
+from .posting import Posting
 from .querying import Querying
 from .resetting import Resetting
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..clients import Clients
     from ..groups import Groups
+    from ..sending import Sending
     from ..topics import Topics
 
 ADMIN_SERVICE: Final = f"{PACKAGE}.Admin"
@@ -28,8 +30,13 @@ MESSAGES: Final = {"QueryMessage": "ListMessage"}  # methods whose messages have
 
 
 def admin_service(
-    store: MessageStore, clients: Clients, groups: Groups, topics: Topics, connections: Callable[[], int]
-) -> Service:  # fmt: skip
+    store: MessageStore,
+    clients: Clients,
+    groups: Groups,
+    topics: Topics,
+    sending: Sending,
+    connections: Callable[[], int],
+) -> Service:
     """The `Admin` service of an endpoint; `connections` says how many it has."""
     describing, resetting = Describing(store, clients, topics, connections), Resetting(store, groups)
     calls: dict[str, Callable[[Any, Any], Awaitable[Any]]] = {
@@ -40,6 +47,7 @@ def admin_service(
         "DescribeGroupAccumulation": describing.describe_group_accumulation,
         "ListConsumerConnection": describing.list_consumer_connection,
         "ResetGroupOffset": resetting.reset_group_offset,
+        "AdminSendMessage": Posting(sending).admin_send_message,
         "QueryMessage": Querying(store).query_message,
         "QueryTimeSpan": describing.query_time_span,
         "GetProxyRuntimeStats": describing.get_proxy_runtime_stats,

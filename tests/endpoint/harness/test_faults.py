@@ -270,9 +270,9 @@ def test_faults_and_the_record_know_topics_and_groups_of_connect(rocketmq: Rocke
 
 def test_faults_can_name_all_methods_that_there_are(rocketmq: RocketMQHarness) -> None:
     endpoint: Any = rocketmq.endpoint
-    served = {*endpoint._service.service().methods, *admin_service(endpoint.store, *[cast(Any, None)] * 4).methods}
+    served = {*endpoint._service.service().methods, *admin_service(endpoint.store, *[cast(Any, None)] * 5).methods}
     assert served | {METHOD} == MESSAGING | ADMIN
-    session: Any = Session(endpoint.store, *[cast(Any, None)] * 3)
+    session: Any = Session(endpoint.store, *[cast(Any, None)] * 4)
     named = {*session._calls, *session._in_order} - {"call", "on_subscription"}
     of_store = {*store_calls.CALLS, *store_calls.COROUTINES}
     of_subscriptions = {*holdings.SUBSCRIPTION_CALLS, *holdings.SUBSCRIPTION_COROUTINES}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from stratalog import MessageStore, connect
 from stratalog.endpoint.remote.client.connection import Connection
 from stratalog.endpoint.remote.client.link import Link
+from stratalog.endpoint.remote.frames import Frame
+from stratalog.endpoint.remote.server.holdings import Holdings
 from stratalog.endpoint.server.calls import Call, Proceed
 from tests.contract.served import Served
 
@@ -41,6 +44,43 @@ def test_an_object_that_is_dropped_ends_its_connection(served: Served, store: Me
     assert link.closed
     with store.subscribe("t", "s") as other:
         assert len(other.receive(wait_ms=60_000)) == 1
+
+
+@pytest.mark.parametrize("opens", [True, False], ids=["while it is closed", "while it is opened"])
+def test_a_close_that_the_end_of_its_connection_cuts_is_made_all_the_same(store: MessageStore, opens: bool) -> None:
+    """A client that is dropped says that its subscription ends, and hangs up at once."""
+    store.append("t", 0, b"x")
+
+    async def run() -> None:
+        opening: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        sub = store.subscribe("t", "s")
+        assert len(sub.receive()) == 1
+        never: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        asides = iter([opening, never])
+        held = Holdings(store, lambda work: next(asides), lambda work: work(), cast(Any, None))
+        begun = asyncio.create_task(held.subscribe(frame(held=1, arguments={"map": []})))
+        await asyncio.sleep(0)
+        if opens:
+            opening.set_result(sub)
+            await begun
+        closing = asyncio.create_task(held.close(frame(held=1)))
+        await asyncio.sleep(0.01)
+        closing.cancel()
+        held.end()
+        await asyncio.wait([closing])
+        if not opens:
+            opening.set_result(sub)
+        await asyncio.sleep(0.01)
+        assert sub.closed
+        begun.cancel()
+
+    asyncio.run(run())
+    with store.subscribe("t", "s") as other:
+        assert len(other.receive()) == 1
+
+
+def frame(**header: Any) -> Frame:
+    return Frame(1, header, [], 0)
 
 
 def test_a_scan_that_is_collected_where_locks_are_held_waits_for_nobody(served: Served) -> None:

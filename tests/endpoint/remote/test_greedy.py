@@ -20,6 +20,7 @@ from stratalog.endpoint.remote.server.appends import Appends
 from stratalog.endpoint.remote.server.gate import MOST_READS, MOST_THREADS, FewThreads
 from stratalog.endpoint.remote.server.session import HELD_BYTES, Session
 from stratalog.endpoint.remote.values import to_json
+from stratalog.endpoint.server.request_bytes import RequestBytes
 from tests.contract.served import Served
 
 from ..server.echoes import until
@@ -101,7 +102,7 @@ def test_reads_whose_answers_nobody_takes_wait(store: MessageStore) -> None:
 
         with ThreadPoolExecutor(1) as threads:
             aside = partial(asyncio.get_running_loop().run_in_executor, threads)
-            session = Session(store, FewThreads(aside), aside, guard)
+            session = Session(store, FewThreads(aside), aside, guard, RequestBytes(1 << 30))
             task = asyncio.create_task(session.run(messages(), write))
             await until(lambda: session._outgoing.size_bytes > HELD_BYTES)
             await asyncio.sleep(0.1)

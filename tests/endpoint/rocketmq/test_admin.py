@@ -16,6 +16,7 @@ from stratalog import MessageStore, StoreConfig
 from stratalog.endpoint import RocketMQEndpoint
 from stratalog.endpoint.rocketmq.admin.message_index import MessageIndex
 from stratalog.endpoint.rocketmq.admin.service import ADMIN_SERVICE
+from stratalog.endpoint.rocketmq.naming import HALF_TOPIC
 from stratalog.endpoint.rocketmq.translating import id_of
 from stratalog.endpoint.wire import CLASSES, Code
 
@@ -205,6 +206,7 @@ def test_topics_groups_and_clients_are_listed(client: RawClient, admin: Admin, s
     assert len(admin("ListSubscription", "orders").subscription_info) == 2
     assert len(admin("ListSubscription", group="g").subscription_info) == 2
     assert admin("DescribeTopicStatus", "orders").tags["queues"] == "2"
+    assert dict(admin("DescribeTopicStatus").tags) == {"orders": "2"}
     assert admin("DescribeTopicStatus", "none").status.code == Code.TOPIC_NOT_FOUND
     assert admin("DeleteSubscription", "orders", "h").status.code == Code.OK
     assert admin("DeleteSubscription", "orders", "h").status.code == Code.CONSUMER_GROUP_NOT_FOUND
@@ -247,6 +249,35 @@ def test_the_times_of_a_group(client: RawClient, admin: Admin) -> None:
     now_ms = time.time_ns() // 1_000_000
     for one in spans:
         assert 0 < one.min_timestamp == one.consume_timestamp <= one.max_timestamp <= now_ms
+
+
+def test_a_dashboard_sends_a_message_by_the_rules_for_all(client: RawClient, admin: Admin, store: MessageStore) -> None:
+    client.receive("orders", "g")
+    system = CLASSES["SystemProperties"](message_group="line")
+    sent = admin(
+        "AdminSendMessage", "orders", body=b"a try", tag="a", key="k", user_properties={"who": "me"},
+        system_properties=system,
+    )  # fmt: skip
+    assert sent.status.code == Code.OK and len(sent.message_id) == 34
+    _, (got,) = client.receive("orders", "g")
+    assert (got.body, got.system_properties.tag, list(got.system_properties.keys)) == (b"a try", "a", ["k"])
+    assert (got.system_properties.message_id, got.system_properties.message_group) == (sent.message_id, "line")
+    assert got.user_properties["who"] == "me"
+    assert bodies(admin("QueryMessage", "orders", message_id=sent.message_id)) == [b"a try"]
+    late = CLASSES["SystemProperties"](message_id="mine")
+    late.delivery_timestamp.seconds = int(time.time()) + 3600
+    assert admin("AdminSendMessage", "orders", body=b"later", system_properties=late).message_id == "mine"
+    assert client.receive("orders", "g")[1] == []
+    assert admin("DescribeGroupAccumulation", group="g").accumulation.accumulation == 2
+    stored = sum(store.queue_bounds("orders", queue)[1] for queue in store.queues("orders"))
+    half = CLASSES["SystemProperties"](message_type=4)
+    for wrong, code in (
+        ({"body": b""}, Code.MESSAGE_BODY_EMPTY), ({"body": b"x", "tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
+        ({"body": b"x", "system_properties": half}, Code.UNSUPPORTED),
+        ({"body": b"x", "topic": ""}, Code.ILLEGAL_TOPIC), ({"body": b"x", "topic": HALF_TOPIC}, Code.ILLEGAL_TOPIC),
+    ):  # fmt: skip
+        assert admin("AdminSendMessage", wrong.pop("topic", "orders"), **wrong).status.code == code
+    assert sum(store.queue_bounds("orders", queue)[1] for queue in store.queues("orders")) == stored == 2
 
 
 def test_what_is_not_there_is_unimplemented(endpoint: RocketMQEndpoint) -> None:

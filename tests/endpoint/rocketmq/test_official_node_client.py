@@ -2,58 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from stratalog import MessageStore
 from stratalog.endpoint import RocketMQEndpoint
 
-PACKAGE = "rocketmq-client-nodejs"
 SCRIPT = Path(__file__).parent / "official_client.js"
-INSTALL_S, RUN_S = 120, 120
-
-
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """One process of the suite at a time."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@pytest.fixture(scope="session")
-def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the client, installed once for all workers of the suite."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("there is no node or no npm")
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "node client"
-    folder.mkdir(exist_ok=True)
-    with alone(folder / "lock"):
-        if not (folder / "installed").exists():
-            (folder / "package.json").write_text("{}")
-            command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", PACKAGE]
-            try:
-                done = subprocess.run(
-                    command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S, check=False
-                )
-                failed = done.stderr[-500:] if done.returncode else ""
-            except subprocess.TimeoutExpired:
-                failed = f"it took more than {INSTALL_S} s"
-            (folder / "installed").write_text(failed)
-        failed = (folder / "installed").read_text()
-    if failed:
-        pytest.skip(f"{PACKAGE} cannot be installed: {failed}")
-    return folder
+RUN_S = 120
 
 
 def run_client(folder: Path, *arguments: str, **environment: str) -> dict[str, Any]:

@@ -164,6 +164,7 @@ def test_closing_the_loop_thread_cancels_tasks_and_does_not_wait_for_stubborn_on
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(PATIENCE_S)
 
+    threads.run(asyncio.sleep(0))  # it runs now
     for one in (stubborn, task):
         asyncio.run_coroutine_threadsafe(one(), threads.loop)
     assert begun.wait(PATIENCE_S)

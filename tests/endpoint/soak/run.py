@@ -23,6 +23,7 @@ from .ledger import Ledger
 
 Kind = Literal["kill", "power cut"]
 KINDS: tuple[Kind, ...] = ("kill", "power cut")
+NODE_SCRIPT = Path(__file__).parent / "client.js"
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 150.0  # gRPC's clients rest for up to two minutes between two attempts to connect
 MOST_LIFE_S = 1.0
@@ -30,16 +31,24 @@ IDLE = 2 * RECEIVERS  # receives without a message, one after the other: nothing
 
 
 def run(
-    folder: Path, kind: Kind, deaths: int, seed: int, tick: Callable[[int, Ledger], None] = lambda death, ledger: None
+    folder: Path,
+    kind: Kind,
+    deaths: int,
+    seed: int,
+    tick: Callable[[int, Ledger], None] = lambda death, ledger: None,
+    node: Path | None = None,
 ) -> Ledger:
-    """Let the endpoint die so often; what clients were told, held against the store. Raises Violation."""
+    """Let the endpoint die so often; what clients were told, held against the store. Raises Violation.
+
+    node: a folder that has the official Node client, for a run with that; None: Python's.
+    """
     chance, ledger = random.Random(seed), Ledger()
     broker: RocketMQProcess | RocketMQHarness
     if kind == "kill":
         broker = RocketMQProcess(folder / "broker")
     else:
         broker = RocketMQHarness(folder / "broker", durability="force", seed=seed)
-    with broker, _client(broker.address, ledger) as client:
+    with broker, _client(broker.address, ledger, node) as client:
         for death in range(deaths):
             _wait_for_progress(ledger)
             time.sleep(chance.uniform(0, MOST_LIFE_S))
@@ -71,11 +80,15 @@ def _wait_for_progress(ledger: Ledger) -> None:
 
 
 @contextmanager
-def _client(address: str, ledger: Ledger) -> Iterator[subprocess.Popen[bytes]]:
+def _client(address: str, ledger: Ledger, node: Path | None) -> Iterator[subprocess.Popen[bytes]]:
     """The clients' process, whose lines go to the ledger."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    if node is None:
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        command, changed = [sys.executable, "-m", "tests.endpoint.soak.client", address], {"PYTHONPATH": path}
+    else:
+        command, changed = ["node", str(NODE_SCRIPT), address], {"HOME": str(node)}  # it writes its logs there
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.endpoint.soak.client", address], cwd=ROOT, env={**os.environ, "PYTHONPATH": path},
+        command, cwd=node or ROOT, env={**os.environ, **changed},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert child.stdin is not None and child.stdout is not None

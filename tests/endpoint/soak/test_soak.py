@@ -20,6 +20,14 @@ def test_clients_lose_nothing_and_get_nothing_again_however_the_endpoint_dies(
     assert len(ledger.sent) > deaths and ledger.acked
 
 
+@pytest.mark.parametrize(("kind", "deaths"), [("kill", 1), ("power cut", 2)])
+def test_node_clients_lose_nothing_and_get_nothing_again_however_the_endpoint_dies(
+    tmp_path: Path, node_folder: Path, kind: Kind, deaths: int
+) -> None:
+    ledger = run(tmp_path, kind, deaths, draw_seed(), node=node_folder)
+    assert len(ledger.sent) > deaths and ledger.acked
+
+
 def noted(*lines: str) -> Ledger:
     ledger = Ledger()
     for line in lines:
