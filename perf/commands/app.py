@@ -82,10 +82,13 @@ def measure(experiment: Experiment, command: str, where: Path | None, json: Path
     figures = {"config": dataclasses.asdict(experiment), "seed": experiment.seed, **measured,
                "checked_messages": run.checked_messages, "how": told}  # fmt: skip
     right, verdict = experiment.verdict(figures)
+    kept = experiment.keep(figures)
     if str(json) != "-":
         out = console()
         experiment.show(figures, out)
         out.print(told, highlight=False)
+        for path in kept:
+            out.print(f"written: {path}", highlight=False, soft_wrap=True)
         out.print(verdict, style="green" if right else "bold red", highlight=False)
     write_json(json, figures)
     if not right:
