@@ -21,6 +21,7 @@ from ..experiments.delayed import Delayed
 from ..experiments.endpoint import Endpoint
 from ..experiments.experiment import Experiment
 from ..experiments.growth import Growth
+from ..experiments.host import Host
 from ..experiments.hotcold import HotCold
 from ..experiments.lanes import Lanes
 from ..experiments.memory import Memory
@@ -44,18 +45,26 @@ from ..machine.usage import describe
 from ..references.device import write_call
 from ..report.figures import console, messages_console, write_json
 from ..report.progress import Run
+from .compared import compare_command
 from .end import WRONG
 from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
-    Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
+    Host, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup,
+    Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
     Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
 )  # fmt: skip
 
+
+class Commands(JsonGroup):
+    """The commands: `compare` takes two files, neither of them that of `--json`."""
+
+    without_file = frozenset({"compare"})
+
+
 app = typer.Typer(
-    cls=JsonGroup,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Measurements. Each makes a fresh folder in --dir and removes it at the end.",
     no_args_is_help=True,
@@ -110,3 +119,4 @@ def command_of(experiment: type[Experiment]) -> Callable[..., None]:
 
 for _experiment in EXPERIMENTS:
     app.command(_experiment.NAME)(command_of(_experiment))
+app.command("compare")(compare_command)

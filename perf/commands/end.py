@@ -16,6 +16,7 @@ from ..report.figures import messages_console
 from ..report.record import NoReport
 from ..report.tables import plain
 from ..workload.checker import WrongResult
+from ..workload.latencies import NoHistogram
 
 WRONG, MISUSED, FAILED, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 
@@ -33,7 +34,7 @@ def run_app(app: typer.Typer, name: str) -> None:
         _end(f"{type(error).__name__}: {error}", WRONG)
     except (NoFolder, NoReport) as error:
         _end(str(error), MISUSED)
-    except (StoreError, TooLittleSpace, NoPicture, NoCheckout) as error:
+    except (StoreError, TooLittleSpace, NoPicture, NoCheckout, NoHistogram) as error:
         _end(f"{type(error).__name__}: {error}", FAILED)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

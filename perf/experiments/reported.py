@@ -16,8 +16,9 @@ from ..report.figures import Figures
 from ..report.files import write_report
 from ..report.progress import Run
 from ..report.record import Advice, Chapter, Report, report_of
-from ..report.words import HEADINGS, row
 from .experiment import Experiment, setting
+
+BUSY = 0.1  # of the CPUs: from there on the summary says it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +60,12 @@ class Reported(Experiment):
         """The report as a dict, without its method, which is known at the end."""
         told, others = facts(base), Others()
         study = self.study(base, run)
+        share, summary = others.share(), study.summary
+        if share > BUSY:
+            summary += (f"Others used {100 * share:.0f} % of the CPUs meanwhile: measure again when it is quiet.",)
         machine = {**told, **study.machine, "others": others.told(), "seed": str(self.seed)}
         return Report(
-            name=self.NAME, title=self.TITLE, summary=study.summary, advice=study.advice, chapters=study.chapters,
+            name=self.NAME, title=self.TITLE, summary=summary, advice=study.advice, chapters=study.chapters,
             machine=machine,
         ).as_dict()  # fmt: skip
 
@@ -73,7 +77,7 @@ class Reported(Experiment):
         return replace(report_of(figures, self.NAME), name=self.NAME)
 
     def show(self, figures: Figures, console: Console) -> None:
-        """Show the summary first, then the advice, then a table a chapter."""
+        """Show the summary and the advice; all figures are in the files, with their meaning."""
         report = self._report(figures)
         for line in report.summary:
             console.print(line, highlight=False)
@@ -83,8 +87,3 @@ class Reported(Experiment):
                 for one in report.advice
             ]
             console.print(tables.table("what to set here", rows))
-        for chapter in report.chapters:
-            if chapter.measures:
-                headings = ("what", *HEADINGS[1:-1])
-                rows = [dict(zip(headings, row(measure), strict=False)) for measure in chapter.measures]
-                console.print(tables.table(chapter.title, rows))
