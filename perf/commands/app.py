@@ -24,6 +24,7 @@ from ..experiments.growth import Growth
 from ..experiments.host import Host
 from ..experiments.hotcold import HotCold
 from ..experiments.lanes import Lanes
+from ..experiments.latency import Latency
 from ..experiments.memory import Memory
 from ..experiments.prewrite import Prewrite
 from ..experiments.purgatory import Purgatory
@@ -51,8 +52,8 @@ from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    Host, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup,
-    Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
+    Host, Latency, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
+    TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
     Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
 )  # fmt: skip
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..machine.folders import sub_folder, there
+from ..references.device_calls import Writes
 from ..report.progress import Run
 from ..report.record import Chapter, Chart, Measure
 from ..workload.latencies import Latencies
 from ..workload.timed import BATCH_MESSAGES
 from .experiment import repeats, setting
 from .host_advice import Found, advice, summary
-from .host_device import FEW_SIZES, MIB, SIZES, WRITERS, Writes, device_parts, memory_parts, name_of, wake_parts
+from .host_device import FEW_SIZES, MIB, SIZES, WRITERS, device_parts, memory_parts, name_of, wake_parts
 from .host_store import THREADS, Stores, append_parts, read_parts, setting_parts
 from .parts import Part, measured, of
 from .reported import Reported, Study

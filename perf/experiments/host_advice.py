@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..machine.folders import human_bytes
+from ..references.device_calls import Writes
 from ..report.record import Advice, Measure
 from ..report.words import amount
-from .host_device import BATCH, Writes, name_of
+from .host_device import BATCH, name_of
 from .host_store import BUFFER_BYTES, MANY, SEGMENT_BYTES
 
 WORTH = 1.1  # a setting is recommended if it gives a tenth more in each round

@@ -14,6 +14,7 @@ from ...store import MessageStore, StoreConfig
 from ...testing import TunedConfig
 from ..machine.folders import drop_page_cache, sub_folder
 from ..references.device import Seconds
+from ..references.device_calls import Writes
 from ..references.no_engine import threads_without_engine
 from ..report import layers
 from ..report.progress import Run
@@ -23,7 +24,7 @@ from ..workload.contest import Sizes
 from ..workload.latencies import Latencies
 from ..workload.memory import Memory
 from ..workload.timed import HEAD, TOPIC, Appended, Over
-from .host_device import BATCH, Writes, name_of
+from .host_device import BATCH, name_of
 from .parts import Count, Part, latencies
 
 MESSAGE_BYTES = 1024
@@ -61,23 +62,14 @@ class Stores:
 
     def ways(self) -> dict[str, tuple[str, Way]]:
         """Each way to append, by its name: in words, and as a call."""
-        body = self.body
-        found: dict[str, tuple[str, Way]] = {
-            f"append.{threads}": (
-                f"`append` by {threads} thread{'s' if threads > 1 else ''}",
-                lambda store, over, threads=threads: timed.blocking(store, threads, body, over),
-            )
-            for threads in THREADS
-        }
-        found[f"async.{MANY}"] = (
-            f"`append_async` by {MANY} tasks",
-            lambda store, over: timed.asynchronous(store, MANY, body, over),
-        )
-        found["submit"] = ("`submit` by one thread", lambda store, over: timed.pipelined(store, body, over))
-        found["batch"] = (
-            f"`append_batch` of {timed.BATCH_MESSAGES} by one thread",
-            lambda store, over: timed.batches(store, body, over),
-        )
+        found: dict[str, tuple[str, Way]] = {}
+        for threads in THREADS:
+            words = f"`append` by {threads} thread{'s' if threads > 1 else ''}"
+            found[f"append.{threads}"] = (words, partial(timed.blocking, threads, self.body))
+        words = f"`append_batch` of {timed.BATCH_MESSAGES} by one thread"
+        found[f"async.{MANY}"] = (f"`append_async` by {MANY} tasks", partial(timed.asynchronous, MANY, self.body))
+        found["submit"] = ("`submit` by one thread", partial(timed.pipelined, self.body))
+        found["batch"] = (words, partial(timed.batches, self.body))
         return found
 
 

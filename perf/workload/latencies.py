@@ -49,8 +49,3 @@ class Latencies:
         """ "p50", "p90", "p99", "p99.9" and "max" in microseconds."""
         marks = {f"p{percent:g}": self.at_us(percent) for percent in MARKS}
         return {**marks, "max": self._histogram.get_max_value() / 1e3 if self.count else 0.0}
-
-    def encoded(self) -> str:
-        """The whole distribution as the text that other HdrHistogram libraries read (base64, compressed)."""
-        text: bytes = self._histogram.encode()
-        return text.decode()

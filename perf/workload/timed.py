@@ -74,7 +74,7 @@ def _timed(done: Appended) -> Iterator[None]:
     done.seconds = perf_counter() - began
 
 
-def blocking(store: MessageStore, threads: int, body: bytes, over: Over) -> Appended:
+def blocking(threads: int, body: bytes, store: MessageStore, over: Over) -> Appended:
     """So many threads; each appends when its message before is durable."""
     done = Appended(body, [0] * threads, times=[array("q") for _ in range(threads)])
 
@@ -94,7 +94,7 @@ def blocking(store: MessageStore, threads: int, body: bytes, over: Over) -> Appe
     return done
 
 
-def asynchronous(store: MessageStore, tasks: int, body: bytes, over: Over) -> Appended:
+def asynchronous(tasks: int, body: bytes, store: MessageStore, over: Over) -> Appended:
     """So many tasks of one event loop; each appends when its message before is durable."""
     done = Appended(body, [0] * tasks, times=[array("q") for _ in range(tasks)])
 
@@ -118,7 +118,7 @@ def asynchronous(store: MessageStore, tasks: int, body: bytes, over: Over) -> Ap
     return done
 
 
-def pipelined(store: MessageStore, body: bytes, over: Over) -> Appended:
+def pipelined(body: bytes, store: MessageStore, over: Over) -> Appended:
     """One thread with a window of tickets. A call's time is until it sees the answer of the window's oldest."""
     done, window = Appended(body, [0], times=[array("q")]), deque[tuple[Any, int]]()
     submit, pack, clock, note, count = store.submit, HEAD.pack, perf_counter_ns, done.times[0].append, 0
@@ -137,7 +137,7 @@ def pipelined(store: MessageStore, body: bytes, over: Over) -> Appended:
     return done
 
 
-def batches(store: MessageStore, body: bytes, over: Over, messages: int = BATCH_MESSAGES) -> Appended:
+def batches(body: bytes, store: MessageStore, over: Over, messages: int = BATCH_MESSAGES) -> Appended:
     """One thread, so many messages a call. A call's time is that of a whole batch."""
     done, count = Appended(body, [0], times=[array("q")]), 0
     with _timed(done):
@@ -154,4 +154,4 @@ def batches(store: MessageStore, body: bytes, over: Over, messages: int = BATCH_
 def filled(store: MessageStore, messages: int, body: bytes) -> Appended:
     """Append so many messages to one queue, in batches."""
     left = iter(range(0, messages, BATCH_MESSAGES))
-    return batches(store, body, lambda: next(left, None) is None)
+    return batches(body, store, lambda: next(left, None) is None)
