@@ -11,7 +11,6 @@ import typer
 from ...store import StoreError
 from ..machine.checkouts import NoCheckout
 from ..machine.folders import NoFolder, TooLittleSpace
-from ..report.curves import NoPicture
 from ..report.figures import messages_console
 from ..report.record import NoReport
 from ..report.tables import plain
@@ -34,7 +33,7 @@ def run_app(app: typer.Typer, name: str) -> None:
         _end(f"{type(error).__name__}: {error}", WRONG)
     except (NoFolder, NoReport) as error:
         _end(str(error), MISUSED)
-    except (StoreError, TooLittleSpace, NoPicture, NoCheckout, NoHistogram) as error:
+    except (StoreError, TooLittleSpace, NoCheckout, NoHistogram) as error:
         _end(f"{type(error).__name__}: {error}", FAILED)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
