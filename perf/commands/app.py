@@ -19,6 +19,7 @@ from ..experiments.columns import Columns
 from ..experiments.connections import Connections
 from ..experiments.delayed import Delayed
 from ..experiments.endpoint import Endpoint
+from ..experiments.everything import All
 from ..experiments.experiment import Experiment
 from ..experiments.growth import Growth
 from ..experiments.host import Host
@@ -52,7 +53,7 @@ from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    Host, Latency, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
+    Host, Latency, All, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
     TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
     Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
 )  # fmt: skip

@@ -151,7 +151,7 @@ def chapter(kind: str, ladders: Sequence[dict[int, Figures]]) -> Chapter:
         meaning="Where the lines turn up, the store is full: below that rate a caller waits as long as the line says.",
     )
     text = f"{told[0].upper()}{told[1:]}. Messages of 1 KiB; requests arrive at a fixed rate, whatever the store does."
-    return Chapter(title=name.capitalize(), text=text, measures=tuple(measures), charts=(chart,))
+    return Chapter(title=f"{name.capitalize()}: latency by rate", text=text, measures=tuple(measures), charts=(chart,))
 
 
 def _middle(ladders: Sequence[dict[int, Figures]], rate: int, mark: str) -> float:
@@ -173,5 +173,5 @@ def summary(chapters: Sequence[Chapter]) -> tuple[str, ...]:
             if (name := f"latency.{kind}.{at}.{mark}") in measures
         ]
         waits = f"; at {at:,} a second a caller waits {', '.join(found)}" if found else ""
-        lines.append(f"{one.title}: {reached} at the most{waits}.")
+        lines.append(f"{KINDS[kind][0].capitalize()}: {reached} at the most{waits}.")
     return (*lines, "(p50: half of the requests are quicker; p99: 99 of 100; p99.9: 999 of 1,000.)")
