@@ -80,7 +80,9 @@ class Host(Reported):
         return FEW_SIZES if self.short else SIZES
 
     def _parts(self, base: Path, tier: Path | None, run: Run, seconds: float) -> list[Part]:
-        stores = Stores(base, run, seconds, self.messages // BATCH_MESSAGES * BATCH_MESSAGES, self.seed, tier)
+        stores = Stores(
+            base, run, seconds, self.messages // BATCH_MESSAGES * BATCH_MESSAGES, self.seed, tier, self.file_bytes
+        )
         return [
             *device_parts(base, seconds, self.file_bytes, self.sizes),
             *memory_parts(base, tier, seconds, self.file_bytes // MIB * MIB),

@@ -48,6 +48,7 @@ class Stores:
     messages: int  # of a store that is read
     seed: int
     pmem: Path | None = None
+    file_bytes: int = 64 << 20  # of what stands beside a store
     body: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,7 +135,14 @@ def _floor(stores: Stores) -> Mapping[str, float]:
     sizes = Sizes.parse(str(MESSAGE_BYTES))
     with sub_folder(stores.base, "floor") as folder:
         rate = threads_without_engine(
-            folder, MANY, sizes, stores.seconds, Seconds(stores.seconds), bare=True, seed=stores.seed
+            folder,
+            MANY,
+            sizes,
+            stores.seconds,
+            Seconds(stores.seconds),
+            bare=True,
+            seed=stores.seed,
+            file_bytes=stores.file_bytes,
         )
     return {"per_s": rate.messages_per_s}
 
