@@ -93,15 +93,16 @@ def measure(experiment: Experiment, command: str, where: Path | None, json: Path
     figures = {"config": dataclasses.asdict(experiment), "seed": experiment.seed, **measured,
                "checked_messages": run.checked_messages, "how": told}  # fmt: skip
     right, verdict = experiment.verdict(figures)
-    kept = experiment.keep(figures)
-    if str(json) != "-":
-        out = console()
+    out = None if str(json) == "-" else console()
+    if out is not None:
         experiment.show(figures, out)
+    write_json(json, figures)
+    kept = experiment.keep(figures)
+    if out is not None:
         out.print(told, highlight=False)
         for path in kept:
             out.print(f"written: {path}", highlight=False, soft_wrap=True)
         out.print(verdict, style="green" if right else "bold red", highlight=False)
-    write_json(json, figures)
     if not right:
         raise typer.Exit(WRONG)
 

@@ -68,7 +68,7 @@ class Experiment(ABC):
         """Show the figures as tables."""
 
     def keep(self, figures: Figures) -> list[Path]:
-        """Write the files that the options ask for, before anything is shown; returns them."""
+        """Write the files that the options ask for, after the figures are shown; returns them. Raises OSError."""
         return []
 
     def verdict(self, figures: Figures) -> tuple[bool, str]:

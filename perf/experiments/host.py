@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ..machine.folders import sub_folder, there
+from ..machine.folders import check_space, sub_folder, there
 from ..references.device_calls import Writes
 from ..report.progress import Run
 from ..report.record import Chapter, Chart, Measure
@@ -17,7 +17,7 @@ from ..workload.timed import BATCH_MESSAGES
 from .experiment import repeats, setting
 from .host_advice import Found, advice, summary
 from .host_device import FEW_SIZES, MIB, SIZES, WRITERS, device_parts, memory_parts, name_of, wake_parts
-from .host_store import THREADS, Stores, append_parts, read_parts, setting_parts
+from .host_store import MESSAGE_BYTES, THREADS, TIER_ROOM, Stores, append_parts, read_parts, setting_parts
 from .parts import Part, measured, of
 from .reported import Reported, Study
 
@@ -47,6 +47,8 @@ class Host(Reported):
         Reported.__post_init__(self)
         if self.pmem is not None:
             there(self.pmem)
+        if self.file_bytes < MIB:
+            raise ValueError(f"--file: {self.file_bytes:,} B are less than 1 MiB")
 
     @property
     def short(self) -> bool:
@@ -62,6 +64,7 @@ class Host(Reported):
         Latencies()  # raises before the work if its package is missing
         if self.pmem is None:
             return self._study(base, None, run)
+        check_space(self.pmem, self.file_bytes + 2.0 * TIER_ROOM * self.messages * MESSAGE_BYTES)
         with sub_folder(self.pmem, f"{base.name}-pmem") as tier:
             return self._study(base, tier, run)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,8 +50,9 @@ class Reported(Experiment):
     report: Path | None = report_folder()
 
     def __post_init__(self) -> None:
-        if self.report is not None:
-            there(self.report)
+        folder = there(self.report or Path.cwd())
+        if not os.access(folder, os.W_OK):
+            raise ValueError(f"the report cannot be written to {folder}: give another folder by --report")
 
     @abstractmethod
     def study(self, base: Path, run: Run) -> Study:

@@ -17,6 +17,14 @@ NOISE = 0.1
 Better = Literal["higher", "lower", "neither"]
 
 
+BETTER: tuple[Better, ...] = ("higher", "lower", "neither")
+# What a value of the JSON has to be, by the type of its field; the others are made of parts.
+KINDS: dict[str, type[Any] | tuple[type[Any], ...]] = {
+    "str": str, "bool": bool, "float": (int, float), "float | None": (int, float, type(None)), "Better": str,
+    "Mapping[str, str]": dict, "Mapping[str, float]": dict,
+}  # fmt: skip
+
+
 class NoReport(Exception):
     """A file holds no report that can be read; the sentence says which and why."""
 
@@ -51,6 +59,8 @@ class Measure:
     def __post_init__(self) -> None:
         if not self.values:
             raise ValueError(f"{self.name}: a measure has at least one value")
+        if self.better not in BETTER:
+            raise ValueError(f"{self.name}: better is one of {BETTER}, not {self.better!r}")
         known = (*self.values, self.noise) if self.reference is None else (*self.values, self.noise, self.reference)
         if not all(math.isfinite(value) for value in known):
             raise ValueError(f"{self.name}: a value is no finite number: {known}")
@@ -171,13 +181,15 @@ def report_of(read: object, source: str) -> Report:
     if read.get("format") != FORMAT:
         raise NoReport(f"{source} has the format {read.get('format')!r}; this version reads {FORMAT}")
     try:
+        if not all(isinstance(text, str) for text in (*read["summary"], *read["machine"].values())):
+            raise TypeError("a line of the summary or of the machine is no text")
         chapters = tuple(_chapter(one) for one in read["chapters"])
         made: Report = _made(
             Report, read, summary=tuple(read["summary"]), chapters=chapters,
             advice=tuple(_made(Advice, one) for one in read["advice"]),
         )  # fmt: skip
         made.measures()
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise NoReport(f"{source} is no whole report: {type(error).__name__}: {error}") from None
     return made
 
@@ -193,5 +205,10 @@ def _chapter(read: Mapping[str, Any]) -> Chapter:
 
 
 def _made(kind: type[Any], read: Mapping[str, Any], **parts: Any) -> Any:
-    """One record of the fields that the JSON has, with these parts in place of its own."""
-    return kind(**{one.name: read[one.name] for one in fields(kind)} | parts)
+    """One record of the fields that the JSON has, with these parts in place of its own. Raises TypeError."""
+    values = {one.name: read[one.name] for one in fields(kind)} | parts
+    for one in fields(kind):
+        wanted = KINDS.get(str(one.type))
+        if wanted is not None and not isinstance(values[one.name], wanted):
+            raise TypeError(f"{one.name} is {values[one.name]!r:.40}, no {one.type}")
+    return kind(**values)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,12 @@ from typer.testing import CliRunner
 
 from stratalog import CacheConfig, StoreConfig
 from stratalog.perf.commands.app import app
+from stratalog.perf.experiments.host import Host
 from stratalog.perf.experiments.host_advice import Found, advice, summary
+from stratalog.perf.machine.folders import TooLittleSpace
 from stratalog.perf.report.files import read_report
 from stratalog.perf.report.record import Measure, Report
+from stratalog.perf.workload.latencies import NoHistogram
 from tests.browser import DESKTOP, PHONE, shown
 
 FILES = ["host.html", "host.json", "host.md"]
@@ -158,6 +164,37 @@ def test_folder_that_does_not_exist_is_a_usage_error_and_nothing_is_made(tmp_pat
     assert "there is no folder" in done.output and "mistyped" in done.output
     assert [path for path in tmp_path.rglob("*") if path.parent != tmp_path] == []
     assert not (tmp_path / "mistyped").exists()
+
+
+def test_missing_package_of_histograms_is_said_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hdrh.histogram", None)
+    done = CliRunner().invoke(app, ["host", "--short", "--dir", str(tmp_path), "--report", str(tmp_path)])
+    assert isinstance(done.exception, NoHistogram) and "pip install" in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_that_could_not_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(tmp_path))
+    with pytest.raises(ValueError, match="cannot be written"):
+        Host(report=tmp_path)
+
+
+def test_too_little_space_in_pmem_is_said_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pmem").mkdir()
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda folder: usage._replace(free=(1 << 50) * ("pmem" not in str(folder)))
+    )
+    options = ["--dir", str(tmp_path), "--pmem", str(tmp_path / "pmem"), "--report", str(tmp_path)]
+    done = CliRunner().invoke(app, ["host", "--short", *options])
+    assert isinstance(done.exception, TooLittleSpace) and "pmem" in str(done.exception)
+    assert list((tmp_path / "pmem").iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])

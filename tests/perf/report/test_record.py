@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stratalog.perf.report.comparing import compare
 from stratalog.perf.report.files import read_report, write_report
+from stratalog.perf.report.markdown import markdown
+from stratalog.perf.report.page import page
 from stratalog.perf.report.record import Chart, Measure, NoReport, report_of
+from tests.seeds import draw_seed
 
 from .reports import rate, report
 
@@ -80,6 +86,31 @@ def broken(path: str, value: object) -> dict[str, Any]:
 def test_json_that_is_no_whole_report_is_refused_by_its_name(path: str, value: object, said: str) -> None:
     with pytest.raises(NoReport, match=rf"^old\.json .*{said}"):
         report_of(broken(path, value), "old.json")
+
+
+def test_damaged_json_is_refused_or_is_a_report_that_can_be_shown() -> None:
+    rng, refused = random.Random(draw_seed()), 0
+    for _ in range(300):
+        whole: Any = json.loads(json.dumps(report(rate("a"), rate("b")).as_dict()))
+        places = list(places_in(whole))
+        holder, key = rng.choice(places)
+        holder[key] = rng.choice([None, 5, -1.5, "x", [], {}, [None], {"a": 5}, True, float("nan"), 10**400])
+        try:
+            read = report_of(whole, "old.json")
+        except NoReport:
+            refused += 1
+            continue
+        assert page(read) and markdown(read)
+        assert len(compare(read, report(rate("a"))).changes) <= 1
+    assert refused > 50
+
+
+def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each container below a value of JSON, with each of its keys or numbers."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+    for key in keys:
+        yield value, key
+        yield from places_in(value[key])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", '"x"', "\udcff"], ids=ascii)
