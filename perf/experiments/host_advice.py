@@ -14,6 +14,7 @@ from .host_device import BATCH, name_of
 from .host_store import BUFFER_BYTES, MANY, SEGMENT_BYTES
 
 WORTH = 1.1  # a setting is recommended if it gives a tenth more in each round
+CHEAP = 0.8  # a cache is recommended if appends keep so much of their rate with it
 FEW_SEGMENTS = 16  # on a disk with less room than so many full segments, smaller ones are better
 DEFAULT_SEGMENT_BYTES, DEFAULT_BUFFER_BYTES = 256 << 20, 64 << 20
 
@@ -161,7 +162,7 @@ def _segments(found: Found) -> Advice:
 
 
 def _cache(found: Found) -> Advice:
-    cost = found.share("setting.cache_plan.per_s")
+    cost = found.share("setting.cache_plan.per_s" if found.pmem is None else "setting.cache_persistent.per_s")
     tiers = ["off_heap"] + ["persistent"] * (found.pmem is not None)
     parts = {tier: f"store.read.{tier}.p50" for tier in tiers}
     reads = ", ".join(
@@ -169,12 +170,12 @@ def _cache(found: Found) -> Advice:
         for tier, part in parts.items()
     )
     worth = f"a message takes {reads}; batches have {cost:.2f} of their rate with a cache"
-    if found.pmem is not None and found.worst_share("store.read.persistent.p50") < 1 / WORTH:
+    if found.pmem is not None and cost >= CHEAP and found.worst_share("store.read.persistent.p50") < 1 / WORTH:
         size = found.pmem_free_bytes // 2 // DEFAULT_BUFFER_BYTES * DEFAULT_BUFFER_BYTES or DEFAULT_BUFFER_BYTES
         return Advice(
             setting="cache",
             value=f"CacheConfig(off_heap_bytes=0, persistent_bytes={size}, persistent_folder={str(found.pmem)!r})",
-            why="if old messages are read again: half of what --pmem has free, for what has left the ring",
+            why="old messages that are read again: half of what --pmem has free, for what has left the ring",
             worth=worth,
         )
     return Advice(

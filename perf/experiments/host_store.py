@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
 
-from ...store import MessageStore, StoreConfig
+from ...store import CacheConfig, MessageStore, StoreConfig
 from ...testing import TunedConfig
 from ..machine.folders import drop_page_cache, sub_folder
 from ..references.device import Seconds
@@ -162,6 +162,13 @@ def setting_parts(stores: Stores) -> list[Part]:
         ),
         "cache_plan": ('cache="plan"', StoreConfig(cache="plan"), "batch"),
     }
+    if stores.pmem is not None:
+        tier = CacheConfig(
+            off_heap_bytes=0,
+            persistent_bytes=TIER_ROOM * stores.messages * MESSAGE_BYTES,
+            persistent_folder=stores.pmem,
+        )
+        tried["cache_persistent"] = ("a cache in --pmem", StoreConfig(cache=tier), "batch")
     parts = []
     for name, (what, config, work) in tried.items():
         count = Count(

@@ -137,9 +137,11 @@ def test_lanes_are_advised_if_they_give_a_tenth(host: Report, two: float, four: 
     assert ("lanes=" in told) == (lanes != 1)
 
 
-def test_persistent_tier_is_advised_if_it_is_faster_than_the_device(host: Report, tmp_path: Path) -> None:
-    for share, wanted in ((30.0, True), (99.0, False)):
-        measures = changed(host, store__read__persistent__p50=share)
+def test_persistent_tier_is_advised_if_it_is_faster_than_the_device_and_appends_stay_quick(
+    host: Report, tmp_path: Path
+) -> None:
+    for share, appends, wanted in ((30.0, 95.0, True), (99.0, 95.0, False), (30.0, 50.0, False)):
+        measures = changed(host, store__read__persistent__p50=share, setting__cache_persistent__per_s=appends)
         cache = settings_of(advice(Found(measures, 1 << 40, tmp_path, 1 << 30)))["cache"]
         assert isinstance(cache, CacheConfig) == wanted
         if wanted:
