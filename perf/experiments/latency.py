@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from .reported import Reported, Study
 
 MESSAGE_BYTES = 1024
 READ_MESSAGES = 8_192
+MOST_STEPS = 30
 SUSTAINED = 0.9  # of the offered rate: below it the store is saturated
 KINDS = {
     "append": ("appends", "`submit`; another thread waits for each ticket"),
@@ -34,7 +35,7 @@ KINDS = {
     ),
 }
 MARKS = tuple(TAILS)
-Figures = Mapping[str, float]
+Figures = dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +52,17 @@ class Latency(Reported):
 
     seconds: float = setting(1.5, "seconds of a step", short=0.05, least=0.01)
     first: int = setting(1_000, "requests a second of the first step; each step doubles them", short=500, least=1)
-    steps: int = setting(9, "steps at the most; a step that is not sustained is the last", short=3, least=1)
+    steps: int = setting(9, "steps at the most, 30 or fewer; one that is not sustained is the last", short=3, least=1)
     repeat: int = repeats()
+
+    def __post_init__(self) -> None:
+        Reported.__post_init__(self)
+        if self.steps > MOST_STEPS:
+            raise ValueError(f"--steps: {self.steps} are more than {MOST_STEPS}: each doubles the rate")
 
     def need_bytes(self) -> float:
         """The space of the last step, and of segments written ahead."""
-        return 4.0 * self.first * 2**self.steps * self.seconds * MESSAGE_BYTES + (256 << 20)
+        return 4.0 * self.first * (1 << self.steps) * self.seconds * MESSAGE_BYTES + (256 << 20)
 
     def study(self, base: Path, run: Run) -> Study:
         """A ladder of rates for each kind, a round after the other."""

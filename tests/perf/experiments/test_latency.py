@@ -38,6 +38,11 @@ def test_short_run_has_a_curve_and_every_measure_of_each_kind(tmp_path: Path) ->
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+def test_more_steps_than_a_rate_can_double_are_a_usage_error() -> None:
+    done = CliRunner().invoke(app, ["latency", "--short", "--steps", "2000"], env={"COLUMNS": "200"})
+    assert done.exit_code == 2 and "--steps" in done.output
+
+
 def test_rate_whose_answers_keep_up_is_sustained() -> None:
     assert sustained(1_000, step(1_000, 950)) and not sustained(1_000, step(1_000, 850))
 

@@ -128,6 +128,7 @@ def test_files_stay_as_they_were_if_the_new_ones_cannot_be_written(
 ) -> None:
     write_report(tmp_path, report())
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert before.keys() == {"host.json", "host.html", "host.md"}
 
     def half(self: Path, text: str) -> int:
         self.write_bytes(text.encode()[:10])
