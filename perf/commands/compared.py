@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from ..report.words import amount
 from .options import Json
 
 SAME_MACHINE = ("CPU", "memory", "disk", "system", "interpreter")  # words of these before the first comma
+BESIDE, BUSY_PERCENT = re.compile(r"others used (\d+) % of all CPUs"), 10
 MOVED: tuple[Verdict, ...] = ("worse", "better", "with the machine")
 
 
@@ -49,12 +51,16 @@ def compare_command(
 
 
 def differences(before: Report, after: Report) -> list[str]:
-    """Sentences on what is not the same about the machines and the code of both reports."""
+    """Sentences on what is not the same about the machines and the code of both reports, and on busy machines."""
     found = [
         f"another {name}: {before.machine.get(name, 'unknown')} -> {after.machine.get(name, 'unknown')}"
         for name in (*SAME_MACHINE, "versions", "commit")
         if _key(before, name) != _key(after, name)
     ]
+    for which, report in (("A", before), ("B", after)):
+        share = BESIDE.search(report.machine.get("others", ""))
+        if share is not None and int(share[1]) > BUSY_PERCENT:
+            found.append(f"{which} was measured while {share[0]}: equal runs may differ by more than its rounds do")
     return [f"two kinds of reports: {before.name}, {after.name}", *found] if before.name != after.name else found
 
 

@@ -49,6 +49,15 @@ def test_another_machine_code_or_kind_of_report_is_said_first(tmp_path: Path) ->
     ]  # fmt: skip
 
 
+def test_report_of_a_busy_machine_is_told(tmp_path: Path) -> None:
+    quiet, busy = (
+        replace(report(), machine={"others": f"others used {part} % of all CPUs; load 1"}) for part in (9, 80)
+    )
+    said = run(tmp_path, quiet, busy).splitlines()
+    assert said[0].startswith("B was measured while others used 80 % of all CPUs")
+    assert len(said) == 2
+
+
 def test_json_has_every_figure_and_a_change_from_zero_is_null(tmp_path: Path) -> None:
     said = run(tmp_path, report(rate("a"), rate("z", 0.0), rate("x")), report(rate("a"), rate("z", 5.0)), "--json")
     found = json.loads(said)
