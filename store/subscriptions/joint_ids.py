@@ -9,7 +9,7 @@ import numpy as np
 from ..device.clock import Clock
 from ..format.arrays import Int64s
 from ..log.joint_group import Blocks
-from ..log.message_ids import IdTarget, PendingIds, offset_of
+from ..log.message_ids import IdTarget, PendingIds
 from ..log.request import Request
 from ..topics.id_window import IdWindow
 from ..topics.id_windows import IdWindows
@@ -36,7 +36,7 @@ class JointIds:
         self._digests = digests
         self.ids: list[PendingIds] = []
         self.stored: list[int] = []
-        self._places: dict[int, int] = {}  # of messages that the topic has had
+        self._found: dict[int, int] = {}  # offsets of messages that the topic has had
         self._same: dict[int, int] = {}  # of messages with the id of an earlier one of the transaction: which
 
     def admit(self, names: Sequence[tuple[str, int]], blocks: Blocks) -> Sequence[Request]:
@@ -68,7 +68,7 @@ class JointIds:
             if digest is None:
                 self.stored.append(row)
                 continue
-            if row in self._places:
+            if row in self._found:
                 continue
             if (topic, digest) in first_of:
                 self._same[row] = first_of[topic, digest]
@@ -102,14 +102,14 @@ class JointIds:
             for column in columns:
                 column.pop()
             if isinstance(found, int):
-                self._places[row] = found
+                self._found[row] = found
         self.ids = [one for one in self.ids if one.digests]
 
     def _look(self, window: IdWindow, row: int, digest: bytes, busy: dict[Request, None]) -> None:
         """Note where the message of an id is, or what to wait for if others have the id on its way."""
         found = window.find(digest)
         if isinstance(found, int):
-            self._places[row] = found
+            self._found[row] = found
         elif found is not None and (promise := window.promise_of(found)) is not None:
             busy[promise] = None
 
@@ -126,8 +126,8 @@ class JointIds:
         """The offsets of all messages, from those of the stored ones."""
         offsets = np.empty(len(self._digests), np.int64)
         offsets[self.stored] = stored[: len(self.stored)]
-        for row, place in self._places.items():
-            offsets[row] = offset_of(place)
+        for row, offset in self._found.items():
+            offsets[row] = offset
         for row, first in self._same.items():
             offsets[row] = offsets[first]
         return offsets
