@@ -19,10 +19,13 @@ from ..experiments.columns import Columns
 from ..experiments.connections import Connections
 from ..experiments.delayed import Delayed
 from ..experiments.endpoint import Endpoint
+from ..experiments.everything import All
 from ..experiments.experiment import Experiment
 from ..experiments.growth import Growth
+from ..experiments.host import Host
 from ..experiments.hotcold import HotCold
 from ..experiments.lanes import Lanes
+from ..experiments.latency import Latency
 from ..experiments.memory import Memory
 from ..experiments.prewrite import Prewrite
 from ..experiments.purgatory import Purgatory
@@ -44,18 +47,26 @@ from ..machine.usage import describe
 from ..references.device import write_call
 from ..report.figures import console, messages_console, write_json
 from ..report.progress import Run
+from .compared import compare_command
 from .end import WRONG
 from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache, TailCatchup, Readers,
-    Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
+    Host, Latency, All, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
+    TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
     Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
 )  # fmt: skip
 
+
+class Commands(JsonGroup):
+    """The commands: `compare` takes two files, neither of them that of `--json`."""
+
+    without_file = frozenset({"compare"})
+
+
 app = typer.Typer(
-    cls=JsonGroup,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Measurements. Each makes a fresh folder in --dir and removes it at the end.",
     no_args_is_help=True,
@@ -82,12 +93,16 @@ def measure(experiment: Experiment, command: str, where: Path | None, json: Path
     figures = {"config": dataclasses.asdict(experiment), "seed": experiment.seed, **measured,
                "checked_messages": run.checked_messages, "how": told}  # fmt: skip
     right, verdict = experiment.verdict(figures)
-    if str(json) != "-":
-        out = console()
+    out = None if str(json) == "-" else console()
+    if out is not None:
         experiment.show(figures, out)
-        out.print(told, highlight=False)
-        out.print(verdict, style="green" if right else "bold red", highlight=False)
     write_json(json, figures)
+    kept = experiment.keep(figures)
+    if out is not None:
+        out.print(told, highlight=False)
+        for path in kept:
+            out.print(f"written: {path}", highlight=False, soft_wrap=True)
+        out.print(verdict, style="green" if right else "bold red", highlight=False)
     if not right:
         raise typer.Exit(WRONG)
 
@@ -107,3 +122,4 @@ def command_of(experiment: type[Experiment]) -> Callable[..., None]:
 
 for _experiment in EXPERIMENTS:
     app.command(_experiment.NAME)(command_of(_experiment))
+app.command("compare")(compare_command)

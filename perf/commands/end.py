@@ -10,17 +10,19 @@ import typer
 
 from ...store import StoreError
 from ..machine.checkouts import NoCheckout
-from ..machine.folders import TooLittleSpace
-from ..report.curves import NoPicture
+from ..machine.folders import NoFolder, TooLittleSpace
 from ..report.figures import messages_console
+from ..report.record import NoReport
 from ..report.tables import plain
 from ..workload.checker import WrongResult
+from ..workload.latencies import NoHistogram
 
-WRONG, FAILED, INTERRUPTED, TERMINATED = 1, 3, 130, 143
+WRONG, MISUSED, FAILED, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 
 
 def run_app(app: typer.Typer, name: str) -> None:
-    """Run the command line. A wrong result ends it with exit code 1; a refusal of the store or the system with 3.
+    """Run the command line. A wrong result ends it with exit code 1; a folder or report that is not there with 2; a
+    refusal of the store or the system with 3.
 
     SIGTERM ends it like Ctrl-C, so that folders are removed.
     """
@@ -29,7 +31,9 @@ def run_app(app: typer.Typer, name: str) -> None:
         app(prog_name=name)
     except WrongResult as error:
         _end(f"{type(error).__name__}: {error}", WRONG)
-    except (StoreError, TooLittleSpace, NoPicture, NoCheckout) as error:
+    except (NoFolder, NoReport) as error:
+        _end(str(error), MISUSED)
+    except (StoreError, TooLittleSpace, NoCheckout, NoHistogram) as error:
         _end(f"{type(error).__name__}: {error}", FAILED)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from ..experiments.experiment import Experiment
-from ..machine.folders import human_bytes
+from ..machine.folders import NoFolder, human_bytes, there
 from ..workload.contest import parse_bytes
 
 BYTES = "_bytes"
@@ -30,8 +30,19 @@ def writable(path: Path | None) -> Path | None:
     return path
 
 
+def existing(path: Path | None) -> Path | None:
+    """The --dir option's folder; a usage error if it does not exist."""
+    try:
+        return None if path is None else there(path)
+    except NoFolder as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 Where = Annotated[
-    Path | None, typer.Option("--dir", help="make the run's folder here (default: the current directory)")
+    Path | None,
+    typer.Option(
+        "--dir", callback=existing, help="make the run's folder in this one, which exists (default: the current one)"
+    ),
 ]
 Json = Annotated[
     Path | None,

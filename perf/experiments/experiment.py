@@ -67,6 +67,10 @@ class Experiment(ABC):
     def show(self, figures: Figures, console: Console) -> None:
         """Show the figures as tables."""
 
+    def keep(self, figures: Figures) -> list[Path]:
+        """Write the files that the options ask for, after the figures are shown; returns them. Raises OSError."""
+        return []
+
     def verdict(self, figures: Figures) -> tuple[bool, str]:
         """Whether all is right, and the last line of the output, which says what was compared."""
         return True, f"{figures['checked_messages']:,} messages read and compared with what was written: no difference"

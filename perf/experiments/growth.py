@@ -13,15 +13,17 @@ from rich.console import Console
 
 from ..machine.folders import sub_folder
 from ..report import figures as report
-from ..report.curves import check_picture, write_curves
 from ..report.figures import Figures
 from ..report.progress import Run
+from ..report.record import Chapter, Chart, Measure, report_of
 from ..workload.in_turn import Rows, in_turn
 from . import growth_consumers as consumers
 from . import growth_log as log
-from .experiment import Experiment, repeats, setting
+from .experiment import repeats, setting
+from .reported import Reported, Study
 
-Chapter = Callable[[Path, int], Rows]
+LINES = 8  # of one chart
+NOISE = 0.3  # two equal runs, of one round each
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,15 @@ class Axis:
 
     title: str
     steps: tuple[int, ...]
-    chapter: Chapter
+    chapter: Callable[[Path, int], Rows]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growth(Experiment):
+class Growth(Reported):
     """The cost of calls and background work by the number of segments, streams, transactions and consumers."""
 
     NAME: ClassVar[str] = "growth"
+    TITLE: ClassVar[str] = "What calls cost while a store grows"
     METHOD: ClassVar[str] = (
         "microseconds where nothing else is said; segments of 64 KiB; each step is a store of its own, and the stores "
         "of a chapter take each call in turn; medians of calls, means of processor time; the last column is the last "
@@ -55,7 +58,6 @@ class Growth(Experiment):
     factor: int = setting(10, "each step holds so many times what the one before holds", short=2, least=2)
     seconds: float = setting(0.5, "seconds of a call's calls", short=0, least=0)
     only: str = setting("", "chapters whose name has this", short="")
-    picture: str = setting("", "draw the curves into this file (.svg or .png); needs matplotlib", short="")
     repeat: int = repeats(1)
 
     def need_bytes(self) -> float:
@@ -83,17 +85,13 @@ class Growth(Experiment):
         }  # fmt: skip
         return {name: axis for name, axis in every.items() if self.only in name}
 
-    def measure(self, base: Path, run: Run) -> Figures:
-        """A table for each chapter: a row for each call, a column for each step."""
+    def study(self, base: Path, run: Run) -> Study:
+        """A chapter for each axis: a line and a measure for each call."""
         axes = self.axes()
-        if self.picture:
-            check_picture(Path(self.picture))
         run.expect(len(axes) * self.repeat)
-        chapters = {name: self._rows(base, axis, run) for name, axis in axes.items()}
-        if self.picture:
-            titles = {name: axis.title for name, axis in axes.items()}
-            write_curves(Path(self.picture), {titles[name]: rows for name, rows in chapters.items()})
-        return {"chapters": chapters}
+        rows = {name: self._rows(base, axis, run) for name, axis in axes.items()}
+        chapters = tuple(chapter(name, axis.title, axis.steps, rows[name]) for name, axis in axes.items())
+        return Study(summary=(most_grown([row for one in rows.values() for row in one]),), chapters=chapters)
 
     def _rows(self, base: Path, axis: Axis, run: Run) -> list[Figures]:
         rounds = []
@@ -106,18 +104,51 @@ class Growth(Experiment):
         return list(_by_call(axis.steps, [report.median_of(list(at)) for at in zip(*rounds, strict=True)]))
 
     def show(self, figures: Figures, console: Console) -> None:
-        """Show one table for each chapter."""
-        axes = self.axes()
-        for name, rows in figures["chapters"].items():
-            console.print(report.table(axes[name].title, rows))
+        """Show the summary, and a table for each chapter."""
+        super().show(figures, console)
+        for one in report_of(figures, self.NAME).chapters:
+            console.print(report.table(one.title, [row for chart in one.charts for row in table_of(chart)]))
 
-    def verdict(self, figures: Figures) -> tuple[bool, str]:
-        """The row with the largest growth."""
-        rows = [row for rows in figures["chapters"].values() for row in rows if row["growth"] is not None]
-        if not rows:
-            return True, "nothing was measured at two steps"
-        most = max(rows, key=lambda row: float(row["growth"]))
-        return True, f"grows most: {most['what']}, x {most['growth']:.1f}"
+
+def chapter(name: str, title: str, steps: Sequence[int], rows: Sequence[Figures]) -> Chapter:
+    """The curves of one axis, and each call's cost at the last step."""
+    x = tuple(map(float, steps))
+    lines = {row["what"]: tuple(row[f"{step:,}"] for step in steps) for row in rows}
+    names = list(lines)
+    groups = [names[at : at + LINES] for at in range(0, len(names), LINES)]
+    charts = tuple(
+        Chart(title=title.capitalize(), x_what=name, y_what="microseconds where a line says nothing else", x=x,
+              log_x=True, log_y=True, lines={what: lines[what] for what in group},
+              meaning="A line that is flat costs the same however much the store holds; both axes are logarithmic.")
+        for group in groups
+    )  # fmt: skip
+    measures = tuple(
+        Measure(name=f"growth.{name}.{row['what']}", what=f"{row['what']}, at {steps[-1]:,}", unit="", better="lower",
+                values=(row[f"{steps[-1]:,}"],), noise=NOISE,
+                meaning="" if row["growth"] is None else f"x {row['growth']:.1f} from {steps[0]:,}")
+        for row in rows
+        if row[f"{steps[-1]:,}"] is not None
+    )  # fmt: skip
+    text = "Microseconds where a row says nothing else. Each step is a store of its own; all take each call in turn."
+    return Chapter(title=f"Growth: {title}", text=text, measures=measures, charts=charts)
+
+
+def most_grown(rows: Sequence[Figures]) -> str:
+    """The row with the largest growth, in words."""
+    grown = [row for row in rows if row["growth"] is not None]
+    if not grown:
+        return "Nothing was measured at two steps."
+    most = max(grown, key=lambda row: float(row["growth"]))
+    return f"Of what a store may hold more of, this costs most: {most['what']}, x {most['growth']:.1f}."
+
+
+def table_of(chart: Chart) -> list[Figures]:
+    """A row for each line of a chart: its value at each step, and the last over the first."""
+    steps = [int(step) for step in chart.x]
+    lines = [dict(zip(steps, line, strict=True)) for line in chart.lines.values()]
+    return list(
+        _by_call(steps, [{what: line[step] for what, line in zip(chart.lines, lines, strict=True)} for step in steps])
+    )
 
 
 def _by_call(steps: Sequence[int], at: Sequence[Figures]) -> Iterator[Figures]:

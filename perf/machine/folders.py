@@ -6,12 +6,23 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 
 class TooLittleSpace(Exception):
     """A run would fill the disk, so it was not started."""
+
+
+class NoFolder(ValueError):
+    """A folder that was named does not exist. It is not made: a mistyped name would be measured, or filled."""
+
+
+def there(folder: Path) -> Path:
+    """The folder, which exists. Raises NoFolder."""
+    if not folder.is_dir():
+        raise NoFolder(f"there is no folder {folder}; nothing was made or measured. Make it, or give another one")
+    return folder
 
 
 def human_bytes(size_bytes: float) -> str:
@@ -37,30 +48,16 @@ def check_space(folder: Path, need_bytes: float) -> None:
 def run_folder(where: Path | None, need_bytes: float = 0) -> Iterator[Path]:
     """A fresh folder below `where`, removed after. The default is the current directory, since /tmp is often memory.
 
-    If `where` is made for it, it is removed too, unless it has other files then.
-    Raises TooLittleSpace, before anything is written, if `need_bytes` are not free.
+    Before anything is made it raises NoFolder if there is no folder `where`, and TooLittleSpace if `need_bytes` are
+    not free.
     """
-    base = where if where is not None else Path.cwd()
-    with _there(base):
-        check_space(base, need_bytes)
-        made = Path(tempfile.mkdtemp(prefix="stratalog-perf-", dir=base))
-        try:
-            yield made
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-
-
-@contextmanager
-def _there(folder: Path) -> Iterator[None]:
-    """Keep the folder while the body runs; the folders made for it are removed after, if they are empty."""
-    new = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    base = there(where if where is not None else Path.cwd())
+    check_space(base, need_bytes)
+    made = Path(tempfile.mkdtemp(prefix="stratalog-perf-", dir=base))
     try:
-        yield
+        yield made
     finally:
-        with suppress(OSError):  # somebody else uses it
-            for one in new:
-                one.rmdir()
+        shutil.rmtree(made, ignore_errors=True)
 
 
 @contextmanager

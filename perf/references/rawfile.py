@@ -46,14 +46,18 @@ class RawFile:
     """A file that is overwritten in a circle with forced writes; one thread at a time.
 
     `preparation`: "prewritten" (every block written once, R7), "fallocated" (reserved, never written) or
-    "growing" (empty). The last two start again from nothing when the circle closes.
+    "growing" (empty). The last two start again from nothing when the circle closes. `direct`: past the page cache, if
+    the file system takes it.
     """
 
-    def __init__(self, path: Path, size_bytes: int, preparation: Preparation = "prewritten") -> None:
+    def __init__(
+        self, path: Path, size_bytes: int, preparation: Preparation = "prewritten", *, direct: bool = True
+    ) -> None:
         self.size_bytes = round_up(size_bytes)
         self.path = path
         self.preparation = preparation
-        self.descriptor, self.direct = open_direct(path, os.O_RDWR | os.O_CREAT)
+        flags = os.O_RDWR | os.O_CREAT
+        self.descriptor, self.direct = open_direct(path, flags) if direct else (os.open(path, flags, 0o644), False)
         self._position = 0
         self._buffer = memoryview(incompressible(min(STEP_BYTES, self.size_bytes)))
         self._flags = self._probe()
@@ -88,6 +92,16 @@ class RawFile:
 
         Raises ValueError if the file is smaller than that.
         """
+        size = self._write(size_bytes, self._flags)
+        if not self._flags:
+            os.fdatasync(self.descriptor)
+        return size
+
+    def write_unforced(self, size_bytes: int) -> int:
+        """`write_forced` without the force."""
+        return self._write(size_bytes, 0)
+
+    def _write(self, size_bytes: int, flags: int) -> int:
         size = round_up(size_bytes)
         if size > self.size_bytes:
             raise ValueError(f"a write of {size:,} bytes to a file of {self.size_bytes:,}: make the file larger")
@@ -95,11 +109,9 @@ class RawFile:
             self._begin_again()
         whole, rest = divmod(size, len(self._buffer))
         parts = [self._buffer] * whole + ([self._buffer[:rest]] if rest else [])
-        written = os.pwritev(self.descriptor, parts, self._position, self._flags)
+        written = os.pwritev(self.descriptor, parts, self._position, flags)
         if written != size:
             raise OSError(errno.EIO, f"{written} of {size} bytes were written", str(self.path))
-        if not self._flags:
-            os.fdatasync(self.descriptor)
         self._position += size
         return size
 

@@ -284,12 +284,13 @@ def test_json_that_cannot_be_written_is_a_usage_error_before_the_work(
 
     for name in ("inspect_folder", "verify_folder"):
         monkeypatch.setattr(console, name, work)
+    (tmp_path / "runs").mkdir()
     where = [folder] if len(command) == 1 else ["--dir", tmp_path / "runs"]
     for out in (tmp_path / "nowhere" / "out.json", tmp_path):
         shown = run(*command, *where, "--json", out)
         assert shown.exit_code == 2, shown.output
         assert "cannot be written" in shown.output
-    assert not (tmp_path / "runs").exists()
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_json_file_is_not_left_behind_by_a_refusal(tmp_path: Path) -> None:
@@ -358,13 +359,14 @@ def bench_end(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> object:
     return ended.value.code
 
 
-def test_folder_that_cannot_be_made_is_said_with_exit_code_3(
+def test_folder_that_does_not_exist_is_said_with_exit_code_2_and_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    for where in (tmp_path / "file", tmp_path / "file" / "below"):
-        assert bench_end(monkeypatch, "hotcold", "--short", "--dir", where) == 3
-        assert str(where) in capsys.readouterr().err
+    for where in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "mistyped"):
+        assert bench_end(monkeypatch, "hotcold", "--short", "--dir", where) == 2
+        assert "there is no folder" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 @pytest.mark.parametrize("command", ["hotcold", "batch", "reads"])

@@ -14,14 +14,16 @@ from stratalog.perf.commands.app import app
 def figures_of(tmp_path: Path, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
     """The JSON of a short run; nothing may be left of its folder."""
     runs, out = tmp_path / "runs", tmp_path / "out.json"
+    runs.mkdir(exist_ok=True)
     done = CliRunner().invoke(app, [*arguments, "--short", "--dir", str(runs), "--json", str(out)])
     assert done.exit_code == exit_code, (done.output, done.exception)
-    assert not runs.exists()
+    assert list(runs.iterdir()) == []
     figures: dict[str, Any] = json.loads(out.read_text())
     return figures
 
 
 def error_of(tmp_path: Path, *arguments: str) -> BaseException | None:
     """The error that ends a short run; None if none does."""
+    (tmp_path / "runs").mkdir(exist_ok=True)
     done = CliRunner().invoke(app, [*arguments, "--short", "--dir", str(tmp_path / "runs")])
     return done.exception

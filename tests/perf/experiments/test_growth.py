@@ -1,44 +1,61 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from stratalog.perf.report.curves import NoPicture, check_picture, write_curves
+from stratalog.perf.experiments.growth import Growth, chapter, most_grown
+from stratalog.perf.report.files import read_report
+from tests.browser import PHONE, shown
 
-from ..short import error_of, figures_of
+from ..short import figures_of
 
-CHAPTERS = ("segments", "streams", "transactions", "readers", "queues", "waiting", "subscriptions", "delays")
+CHAPTERS = (
+    "calls, by sealed segments", "calls, by streams that are alive", "commits, by named transactions",
+    "readers beside a writer", "consumers, by queues of the topic", "consumers that wait for one topic",
+    "subscriptions of one topic", "delayed messages, one in so many",
+)  # fmt: skip
 
 
 def test_growth_gives_each_call_at_each_step_and_draws_how_it_grows(tmp_path: Path) -> None:
-    picture = tmp_path / "curves.svg"
-    chapters = figures_of(tmp_path, "growth", "--picture", str(picture))["chapters"]
-    assert "</svg>" in picture.read_text() and picture.stat().st_size > 5_000
-    assert tuple(chapters) == CHAPTERS
-    for name, rows in chapters.items():
-        for row in rows:
-            steps = [int(step.replace(",", "")) for step in row if step not in ("what", "growth")]
-            values = [row[f"{step:,}"] for step in steps]
-            assert steps == sorted(steps) and min(values) >= 0, (name, row)
-            if len(steps) > 1 and values[0]:
-                assert row["growth"] == pytest.approx(values[-1] / values[0])
-    calls = {row["what"] for row in chapters["segments"]}
+    figures = figures_of(tmp_path, "growth", "--report", str(tmp_path))
+    report = read_report(tmp_path / "growth.json")
+    assert tuple(one.title for one in report.chapters) == tuple(f"Growth: {title}" for title in CHAPTERS)
+    for one in report.chapters:
+        for chart in one.charts:
+            assert list(chart.x) == sorted(chart.x) and chart.lines
+            assert all(value is None or value >= 0 for line in chart.lines.values() for value in line), chart
+    calls = {what for chart in report.chapters[0].charts for what in chart.lines}
     assert {"get_range, idle queue", "read, a random old message", "offset_at, idle queue", "open, close"} <= calls
+    assert shown((tmp_path / "growth.html").as_uri(), tmp_path / "home", PHONE).console == []
+    console = Console(record=True, width=200)
+    Growth().show(figures, console)
+    text = console.export_text()
+    assert [title for title in CHAPTERS if f"Growth: {title}" not in text] == []
+    assert "Of what a store may hold more of, this costs most" in text
 
 
-def test_a_picture_that_cannot_be_drawn_is_said_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for path in (tmp_path / "curves.txt", tmp_path / "none" / "curves.svg"):
-        assert isinstance(error_of(tmp_path, "growth", "--picture", str(path)), NoPicture)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(NoPicture, match="pip install"):
-        check_picture(tmp_path / "curves.svg")
+def test_curves_tell_the_growth_from_the_first_step_to_the_last() -> None:
+    rows = [
+        {"what": f"call {number}", "10": 2.0, "100": 2.0 * number, "growth": float(number)} for number in range(1, 12)
+    ]
+    made = chapter("segments", "calls, by segments", (10, 100), rows)
+    assert [len(chart.lines) for chart in made.charts] == [8, 3]
+    assert made.measures[10].name == "growth.segments.call 11"
+    assert (made.measures[10].value, made.measures[10].meaning) == (22.0, "x 11.0 from 10")
+    assert most_grown(rows) == "Of what a store may hold more of, this costs most: call 11, x 11.0."
 
 
-def test_a_row_without_a_figure_at_some_step_is_left_out_there(tmp_path: Path) -> None:
-    rows = [{"what": "a", "1": 1.0, "10": None, "growth": None}, {"what": "b", "1": 0, "10": 2.0, "growth": 2}]
-    write_curves(tmp_path / "curves.png", {"title": rows})
-    assert (tmp_path / "curves.png").stat().st_size > 5_000
+def test_a_row_without_a_figure_at_some_step_is_left_out_there() -> None:
+    rows = [{"what": "a", "1": 1.0, "10": None, "growth": None}, {"what": "b", "1": 0.0, "10": 2.0, "growth": None}]
+    made = chapter("readers", "readers", (1, 10), rows)
+    assert made.charts[0].lines["a"] == (1.0, None)
+    assert [one.name for one in made.measures] == ["growth.readers.b"]
+    assert most_grown(rows) == "Nothing was measured at two steps."
+
+
+@pytest.mark.parametrize("steps", [(5,)])
+def test_a_single_step_is_a_chapter_too(steps: tuple[int, ...]) -> None:
+    made = chapter("delays", "delays", steps, [{"what": "a", "5": 1.0, "growth": None}])
+    assert made.measures[0].value == 1.0

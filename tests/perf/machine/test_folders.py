@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.perf.machine.folders import TooLittleSpace, run_folder
+from stratalog.perf.machine.folders import NoFolder, TooLittleSpace, run_folder
 
 
-def test_folders_made_for_a_run_are_removed(tmp_path: Path) -> None:
-    where = tmp_path / "new" / "newer"
-    with run_folder(where) as base:
-        (base / "data").write_bytes(bytes(10))
-        assert base.parent == where
+def test_folder_that_does_not_exist_is_refused_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(NoFolder, match=r"there is no folder .*mistyped"), run_folder(tmp_path / "mistyped"):
+        pytest.fail("it has no folder")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -24,19 +22,18 @@ def test_folder_that_was_there_stays(tmp_path: Path) -> None:
 
 
 def test_what_others_put_beside_a_run_stays(tmp_path: Path) -> None:
-    where = tmp_path / "new" / "newer"
-    with run_folder(where):
-        (where / "notes").write_bytes(b"mine")
-    assert list(where.iterdir()) == [where / "notes"]
+    with run_folder(tmp_path):
+        (tmp_path / "notes").write_bytes(b"mine")
+    assert list(tmp_path.iterdir()) == [tmp_path / "notes"]
 
 
 def test_run_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(TooLittleSpace), run_folder(tmp_path / "new", 1 << 60):
+    with pytest.raises(TooLittleSpace), run_folder(tmp_path, 1 << 60):
         pytest.fail("it has no room")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_run_that_fails_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), run_folder(tmp_path / "new"):
+    with pytest.raises(ZeroDivisionError), run_folder(tmp_path):
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,111 @@
+"""`compare A.json B.json`: what got better or worse from one report to the other, beyond the spread."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..report.comparing import Change, Comparison, Verdict, compare
+from ..report.figures import Figures, console, table, write_json
+from ..report.files import read_report
+from ..report.record import NoReport, Report
+from ..report.tables import plain
+from ..report.words import amount
+from .options import Json
+
+SAME_MACHINE = ("CPU", "memory", "disk", "system", "interpreter")  # words of these before the first comma
+BESIDE, BUSY_PERCENT = re.compile(r"others used (\d+) % of all CPUs"), 10
+MOVED: tuple[Verdict, ...] = ("worse", "better", "with the machine")
+
+
+def compare_command(
+    before: Annotated[Path, typer.Argument(metavar="A.json", help="the report before")],
+    after: Annotated[Path, typer.Argument(metavar="B.json", help="the report after")],
+    json: Json = None,
+) -> None:
+    """Say what got better or worse from report A to report B, beyond the spread of both.
+
+    A and B are the JSON files of `bench host`, `bench latency` or `bench all`. A figure with a reference of the same
+    rounds counts as changed only if it changed against that, too: else the machine was faster or slower.
+    """
+    try:
+        old, new = read_report(before), read_report(after)
+    except NoReport as error:
+        raise typer.BadParameter(str(error)) from error
+    compared = compare(old, new)
+    if str(json) != "-":
+        out = console()
+        for line in differences(old, new):
+            out.print(plain(line), highlight=False)
+        for verdict in MOVED:
+            if rows := [row_of(change) for change in compared.of(verdict)]:
+                out.print(table(verdict, rows))
+        out.print(told(compared), highlight=False)
+    write_json(json, as_figures(compared, differences(old, new)))
+
+
+def differences(before: Report, after: Report) -> list[str]:
+    """Sentences on what is not the same about the machines and the code of both reports, and on busy machines."""
+    found = [
+        f"another {name}: {before.machine.get(name, 'unknown')} -> {after.machine.get(name, 'unknown')}"
+        for name in (*SAME_MACHINE, "versions", "commit")
+        if _key(before, name) != _key(after, name)
+    ]
+    for which, report in (("A", before), ("B", after)):
+        share = BESIDE.search(report.machine.get("others", ""))
+        if share is not None and int(share[1]) > BUSY_PERCENT:
+            found.append(f"{which} was measured while {share[0]}: equal runs may differ by more than its rounds do")
+    return [f"two kinds of reports: {before.name}, {after.name}", *found] if before.name != after.name else found
+
+
+def _key(report: Report, name: str) -> str:
+    told_of = report.machine.get(name, "")
+    return told_of.partition(",")[0] if name in SAME_MACHINE else told_of
+
+
+def row_of(change: Change) -> Figures:
+    """A row of a table."""
+    unit = change.measure.unit
+    return {
+        "what": change.measure.what,
+        "before": amount(change.before, unit),
+        "after": amount(change.after, unit),
+        "change": _percent(change.change),
+        "equal runs differ by": f"up to {100 * change.beyond:.0f} %",
+    }
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:+.0f} %" if math.isfinite(part) else "from 0"
+
+
+def told(compared: Comparison) -> str:
+    """The last line: how many figures, and how many of them moved."""
+    counts = ", ".join(f"{len(compared.of(verdict))} {verdict}" for verdict in MOVED)
+    alone = [f"{len(names)} are only in {which}" for names, which in _alone(compared) if names]
+    same = f"{len(compared.of('same'))} the same within the spread"
+    return "; ".join([f"{len(compared.changes)} figures: {counts}, {same}", *alone])
+
+
+def _alone(compared: Comparison) -> Iterator[tuple[Sequence[str], str]]:
+    yield compared.only_before, "A"
+    yield compared.only_after, "B"
+
+
+def as_figures(compared: Comparison, differing: Sequence[str]) -> dict[str, Any]:
+    """All of it, ready for JSON."""
+    changes = [
+        {**{name: value for name, value in asdict(one).items() if name != "measure"}, "name": one.measure.name,
+         "unit": one.measure.unit, "change": one.change if math.isfinite(one.change) else None}
+        for one in compared.changes
+    ]  # fmt: skip
+    return {
+        "differences": list(differing), "changes": changes,
+        "only_before": list(compared.only_before), "only_after": list(compared.only_after),
+    }  # fmt: skip

@@ -1,0 +1,88 @@
+"""How a measurement is declared: what runs, what of it counts, and beside what.
+
+Each `Part` is run once a round, by turns with all others. Of each of its figures that `counts` names there is a
+`Measure`, whose name is "PART.FIGURE".
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..report.progress import Run
+from ..report.record import NOISE, Better, Measure
+from .experiment import by_turns
+
+TAILS = {"p50": 0.2, "p99": 0.5, "p99.9": 1.0}  # how much equal runs differ in these
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """A figure that counts.
+
+    Attributes:
+        figure: its name in what the part gives.
+        beside: the name of the measure that it stands beside: its value in the same rounds is the reference.
+    """
+
+    figure: str
+    what: str
+    unit: str
+    meaning: str = ""
+    better: Better = "higher"
+    beside: str = ""
+    beside_what: str = ""
+    noise: float = NOISE
+
+
+@dataclass(frozen=True)
+class Part:
+    """What runs: `run()` measures once and gives its figures by name."""
+
+    name: str
+    run: Callable[[], Mapping[str, float]]
+    counts: tuple[Count, ...]
+
+
+def latencies(what: str, meaning: str, *marks: str) -> tuple[Count, ...]:
+    """Counts of latencies in microseconds: by default the median and p99."""
+    return tuple(
+        Count(figure=mark, what=f"{what}, {mark}", unit="us", better="lower", noise=TAILS[mark],
+              meaning=meaning if mark == "p50" else "")
+        for mark in (marks or ("p50", "p99"))
+    )  # fmt: skip
+
+
+def measured(parts: Sequence[Part], repeat: int, run: Run) -> dict[str, Measure]:
+    """All measures by name, after `repeat` rounds of all parts. References may be of any other part."""
+    rounds = by_turns({part.name: _figures(part) for part in parts}, repeat, run)
+    values = {
+        f"{part.name}.{count.figure}": tuple(float(one[part.name][count.figure]) for one in rounds)
+        for part in parts
+        for count in part.counts
+    }
+    return {
+        name: _measure(name, count, values)
+        for part in parts
+        for count in part.counts
+        for name in [f"{part.name}.{count.figure}"]
+    }
+
+
+def _figures(part: Part) -> Callable[[], dict[str, float]]:
+    return lambda: dict(part.run())
+
+
+def _measure(name: str, count: Count, values: Mapping[str, tuple[float, ...]]) -> Measure:
+    reference = values.get(count.beside)
+    return Measure(
+        name=name, what=count.what, unit=count.unit, values=values[name], better=count.better, meaning=count.meaning,
+        noise=count.noise, reference=None if reference is None else statistics.median(reference),
+        reference_what=count.beside_what if reference is not None else "",
+    )  # fmt: skip
+
+
+def of(measures: Mapping[str, Measure], *prefixes: str) -> tuple[Measure, ...]:
+    """The measures whose names begin with one of these, in their order."""
+    return tuple(one for name, one in measures.items() if name.startswith(prefixes))

@@ -1,0 +1,87 @@
+"""What of two reports is better or worse: planted changes are found, equal runs are quiet."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stratalog.perf.report.comparing import Verdict, compare
+from stratalog.perf.report.record import Measure, Report
+from tests.seeds import draw_seed
+
+from .reports import rate, report
+
+FIGURES = 60
+
+
+def verdict_of(before: Measure, after: Measure) -> Verdict:
+    (change,) = compare(report(before), report(after)).changes
+    return change.verdict
+
+
+def rates(name: str, middle: float, spread: float, reference: float | None = None) -> Measure:
+    values = (middle * (1 - spread), middle, middle * (1 + spread))
+    return rate(name, *values, reference=reference)
+
+
+def test_slow_down_of_20_percent_is_worse_and_its_reverse_better() -> None:
+    assert verdict_of(rates("a", 100.0, 0.03), rates("a", 80.0, 0.03)) == "worse"
+    assert verdict_of(rates("a", 80.0, 0.03), rates("a", 100.0, 0.03)) == "better"
+
+
+def test_change_within_the_spread_is_the_same() -> None:
+    assert verdict_of(rates("a", 100.0, 0.25), rates("a", 80.0, 0.25)) == "same"
+    assert verdict_of(rates("a", 100.0, 0.01), rates("a", 93.0, 0.01)) == "same"
+
+
+def test_longer_time_is_worse_where_lower_is_better() -> None:
+    times = [Measure(name="t", what="t", unit="us", better="lower", values=(us, us, us)) for us in (10.0, 12.5)]
+    assert verdict_of(times[0], times[1]) == "worse"
+    assert verdict_of(times[1], times[0]) == "better"
+
+
+def test_figure_of_the_machine_alone_is_never_better_or_worse() -> None:
+    sizes = [Measure(name="n", what="n", unit="B", better="neither", values=(size,)) for size in (10.0, 90.0)]
+    assert verdict_of(*sizes) == "same"
+
+
+def test_slower_machine_is_told_apart_from_slower_code() -> None:
+    before = rates("a", 100.0, 0.02, reference=200.0)
+    assert verdict_of(before, rates("a", 70.0, 0.02, reference=141.0)) == "with the machine"
+    assert verdict_of(before, rates("a", 70.0, 0.02, reference=198.0)) == "worse"
+    assert verdict_of(before, rates("a", 140.0, 0.02, reference=100.0)) == "better"
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_figure_that_was_or_became_zero_is_compared(value: float) -> None:
+    verdict = verdict_of(rate("a", value), rate("a", 1 - value))
+    assert verdict == ("better" if value == 0.0 else "worse")
+    assert verdict_of(rate("a", value), rate("a", value)) == "same"
+
+
+def test_figures_of_one_report_alone_are_named() -> None:
+    compared = compare(report(rate("a"), rate("b")), report(rate("b"), rate("c")))
+    assert ([one.measure.name for one in compared.changes], compared.only_before, compared.only_after) == (
+        ["b"], ("a",), ("c",),
+    )  # fmt: skip
+
+
+def drawn(rng: random.Random, slower: str = "") -> Report:
+    """A report of many figures with deviations of 1 to 4 %; one of them 20 % slower."""
+    made = []
+    for number in range(FIGURES):
+        name, noise = f"figure.{number}", 0.01 + 0.03 * (number / FIGURES)
+        middle = 1000.0 * (number + 1) * (0.8 if name == slower else 1.0)
+        made.append(rate(name, *(middle * (1 + rng.gauss(0, noise)) for _ in range(3))))
+    return report(*made)
+
+
+def test_equal_runs_are_quiet_and_a_planted_slow_down_is_found_in_most() -> None:
+    rng = random.Random(draw_seed())
+    for _ in range(5):
+        moved = [one for one in compare(drawn(rng), drawn(rng)).changes if one.verdict != "same"]
+        assert moved == []
+    found = [[one.measure.name for one in compare(drawn(rng), drawn(rng, "figure.5")).of("worse")] for _ in range(20)]
+    assert sum(names == ["figure.5"] for names in found) >= 15
+    assert {name for names in found for name in names} == {"figure.5"}
