@@ -26,6 +26,7 @@ from ..live.publisher import Publisher
 from ..log.gone import retire_gone
 from ..log.lane_machine import LaneMachine
 from ..log.upkeep import Upkeep
+from ..metrics.family import MOST_NAMED
 from ..read.cached import cached_reader
 from ..read.feeder import Feeder
 from ..recovery.lane_recovery import LaneRecovery
@@ -41,6 +42,7 @@ from .fetcher import Fetcher
 from .figures import Stats
 from .identified import IdentifiedAppender
 from .lanes import LaneMaker
+from .named_figures import named_figures, retention_figures
 from .shard_calls import ShardCalls, answering, begin_attaching
 from .shared import Shared
 from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, recovery_figures
@@ -281,7 +283,10 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
 
         Units are in the names: `_bytes`, `_ms`; all other numbers are counts.
         """
-        found: dict[str, Any] = {
+        return cast(Stats, self._figures(None))
+
+    def _figures(self, most_topics: int | None) -> dict[str, Any]:
+        return {
             "path": str(self.path),
             "durability": self.config.durability,
             "alignment": TunedConfig.of(self.config).alignment,
@@ -291,12 +296,18 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             "reads": dict(vars(self._reader.counters)),
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
-            "delayed": self._delaying.stats(),
+            "delayed": self._delaying.stats(most_topics),
             "subscriptions": {} if self._subscribed is None else self._subscribed.stats(),
             "bulk": bulk_figures(self._running.attacher),
             "recovery": recovery_figures(self._open_ms, self._scan_ms, self._scanned_bytes, self.losses),
         }
-        return cast(Stats, found)
+
+    def _metric_figures(self) -> dict[str, Any]:
+        figures = self._figures(MOST_NAMED)
+        delayed = self._delaying.count(), len(figures["delayed"])
+        figures["named"] = named_figures(self._streams.topics, self._subscribed, delayed)
+        figures["retention"] = retention_figures(self._lanes, self.config, self._clock.wall_ms())
+        return figures
 
 
 StoreReader._writing = frozenset(dir(MessageStore)) - frozenset(dir(StoreReader))

@@ -37,6 +37,7 @@ from .state import State
 from .subscription import Subscription
 from .told_counts import Counts
 from .used_up import UsedUp
+from .watched import WatchedSubscriptions
 
 Name = tuple[str, str]  # (topic, name)
 
@@ -52,6 +53,7 @@ class Subscriptions:
         removed: counts the messages that retention has taken from them.
         told_counts: in a store that is only read, what the writer says of `removed`; None in a writer.
         used_up: moves messages to the dead letters before retention takes them.
+        watched: counts backlogs for metrics.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -66,6 +68,7 @@ class Subscriptions:
         self.removed = RemovedMessages(parts, self._states_of, self.topics)
         self.told_counts: Callable[[], Counts] | None = None
         self.used_up = UsedUp(parts, self._shared_of, self.topics)
+        self.watched = WatchedSubscriptions(parts, self._names.oldest, self._in_memory, self._state_of)
 
     def _names_of(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted."""
@@ -244,6 +247,21 @@ class Subscriptions:
             if backlogs:
                 return max(backlogs)[1], max(backlogs)[0]
         return None, 0
+
+    @property
+    def count(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._names)
+
+    def _in_memory(self, topic: str, name: str) -> State | None:
+        shared = self._known.get((topic, name))  # one step, without the lock
+        return None if shared is None else shared.state
+
+    def _state_of(self, topic: str, name: str) -> State:
+        """The state of a subscription, loaded if need be. Raises StoreCorrupt, StoreUnreadable."""
+        shared = self._shared(topic, name)
+        self._forget_deleted(shared)
+        return shared.state
 
     def topics(self) -> set[str]:
         """The topics that have a subscription."""
