@@ -46,6 +46,7 @@ from .errors import (
 from .format.blobs import Blobs
 from .format.extras import Extras
 from .format.shard import Shard
+from .live.figures_watch import FolderWatch, watch_folder
 from .log.streams import store_of
 from .log.ticket import BatchTicket, Ticket
 from .metrics.catalogue import described as described_metrics
@@ -77,6 +78,7 @@ __all__ = [
     "Delivery",
     "DeliveryBatch",
     "Extras",
+    "FolderWatch",
     "InFlightMessage",
     "InParts",
     "InvalidConfig",
@@ -149,6 +151,7 @@ __all__ = [
     "store_of",
     "sweep_shards",
     "verify_folder",
+    "watch_folder",
 ]
 
 if not __name__.startswith("stratalog."):  # else a second copy of each module could be loaded by accident

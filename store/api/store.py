@@ -22,6 +22,7 @@ from ..errors import InvalidConfig, StoreCorrupt, StoreUnusable
 from ..format.layout import BLOCK_BYTES, lane_name
 from ..format.store_files import StoreHeader
 from ..live.calls import WriterCalls
+from ..live.figures_teller import FiguresTeller
 from ..live.publisher import Publisher
 from ..log.gone import retire_gone
 from ..log.lane_machine import LaneMachine
@@ -50,6 +51,7 @@ from .store_reader import StoreReader, check_arguments
 from .subscription_calls import SubscriptionCalls
 from .topic_calls import TopicChanges
 from .trimming import TrimChanges
+from .watching import telling
 
 
 class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCalls, StoreReader):
@@ -231,7 +233,9 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     def _start(self, *, repair: bool) -> None:
         """Take messages from here on."""
         publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.call_lookers)
-        self._upkeep.lookers += [publisher.provide, self._windows.look]
+        figures = telling(self._running.holder, self._clock.wall_ms)
+        self._running.teller = teller = FiguresTeller(self._disk, self.path, figures)
+        self._upkeep.lookers += [publisher.provide, self._windows.look, teller.look]
         self._running.live = publisher
         self._upkeep.early.flushers = self._flushers
         self._upkeep.start(self._lanes)

@@ -160,7 +160,7 @@ class Shown:
         """Clients can connect; `metrics`: where the metrics are, if anywhere."""
         self._line("")
         found = {"address": address, "pid": os.getpid()} | ({} if metrics is None else {"metrics": metrics})
-        self._out(found, f"ready {address}" + ("" if metrics is None else f"\nmetrics {metrics}"))
+        self._out(found, f"ready {address}" + ("" if metrics is None else f" metrics {metrics}"))
 
     def rates(self, server: GrpcServer) -> None:
         """What the last moment had: connections, and calls a second by their names, the most frequent first."""

@@ -39,7 +39,7 @@ def served(folder: Path, *options: object) -> Iterator[tuple[subprocess.Popen[by
         assert child.stdout is not None
         line = child.stdout.readline().decode()
         assert line.startswith("ready "), line + child.communicate()[1].decode()
-        yield child, line.split()[1]
+        yield child, line.removeprefix("ready ").strip()
     finally:
         child.kill()
         child.communicate()
@@ -87,9 +87,8 @@ def page(url: str) -> str:
 
 
 def test_metrics_are_on_a_port_of_their_own_which_no_other_server_shares(tmp_path: Path) -> None:
-    with served(tmp_path / "store", "--metrics-port", 0) as (child, address):
-        assert child.stdout is not None
-        word, url = child.stdout.readline().decode().split()
+    with served(tmp_path / "store", "--metrics-port", 0) as (child, ready):
+        address, word, url = ready.split()
         assert word == "metrics" and url.startswith("http://127.0.0.1:") and url.endswith("/metrics")
         with grpc.insecure_channel(address) as channel:
             assert send(channel, "orders", b"one").code == Code.OK
