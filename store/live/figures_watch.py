@@ -18,6 +18,7 @@ from ..errors import StoreUnusable
 from ..format.figures_page import FIGURES_BYTES, FIGURES_FILE, FiguresPage
 
 LOOK_S = 0.05
+GONE_S = 1.2  # without news: then it looks whether the store's process is there
 PATIENCE_S = 4.0  # a writer looks twice a second and tells once
 
 
@@ -33,7 +34,7 @@ class FolderWatch:
 
         Raises StoreUnusable: nobody has the store open (any more), or its process has told nothing in `patience_s`.
         """
-        until = time.monotonic() + patience_s
+        until, look_at = time.monotonic() + patience_s, time.monotonic() + GONE_S
         while True:
             page = _page_in(self._folder)
             if page is not None and page.turn != self._turn:
@@ -42,15 +43,17 @@ class FolderWatch:
                     figures = json.loads(page.body)
                     if isinstance(figures, dict):
                         return figures
-            if time.monotonic() >= until:
+            if time.monotonic() >= min(look_at, until):
+                look_at = time.monotonic() + GONE_S
                 holder = writer_of(self._folder)
                 if holder is None:
                     raise _nobody(self._folder)
-                raise StoreUnusable(
-                    f"{self._folder} is open in process {holder}, which has told no figures for {patience_s:.0f} s: it "
-                    f"hangs, it finds no room for its page, it compacts or rebuilds the store, or it is of an earlier "
-                    f"version"
-                )
+                if time.monotonic() >= until:
+                    raise StoreUnusable(
+                        f"{self._folder} is open in process {holder}, which has told no figures for {patience_s:.1f} "
+                        f"s: it hangs, it finds no room for its page, it compacts or rebuilds the store, or it is of "
+                        f"an earlier version"
+                    )
             time.sleep(LOOK_S)
 
 

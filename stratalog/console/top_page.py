@@ -15,7 +15,7 @@ from .frames import frame_of, is_later
 from .web import Page, WebServer, serving
 
 HTML = Path(__file__).with_name("top.html")
-AGAIN_S = 1.0  # after the store's process has ended: another one may come
+AGAIN_S = 0.5  # after the store's process has ended: another one may come
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -18,20 +18,21 @@ LEAST_ROWS = 3  # of a table, however low the screen is
 FIXED_LINES = 15  # what is always there, with the headings of three tables
 MOST_ROWS = 20
 
+Row = tuple[str, ...]
+
 
 def screen_of(frame: Figures, height: int | None) -> RenderableType:
     """A frame as text; `height` in lines, None for as many as it takes."""
     parts: list[RenderableType] = [*(Text(line, style) for line, style in _lines(frame))]
-    tables = [
-        ("topic", "queues", "messages/s", "ever"), _topic_rows(frame),
-        ("subscription", "not acknowledged", "given out", "acknowledged/s"), _subscription_rows(frame),
-        ("delayed in", "pending", "next in", "kept"), _delayed_rows(frame),
-    ]  # fmt: skip
-    filled = sum(1 for rows in tables[1::2] if rows)
-    room = MOST_ROWS if height is None else max(LEAST_ROWS, (height - FIXED_LINES) // max(1, filled))
-    for heading, rows in zip(tables[::2], tables[1::2], strict=True):
-        if rows:
-            parts.append(_table(heading, rows[:room], len(rows)))
+    tables: list[tuple[Row, list[Row]]] = [
+        (("topic", "queues", "messages/s", "ever"), _topic_rows(frame)),
+        (("subscription", "not acknowledged", "given out", "acknowledged/s"), _subscription_rows(frame)),
+        (("delayed in", "pending", "next in", "kept"), _delayed_rows(frame)),
+    ]
+    filled = [(heading, rows) for heading, rows in tables if rows]
+    room = MOST_ROWS if height is None else max(LEAST_ROWS, (height - FIXED_LINES) // max(1, len(filled)))
+    for heading, rows in filled:
+        parts.append(_table(heading, rows[:room], len(rows)))
     return Group(*parts)
 
 
@@ -87,14 +88,14 @@ def _tier(tier: Mapping[str, Any]) -> str:
     return f"{tier['tier']} {used}{human_bytes(tier['capacity_bytes'])}, {_rate(tier['hits_per_s'])} hits/s"
 
 
-def _topic_rows(frame: Figures) -> list[tuple[str, ...]]:
+def _topic_rows(frame: Figures) -> list[Row]:
     return [
         (row["topic"], f"{row['queues']:,}", _rate(row["messages_per_s"]), f"{row['appended']:,}")
         for row in frame["topics"]
     ]
 
 
-def _subscription_rows(frame: Figures) -> list[tuple[str, ...]]:
+def _subscription_rows(frame: Figures) -> list[Row]:
     return [
         (f"{row['topic']} {row['subscription']}", f"{row['unacknowledged']:,}", f"{row['in_flight']:,}",
          _rate(row["acknowledged_per_s"]))
@@ -102,8 +103,8 @@ def _subscription_rows(frame: Figures) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def _delayed_rows(frame: Figures) -> list[tuple[str, ...]]:
-    found = []
+def _delayed_rows(frame: Figures) -> list[Row]:
+    found: list[Row] = []
     for row in frame["delayed"]:
         if row["damaged"] is not None:
             found.append((row["topic"], "damaged", "-", "-"))
