@@ -70,7 +70,12 @@ def test_figures_that_are_too_large_lose_names_and_stay_json() -> None:
 def test_nobody_watches_and_nothing_is_written_or_asked_for(folder: Path) -> None:
     asked: list[int] = []
     MessageStore.open(folder, tiny()).close()
-    teller = FiguresTeller(OsDisk(), folder, lambda: asked.append(1) or {})
+
+    def figures() -> dict[str, Any]:
+        asked.append(1)
+        return named(1, 1)
+
+    teller = FiguresTeller(OsDisk(), folder, figures)
     before = sorted(folder.rglob("*"))
     for _ in range(3):
         teller.look()
