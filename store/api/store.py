@@ -63,6 +63,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
 
     _name = "MessageStore"
     _feeder: Feeder | None = None
+    _streams_beside: int | None = None  # queues without a number, when they were counted
     _lanes: Sequence[LaneMachine]  # a reader's are those of another process
 
     @overload
@@ -289,22 +290,32 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         """
         return cast(Stats, self._figures(None))
 
-    def _figures(self, most_topics: int | None) -> dict[str, Any]:
+    def _figures(self, most_names: int | None) -> dict[str, Any]:
+        """The figures; of `most_names` topics and subscriptions at the most, without a step for each of the others."""
         return {
             "path": str(self.path),
             "durability": self.config.durability,
             "alignment": TunedConfig.of(self.config).alignment,
             "poisoned": str(self._poison) if self._poison is not None else None,
-            "streams": len(self._streams),
+            "streams": len(self._streams) if most_names is None else self._stream_count(),
             **lane_figures(self._lanes, self._upkeep),
             "reads": dict(vars(self._reader.counters)),
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
-            "delayed": self._delaying.stats(most_topics),
-            "subscriptions": {} if self._subscribed is None else self._subscribed.stats(),
+            "delayed": self._delaying.stats(most_names),
+            "subscriptions": {} if self._subscribed is None else self._subscribed.stats(most_names),
             "bulk": bulk_figures(self._running.attacher),
             "recovery": recovery_figures(self._open_ms, self._scan_ms, self._scanned_bytes, self.losses),
         }
+
+    def _stream_count(self) -> int:
+        """How many queues there are: counted once, and from then on by the numbers that lanes give; none is taken back
+        while the store is open.
+        """
+        numbered = sum(len(lane.streams) - len(lane.hidden) for lane in self._lanes)
+        if self._streams_beside is None:
+            self._streams_beside = len(self._streams) - numbered
+        return numbered + self._streams_beside
 
     def _metric_figures(self) -> dict[str, Any]:
         figures = self._figures(MOST_NAMED)

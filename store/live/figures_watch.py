@@ -76,7 +76,10 @@ def watch_folder(path: str | Path) -> Iterator[FolderWatch]:
         raise StoreUnusable(f"{folder} cannot be read: {error.strerror or error}") from error
     try:
         watch = FolderWatch(folder)
-        fcntl.flock(owner.fileno(), fcntl.LOCK_SH)  # the writer holds it for an instant when it looks
+        try:
+            fcntl.flock(owner.fileno(), fcntl.LOCK_SH)  # the writer holds it for an instant when it looks
+        except OSError as error:
+            raise StoreUnusable(f"{folder} cannot be watched: {error.strerror or error}") from error
         yield watch
     finally:
         owner.close()

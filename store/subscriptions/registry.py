@@ -179,17 +179,20 @@ class Subscriptions:
             self._parts.delays.accepts(plain, who, None)
         return was_there
 
-    def stats(self) -> dict[str, int]:
-        """The memory that subscriptions take, without their cursors."""
+    def stats(self, most: int | None = None) -> dict[str, int | None]:
+        """The memory that subscriptions take, without their cursors. If more than `most` are in memory, what would be a
+        step for each is None.
+        """
+        is_long = most is not None and len(self._known) > most
         with self._lock:
-            known = list(self._known.values())
+            known = [] if is_long else list(self._known.values())
         ahead = self._parts.ahead
         return {
-            "in_memory": len(known),
+            "in_memory": len(self._known),
             "read_ahead_bytes": ahead.size_bytes,
             "read_ahead_limit_bytes": ahead.limit_bytes,
-            "due_bytes": sum(shared.dispatcher.due_bytes for shared in known),
-            "in_flight_bytes": sum(shared.state.table.size_bytes for shared in known),
+            "due_bytes": None if is_long else sum(shared.dispatcher.due_bytes for shared in known),
+            "in_flight_bytes": None if is_long else sum(shared.state.table.size_bytes for shared in known),
             "removed_unacknowledged": self.removed.total,
             "expired": self._parts.expired.total,
         }

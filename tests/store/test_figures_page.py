@@ -178,11 +178,39 @@ def test_a_store_whose_writer_was_killed_while_it_was_watched_opens_with_all_mes
         assert store.queue_bounds("t", 0)[1] >= told - 1  # the newest may not have been answered
 
 
-def test_a_look_counts_as_many_queues_at_4_n_topics_as_at_n(folder: Path) -> None:
-    counts = []
+class Counted(dict[str, Any]):
+    """Topics that count how many of them were asked for one by one, and how often all were gone through."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        super().__init__(given)
+        self.asked = self.passes = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked += 1
+        return super().get(key, default)
+
+    def values(self) -> Any:
+        self.passes += 1
+        return super().values()
+
+    def items(self) -> Any:
+        self.passes += 1
+        return super().items()
+
+
+def test_a_look_takes_as_many_steps_at_4_n_topics_as_at_n(folder: Path) -> None:
+    steps = []
     with MessageStore.open(folder, tiny()) as store:
-        for begin, end in ((0, 400), (400, 1600)):
+        for begin, end in ((0, 300), (300, 1200)):
             store.append_batch([(f"t{number}", queue, b"x") for number in range(begin, end) for queue in range(5)])
+            for number in range(begin, end, 2):
+                store.subscribe(f"t{number}", "s")
             figures = store._metric_figures()
-            counts.append((len(figures["named"]["topics"]), sum(row["queues"] for row in figures["named"]["topics"])))
-    assert counts[0] == counts[1] and counts[0][0] == 100 and counts[0][1] <= MOST_QUEUES
+            assert figures["streams"] == store.stats()["streams"] == 5 * end
+            topics = store._streams.topics = Counted(store._streams.topics)
+            figures = store._metric_figures()
+            steps.append((topics.asked, topics.passes, sum(row["queues"] for row in figures["named"]["topics"])))
+            assert len(figures["named"]["topics"]) == 100 == len(figures["named"]["subscriptions"])
+            assert figures["named"]["left_out"]["topics"] == end - 100
+            assert figures["subscriptions"]["in_memory"] == end // 2 and figures["subscriptions"]["due_bytes"] is None
+    assert steps[0] == steps[1] and steps[0][1] == 0 and steps[0][2] <= MOST_QUEUES
