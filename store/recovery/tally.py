@@ -23,14 +23,17 @@ class MessageTally:
           header's number proves the sum of these losses.
         * the losses from `_settled` on may have taken offsets of any queue: before them, a whole footer has said how
           far each queue had got, or the log began there with segment 1. `_placed` of their messages have a place.
-        * `_is_anchored`: there was such a footer or beginning. Without one no offset is more than a guess.
+        * `_is_anchored`: there was such a footer or beginning. Without one no offset is more than a guess;
+        * `_open` losses may have been dealt with by an earlier repair, which has left out offsets in every queue for
+          them: they lie before the segment at hand, and not all of their messages had a place there. So a gap in a
+          queue's offsets may be theirs, and be none of a later loss's.
     """
 
     def __init__(self, repair: Repair) -> None:
         self._repair = repair
         self._proved: int | None = 0
         self._kept = 0
-        self._counted = self._settled = self._placed = 0
+        self._counted = self._settled = self._placed = self._open = 0
         self._is_anchored = self._is_counted = self._is_sure = True
         self._is_untold = False  # offsets may repeat, and there was no loss yet to say so
 
@@ -76,6 +79,8 @@ class MessageTally:
             path = Path(noted[-1].file) if noted else None
             self._repair.sum_up(self._counted, messages_before - self._proved - self._kept, path)
         self._prove(messages_before)
+        if self._open == self._settled and self.unplaced != 0:
+            self._open = len(self._repair.losses)
 
     def _prove(self, messages_before: int) -> None:
         self._proved = None if messages_before == UNKNOWN else messages_before
@@ -118,6 +123,7 @@ class MessageTally:
         """A whole footer knows every queue's offsets here."""
         self._tell_if_unsure()
         self._settled, self._placed = len(self._repair.losses), 0
+        self._open = self._settled
         self._is_sure = self._is_anchored = True
 
     def is_left_out(self) -> None:
@@ -128,7 +134,9 @@ class MessageTally:
         """The log ends here, and all losses are noted."""
         if self._is_untold:
             self._repair.may_repeat(0)
-        self._is_sure = self._is_sure and self._is_anchored and self.unplaced == 0 and has_all_streams
+        is_mixed = self._settled < self._open < len(self._repair.losses)
+        is_placed = self.unplaced == 0 and not is_mixed
+        self._is_sure = self._is_sure and self._is_anchored and is_placed and has_all_streams
         self._tell_if_unsure()
 
     def _tell_if_unsure(self) -> None:

@@ -120,3 +120,21 @@ def test_offsets_that_may_repeat_are_told_with_the_first_loss_that_is_noted(repa
     repair.tell_all()
     tally.finish(has_all_streams=True)
     assert [(loss.position, loss.messages, loss.offsets_may_repeat) for loss in repair.losses] == [(7, 0, True)]
+
+
+@pytest.mark.parametrize("placed", [3, 2])
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_gaps_may_be_those_of_an_earlier_repair_where_an_older_loss_had_no_place_yet(
+    repair: Repair, placed: int, is_settled: bool
+) -> None:
+    """That repair left out offsets in every queue for it, so more than were lost: they are in no loss's place."""
+    tally = tally_of(repair, 10, 3)
+    tally.place(Path("file-0"), placed, is_exact=False, is_sure=True)
+    tally.reach(13)
+    if is_settled:
+        tally.is_settled()
+    repair.note_missing(Path("behind"), 4)
+    tally.place(Path("behind"), 4 + (0 if is_settled else 3 - placed), is_exact=False, is_sure=True)
+    tally.finish(has_all_streams=True)
+    is_known = is_settled or placed == 3
+    assert [loss.offsets_may_repeat for loss in repair.losses] == [not is_known] * 2
