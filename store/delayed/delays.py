@@ -394,7 +394,8 @@ class Delays:
 
     def stats(self, most: int | None = None) -> dict[str, Any]:
         """The figures of each topic, by name; of `most` at the most, those whose index was opened first."""
-        damaged, topics = dict(self.damaged), dict(self.topics)
-        found: dict[str, Any] = {name: {"damaged": damaged[name]} for name in sorted(islice(damaged, most))}
-        left = None if most is None else most - len(found)
-        return {**found, **{name: figures_of(topics[name]) for name in sorted(islice(topics, left))}}
+        damaged = list(islice(self.damaged, most))  # one step: it makes no other object
+        names = list(islice(self.topics, None if most is None else most - len(damaged)))
+        found: dict[str, Any] = {name: {"damaged": self.damaged.get(name)} for name in sorted(damaged)}
+        topics = [(name, self.topics.get(name)) for name in sorted(names)]
+        return {**found, **{name: figures_of(topic) for name, topic in topics if topic is not None}}
