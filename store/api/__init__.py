@@ -15,8 +15,8 @@ Each passes them on to a part that does the work. A lane and its flusher call ho
     settings of topics  topic_calls, aging
     subscribers         subscription_list, subscription_calls, delayed_calls, redriving
     bulk commits        shard_calls, shard_writer, commits
-    an open store       shared, running, lanes, lifetime, stats, figures, named_figures,
-                        metering, watching
+    an open store       shared, running, lanes, lifetime, stats, figures
+    metrics             named_figures, metering, watching
 
 Functions for stores that are closed, or open elsewhere:
 

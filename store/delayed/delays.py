@@ -397,5 +397,4 @@ class Delays:
         damaged = list(islice(self.damaged, most))  # one step: it makes no other object
         names = list(islice(self.topics, None if most is None else most - len(damaged)))
         found: dict[str, Any] = {name: {"damaged": self.damaged.get(name)} for name in sorted(damaged)}
-        topics = [(name, self.topics.get(name)) for name in sorted(names)]
-        return {**found, **{name: figures_of(topic) for name, topic in topics if topic is not None}}
+        return found | {name: figures_of(topic) for name in sorted(names) if (topic := self.topics.get(name))}
