@@ -46,6 +46,8 @@ def write(path: str) -> int:
         expired: int = store.subscriptions("orders")[0].expired
         assert settings.ttl_ms == 60_000 and not expired
         store.configure_topic("bills", id_window_ms=60_000, id_window_count=1000)
+        types: tuple[str, ...] | None = store.configure_topic("lines", types=["fifo", "delay"]).types
+        assert types == ("fifo", "delay")
         lost: int = store.subscriptions("orders")[0].removed_unacknowledged
         assert not lost
         figures: Stats = store.stats()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from ..wire import Code
@@ -48,6 +48,23 @@ def check_message(message: Any, max_body_bytes: int) -> None:
         _check_properties(message.user_properties)
     _check_times(system)
     _check_type(system)
+
+
+def check_accepted(message: Any, types: Collection[MessageType]) -> None:
+    """Raise Refused for a message of a type that its topic does not take. It has been checked."""
+    system = message.system_properties
+    if system.message_type == MessageType.TRANSACTION:
+        kind = MessageType.TRANSACTION
+    elif system.HasField("message_group"):
+        kind = MessageType.FIFO
+    else:
+        kind = MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL
+    if kind not in types:
+        raise Refused(
+            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            f"the topic {message.topic.name} takes messages of the types {', '.join([one.name for one in types])}, and "
+            f"this one is {kind.name}",
+        )
 
 
 def _check_tag(tag: str) -> None:

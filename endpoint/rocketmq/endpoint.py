@@ -192,7 +192,9 @@ class RocketMQEndpoint:
         self._check_ended(self._thread)
         service = MessagingService(self.store, self.options)
         remote = self._remote = StoreService(self.store, around=chained(self._interceptors))
-        admin = admin_service(self.store, service.clients, service.groups, lambda: self.server.connections)
+        admin = admin_service(
+            self.store, service.clients, service.groups, service.topics, lambda: self.server.connections
+        )  # fmt: skip
         server = self._make_server([service.service(), admin, remote.service(), *self._services])
         self._service, self._server = service, server
         try:

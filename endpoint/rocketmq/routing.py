@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ..wire import CLASSES
-from ..wire.codes import MessageType, Permission
+from ..wire.codes import Permission
 from .naming import check_group
 from .statuses import OK
 
@@ -20,7 +20,6 @@ MOST_QUEUES: Final = 64
 _ANSWER: Final = CLASSES["QueryRouteResponse"]
 _ASSIGNED: Final = CLASSES["QueryAssignmentResponse"]
 _QUEUE: Final = CLASSES["MessageQueue"]
-_TYPES: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
 
 
 class Routing:
@@ -31,14 +30,14 @@ class Routing:
         self._clients = clients
 
     async def query_route(self, request: Any, context: Any) -> Any:
-        """The queues of a topic. Each takes all types of messages."""
+        """The queues of a topic. Each takes the types of messages that the topic takes."""
         client, topic = self._clients.of(context), request.topic.name
         count = await self._topics.queues_of(topic)
         client.routed.add(topic)
         async with client.routes:
             client.routes.notify_all()
         template = _queue(request, 0)
-        template.accept_message_types.extend(_TYPES)
+        template.accept_message_types.extend(self._topics.types_of(topic))
         answer = _ANSWER(status=OK)
         for number in range(min(count, MOST_QUEUES)):  # the server chooses the queue: a client needs none of the others
             template.id = number

@@ -11,7 +11,7 @@ from stratalog import InvalidTopic
 
 from ..wire import CLASSES, Code
 from ..wire.codes import MessageType
-from .checking import check_count, check_message
+from .checking import check_accepted, check_count, check_message
 from .statuses import OK, Refused, status_of, status_of_all
 from .together import Together
 from .translating import Stored, stored_of
@@ -88,6 +88,7 @@ class Sending:
         topic, system = message.topic.name, message.system_properties
         queues = await self._topics.queues_of(topic)
         check_message(message, self._options.max_body_bytes)
+        check_accepted(message, self._topics.types_of(topic))
         stored = stored_of(message)
         entry = _ENTRY(status=OK, message_id=stored.message_id, transaction_id=stored.message_id)
         if system.message_type == MessageType.TRANSACTION:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import xxhash
 
+from ..wire.codes import MessageType
 from .naming import DEAD_LETTERS, UNRESOLVED_TOPIC, check_topic
 from .statuses import no_topic
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from stratalog import MessageStore
 
     from .options import RocketMQOptions
+
+ALL_TYPES: Final = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
 
 
 class Topics:
@@ -55,6 +58,11 @@ class Topics:
             raise no_topic(topic)
         await self._store.configure_topic_async(topic, queues=self._options.queues)
         return self._options.queues
+
+    def types_of(self, topic: str) -> tuple[MessageType, ...]:
+        """The types of messages that a topic takes, as its settings say by now. Raises as `topic_settings`."""
+        types = self._store.topic_settings(topic).types
+        return ALL_TYPES if types is None else tuple([MessageType[one.upper()] for one in types])
 
     def queue_for(self, queues: int, line: str) -> int:
         """The queue of a message: by its line, as the store chooses by a key; the next one in turn if that is empty."""

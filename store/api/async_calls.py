@@ -5,12 +5,12 @@ If the coroutine is cancelled while a thread is at it, the thread finishes what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
 from ..read.message import MessageBatch
-from ..topics.settings import Keep, TopicSettings
+from ..topics.settings import Keep, MessageType, TopicSettings
 from .append_calls import AppendCalls
 from .checks import check_counts
 from .delayed_calls import DelayedCalls
@@ -67,12 +67,12 @@ class WritingForCoroutines(AppendCalls, DelayedCalls, TopicCalls, TrimCalls, Rea
     async def configure_topic_async(
         self, topic: str, *, queues: int | None = None, retention_ms: int | None = None,
         retention_bytes: int | None = None, keep: Keep = "retention", ttl_ms: int | None = None,
-        id_window_ms: int = 600_000, id_window_count: int = 100_000,
+        id_window_ms: int = 600_000, id_window_count: int = 100_000, types: Collection[MessageType] | None = None,
     ) -> TopicSettings:  # fmt: skip
         """`configure_topic` for coroutines. Args, result and errors: as for `configure_topic`."""
         call = partial(
             self.configure_topic, topic, queues=queues, retention_ms=retention_ms, retention_bytes=retention_bytes,
-            keep=keep, ttl_ms=ttl_ms, id_window_ms=id_window_ms, id_window_count=id_window_count,
+            keep=keep, ttl_ms=ttl_ms, id_window_ms=id_window_ms, id_window_count=id_window_count, types=types,
         )  # fmt: skip
         return await self._aside(call)
 

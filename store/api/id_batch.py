@@ -14,8 +14,9 @@ from ..errors import InvalidMessage, TopicFull
 from ..format.arrays import Int64s
 from ..format.extras import ExtrasWithIds
 from ..format.message_ids import ID_BYTES, MAX_ID_BYTES, digest_of
+from ..log.frame_ids import queue_ids_of
 from ..log.lane import Lane
-from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES, OnTheWay, PendingIds, offset_of, queue_ids_of
+from ..log.message_ids import MOST_WITH_IDS, RECORD_COST_BYTES, OnTheWay, PendingIds
 from ..log.request import Request, RowGroup, call_in_loop, cut
 from ..log.streams import Stream
 from ..topics.id_window import IdWindow
@@ -85,6 +86,9 @@ class IdBatch:
         return appender.make(names), datas, list(map(len, datas))
 
     def _topics_with_ids(self) -> set[str]:
+        streams = self._streams
+        if self._all_have_ids and streams and streams.count(streams[0]) == len(streams):
+            return {streams[0].topic}
         if self._all_have_ids:
             return {stream.topic for stream in {*self._streams}}
         pairs = zip(self._streams, self._digests, strict=True)
@@ -283,11 +287,11 @@ class IdBatch:
         for rows, group in self._groups:
             self.offsets[slice(rows.start, rows.stop) if isinstance(rows, range) else rows] = group.offsets
         for repeat in self._repeats:
-            place = repeat.found if isinstance(repeat.found, int) else repeat.found.place_of(repeat.digest)
-            if place is None:
+            offset = repeat.found if isinstance(repeat.found, int) else repeat.found.offset_of(repeat.digest)
+            if offset is None:
                 again.append(repeat.row)
             else:
-                self.offsets[repeat.row] = offset_of(place)
+                self.offsets[repeat.row] = offset
         if not again and self._same:
             self.offsets[list(self._same)] = self.offsets[list(self._same.values())]
         return again
@@ -323,7 +327,8 @@ def digests_of(message_ids: object, count: int) -> list[bytes | None]:
         texts = list(map(str.encode, given))  # a subclass of str as well: its text is what counts
     except (TypeError, UnicodeEncodeError):
         texts = []
-    if texts and all(texts) and max(map(len, texts)) <= MAX_ID_BYTES:
+    sizes = {*map(len, texts)}
+    if sizes and 0 not in sizes and max(sizes) <= MAX_ID_BYTES:
         return list(map(digest_of, texts))
     return [None if one is None else _digest_in(row, one) for row, one in enumerate(given)]
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from ..errors import PublishBufferFull
 from ..format.arrays import Int64s
 from ..format.extras import Extras
 from ..format.message_ids import MAX_ID_BYTES, digest_of
@@ -60,7 +61,6 @@ class IdentifiedAppender:
         window = self._loaded.get(topic)
         if window is None:
             window = self.windows.of(topic)
-        found: OnTheWay | int | None
         if stream is None:
             window.expire(self._clock.wall_ms())
             if (found := window.find(digest)) is not None:
@@ -69,20 +69,19 @@ class IdentifiedAppender:
         target = window.targets.get(stream.lane) or self.windows.target(topic, window, stream.lane)
         ticket = IdRequest(stream, data, extras, target, digest)
         try:
-            found = window.note(digest, ticket)
-            if found is not ticket:
-                window.expire(self._clock.wall_ms())
-                found = window.note(digest, ticket)
-            if found is ticket:
+            on_way = window.note(digest, ticket)
+            if on_way is ticket:
                 stream.lane.queue.put(ticket)
         except BaseException as error:
             try:
                 ticket.take_back(error)
             finally:
                 ticket.take_back(error)
+            if isinstance(error, PublishBufferFull) and isinstance(found := window.find(digest), int):
+                return self._repeat(window, topic, queue_id, digest, data, extras, found)
             raise
-        if found is not ticket:
-            return self._repeat(window, topic, queue_id, digest, data, extras, found)
+        if on_way is not ticket:
+            return self._repeat(window, topic, queue_id, digest, data, extras, on_way)
         if window.has_old_records:
             self.windows.trim_old(window)
         return ticket

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..errors import StoreError
 from ..format.extras import Extras
 from ..log.listeners import Listeners
-from ..log.message_ids import OnTheWay, PendingId, offset_of
+from ..log.message_ids import OnTheWay, PendingId
 from ..log.request import NO_STREAM
 from ..log.streams import Stream
 from ..log.ticket import SubmitRequest
@@ -69,16 +69,16 @@ class RepeatTicket(SubmitRequest):
             raise interrupt
 
     def _take_in(self, ids: OnTheWay, error: StoreError | None) -> None:
-        place = ids.place_of(self._digest)
-        if place is not None:
-            self._tell(place)
+        offset = ids.offset_of(self._digest)
+        if offset is not None:
+            self._tell(offset)
         elif error is not None:
             self.answer(error)
         else:
             self._append()
 
-    def _tell(self, place: int) -> None:
-        self.offset = offset_of(place)
+    def _tell(self, offset: int) -> None:
+        self.offset = offset
         self.answer()
 
     def _append(self) -> None:

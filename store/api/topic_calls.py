@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 from ..errors import InvalidMessage
 from ..log.streams import check_name
 from ..topics.id_windows import IdWindows
-from ..topics.settings import Keep, TopicSettings, checked
+from ..topics.settings import Keep, MessageType, TopicSettings, checked
 from .fetcher import Fetcher
 from .shared import Shared
 
@@ -20,7 +21,7 @@ class TopicCalls:
     def configure_topic(
         self, topic: str, *, queues: int | None = None, retention_ms: int | None = None,
         retention_bytes: int | None = None, keep: Keep = "retention", ttl_ms: int | None = None,
-        id_window_ms: int = 600_000, id_window_count: int = 100_000,
+        id_window_ms: int = 600_000, id_window_count: int = 100_000, types: Collection[MessageType] | None = None,
     ) -> TopicSettings:  # fmt: skip
         """Give a topic its settings, all at once, and return them. They are as durable as an append when it returns.
 
@@ -56,6 +57,10 @@ class TopicCalls:
                 from the first append with an id since the opening on. A smaller window holds at once; a larger one
                 does not bring back what has left the one before, also over restarts: the call then writes the ids that
                 still count again, 36 bytes each.
+            types: the types of messages that the endpoint for RocketMQ's clients takes for the topic: some of "normal",
+                "fifo" (with a message group), "delay" (with a delivery time) and "transaction". It tells clients of
+                them, and refuses others. The store keeps this for the endpoint, and itself takes every message.
+                None: all.
 
         Raises:
             InvalidTopic, InvalidMessage: an argument is not valid, or a queue that would go has or had messages.
@@ -64,7 +69,7 @@ class TopicCalls:
             StorePoisoned: a write or force failed; the settings may or may not be there at the next opening.
         """
         return self._topics.configure(
-            topic, queues, keep, retention_bytes, retention_ms, ttl_ms, id_window_ms, id_window_count
+            topic, queues, keep, retention_bytes, retention_ms, ttl_ms, id_window_ms, id_window_count, types
         )
 
 

@@ -151,8 +151,9 @@ class Transaction:
         committing = self._end()
         committing.let_pass()
         try:
-            while (busy := committing.admit_ids()) is not None:
-                busy.exception()  # whatever its outcome is: the ids are looked at again
+            while busy := committing.admit_ids():
+                for one in busy:
+                    one.exception()  # whatever its outcome is: the ids are looked at again
             request = committing.hand_over(AtomicGroup.put_and_sleep)
         except BaseException as error:
             try:
@@ -169,8 +170,10 @@ class Transaction:
         committing, answered = self._end(), list[asyncio.Future[npt.NDArray[np.int64]]]()
         put_async = self._appender.put_async
         try:
-            while (busy := committing.admit_ids()) is not None:
-                await answer_of(busy)
+            while busy := committing.admit_ids():
+                for one in busy:
+                    if not one.done():
+                        await answer_of(one)
             request = committing.hand_over(lambda request: answered.append(put_async([BatchPart(None, [request])])))
         except BaseException as error:
             try:

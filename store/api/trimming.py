@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import OffsetOutOfRange, StoreUnreadable
 from ..format.records import StreamLow
@@ -53,9 +53,11 @@ class TrimChanges:
         self._write([(stream, StreamLow(low))])
         return self._bounds(stream)[0]
 
-    def trim_streams(self, lows: Sequence[tuple[Stream, int]]) -> None:
-        """Remove the messages of streams below offsets, which they have, together."""
-        self._write([(stream, StreamLow(low)) for stream, low in lows if low > stream.low])
+    def trim_streams(self, lows: Sequence[tuple[Stream, int]], before_shown: Callable[[], object]) -> None:
+        """Remove the messages of streams below offsets, which they have, together. `before_shown` is called when that
+        is durable, and no reader or consumer of this process has seen it yet.
+        """
+        self._write([(stream, StreamLow(low)) for stream, low in lows if low > stream.low], before_shown)
 
     def trim_stream(self, stream: Stream, before_offset: int) -> None:
         """Remove the messages of a stream below an offset, which it has."""
@@ -89,13 +91,19 @@ class TrimChanges:
         except OSError as error:
             raise StoreUnreadable(f"{self._shared.path}: a read was refused: {error}. Nothing was removed.") from error
 
-    def _write(self, changes: list[Change]) -> None:
+    def _write(self, changes: list[Change], before_shown: Callable[[], object] | None = None) -> None:
         """Write the records, those of each lane together; return when they are durable."""
-        requests = self.requests_of(changes)
+        requests = self.requests_of(changes, shows=before_shown is None)
         for request in requests:
             request.stream.lane.queue.put(request)
         for request in requests:
             request.result()
+        if before_shown is not None:
+            try:
+                before_shown()
+            finally:
+                for request in requests:
+                    request.show()
         for stream, low in changes:
             self._caches.forget_trimmed(stream.lane, stream.number, low.low)
         if changes:
@@ -104,10 +112,12 @@ class TrimChanges:
             )
             self._upkeep.wake()  # whole segments may be free
 
-    def requests_of(self, changes: list[Change]) -> list[TrimRequest]:
-        """The records, those of each lane together."""
+    def requests_of(self, changes: list[Change], *, shows: bool = True) -> list[TrimRequest]:
+        """The records, those of each lane together. `shows`: see `TrimRequest`."""
         by_lane: defaultdict[Lane, list[Change]] = defaultdict(list)
         for change in changes:
             by_lane[change[0].lane].append(change)
         limit = self._shared.frame_bytes
-        return [request for lane, mine in by_lane.items() for request in trim_requests(lane.lows, mine, limit)]
+        return [
+            request for lane, mine in by_lane.items() for request in trim_requests(lane.lows, mine, limit, shows=shows)
+        ]

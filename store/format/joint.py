@@ -17,7 +17,8 @@ Invariants:
     * a part counts as a whole or not at all: a lane's log never ends inside one. If a frame of it is missing or torn,
       the log ends before the first one, or there is damage;
     * a REST frame proves nothing of what comes before it. It may have been written before the frames between it and the
-      first one, or be left of a part that a recovery has cut;
+      first one, or be left of a part that a recovery has cut. So a repair that steps over damage goes on with one only
+      if something says that the log has gone on after the part;
     * no frame of a part has a mark (`durable_*`) beyond the part's beginning.
 """
 

@@ -40,6 +40,7 @@ KEPT: Final = 2
 DIGEST_BYTES: Final = 16
 MAX_ID_BYTES: Final = 255
 ID_BYTES: Final = DIGEST_BYTES + 12  # of a SEEN record, for each id
+FEW: Final = 16  # ids of a frame: up to here a loop is quicker than the calls of numpy
 STAMP_BITS: Final = 8  # of a stamp, below the time
 
 _HEAD = struct.Struct("<4sBBHIIq")
@@ -94,10 +95,15 @@ def seen_bytes(count: int) -> int:
     return HEAD_BYTES + ID_BYTES * count
 
 
-def pack_seen(digests: Sequence[bytes], queue_ids: Int64s, offsets: Int64s, stamp: int) -> bytes:
-    """The SEEN record of some messages: `seen_bytes` long."""
-    head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, SEEN, 0, len(digests), 0, stamp)
-    return b"".join([head, *digests, queue_ids.astype("<u4").tobytes(), offsets.tobytes()])
+def pack_seen(
+    packed: bytes, queue_ids: Sequence[int] | Int64s, offsets: Sequence[int] | Int64s, stamp: int
+) -> bytes:  # fmt: skip
+    """The SEEN record of some messages, `seen_bytes` long; `packed` has the digests, one after the other."""
+    count = len(offsets)
+    head = _HEAD.pack(IDS_MAGIC, IDS_VERSION, SEEN, 0, count, 0, stamp)
+    if count <= FEW:
+        return head + packed + struct.pack(f"<{count}I{count}q", *queue_ids, *offsets)
+    return b"".join([head, packed, np.asarray(queue_ids, "<u4").tobytes(), np.asarray(offsets, "<i8").tobytes()])
 
 
 def pack_kept(

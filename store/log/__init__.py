@@ -16,6 +16,6 @@ process appends to; `LaneMachine` with the steps.
     threads             flusher, rounds, round_part, crew
     the background      upkeep, spares, reserve, sealer, removal, retention, early, retention_rounds, pace, ring_growth
     streams             streams, hidden_streams, trims, gone
-    message ids         message_ids
+    message ids         message_ids, frame_ids
     beside the queue    at_once, together, attach_together, stopping
 """

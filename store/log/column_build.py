@@ -15,7 +15,7 @@ from ..segment.open_table import EntryRows, entry_columns
 from .atomic_group import are_atomic
 from .batch import hand_out, last_ends
 from .column_group import ColumnGroup, ColumnRows, joined, parts_of
-from .message_ids import FrameIds, fill_all, ids_in
+from .frame_ids import FrameIds, fill_all, ids_in
 from .request import Request
 from .room import define, make_room, note_records
 from .sizer import cost_bytes

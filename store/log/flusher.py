@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ..device.background import Background
 from ..errors import StoreError, StoreFull
+from .frame_ids import take_repeats
 from .lane import Lane
 from .lane_machine import LaneMachine
 from .queue import Batch, RequestQueue
@@ -94,12 +95,14 @@ class Flusher:
     def _build(self, batch: Batch[Request]) -> None:
         untold = batch.requests
         try:
+            if self.queue.has_ids:
+                untold = self._answer_repeats(untold)
             try:
-                answered = self.lane.build(untold)
+                answered = self.lane.build(untold) if untold else 0
             except StoreFull as error:
                 # A barrier does not fail with them: what came before it is durable soon, or has its own error.
-                untold = [request for request in batch.requests if not request.count]
-                messages = [request for request in batch.requests if request.count]
+                messages = [request for request in untold if request.count]
+                untold = [request for request in untold if not request.count]
                 self._build_records(messages, untold, error)
                 answered = self.lane.build(untold) if untold else 0
             if answered:
@@ -110,6 +113,15 @@ class Flusher:
             raise
         finally:
             self.queue.taken = ()
+
+    def _answer_repeats(self, requests: list[Request]) -> list[Request]:
+        """Answer the messages whose ids are durable, with the offsets that these have; the other requests."""
+        left, repeats = take_repeats(requests, self.lane.now_ms())
+        if repeats:
+            cost = sum(map(cost_bytes, repeats))  # before their extras go
+            answer_all(repeats)
+            self.queue.release(cost, len(repeats))
+        return left
 
     def _build_records(self, messages: Sequence[Request], untold: list[Request], error: StoreFull) -> None:
         """Build each record of the store's own by itself, from the reserve; refuse all other messages with `error`.

@@ -1,9 +1,9 @@
 """Message ids on their way to the log: from an append that was the first with them to their durable record.
 
 A request of many messages has its ids in its extras, a `PendingIds` for each topic; one message of a coroutine has a
-`PendingId` in their place. A message of `submit` is its own (`IdRequest`): nothing else is made for it. The frame that
-they get into has one record more for each topic with ids, in the same lane and after all messages (`FrameIds`), and is
-ATOMIC. So one record, and not one a message, goes with the ids of all producers that share a frame.
+`PendingId` in their place. A message of `submit` is its own (`IdRequest`): nothing else is made for it. Its flusher
+looks whether its id is durable already (`take_repeats`); for all others the call has done so. The frame that they get
+into has a record of them: see `frame_ids`.
 """
 
 from __future__ import annotations
@@ -11,28 +11,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
-from typing import Protocol, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ..errors import StoreError
 from ..format.arrays import Int64s
-from ..format.extras import NO_EXTRAS, Extras, ExtrasWithIds
+from ..format.extras import Extras, ExtrasWithIds
 from ..format.layout import MAX_FRAME_MESSAGES
-from ..format.message_ids import ID_BYTES, STAMP_BITS, pack_seen, seen_bytes
+from ..format.message_ids import ID_BYTES
 from .queue import RequestQueue
 from .request import Barrier, Request
 from .streams import Stream
 from .ticket import SubmitRequest
 
+if TYPE_CHECKING:
+    from .frame_ids import FrameIds
+
 MOST_WITH_IDS = MAX_FRAME_MESSAGES // 2  # messages of a frame: each may have a record of ids beside it
 RECORD_COST_BYTES = 64  # of a record beside its ids, at the most, with its columns in the frame
-QUEUE_BITS = 31  # of a place
 
 
 class IdTable(Protocol):
     """What ids on their way need of the table of their topic; `topics.id_window` is one."""
+
+    def find_durable(self, digests: Sequence[bytes], now_ms: int) -> Sequence[int] | None:
+        """The offset of each id whose message is durable, and -1 for each other one; None if all are others."""
 
     def stamp(self, now_ms: int) -> int:
         """The stamp of a frame's record, larger than those of all before: an opening puts the ids in this order, also
@@ -124,9 +126,9 @@ class PendingIds:
         if not (is_queued or self.frame is not None):
             self.fail(None)
 
-    def place_of(self, digest: bytes) -> int | None:
-        """Where the message of an id is, once they have their outcome; None if it did not get to the log."""
-        return None if self.frame is None or not self.frame.is_durable else self.frame.place_of(digest)
+    def offset_of(self, digest: bytes) -> int | None:
+        """The offset of an id's message, once they have their outcome; None if it did not get to the log."""
+        return None if self.frame is None or not self.frame.is_durable else self.frame.offset_of(digest)
 
 
 class PendingId(PendingIds):
@@ -169,7 +171,7 @@ class IdRequest(SubmitRequest):
     room in the publish buffer, nobody has its ticket, and it is answered without an offset.
     """
 
-    __slots__ = ("digest", "target")
+    __slots__ = ("_is_repeat", "digest", "target")
     rows = (0,)
 
     def __init__(self, stream: Stream, data: bytes, extras: Extras | None, target: IdTarget, digest: bytes) -> None:
@@ -183,8 +185,18 @@ class IdRequest(SubmitRequest):
         self._done = False
         self._error = None
         self._waiters = None
+        self._is_repeat = False
         self.target = target
         self.digest = digest
+
+    @property
+    def is_repeat(self) -> bool:
+        return self._is_repeat
+
+    def be_repeat(self, offset: int) -> None:
+        """The topic has the id already, with this offset: nothing is stored, and the answer is the next step."""
+        self.target.table.free(self)
+        self.offset, self._is_repeat = offset, True
 
     @property
     def ids(self) -> Sequence[IdRequest]:
@@ -215,10 +227,9 @@ class IdRequest(SubmitRequest):
         if not is_in:
             self.fail(None)
 
-    def place_of(self, _: bytes) -> int | None:
-        """Where the message is; None if it did not get to the log, or has no answer yet."""
-        is_stored = self._done and self._error is None and self.offset >= 0
-        return place_of(self.stream.queue_id, self.offset) if is_stored else None
+    def offset_of(self, _: bytes) -> int | None:
+        """The offset of the message; None if it did not get to the log, or has no answer yet."""
+        return self.offset if self._done and self._error is None and self.offset >= 0 else None
 
     def follow(self, call: Callable[[], object]) -> None:
         """As `then`, and also in a forked child."""
@@ -250,148 +261,6 @@ class IdPromise(Barrier):
 OnTheWay = PendingIds | IdRequest
 
 
-def place_of(queue_id: int, offset: int) -> int:
-    """Queue and offset as one number: a small one for small offsets."""
-    return offset << QUEUE_BITS | queue_id
-
-
-def offset_of(place: int) -> int:
-    """The offset of a place."""
-    return place >> QUEUE_BITS
-
-
-class FrameIds:
-    """The ids of one topic in one frame, of several requests.
-
-    Attributes:
-        target: of the topic.
-        parts: of the requests with many messages; none once it is durable.
-        digests, queue_ids: of each id, which are all different.
-        entries: the number of each id's message in the frame.
-        record: its bytes, once `fill` has them; before that as many zeros.
-        places: of each message, see `place_of`; a list where they are too large for an array.
-        time_ms, record_offset: of the record.
-        is_durable: the frame is.
-    """
-
-    __slots__ = (
-        "_by_digest", "digests", "entries", "is_durable", "parts", "places", "queue_ids", "record", "record_offset",
-        "target", "time_ms",
-    )  # fmt: skip
-
-    def __init__(self, parts: Sequence[OnTheWay], firsts: Sequence[int]) -> None:
-        """`firsts`: for each part the number of its request's first message in the frame."""
-        self.target = parts[0].target
-        self.parts: Sequence[PendingIds] = ()
-        first = parts[0]
-        self.digests: Sequence[bytes]
-        self.entries: slice | Int64s
-        if len(parts) == 1 and isinstance(first, PendingIds) and isinstance(first.rows, range):
-            self.parts = [first]
-            self.digests = first.digests
-            self.queue_ids = np.asarray(first.queue_ids, np.int64)
-            self.entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)
-        elif (kinds := {*map(type, parts)}) <= {IdRequest, PendingId}:
-            singles = cast("Sequence[IdRequest]", parts)  # or `PendingId`
-            self.parts = [part for part in parts if isinstance(part, PendingIds)]
-            self.digests = [part.digest for part in singles]
-            if PendingId in kinds:
-                self.queue_ids = np.array([part.queue_ids[0] for part in singles], np.int64)
-            else:
-                self.queue_ids = queue_ids_of([part.stream for part in singles])
-            self.entries = slice(firsts.start, firsts.stop) if isinstance(firsts, range) else np.array(firsts, np.int64)
-        else:
-            self.parts = [part for part in parts if isinstance(part, PendingIds)]
-            self.digests = list(chain.from_iterable([part.digests for part in parts]))
-            self.queue_ids = np.concatenate([np.array(part.queue_ids, np.int64) for part in parts])
-            rows = [_column(part.rows) + first for first, part in zip(firsts, parts, strict=True)]
-            self.entries = np.concatenate(rows)
-        for pending in self.parts:
-            pending.frame = self
-        self.record = bytearray(seen_bytes(len(self.digests)))
-        self.places: Int64s | list[int] = []
-        self._by_digest: dict[bytes, int] | None = None
-        self.time_ms = 0
-        self.record_offset = -1
-        self.is_durable = False
-
-    def fill(self, offsets: Int64s, record_offset: int, time_ms: int) -> None:
-        """The messages of the frame have these offsets: write the record."""
-        mine = offsets[self.entries]
-        if int(mine.max()) >> (63 - QUEUE_BITS):
-            self.places = [place_of(*one) for one in zip(self.queue_ids.tolist(), mine.tolist(), strict=True)]
-        else:
-            self.places = mine << QUEUE_BITS | self.queue_ids
-        stamp = self.target.table.stamp(time_ms)
-        self.record_offset, self.time_ms = record_offset, stamp >> STAMP_BITS
-        self.record[:] = pack_seen(self.digests, self.queue_ids, mine, stamp)
-
-    def settle(self) -> None:
-        """All of the frame is durable."""
-        self.target.table.settle(self)
-
-    def all_places(self) -> list[int]:
-        """The places of all its messages."""
-        return self.places if isinstance(self.places, list) else self.places.tolist()
-
-    def place_of(self, digest: bytes) -> int | None:
-        """Where the message of an id is; None if it is not in this frame. The first call costs by the frame."""
-        found = self._by_digest
-        if found is None:
-            found = self._by_digest = dict(zip(self.digests, self.all_places(), strict=True))
-        return found.get(digest)
-
-    def forget_places(self) -> None:
-        """Give back the memory that `place_of` took: some 70 bytes an id."""
-        self._by_digest = None
-
-
-def _column(rows: Sequence[int]) -> Int64s:
-    return np.arange(rows.start, rows.stop) if isinstance(rows, range) else np.array(rows, np.int64)
-
-
-def queue_ids_of(streams: Sequence[Stream]) -> Int64s:
-    """The queue of each message."""
-    if streams.count(streams[0]) == len(streams):
-        return np.full(len(streams), streams[0].queue_id)
-    return np.array([stream.queue_id for stream in streams], np.int64)
-
-
 def ids_of(request: Request) -> Sequence[OnTheWay]:
     """The message ids that a request has on their way, by topic."""
     return cast("Sequence[OnTheWay]", request.ids)
-
-
-def ids_in(requests: Sequence[Request]) -> list[FrameIds]:
-    """The ids of some requests, by topic: each is one record, to be added after the messages of the requests."""
-    parts: dict[IdTarget, tuple[list[OnTheWay], list[int]]] = {}
-    first = 0
-    for request in requests:
-        if request.extras is not None:
-            for part in ids_of(request):
-                found = parts.get(part.target)
-                if found is None:
-                    found = parts[part.target] = [], []
-                found[0].append(part)
-                found[1].append(first)
-        first += request.count
-    return [FrameIds(*found) for found in parts.values()]
-
-
-def split(requests: Sequence[Request], given: list[Extras], plain: bool) -> tuple[list[FrameIds], list[Extras]]:
-    """The ids of some requests, as `ids_in` has them; and those of their extras that are more than ids."""
-    # Most frames with messages of `submit` have those of one topic alone.
-    kind: type = type(given[0]) if given else type(None)
-    if kind is IdTarget and given.count(given[0]) == len(given) == len(requests):
-        return [FrameIds(cast("Sequence[IdRequest]", requests), range(len(requests)))], []
-    kinds: set[type] = {*map(type, given if plain else [request.extras for request in requests])}
-    if kinds.isdisjoint({ExtrasWithIds, IdTarget, PendingId}):
-        return [], given
-    return ids_in(requests), [extra for extra in given if isinstance(extra, tuple) and extra != NO_EXTRAS]
-
-
-def fill_all(ids: Sequence[FrameIds], offsets: Sequence[int] | Int64s, time_ms: int) -> None:
-    """Write the records: they are the last messages of the frame, and `offsets` has those of all."""
-    each = np.asarray(offsets, np.int64)
-    for frame_ids, record_offset in zip(ids, each[len(each) - len(ids) :].tolist(), strict=True):
-        frame_ids.fill(each, record_offset, time_ms)

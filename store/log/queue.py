@@ -85,6 +85,7 @@ class RequestQueue(Generic[RequestT]):
         self.used_bytes = 0
         self.sizer = sizer
         self.frame_messages = MAX_FRAME_MESSAGES
+        self.has_ids = False  # some requests may have message ids
         self.listeners = Listeners()  # for the callbacks of its tickets; a store has one for all of its queues
         self._frame_bytes = frame_bytes
         self._timeout_ms = timeout_ms

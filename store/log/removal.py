@@ -50,7 +50,8 @@ class Removal:
 
     Attributes:
         guards: of the store's parts; each may keep a segment.
-        counters: of the store's parts; each is told the segments that have just left the log. It raises nothing.
+        counters: of the store's parts; each is told the segments that have left the log, before a reader or consumer of
+            this process can see it: what it finds is how far each consumer was when they went. It raises nothing.
         is_done: of the store's parts: whether a lane's segment, by its number, goes before its time has come.
         allowance: bytes that these parts keep in addition to `retention_bytes`.
         before: called before segments are removed; it trims topics by ages of their own.
@@ -217,11 +218,13 @@ class Removal:
 
     def _forget(self, lane: WrittenLane, gone: Sequence[SealedSegment]) -> None:
         """The files of a lane's oldest segments have lost their names. Raises OSError."""
-        lane.forget_oldest(len(gone))
+        try:
+            for count in self.counters:
+                count(lane, gone)
+        finally:
+            lane.forget_oldest(len(gone))
         self.removed_segments += len(gone)
         self.pace.went()
-        for count in self.counters:
-            count(lane, gone)
         try:
             self._disk.force_folder(lane.folder)
         except OSError:

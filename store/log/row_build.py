@@ -11,7 +11,7 @@ from ..segment.footer_room import share_of_frame
 from ..segment.open_table import EntryRows, entry_rows
 from .atomic_group import are_atomic
 from .batch import columns_of, extras_of, given_extras, hand_out, last_ends
-from .message_ids import FrameIds, fill_all, split
+from .frame_ids import FrameIds, fill_all, split
 from .request import Request
 from .room import define, make_room, note_records
 from .sizer import cost_bytes

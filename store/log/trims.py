@@ -83,29 +83,38 @@ class Trims:
 
 
 class TrimRequest(RowGroup):
-    """Records on their way, of one lane. Readers see what they say before the caller has its answer."""
+    """Records on their way, of one lane. Readers see what they say before the caller has its answer, or once it calls
+    `show`.
+    """
 
-    __slots__ = ("_lows", "changes")
+    __slots__ = ("_lows", "_shows", "changes")
 
-    def __init__(self, lows: Lows, changes: Sequence[Change]) -> None:
+    def __init__(self, lows: Lows, changes: Sequence[Change], *, shows: bool = True) -> None:
         datas = [Record.of(stream.number, low).pack() for stream, low in changes]
         sizes = [RECORD_BYTES] * len(datas)
         super().__init__([lows.records] * len(datas), datas, sizes, sum(sizes))
         self._lows = lows
+        self._shows = shows
         self.changes = changes
 
     def answer(self, error: StoreError | None = None) -> None:
         try:
-            if error is None:
-                self._lows.show(self.changes)
+            if error is None and self._shows:
+                self.show()
         finally:  # the record is durable, whatever becomes of the readers here
             super().answer(error)
 
+    def show(self) -> None:
+        """Let readers see what the records say. The request was answered, or is being answered."""
+        self._lows.show(self.changes)
 
-def trim_requests(lows: Lows, changes: Sequence[Change], limit_bytes: int) -> list[TrimRequest]:
-    """The records of some streams of a lane, in groups that fit into a frame."""
+
+def trim_requests(
+    lows: Lows, changes: Sequence[Change], limit_bytes: int, *, shows: bool = True
+) -> list[TrimRequest]:  # fmt: skip
+    """The records of some streams of a lane, in groups that fit into a frame. `shows`: see `TrimRequest`."""
     step = max(1, min(limit_bytes, GROUP_BYTES) // RECORD_BYTES)
-    return [TrimRequest(lows, changes[at : at + step]) for at in range(0, len(changes), step)]
+    return [TrimRequest(lows, changes[at : at + step], shows=shows) for at in range(0, len(changes), step)]
 
 
 def count_trims(requests: Sequence[Request]) -> int:

@@ -19,7 +19,7 @@ from ..device.steps import for_each
 from ..errors import StorePoisoned
 from ..segment.open_table import OpenTable
 from .batch import requests_within
-from .message_ids import FrameIds
+from .frame_ids import FrameIds
 from .request import Request, answer_all
 from .sizer import cost_bytes
 from .together import Change

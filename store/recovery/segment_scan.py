@@ -22,6 +22,7 @@ from ..format.layout import (
     REST,
     SEALED,
     UNKNOWN,
+    FrameHeader,
     SegmentHeader,
     align_down,
     align_up,
@@ -76,7 +77,7 @@ class SegmentScan:
         self.footer = footer
         self._before = messages_before
         self._rounds = rounds
-        self._is_within = False  # the newest frame is one of a part of a round that counts, and not the last one
+        self._part_begin: int | None = None  # of the part of a round that is gone through: it counts
 
     def run(self, streams: LaneStreams, behind: LaterNames | None) -> None:
         """Scan; streams are learned on the way. Raises StoreCorrupt for damage, unless repairing."""
@@ -96,14 +97,14 @@ class SegmentScan:
         """The chain ended at `begin`. False if the log ends there; a repair steps over damage: True."""
         scanner, file, next_entry = self._scanner, self._file, self.columns.next_entry
         sealed = self._is_sealed_at(begin, next_entry)
-        if self._is_end(begin) or not (self._is_within or self._durable_beyond(begin)):
+        if self._is_end(begin) or (self._part_begin is None and not self._durable_beyond(begin)):
             return False
         if sealed:
             self.has_gaps = True
             return False
         self._repair.on_damage("a frame is damaged or missing", file.path, begin)
         self.has_gaps = True
-        resumed = scanner.find_from(next_entry)
+        resumed = next(filter(self._may_count, scanner.find_from(next_entry)), None)
         if resumed is None:
             end = None if self._is_outlasted(begin) else self.end_entry
             self._give_up(begin, scanner.reader.size_bytes, None if end is None else np.arange(next_entry, end))
@@ -113,6 +114,19 @@ class SegmentScan:
         scanner.resume(resumed)
         self.columns.next_entry = resumed.first_entry
         return True
+
+    def _may_count(self, header: FrameHeader) -> bool:
+        """May the scan go on with a frame after a gap? Not with a later one of a round's part, unless the part counted:
+        it does so as a whole or not at all.
+
+        If the lane has gone on after the part, something says that it was durable beyond. Where the log was cut before
+        the part, nothing is left of it: the segment was sealed, and its file ends with the footer.
+        """
+        if not header.flags & REST:
+            return True
+        if self._part_begin is not None and mark_of(header) <= (self._file.sequence, self._part_begin):
+            return True  # it is of the part that is gone through, which counts
+        return self._durable_beyond(header.position)
 
     def _is_end(self, begin: int) -> bool:
         file = self._file
@@ -251,7 +265,10 @@ class SegmentScan:
 
     def _add(self, found: ScannedFrame, count: int, good: Bools | None = None) -> None:
         header = found.frame.header
-        self._is_within = bool(header.flags & MORE)
+        if not header.flags & MORE:
+            self._part_begin = None
+        elif header.flags & JOINT or self._part_begin is None:
+            self._part_begin = header.position
         if header.first_entry != self.columns.next_entry:
             raise StoreCorrupt("a frame's entry number is wrong", self._file.path, header.position)
         if self._streams.records is not None:

@@ -94,7 +94,7 @@ class FooterRemaker:
             while scanner.position < reader.size_bytes:  # a frame is missing; go on after it
                 is_whole = False
                 entry = found.first_entries[-1] + found.counts[-1] if found.counts else 0
-                following = scanner.find_from(entry)
+                following = next(scanner.find_from(entry), None)
                 if following is None:
                     break
                 scanner.resume(following)

@@ -302,10 +302,10 @@ class FrameScanner:
         """Go past a frame."""
         self.position, self.chain = head.header.end, head.checksum
 
-    def find_from(self, entry: int) -> FrameHeader | None:
-        """The first frame after this position, whatever its chain, that begins with this entry or a later one."""
+    def find_from(self, entry: int) -> Iterator[FrameHeader]:
+        """The frames after this position, whatever their chain, that begin with this entry or a later one."""
         later = self.frames_later(self.position, self.reader.size_bytes)
-        return next((frame.header for frame in later if frame.header.first_entry >= entry), None)
+        return (frame.header for frame in later if frame.header.first_entry >= entry)
 
     def resume(self, header: FrameHeader) -> None:
         """Stand before this frame, after a gap: it is the next one."""

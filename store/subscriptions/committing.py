@@ -8,7 +8,7 @@ messages, of their ids, and of the records of acknowledgements. Records of ids a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -121,16 +121,16 @@ class Committing:
         for _, joint in self._joints:
             joint.let_pass()
 
-    def admit_ids(self) -> Request | None:
-        """Leave out messages whose ids their topics have seen: None. Or what to wait for; then call it again.
+    def admit_ids(self) -> Sequence[Request]:
+        """Leave out messages whose ids their topics have seen: (). Or all that is to be waited for; then call it again.
 
         Raises as `Transaction.commit` does: nothing is stored.
         """
         if self._ids is None:
-            return None
+            return ()
         self._appender.check_open()
         busy = self._ids.admit(self._all.names, self._all_blocks)
-        if busy is None:
+        if not busy:
             self._messages = self._all.only(self._ids.stored)
             self._blocks = [self._all_blocks[row] for row in self._ids.stored] if self._all_blocks else ()
         return busy

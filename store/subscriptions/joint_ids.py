@@ -9,15 +9,20 @@ import numpy as np
 from ..device.clock import Clock
 from ..format.arrays import Int64s
 from ..log.joint_group import Blocks
-from ..log.message_ids import IdTarget, PendingIds, offset_of
+from ..log.message_ids import IdTarget, PendingIds
 from ..log.request import Request
+from ..topics.id_window import IdWindow
 from ..topics.id_windows import IdWindows
 
 
 class JointIds:
     """The ids of the messages of one commit.
 
-    Invariant: while it waits for another append, none of its own ids is on its way: so no two wait for each other.
+    Invariant: while it waits for other appends, none of its own ids is on its way: so no two wait for each other.
+
+    It waits for all ids at once that others have on their way, and looks at no id again whose message the topic has. So
+    it waits again only if others have begun appends with more of its ids meanwhile, or appends of others have failed;
+    and not more often than it has ids, where none fails. A look costs by the ids that are left.
 
     Attributes:
         ids: on their way with this commit.
@@ -31,41 +36,48 @@ class JointIds:
         self._digests = digests
         self.ids: list[PendingIds] = []
         self.stored: list[int] = []
-        self._places: dict[int, int] = {}  # of messages that the topic has had
+        self._found: dict[int, int] = {}  # offsets of messages that the topic has had
         self._same: dict[int, int] = {}  # of messages with the id of an earlier one of the transaction: which
 
-    def admit(self, names: Sequence[tuple[str, int]], blocks: Blocks) -> Request | None:
-        """Let the ids of messages with these names in: None. Or what to wait for; then nothing is on its way.
+    def admit(self, names: Sequence[tuple[str, int]], blocks: Blocks) -> Sequence[Request]:
+        """Let the ids of messages with these names in: (). Or all that is to be waited for; then nothing is on its way,
+        and this is called again.
 
         `blocks`: of the messages, or none if all are in one: a `PendingIds` has those of one block.
 
         Whether a topic is full or has a queue is not asked: that is for what is stored. Raises StoreCorrupt,
         StoreUnreadable, StoreUnusable; then nothing is on its way either.
         """
+        busy: dict[Request, None] = {}  # of others, each once
         try:
-            busy = self._admit(names, blocks)
+            self._admit(names, blocks, busy)
         except BaseException:
             self._give_back()
             raise
-        if busy is not None:
+        if busy:
             self._give_back()
-        return busy
+        return tuple(busy)
 
-    def _admit(self, names: Sequence[tuple[str, int]], blocks: Blocks) -> Request | None:
+    def _admit(self, names: Sequence[tuple[str, int]], blocks: Blocks, busy: dict[Request, None]) -> None:
         by_target: dict[tuple[IdTarget, int], tuple[list[bytes], list[int], list[int]]] = {}
         made: dict[tuple[IdTarget, int], PendingIds] = {}
         first_of: dict[tuple[str, bytes], int] = {}
-        self.ids, self.stored, self._places, self._same = [], [], {}, {}
+        self.ids, self.stored, self._same = [], [], {}
         for row, digest in enumerate(self._digests):
             topic, queue_id = names[row]
             if digest is None:
                 self.stored.append(row)
+                continue
+            if row in self._found:
                 continue
             if (topic, digest) in first_of:
                 self._same[row] = first_of[topic, digest]
                 continue
             window = self._windows.of(topic)
             window.expire(self._clock.wall_ms())
+            if busy:  # nothing more is let in: only what else there is to wait for
+                self._look(window, row, digest, busy)
+                continue
             target = self._windows.target(topic, window, self._windows.lane_of(topic, queue_id))
             key = target, blocks[row] if blocks else 0
             if key not in made:
@@ -78,19 +90,28 @@ class JointIds:
             places.append(len(self.stored))
             found = window.admit(digest, made[key])
             while found is not None and not isinstance(found, int):
-                busy = window.promise_of(found)
-                if busy is not None:
-                    return busy
+                promise = window.promise_of(found)
+                if promise is not None:
+                    busy[promise] = None
+                    break
                 found = window.admit(digest, made[key])
             if found is None:
                 first_of[topic, digest] = row
                 self.stored.append(row)
-            else:
-                for column in columns:
-                    column.pop()
-                self._places[row] = found
+                continue
+            for column in columns:
+                column.pop()
+            if isinstance(found, int):
+                self._found[row] = found
         self.ids = [one for one in self.ids if one.digests]
-        return None
+
+    def _look(self, window: IdWindow, row: int, digest: bytes, busy: dict[Request, None]) -> None:
+        """Note where the message of an id is, or what to wait for if others have the id on its way."""
+        found = window.find(digest)
+        if isinstance(found, int):
+            self._found[row] = found
+        elif found is not None and (promise := window.promise_of(found)) is not None:
+            busy[promise] = None
 
     def _give_back(self) -> None:
         for one in self.ids:
@@ -105,8 +126,8 @@ class JointIds:
         """The offsets of all messages, from those of the stored ones."""
         offsets = np.empty(len(self._digests), np.int64)
         offsets[self.stored] = stored[: len(self.stored)]
-        for row, place in self._places.items():
-            offsets[row] = offset_of(place)
+        for row, offset in self._found.items():
+            offsets[row] = offset
         for row, first in self._same.items():
             offsets[row] = offsets[first]
         return offsets

@@ -30,7 +30,8 @@ class RemovedMessages:
     """How many messages each subscription has lost to retention since the store was opened.
 
     A segment that goes costs by the streams that have messages in it, not by the messages: the range of each stream is
-    compared with the cursors of its topic's subscriptions.
+    compared with the cursors of its topic's subscriptions. That is done when the messages are gone for good, but no
+    consumer can see it yet: later one that finds them missing counts them as acknowledged.
     Messages that have expired do not count: `Parts.expired` counts them.
 
     Attributes:
@@ -61,7 +62,7 @@ class RemovedMessages:
         self._parts.expired.forget(topic, name)
 
     def count(self, lane: Lane, gone: Sequence[SealedSegment]) -> None:
-        """Count what a lane's segments had; they have just left the log. Raises nothing."""
+        """Count what a lane's segments had that leave the log now. Raises nothing."""
         try:
             topics = self._topics()
             for sealed in gone if topics else ():
@@ -74,7 +75,7 @@ class RemovedMessages:
             report("messages that retention removed could not be counted", error)
 
     def count_trimmed(self, sealed: SealedSegment, ranges: Sequence[tuple[Stream, int, int]]) -> None:
-        """Count what streams have just lost of a segment by an age of their topics: each from an offset to another.
+        """Count what streams lose now of a segment by an age of their topics: each from an offset to another.
 
         Raises nothing.
         """
@@ -86,13 +87,14 @@ class RemovedMessages:
             report("messages that retention removed could not be counted", error)
 
     def _count_stream(self, stream: Stream, sealed: SealedSegment, states: Sequence[State]) -> None:
-        """Count what a stream loses with a segment. Messages that were trimmed before are not lost."""
         first, count = sealed.first_of(stream.number)
-        self._count_range(stream, sealed, max(first, stream.low), first + count, states)
+        self._count_range(stream, sealed, first, first + count, states)
 
     def _count_range(
         self, stream: Stream, sealed: SealedSegment, begin: int, end: int, states: Sequence[State]
     ) -> None:
+        """Count what a stream loses of a segment. Messages that were trimmed before are not lost."""
+        begin = max(begin, stream.low)
         losers = [state for state in states if count_left(state, stream.queue_id, begin, end, _NONE)]
         spared = self._spared(stream, sealed, begin, end) if losers else _NONE
         has_expired = bool(losers) and self._has_expired(stream, sealed)

@@ -5,5 +5,5 @@ Begin with `table`: the settings of all topics; or with `id_windows`: their mess
     what may be set     settings
     topics at their cap full
     an age of its own   aging, known_ages, ttl
-    message ids         id_window
+    message ids         id_windows, id_window, durable_ids
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from ..device.clock import Clock
@@ -79,11 +80,13 @@ class TopicAges:
     def __init__(
         self, clock: Clock, lanes: Sequence[Lane], ages: Callable[[], Mapping[str, int] | None], default_ms: int | None,
         wanted: AllWanted, save: Callable[[Sequence[Range]], bool],
-        trim: Callable[[Sequence[tuple[Stream, int]]], None], count: Callable[[SealedSegment, Sequence[Range]], None],
+        trim: Callable[[Sequence[tuple[Stream, int]], Callable[[], object]], None],
+        count: Callable[[SealedSegment, Sequence[Range]], None],
     ) -> None:  # fmt: skip
         """`ages` has the topics with an age, in ms, and None until it knows them; `default_ms` is the store's. `save`
         moves what subscriptions have used up to the dead letters, and says False where it has to be asked again; `trim`
-        removes the messages of streams below offsets, durably; `count` counts what subscriptions have lost by it.
+        removes the messages of streams below offsets, durably, and calls a function before a consumer can see that;
+        `count` counts what subscriptions have lost by it.
         """
         self._clock = clock
         self._lanes = lanes
@@ -169,12 +172,14 @@ class TopicAges:
             ranges.append((segment, mine))
             following = _number(segment) + 1
         if lows:
-            self._trim(list(lows.items()))
+            self._trim(list(lows.items()), partial(self._count_all, ranges))
         one.next, one.held = following, held  # last: what was not trimmed is looked at again
+        return bool(lows)
+
+    def _count_all(self, ranges: Sequence[tuple[SealedSegment, Sequence[Range]]]) -> None:
         for segment, mine in ranges:
             if mine:
                 self._count(segment, mine)
-        return bool(lows)
 
     def _old_of(
         self, lane: Lane, sealed: SealedSegment, topics: frozenset[str], lows: Mapping[Stream, int],

@@ -19,7 +19,7 @@ from ..format.message_ids import KEPT, STAMP_BITS, SeenIds, pack_kept
 from ..format.records import StreamLow
 from ..log.hidden_streams import HiddenNames, HiddenStreams
 from ..log.lane import Lane
-from ..log.message_ids import MOST_WITH_IDS, QUEUE_BITS, IdTarget
+from ..log.message_ids import MOST_WITH_IDS, IdTarget
 from ..log.queue import RequestQueue
 from ..log.request import Barrier, Request
 from ..log.streams import Change, Stream, lane_of
@@ -78,6 +78,7 @@ class IdWindows:
                     window = self._load(topic)
                     self._topics.add(topic)  # a frame has a record of ids for each at the most, and for each message
                     for queue in self._queues():
+                        queue.has_ids = True
                         queue.frame_messages = max(MOST_WITH_IDS, MAX_FRAME_MESSAGES - len(self._topics))
                     self.loaded[topic] = window
         return window
@@ -300,12 +301,10 @@ class IdWindows:
         offsets: list[int] = []
         stamps: list[int] = []
         for ids in self._records(stream, begin, end, pass_damage=pass_damage):
-            columns = [column.tolist() for column in ids[2:]]
-            places = [offset << QUEUE_BITS | queue_id for queue_id, offset in zip(*columns[:2], strict=True)]
-            known = window.has_each(ids.digests, places)
+            known = window.has_each(ids.digests, ids.queue_ids, ids.offsets)
             digests.extend(compress(ids.digests, known))
-            for kept, column in zip((queue_ids, offsets, stamps), columns, strict=True):
-                kept.extend(compress(column, known))
+            for kept, column in zip((queue_ids, offsets, stamps), ids[2:], strict=True):
+                kept.extend(compress(column.tolist(), known))
         if digests:
             self._hidden.append(stream, pack_kept(digests, queue_ids, offsets, np.array(stamps), RECORD_BYTES))
 
@@ -327,14 +326,11 @@ def _fill(window: IdWindow, found: Sequence[SeenIds], after_ms: int) -> None:
     order: Int64s = stamps.argsort(kind="stable")
     order = order[times[order] > after_ms]
     digests = [digest for one in found for digest in one.digests]
-    places = [
-        offset << QUEUE_BITS | queue_id
-        for one in found
-        for queue_id, offset in zip(one.queue_ids.tolist(), one.offsets.tolist(), strict=True)
-    ]
-    newest = {digests[at]: at for at in order.tolist()}  # of an id that is there twice, its newest message
-    kept = sorted(newest.values(), key=dict(zip(order.tolist(), range(len(order)), strict=True)).__getitem__)
-    window.load([digests[at] for at in kept], [places[at] for at in kept], times[kept].tolist(), int(stamps.max()))
+    newest = {digests[at]: rank for rank, at in enumerate(order.tolist())}  # of an id that is there twice, the newest
+    kept = order[sorted(newest.values())]
+    queue_ids, offsets = (np.concatenate([one[column] for one in found])[kept] for column in (2, 3))
+    packed = b"".join([digests[at] for at in kept.tolist()])
+    window.load(packed, queue_ids, offsets, times[kept].tolist(), int(stamps.max()))
 
 
 def _unreadable(error: OSError) -> StoreUnreadable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Final, Literal, cast, get_args
 
@@ -17,6 +18,8 @@ MOST_IDS = 10_000_000  # of a topic: some 2 GB of memory
 
 Keep = Literal["retention", "unacknowledged", "until_acknowledged"]
 KEEPS: Final = get_args(Keep)
+MessageType = Literal["normal", "fifo", "delay", "transaction"]
+MESSAGE_TYPES: Final[tuple[MessageType, ...]] = get_args(MessageType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,8 @@ class TopicSettings:
         retention_ms: the age at which messages are removed. None: the store's.
         ttl_ms: the age from which on subscriptions do not get a message. None: they get it whatever its age.
         id_window_ms, id_window_count: how long, and for how many later ids, the topic knows a `message_id`.
+        types: the types of messages that the endpoint for RocketMQ's clients takes for the topic, each once, in the
+            order of `MESSAGE_TYPES`. None: all. The store itself takes every message.
     """
 
     queues: int | None = None
@@ -41,6 +46,7 @@ class TopicSettings:
     ttl_ms: int | None = None
     id_window_ms: int = 600_000
     id_window_count: int = 100_000
+    types: tuple[MessageType, ...] | None = None
 
     def pack(self) -> bytes:
         """The record of these settings: of those that are not the defaults."""
@@ -60,6 +66,7 @@ class TopicSettings:
                 given.get("ttl_ms"),
                 given.get("id_window_ms", NOT_CONFIGURED.id_window_ms),
                 given.get("id_window_count", NOT_CONFIGURED.id_window_count),
+                given.get("types"),
             )
         except StoreError as error:
             raise ValueError(str(error)) from error
@@ -71,7 +78,7 @@ UNREADABLE = TopicSettings(keep=cast(Keep, UNKNOWN), retention_ms=MOST_MS)  # in
 
 def checked(
     queues: object, keep: object, retention_bytes: object, retention_ms: object, ttl_ms: object, id_window_ms: object,
-    id_window_count: object,
+    id_window_count: object, types: object,
 ) -> TopicSettings:  # fmt: skip
     """Settings of a user's arguments. Raises InvalidMessage."""
     if not isinstance(keep, str) or keep not in KEEPS:
@@ -89,7 +96,17 @@ def checked(
         ttl_ms=None if ttl_ms is None else _number("ttl_ms", ttl_ms, 1, MOST_MS),
         id_window_ms=_number("id_window_ms", id_window_ms, 1, MOST_MS, or_none=False),
         id_window_count=_number("id_window_count", id_window_count, 1, MOST_IDS, or_none=False),
+        types=None if types is None else _types(types),
     )
+
+
+def _types(given: object) -> tuple[MessageType, ...]:
+    """Types of messages, in any order and any collection."""
+    found = list(given) if isinstance(given, Collection) and not isinstance(given, (str, bytes)) else []
+    if not found or not all(isinstance(one, str) and one in MESSAGE_TYPES for one in found):
+        names = ", ".join(map(repr, MESSAGE_TYPES))
+        raise InvalidMessage(f"types is a list of one or more of {names}, or None for all, not {shown(given)}")
+    return tuple([one for one in MESSAGE_TYPES if one in found])
 
 
 def _number(name: str, value: object, least: int, most: int, *, or_none: bool = True) -> int:

@@ -22,6 +22,7 @@ from .times import DURATIONS, duration_ms_of
 
 REDRIVE = "stratalog.redrive"
 DEFAULTS = TopicSettings()
+TYPES = "normal,fifo,delay,transaction"
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 
 
@@ -58,6 +59,10 @@ def configure_command(
         str | None,
         typer.Option("--ttl", metavar="TIME", help=f"what is older comes to no subscription: {DURATIONS}; 0: any age"),
     ] = None,
+    types: Annotated[
+        str | None,
+        typer.Option("--types", metavar="TYPES", help=f"what RocketMQ's clients may send: some of {TYPES}; or all"),
+    ] = None,
     json: Json = None,
 ) -> None:
     """Show the settings of a topic, or change those that are given. A topic that is not there is made by a change."""
@@ -65,6 +70,7 @@ def configure_command(
         changes: dict[str, Any] = {} if queues is None else {"queues": queues or None}
         changes |= {} if retention is None else {"retention_ms": duration_ms_of(retention) or None}
         changes |= {} if ttl is None else {"ttl_ms": duration_ms_of(ttl) or None}
+        changes |= {} if types is None else {"types": None if types == "all" else types.split(",")}
         if changes:
             with writing(folder) as store:
                 settings = store.configure_topic(topic, **(asdict(store.topic_settings(topic)) | changes))
@@ -92,6 +98,8 @@ def settings_text(settings: TopicSettings) -> str:
         parts.append(
             f"knows a message id for {settings.id_window_ms:,} ms and {counted(settings.id_window_count, 'later id')}"
         )
+    if settings.types is not None:
+        parts.append(f"takes only {', '.join(settings.types)} of RocketMQ's clients")
     return "; ".join(parts)
 
 

@@ -77,7 +77,7 @@ def test_settings_are_shown_changed_and_taken_back(folder: Path) -> None:
     assert run("configure", folder, "orders", "--queues", 8).output == "orders: 8 queues, 0 to 7\n"
     given = json.loads(run("configure", folder, "orders", "--json").output)
     defaults = {"keep": "retention", "retention_bytes": None, "retention_ms": None, "ttl_ms": None}
-    window = {"id_window_ms": 600_000, "id_window_count": 100_000}
+    window = {"id_window_ms": 600_000, "id_window_count": 100_000, "types": None}
     assert given == {"topic": "orders", "queues": 8, **defaults, **window}
     assert settings(folder) == 8
     assert run("configure", folder, "orders", "--queues", 0).output == "orders: any queue\n"
@@ -104,6 +104,16 @@ def test_times_are_given_with_units_and_taken_back_by_0(folder: Path) -> None:
     )
     assert run("configure", folder, "orders", "--retention", "soon", code=2).exit_code == 2
     assert run("configure", folder, "orders").output == "orders: any queue; removed after 172,800,000 ms\n"
+
+
+def test_types_of_messages_are_given_by_their_names_and_taken_back_by_all(folder: Path) -> None:
+    shown = "orders: any queue; takes only fifo, delay of RocketMQ's clients\n"
+    assert run("configure", folder, "orders", "--types", "delay,fifo").output == shown
+    assert run("configure", folder, "orders").output == shown
+    assert json.loads(run("configure", folder, "orders", "--json").output)["types"] == ["fifo", "delay"]
+    assert run("configure", folder, "orders", "--queues", 0).output == shown
+    assert "'normal', 'fifo'" in run("configure", folder, "orders", "--types", "lite", code=2).output
+    assert run("configure", folder, "orders", "--types", "all").output == "orders: any queue\n"
 
 
 def test_an_id_window_that_is_not_the_default_is_shown(folder: Path) -> None:

@@ -139,6 +139,7 @@ def test_a_topic_has_settings(store: Any) -> None:
         "keep": "unacknowledged",
         "ttl_ms": 5000,
         "id_window_count": 7,
+        "types": ("normal", "delay"),
     }
     assert store.configure_topic("t", **given) == TopicSettings(**given)
     assert store.topic_settings("t") == TopicSettings(**given)
@@ -146,7 +147,7 @@ def test_a_topic_has_settings(store: Any) -> None:
     assert store.queues("t") == [0, 1, 2, 3]
     with pytest.raises(InvalidTopic):
         store.append("t", 4, b"x")
-    for wrong in ({"queues": 0}, {"keep": "for ever"}, {"ttl_ms": 1.5}):
+    for wrong in ({"queues": 0}, {"keep": "for ever"}, {"ttl_ms": 1.5}, {"types": ["lite"]}, {"types": ()}):
         with pytest.raises(InvalidMessage):
             store.configure_topic("t", **wrong)
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from stratalog.store import MessageBatch, MessageStore, StoreCorrupt, StoreError
 from stratalog.store.format.message_ids import digest_of
-from stratalog.store.log.message_ids import place_of
 from tests.store.helpers import Queue
 
 from .stories import BULK, EMPTY, EVENTS, NAMES, PREFIX, SALT, Story, Told, has_extras, same_extras
@@ -138,8 +137,8 @@ class Reading:
             self._note(error)
             return
         for message_id, place in ids.items():
-            found = window.find(digest_of(message_id.encode()))
-            if found not in (None, place_of(*place)):
+            found = window._durable.find(digest_of(message_id.encode()))
+            if found not in (None, tuple(place)):
                 raise Broken("an id leads to another message", f"{message_id} of {place}: {found}")
             self.forgotten_ids += found is None
 

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from stratalog.store import Loss, MessageStore, StoreCorrupt, StoreError, StoreUnusable, verify_folder
 from stratalog.store.format.message_ids import digest_of
-from stratalog.store.log.message_ids import place_of as packed_place
 from tests.store.helpers import Snapshot, put_snapshot, scanned
 
 from .checks import LOST_NAME, Broken
@@ -109,8 +108,8 @@ class Facets:
             self.errors["ids"] = error
             return
         for job in story.jobs.values():
-            place = window.find(digest_of(id_of(job).encode()))
-            if place not in (None, packed_place(*job.place)):
+            place = window._durable.find(digest_of(id_of(job).encode()))
+            if place not in (None, job.place):
                 raise Broken("an id leads to another message", f"{id_of(job)} of {job.place}: {place}")
             self.forgotten_ids += place is None
 

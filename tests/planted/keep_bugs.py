@@ -5,6 +5,7 @@ from __future__ import annotations
 from .plant import Bug
 
 COUNTS = ("tests/store/subscriptions/test_removed_counts.py",)
+BESIDE = ("tests/store/subscriptions/test_counts_beside_consumers.py",)
 FILE = "tests/store/topics/test_keep.py"
 OUTLIVES = (f"{FILE}::test_what_one_subscription_has_not_acknowledged_outlives_size",)
 MODEL = (f"{FILE}::test_nothing_is_lost_or_comes_again_by_a_model",)
@@ -20,8 +21,20 @@ KEEPING = "store/delayed/keeping.py"
 
 KEEPING_TOPICS: dict[str, Bug] = {
     "removed counts: trimmed messages count": Bug(
-        REMOVED, "sealed, max(first, stream.low), first + count, states)",
-        "sealed, first, first + count, states)", COUNTS,
+        REMOVED, "        begin = max(begin, stream.low)\n", "", COUNTS,
+    ),
+    "removed counts: consumers see a trim by age before it is counted": Bug(
+        "store/api/trimming.py", "shows=before_shown is None", "shows=True", BESIDE,
+    ),
+    "removed counts: consumers see that segments are gone before these are counted": Bug(
+        "store/log/removal.py",
+        "        try:\n            for count in self.counters:\n                count(lane, gone)\n"
+        "        finally:\n            lane.forget_oldest(len(gone))\n",
+        "        lane.forget_oldest(len(gone))\n        for count in self.counters:\n            count(lane, gone)\n",
+        BESIDE,
+    ),
+    "removed counts: a trim by age is counted and not shown": Bug(
+        "store/api/trimming.py", "                    request.show()\n", "                    pass\n", BESIDE,
     ),
     "removed counts: acknowledgements on their way do not count": Bug(
         "store/subscriptions/progress.py", "out = np.union1d(under_way, spared)", "out = spared", COUNTS,

@@ -10,6 +10,9 @@ LARGER = "tests/store/ids/test_larger_windows.py"
 SIMULATION = "tests/simulation/test_ids.py"
 WINDOW, WINDOWS = "store/topics/id_window.py", "store/topics/id_windows.py"
 ON_WAY = "store/log/message_ids.py"
+FRAMES = "store/log/frame_ids.py"
+DURABLE = "store/topics/durable_ids.py"
+REPEATS = "tests/store/ids/test_submitted_repeats.py"
 
 MESSAGE_IDS: dict[str, Bug] = {
     "message ids: a frame with ids is not atomic": Bug(
@@ -27,20 +30,19 @@ MESSAGE_IDS: dict[str, Bug] = {
         ("tests/store/ids/test_order_of_ids.py",),
     ),
     "message ids: the record has the offsets of other messages": Bug(
-        ON_WAY, "mine = offsets[self.entries]", "mine = offsets[self.entries] * 0",
+        FRAMES, "self.offsets = offsets[entries]", "self.offsets = np.asarray(offsets)[entries] * 0",
         (CALLS, KEPT),
     ),
     "message ids: rows of a batch are counted from the frame's beginning": Bug(
-        ON_WAY, "rows = [_column(part.rows) + first for", "rows = [_column(part.rows) for",
+        FRAMES, "rows = [_column(part.rows) + first for", "rows = [_column(part.rows) for",
         (f"{KEPT}::test_batches_that_share_a_frame_have_their_own_offsets",),
     ),
     "message ids: an id that is on its way is stored again": Bug(
-        "store/api/identified.py", "            if found is ticket:\n",
-        "            if found is ticket or not isinstance(found, int):\n                found = ticket\n",
+        "store/api/identified.py", "on_way = window.note(digest, ticket)", "on_way = ticket",
         (f"{CALLS}::test_threads_with_the_same_ids_store_each_once",),
     ),
     "message ids: they are known for a millisecond too long": Bug(
-        WINDOW, "frame.time_ms <= limit_ms", "frame.time_ms < limit_ms",
+        WINDOW, "self._frames[0].time_ms > limit_ms", "self._frames[0].time_ms >= limit_ms",
         (f"{CALLS}::test_an_id_is_forgotten_by_age",), hangs=True,
     ),
     "message ids: the window has one too many": Bug(
@@ -49,13 +51,12 @@ MESSAGE_IDS: dict[str, Bug] = {
     ),
     "message ids: an opening takes the oldest ones": Bug(
         WINDOW, "        self._drop(len(self) - self._most)\n\n    def mark",
-        "        self._frames = deque([_Frame(digests[::-1], self._settled, times_ms[0])])\n"
-        "        self._drop(len(self) - self._most)\n\n    def mark",
+        "        self._durable.end -= max(0, len(self) - self._most)\n\n    def mark",
         (f"{CALLS}::test_an_id_is_forgotten_by_number",),
     ),
     "message ids: an id that failed is never free again": Bug(
         WINDOW,
-        "                if self._known.get(digest) is ids:\n                    del self._known[digest]\n",
+        "                if self._on_way.get(digest) is ids:\n                    del self._on_way[digest]\n",
         "                pass\n",
         (f"{CALLS}::test_an_id_that_found_no_space_is_free_again",),
     ),
@@ -86,7 +87,7 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{KEPT}::test_retention_keeps_the_ids_of_the_window",),
     ),
     "message ids: retention keeps those that are forgotten": Bug(
-        WINDOWS, "known = window.has_each(ids.digests, places)", "known = [True] * len(places)",
+        WINDOWS, "window.has_each(ids.digests, ids.queue_ids, ids.offsets)", "[True] * len(ids.digests)",
         (f"{KEPT}::test_retention_does_not_keep_ids_that_the_topic_has_forgotten",),
     ),
     "message ids: kept ones count as the newest": Bug(
@@ -99,7 +100,7 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{KEPT}::test_records_that_left_the_window_are_trimmed",),
     ),
     "message ids: records are trimmed that the window needs": Bug(
-        WINDOW, "while self._marks and self._marks[0].ids <= self._gone:", "while self._marks:",
+        WINDOW, "while self._marks and self._marks[0].ids <= self._durable.begin:", "while self._marks:",
         (f"{KEPT}::test_records_that_left_the_window_are_trimmed",),
     ),
     "message ids: an opening reads all records": Bug(
@@ -144,29 +145,50 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{LARGER}::test_a_record_that_can_be_read_before_its_ids_are_durable_is_kept",),
     ),
     "message ids: a batch that was cut has the places of another one": Bug(
-        ON_WAY, "self.entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)",
-        "self.entries = slice(first.rows.start, first.rows.stop)",
+        FRAMES, "entries = slice(firsts[0] + first.rows.start, firsts[0] + first.rows.stop)",
+        "entries = slice(first.rows.start, first.rows.stop)",
         ("tests/store/ids/test_large_batches.py::test_a_batch_after_messages_without_ids_has_its_own_places",),
     ),
-    "message ids: an id of a large batch is never found durable": Bug(
-        WINDOW, "    return found if place is None else place\n", "    return found\n",
-        ("tests/store/ids/test_large_batches.py",), hangs=True,
-    ),
-    "message ids: tickets are kept where a large batch shares their frame": Bug(
-        WINDOW, "bool(ids.parts) and ids.digests is ids.parts[0].digests", "bool(ids.parts)",
+    "message ids: a batch does not ask what is durable": Bug(
+        WINDOW, "if self._durable.offsets_of(ids.digests) is not None:", "if False:",
         ("tests/store/ids/test_large_batches.py",),
     ),
-    "message ids: a part of a frame leaves twice": Bug(
-        WINDOW, "begin = self._gone - end", "begin = -len(digests)",
+    "message ids: what is durable stays on its way": Bug(
+        WINDOW, "            deque(map(self._on_way.pop, ids.digests, repeat(None)), maxlen=0)\n", "",
         ("tests/store/ids/test_large_batches.py",),
+    ),
+    "message ids: submitted messages do not ask what is durable": Bug(
+        "store/log/flusher.py", "            if self.queue.has_ids:\n", "            if False:\n",
+        (f"{CALLS}::test_every_call_answers_an_id_that_any_call_has_stored", REPEATS),
+    ),
+    "message ids: repeats keep their room in the publish buffer": Bug(
+        "store/log/flusher.py", "            self.queue.release(cost, len(repeats))\n", "            del cost\n",
+        (f"{REPEATS}::test_of_messages_that_are_taken_together_only_the_new_ones_are_stored",),
+    ),
+    "message ids: a repeat that was submitted stays on its way": Bug(
+        ON_WAY, "        self.target.table.free(self)\n        self.offset, ", "        self.offset, ",
+        (f"{REPEATS}::test_of_messages_that_are_taken_together_only_the_new_ones_are_stored",),
+    ),
+    "message ids: a repeat that finds no room in the publish buffer is refused": Bug(
+        "store/api/identified.py", "            if isinstance(error, PublishBufferFull) and isinstance(",
+        "            if False and isinstance(",
+        (f"{REPEATS}::test_a_repeat_that_finds_no_room_in_the_publish_buffer_is_answered",),
+    ),
+    "message ids: of several ids of a chain the newest comes first": Bug(
+        DURABLE, "newest[chains[::-1]] = numbers[::-1]", "newest[chains] = numbers",
+        ("tests/store/ids/test_durable_ids.py",), hangs=True,
+    ),
+    "message ids: ids that begin alike are one": Bug(
+        DURABLE, "is_it = self._rests[there] == rests[like]", "is_it = there >= 0",
+        ("tests/store/ids/test_durable_ids.py",),
+    ),
+    "message ids: what an interrupt has cut off stays in its chains": Bug(
+        DURABLE, "if not self._is_whole or needed >", "if needed >",
+        ("tests/store/ids/test_durable_ids.py",), hangs=True,
     ),
     "message ids: a crash leaves an id without its message": Bug(
-        ON_WAY, "self.record[:] = pack_seen(self.digests, self.queue_ids, mine, stamp)",
-        "self.record[:] = pack_seen(self.digests, self.queue_ids, mine + 1, stamp)",
+        FRAMES, "self.record[:] = pack_seen(self.packed, self.queue_ids, self.offsets, stamp)",
+        "self.record[:] = pack_seen(self.packed, self.queue_ids, [one + 1 for one in self.offsets], stamp)",
         (SIMULATION,),
-    ),
-    "message ids: what retention looked up of a batch stays in memory": Bug(
-        WINDOW, "                one.frame.forget_places()\n", "                pass\n",
-        (f"{KEPT}::test_retention_keeps_no_table_of_the_batches_whose_ids_it_writes_again",),
     ),
 }  # fmt: skip

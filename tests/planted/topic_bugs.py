@@ -8,6 +8,7 @@ TOPICS = ("tests/store/topics/test_settings.py",)
 AGES = ("tests/store/topics/test_ages.py",)
 TTL = ("tests/store/topics/test_ttl.py",)
 COUNTS = ("tests/store/subscriptions/test_expired_counts.py",)
+TYPES = ("tests/endpoint/rocketmq/test_protocol.py",)
 TABLE = "store/topics/table.py"
 AGING = "store/topics/aging.py"
 OUTLIVING = "store/delayed/outliving.py"
@@ -15,6 +16,24 @@ DISPATCHER = "store/subscriptions/dispatcher.py"
 EXPIRING = "store/subscriptions/expiring.py"
 
 SETTINGS_OF_TOPICS: dict[str, Bug] = {
+    "topic settings: types of messages are forgotten with the process": Bug(
+        "store/topics/settings.py", '                given.get("types"),\n', "                None,\n", TOPICS,
+    ),
+    "topic settings: types are kept in the order in which they were given": Bug(
+        "store/topics/settings.py", "tuple([one for one in MESSAGE_TYPES if one in found])", "tuple(found)", TOPICS,
+    ),
+    "topic settings: a route says that all types are taken": Bug(
+        "endpoint/rocketmq/routing.py", "accept_message_types.extend(self._topics.types_of(topic))",
+        "accept_message_types.extend([1, 2, 3, 4])", TYPES,
+    ),
+    "topic settings: a message of another type is taken": Bug(
+        "endpoint/rocketmq/sending.py", "        check_accepted(message, self._topics.types_of(topic))\n", "", TYPES,
+    ),
+    "topic settings: a delayed message counts as a normal one": Bug(
+        "endpoint/rocketmq/checking.py",
+        'kind = MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL',
+        "kind = MessageType.NORMAL", TYPES,
+    ),
     "topic settings: a change is remembered, and not written": Bug(
         TABLE, "            self._write(self._hidden.find_or_make(hidden_topic(TOPIC_KIND, topic)), settings.pack())\n",
         "            self._hidden.find_or_make(hidden_topic(TOPIC_KIND, topic))\n", TOPICS,

@@ -101,9 +101,27 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{LARGE_CRASHES}::test_one_that_lacks_a_frame_is_cut_as_a_whole",),
     ),
     "large: a log ends inside a part that another lane proves": Bug(
-        "store/recovery/segment_scan.py", "not (self._is_within or self._durable_beyond(begin))",
+        "store/recovery/segment_scan.py", "(self._part_begin is None and not self._durable_beyond(begin))",
         "not self._durable_beyond(begin)",
         (f"{LARGE_CRASHES}::test_a_frame_of_one_that_was_durable_is_missed_if_another_lane_has_gone_on",),
+    ),
+    "large: a repair goes on with what is left of a part that never counted": Bug(
+        "store/recovery/segment_scan.py", "        return self._durable_beyond(header.position)\n\n    def _is_end",
+        "        return True\n\n    def _is_end",
+        (f"{LARGE_CRASHES}::test_a_repair_before_one_that_lacks_its_first_frame_does_not_go_on_with_the_rest_of_it",),
+    ),
+    "large: a commit waits for one id of others at a time": Bug(
+        "store/subscriptions/joint_ids.py",
+        "                self._look(window, row, digest, busy)\n                continue\n",
+        "                break\n", ("tests/store/ids/test_busy_ids.py",),
+    ),
+    "large: a commit looks again at ids whose messages are there": Bug(
+        "store/subscriptions/joint_ids.py", "            if row in self._places:\n                continue\n", "",
+        ("tests/store/ids/test_busy_ids.py",),
+    ),
+    "large: a repair gives up the rest of a part that another lane proves": Bug(
+        "store/recovery/segment_scan.py", "return True  # it is of the part that is gone through, which counts", "pass",
+        (f"{LARGE_CRASHES}::test_a_repair_keeps_the_rest_of_a_part_that_only_another_lane_proves",),
     ),
     "large: damage of a later frame of a part is a torn tail": Bug(
         "store/recovery/segment_scan.py", "header.flags & REST or self._durable_beyond(position)",

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from stratalog.store import MessageStore
 from stratalog.store.format.message_ids import digest_of
-from stratalog.store.log.message_ids import place_of
 from stratalog.store.testing import Operation, SimulatedDisk, TunedConfig
 
 from .check import BrokenPromise
@@ -195,13 +194,13 @@ class World:
         """A topic was about to be deleted: its ids are forgotten, or they are known still."""
         for name in [one for one in self.known if one.topic == self._deleting]:
             found = self._found(store, name)
-            self.known[name] = [sent for sent in self.known[name] if sent.place and place_of(*sent.place) == found]
+            self.known[name] = [sent for sent in self.known[name] if sent.place is not None and sent.place == found]
         self._deleting = None
 
-    def _found(self, store: MessageStore, name: Name) -> object:
+    def _found(self, store: MessageStore, name: Name) -> tuple[int, int] | None:
         window = store._windows.of(name.topic)
         window.expire(self._clock.wall_ms())
-        return window.find(digest_of(name.message_id.encode()))
+        return window._durable.find(digest_of(name.message_id.encode()))
 
     def _check(
         self, store: MessageStore, name: Name, there: dict[tuple[str, int, int], bytes],
@@ -209,8 +208,8 @@ class World:
     ) -> None:  # fmt: skip
         found = self._found(store, name)
         every = [*self.known[name], *(sent for of, sent in self.on_way if of == name)]
-        possible: set[int] = set()
-        must: int | None = None
+        possible: set[tuple[int, int]] = set()
+        must: tuple[int, int] | None = None
         for sent in every:
             if sent.place is not None:
                 queue_id, offset = sent.place
@@ -220,12 +219,12 @@ class World:
                     if self._config.durability == "force" and self._deleting != name.topic:
                         raise BrokenPromise(f"{name} was acknowledged at {sent.place}, and {data!r} is there")
                     continue
-                place = place_of(queue_id, offset)
+                place = queue_id, offset
             else:
                 places = [key for key, data in there.items() if data == sent.data]
                 if not places:
                     continue
-                place = place_of(*places[0][1:])
+                place = places[0][1:]
             possible.add(place)
             if self._clock.wall_ms() - sent.time_ms < WINDOW_MS:
                 must = place

@@ -9,9 +9,12 @@ from stratalog import TopicSettings
 from .link import Link
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from stratalog.store.subscriptions.topics_start import Topics
 
 Keep = Literal["retention", "unacknowledged", "until_acknowledged"]
+MessageType = Literal["normal", "fifo", "delay", "transaction"]
 
 
 class Changing:
@@ -32,24 +35,24 @@ class Changing:
     def configure_topic(
         self, topic: str, *, queues: int | None = None, retention_ms: int | None = None,
         retention_bytes: int | None = None, keep: Keep = "retention", ttl_ms: int | None = None,
-        id_window_ms: int = 600_000, id_window_count: int = 100_000,
+        id_window_ms: int = 600_000, id_window_count: int = 100_000, types: Collection[MessageType] | None = None,
     ) -> TopicSettings:  # fmt: skip
         """Give a topic its settings. As `MessageStore.configure_topic`."""
         found = self._link.call(
             "configure_topic", topic=topic, queues=queues, retention_ms=retention_ms, retention_bytes=retention_bytes,
-            keep=keep, ttl_ms=ttl_ms, id_window_ms=id_window_ms, id_window_count=id_window_count,
+            keep=keep, ttl_ms=ttl_ms, id_window_ms=id_window_ms, id_window_count=id_window_count, types=types,
         )  # fmt: skip
         return TopicSettings(**found)
 
     async def configure_topic_async(
         self, topic: str, *, queues: int | None = None, retention_ms: int | None = None,
         retention_bytes: int | None = None, keep: Keep = "retention", ttl_ms: int | None = None,
-        id_window_ms: int = 600_000, id_window_count: int = 100_000,
+        id_window_ms: int = 600_000, id_window_count: int = 100_000, types: Collection[MessageType] | None = None,
     ) -> TopicSettings:  # fmt: skip
         """`configure_topic` for coroutines."""
         found = await self._link.call_in_loop(
             "configure_topic", topic=topic, queues=queues, retention_ms=retention_ms, retention_bytes=retention_bytes,
-            keep=keep, ttl_ms=ttl_ms, id_window_ms=id_window_ms, id_window_count=id_window_count,
+            keep=keep, ttl_ms=ttl_ms, id_window_ms=id_window_ms, id_window_count=id_window_count, types=types,
         )  # fmt: skip
         return TopicSettings(**found)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stratalog import MessageStore, SubscriptionInfo
 
     from ..clients import Client, Clients
+    from ..topics import Topics
 
 CLUSTERING: Final = 1  # of the consumption models: a message goes to one consumer of a group
 CONSUMERS: Final = (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER)
@@ -30,19 +31,25 @@ LANGUAGES: Final = ("", "JAVA", "CPP", "DOT_NET", "GOLANG", "RUST", "PYTHON", "P
 class Describing:
     """Answers what a dashboard shows. Used on one event loop; the store is asked in threads."""
 
-    def __init__(self, store: MessageStore, clients: Clients, connections: Callable[[], int]) -> None:
+    def __init__(self, store: MessageStore, clients: Clients, topics: Topics, connections: Callable[[], int]) -> None:
         self._store = store
         self._clients = clients
+        self._topics = topics
         self._connections = connections
 
     async def describe_topic_status(self, request: Any, context: Any) -> Any:
-        """Whether there is a topic; its queues and messages are in the tags."""
+        """Whether there is a topic, and the type of its messages if it takes one alone; its queues, messages and all of
+        the types that it takes are in the tags.
+        """
         topic = request.topic.name
         queues = self._store.queues(topic)
         if not queues:
             raise no_topic(topic)
         bounds = [self._store.queue_bounds(topic, queue_id) for queue_id in queues]
-        answer = CLASSES["DescribeTopicStatusResponse"](status=OK, topic_message_type=MessageType.NORMAL)
+        types = self._topics.types_of(topic)
+        only = types[0] if len(types) == 1 else MessageType.NORMAL
+        answer = CLASSES["DescribeTopicStatusResponse"](status=OK, topic_message_type=only)
+        answer.tags["types"] = ", ".join([one.name for one in types])
         answer.tags["queues"] = str(len(queues))
         answer.tags["messages"] = str(sum(end - first for first, end in bounds))
         return answer

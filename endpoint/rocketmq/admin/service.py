@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
     from ..clients import Clients
     from ..groups import Groups
+    from ..topics import Topics
 
 ADMIN_SERVICE: Final = f"{PACKAGE}.Admin"
 MESSAGES: Final = {"QueryMessage": "ListMessage"}  # methods whose messages have another name
 
 
-def admin_service(store: MessageStore, clients: Clients, groups: Groups, connections: Callable[[], int]) -> Service:
+def admin_service(
+    store: MessageStore, clients: Clients, groups: Groups, topics: Topics, connections: Callable[[], int]
+) -> Service:  # fmt: skip
     """The `Admin` service of an endpoint; `connections` says how many it has."""
-    describing, resetting = Describing(store, clients, connections), Resetting(store, groups)
+    describing, resetting = Describing(store, clients, topics, connections), Resetting(store, groups)
     calls: dict[str, Callable[[Any, Any], Awaitable[Any]]] = {
         "DescribeTopicStatus": describing.describe_topic_status,
         "ListSubscription": describing.list_subscription,

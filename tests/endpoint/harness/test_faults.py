@@ -270,7 +270,7 @@ def test_faults_and_the_record_know_topics_and_groups_of_connect(rocketmq: Rocke
 
 def test_faults_can_name_all_methods_that_there_are(rocketmq: RocketMQHarness) -> None:
     endpoint: Any = rocketmq.endpoint
-    served = {*endpoint._service.service().methods, *admin_service(endpoint.store, *[cast(Any, None)] * 3).methods}
+    served = {*endpoint._service.service().methods, *admin_service(endpoint.store, *[cast(Any, None)] * 4).methods}
     assert served | {METHOD} == MESSAGING | ADMIN
     session: Any = Session(endpoint.store, *[cast(Any, None)] * 3)
     named = {*session._calls, *session._in_order} - {"call", "on_subscription"}

@@ -81,6 +81,14 @@ def test_the_backlog_of_a_group_by_topic_and_in_all(client: RawClient, admin: Ad
         assert admin("DescribeGroupAccumulation", group=wrong).status.code == Code.CONSUMER_GROUP_NOT_FOUND
 
 
+@pytest.mark.parametrize(("types", "only"), [(["fifo"], 2), (["fifo", "delay"], 1), (None, 1)])
+def test_the_status_of_a_topic_has_its_types(store: MessageStore, admin: Admin, types: Any, only: int) -> None:
+    store.configure_topic("orders", queues=2, types=types)
+    answer = admin("DescribeTopicStatus", "orders")
+    names = "NORMAL, FIFO, DELAY, TRANSACTION" if types is None else ", ".join(types).upper()
+    assert (answer.topic_message_type, answer.tags["types"]) == (only, names)
+
+
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_group_is_reset_to_a_time(store: MessageStore, admin: Admin, client: RawClient, is_open: bool) -> None:
     if is_open:

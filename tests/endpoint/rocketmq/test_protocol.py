@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -44,6 +45,49 @@ def test_a_topic_that_is_missing_is_not_found_if_none_may_be_made(store: Message
         assert client.send("typo", b"x").status.code == Code.TOPIC_NOT_FOUND
         store.append("typo", 3, b"the program makes it")
         assert len(client.call("QueryRoute", request).message_queues) == 4
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "normal": {},
+    "fifo": {"message_group": "g"},
+    "delay": {"delivery_timestamp": datetime(2100, 1, 1, tzinfo=UTC)},
+    "transaction": {"message_type": 4},
+}
+
+
+@pytest.mark.parametrize("types", [("normal",), ("fifo", "delay"), ("transaction",), tuple(KINDS), None])
+def test_a_topic_takes_the_types_of_its_settings_alone(
+    client: RawClient, store: MessageStore, types: Sequence[Any] | None
+) -> None:
+    store.configure_topic("orders", queues=2, types=types)
+    request = CLASSES["QueryRouteRequest"]()
+    request.topic.name = "orders"
+    taken = list(types or KINDS)
+    numbers, route = [list(KINDS).index(one) + 1 for one in taken], client.call("QueryRoute", request)
+    assert [list(one.accept_message_types) for one in route.message_queues] == [numbers] * 2
+    conflict = Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    for kind, given in KINDS.items():
+        answer = client.send("orders", kind.encode(), **given)
+        assert (kind, answer.status.code) == (kind, Code.OK if kind in taken else conflict)
+        if kind not in taken:
+            text = f"takes messages of the types {', '.join(taken)}, and this one is {kind}"
+            assert text.upper() in answer.status.message.upper()
+    kept = {message.data.decode() for queue in range(2) for message in store.read("orders", queue)}
+    assert kept == set(taken) - {"transaction"}
+
+
+def test_a_change_of_the_types_counts_for_the_next_send_and_for_no_transaction_that_was_begun(
+    client: RawClient, store: MessageStore
+) -> None:
+    sent = client.send("orders", b"half", message_type=4)
+    commit = CLASSES["EndTransactionRequest"](transaction_id=sent.entries[0].transaction_id, resolution=1)
+    commit.topic.name = "orders"
+    store.configure_topic("orders", queues=2, types=["normal"])
+    assert client.send("orders", b"half", message_type=4).status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+    assert client.call("EndTransaction", commit).status.code == Code.OK
+    store.configure_topic("orders", queues=2)
+    assert client.send("orders", b"late", message_group="g").status.code == Code.OK
+    assert sorted(one.data for queue in range(2) for one in store.read("orders", queue)) == [b"half", b"late"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StoreError, Ticket
-from stratalog.store.log.message_ids import PendingIds
+from stratalog.store.format.message_ids import digest_of
+from stratalog.store.log.message_ids import IdRequest, PendingIds
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
 from stratalog.store.topics.id_window import IdWindow
@@ -94,7 +95,13 @@ def test_an_interrupt_while_an_append_gives_its_id_back_leaves_nobody_waiting(
 ) -> None:
     waiting: list[Ticket] = []
     with MessageStore.open(tmp_path, tiny(durability="os")) as store:
-        store.append("t", 0, b"", message_id="known")
+        store.append("t", 0, b"", message_id="before")
+        window = store._windows.of("t")
+        target = store._windows.target("t", window, store._lanes[0])
+        known = IdRequest(store._streams.topics["t"][0], b"", None, target, digest_of(b"known"))
+        known.answer()  # as of another thread that has its answer, but not yet left the table
+        window.note(known.digest, known)
+        known.offset = 0
         fail = IdWindow.fail
 
         def fail_with_waiter(window: IdWindow, ids: PendingIds, error: StoreError | None) -> None:

@@ -1,4 +1,4 @@
-"""Ids of large batches: they lead to their batch, and no object is made for each."""
+"""Ids of large batches: no object is kept of any, and each leaves the window by itself."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import pytest
 
 from stratalog.store import MessageStore, MessageTooLarge, StoreClosed
 from stratalog.store.format.message_ids import ID_BYTES
-from stratalog.store.log.message_ids import PendingIds
-from stratalog.store.topics.id_window import MANY_IDS, IdWindow
+from stratalog.store.topics.id_window import IdWindow
 
 from ..disks import GatedDisk
 from ..helpers import start, tiny, until
-from .test_message_ids import CALLS
+from .test_message_ids import CALLS, is_repeat
 
-COUNT = 3 * MANY_IDS
+COUNT = 192
 
 
 def names(count: int = COUNT, prefix: str = "") -> list[str]:
@@ -46,12 +45,11 @@ def test_ids_of_a_large_batch_leave_the_window_one_by_one(tmp_path: Path) -> Non
         window = store._windows.of("t")
         for number in range(10):
             store.append("t", 1, b"", message_id=f"new {number}")
-            known = [store.topic_settings("t").id_window_count, len(window), len(window._known)]
-            assert known == [COUNT] * 3
-            assert store.submit("t", 2, b"", message_id=f"{number + 1}").is_repeat, "the oldest one that is left"
+            assert (store.topic_settings("t").id_window_count, len(window)) == (COUNT, COUNT)
+            assert is_repeat(store, "t", 2, f"{number + 1}"), "the oldest one that is left"
         assert store.append("t", 3, b"", message_id="9") == 0, "it has left"
         append(store, names(prefix="more "), queues=1)
-        assert len(window) == len(window._known) == COUNT
+        assert len(window) == COUNT
         assert {frame.end for frame in window._frames} == {window.settled}, "frames that have left are not kept"
 
 
@@ -63,7 +61,7 @@ def test_an_id_that_came_again_stays_when_the_rest_of_its_first_frame_leaves(tmp
         assert store.append("t", 2, b"", message_id="0") == 0, "it had left, and is stored again"
         for number in range(5):
             store.append("t", 1, b"", message_id=f"new {number}")
-            assert store.submit("t", 3, b"", message_id="0").is_repeat
+            assert is_repeat(store, "t", 3, "0")
 
 
 def test_batches_and_messages_of_one_frame_have_their_own_places(tmp_path: Path) -> None:
@@ -103,7 +101,7 @@ def test_a_batch_after_messages_without_ids_has_its_own_places(tmp_path: Path) -
         assert append(store, names()) == [6 + row for row in range(COUNT)]
 
 
-def test_no_ticket_is_kept_of_a_message_that_shares_a_frame_with_a_large_batch(tmp_path: Path) -> None:
+def test_nothing_is_kept_of_messages_and_batches_that_are_durable(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         store.append("t", 0, b"", message_id="first")
         with store._flushers[0].building:  # they share a frame
@@ -112,17 +110,7 @@ def test_no_ticket_is_kept_of_a_message_that_shares_a_frame_with_a_large_batch(t
             batch._hand_over(batch._rows())
         assert ticket.result() == 1
         store.flush()
-        assert {type(one) for one in store._windows.of("t")._known.values()} == {int}
-
-
-def test_a_large_batch_keeps_no_record_and_no_message(tmp_path: Path) -> None:
-    with MessageStore.open(tmp_path, tiny()) as store:
-        append(store, names())
-        window = store._windows.of("t")
-        (ids,) = {id(one): one for one in window._known.values()}.values()
-        assert isinstance(ids, PendingIds) and ids.is_over
-        frame = ids.frame
-        assert frame is not None and (len(frame.record), len(frame.parts)) == (0, 0)
+        assert store._windows.of("t")._on_way == {}
 
 
 @pytest.mark.parametrize("is_durable", [True, False])
@@ -134,8 +122,9 @@ def test_a_forked_child_fails_a_batch_once_and_not_once_an_id(
         store.append("t", 0, b"before", message_id="before")
         if not is_durable:
             disk.gate.clear()
+        window = store._windows.of("t")
         appended = start(append, store, names())
-        until(lambda: len(store._windows.of("t")._known) == COUNT + 1)
+        until(lambda: len(window._on_way) == (0 if is_durable else COUNT))
         if is_durable:
             appended.join()
         failed = list[object]()

@@ -10,12 +10,13 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt
 from stratalog.store.format.hidden import IDS_KIND, hidden_topic
 from stratalog.store.format.message_ids import digest_of
-from stratalog.store.log.message_ids import FrameIds
+from stratalog.store.log.frame_ids import FrameIds
 from stratalog.store.log.streams import Stream
 from stratalog.store.topics.id_window import IdWindow
 from stratalog.testing import VirtualClock
 
 from ..helpers import PATIENCE_S, start, tiny, until
+from .test_message_ids import is_repeat
 
 START_MS = 1_700_000_000_000
 TABLES = ("in memory", "dropped", "of another opening")
@@ -68,7 +69,7 @@ def test_ids_that_others_have_driven_out_do_not_come_back_with_a_larger_window(t
         store.close()
         store = MessageStore.open(tmp_path, tiny(), clock=clock)
     for one in known:
-        assert store.submit("t", 7, b"", message_id=one).is_repeat
+        assert is_repeat(store, "t", 7, one)
     store.close()
 
 

@@ -10,14 +10,9 @@ from stratalog.store import MessageStore
 from stratalog.testing import VirtualClock
 
 from ..helpers import tiny
+from .test_message_ids import is_repeat
 
 WINDOW = 100  # ids
-
-
-def is_known(store: MessageStore, queue_id: int, message_id: str) -> bool:
-    ticket = store.submit("t", queue_id, b"", message_id=message_id)
-    ticket.result()
-    return ticket.is_repeat
 
 
 @pytest.mark.parametrize("lanes", [1, 4])
@@ -35,5 +30,5 @@ def test_after_a_clock_that_stood_still_or_was_set_back_the_newest_ids_are_known
                 for queue_id in range(4) if turn < 30 else (0,):
                     tx.append("t", queue_id, b"x", message_id=f"{turn}.{queue_id}")
     with MessageStore.open(tmp_path, tiny(lanes=lanes), clock=clock) as store:
-        assert [turn for turn in range(30, 60) if not is_known(store, 0, f"{turn}.0")] == []
-        assert not is_known(store, 1, "0.1"), "more than the window's number came after it"
+        assert [turn for turn in range(30, 60) if not is_repeat(store, "t", 0, f"{turn}.0")] == []
+        assert not is_repeat(store, "t", 1, "0.1"), "more than the window's number came after it"

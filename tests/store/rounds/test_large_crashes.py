@@ -22,13 +22,15 @@ ROWS = 36  # of a transaction: two frames a lane, or six in one lane
 pytestmark = pytest.mark.usefixtures("small_frames")
 
 
-def crashed(tmp_path: Path, lanes: int, block_bytes: int, *, goes_on: bool = False) -> tuple[Path, list[list[Any]]]:
+def crashed(
+    tmp_path: Path, lanes: int, block_bytes: int, *, goes_on: bool = False, rows: int = ROWS
+) -> tuple[Path, list[list[Any]]]:
     """A store that was killed when a large transaction was durable, and its frames in each lane. Before it lies another
     one; after it nothing, but with `goes_on` some messages of the last lane.
     """
     with MessageStore.open(tmp_path / "store", small(lanes=lanes, block_bytes=block_bytes)) as store:
         store_rows(store, ROWS)
-        store_rows(store, ROWS, 900)
+        store_rows(store, rows, 900)
         for _ in range(2 if goes_on else 0):
             store.append(*NAMES[lanes - 1], b"later")
         left = crash_copy(tmp_path / "store", tmp_path / "crashed")
@@ -176,3 +178,58 @@ def test_a_power_cut_at_any_operation_leaves_all_or_nothing(tmp_path: Path, lane
             assert total(again) == found + ROWS
         seen.add(found)
     assert len(seen) > 1
+
+
+@pytest.mark.parametrize("lanes", [1, LANES])
+def test_a_repair_before_one_that_lacks_its_first_frame_does_not_go_on_with_the_rest_of_it(
+    tmp_path: Path, block_bytes: int, lanes: int
+) -> None:
+    """Nothing says that it ever counted: a part counts as a whole or not at all."""
+    for lane in range(lanes):
+        folder, parts = crashed(tmp_path / str(lane), lanes, block_bytes)
+        begin = parts[lane][0].header.position
+        before = [frame for frame in full_frames(path_of(folder, lane)) if frame.header.position < begin][-1]
+        tear(folder, parts[lane][0], "head")
+        overwrite(path_of(folder, lane), before.header.position, bytes(64))
+        with pytest.raises(StoreCorrupt, match=f"{lane_name(lane)}.*at byte {before.header.position}"):
+            MessageStore.open(folder)
+        with MessageStore.open(folder, repair=True) as store:
+            (loss,) = store.losses
+            assert (loss.position, loss.messages) == (before.header.position, None), "nobody knows how many they were"
+            left = sum(map(len, store.scan()))
+            # A lane before the damaged one finds that this one lacks its part; one after it, that an earlier one does.
+            cut = [frame for part in (parts if lane else parts[:1]) for frame in part]
+            assert left == 2 * ROWS - before.header.count - sum(frame.header.count for frame in cut)
+            store_rows(store, ROWS)
+        with MessageStore.open(folder) as store:
+            assert sum(map(len, store.scan())) == left + ROWS
+        assert verify_folder(folder).ok
+
+
+@pytest.mark.parametrize("lanes", [1, LANES])
+def test_a_repair_keeps_all_that_it_can_of_one_that_counted(tmp_path: Path, block_bytes: int, lanes: int) -> None:
+    """Its first frame is damaged, or a later one, and so is the one before; the lane, or another one, has gone on."""
+    for lane in {0, lanes - 1}:
+        for lost in ([0], [1], [0, 1], [1, 3])[: 4 if lanes == 1 else 2]:
+            folder, parts = crashed(tmp_path / f"{lane}-{lost}", lanes, block_bytes, goes_on=True)
+            is_proved = lane + 1 == lanes or lost != [0]  # another lane says so, but only the first frame leads there
+            for at in lost:
+                overwrite(path_of(folder, lane), parts[lane][at].header.position, bytes(64))
+            with MessageStore.open(folder, repair=True) as store:
+                gone = lost if is_proved else range(2)
+                left = 2 * ROWS + 2 - sum(parts[lane][at].header.count for at in gone)
+                assert sum(map(len, store.scan())) == left
+            with MessageStore.open(folder) as store:
+                assert sum(map(len, store.scan())) == left
+
+
+def test_a_repair_keeps_the_rest_of_a_part_that_only_another_lane_proves(tmp_path: Path, block_bytes: int) -> None:
+    """The first frame says where to ask; nothing in its own lane says that the part counted."""
+    rows = 3 * 6 * LANES
+    folder, parts = crashed(tmp_path, LANES, block_bytes, goes_on=True, rows=rows)
+    assert [len(part) for part in parts] == [3] * LANES
+    overwrite(path_of(folder, 0), parts[0][1].header.position, bytes(64))
+    for _ in range(2):
+        with MessageStore.open(folder, repair=True) as store:
+            assert sum(map(len, store.scan())) == ROWS + rows + 2 - 6
+    assert verify_folder(folder).ok

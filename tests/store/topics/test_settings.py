@@ -377,14 +377,40 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
         store.topic_settings("orders")
 
 
+@pytest.mark.parametrize("given", [["delay", "fifo", "delay"], ("fifo", "delay"), {"delay", "fifo"}])
+def test_types_of_messages_are_kept_in_one_order_and_hold_no_append_back(tmp_path: Path, given: Any) -> None:
+    with MessageStore.open(tmp_path / "s", tiny()) as store:
+        settings = store.configure_topic("orders", types=given)
+        assert settings.types == ("fifo", "delay")
+        assert store.append("orders", 0, b"a normal one") == 0
+        crash_copy(tmp_path / "s", tmp_path / "t")
+    with MessageStore.open(tmp_path / "t", tiny()) as store:
+        assert store.topic_settings("orders") == settings
+        with StoreReader.open(tmp_path / "t") as reader:
+            assert reader.topic_settings("orders") == settings
+            assert store.configure_topic("orders").types is None
+            assert reader.topic_settings("orders").types is None
+
+
+@pytest.mark.parametrize(
+    "types", [(), "normal", b"fifo", ["lite"], ["normal", None], 1, True, [["normal"]], ["NORMAL"]]
+)
+def test_wrong_types_of_messages_are_refused_and_change_nothing(store: MessageStore, types: Any) -> None:
+    with pytest.raises(InvalidMessage, match="types is a list of one or more of 'normal', 'fifo', 'delay', 'trans"):
+        store.configure_topic("orders", types=types)
+    assert store.topics() == []
+
+
 def test_a_record_has_these_bytes() -> None:
+    assert TopicSettings(types=("normal", "fifo")).pack() == b'SLTS\x01\0\0\0{"types":["normal","fifo"]}'
     assert TopicSettings(queues=4).pack() == b'SLTS\x01\0\0\0{"queues":4}'
     assert unpack_settings(pack_settings({"queues": 4})) == {"queues": 4}
     assert TopicSettings.unpack(pack_settings({"queues": 4, "of a later version": [1]})) == TopicSettings(queues=4)
 
 
 @pytest.mark.parametrize("data", [b"", b"SLTS", b"SLTS\x02\0\0\0{}", b"SLTS\x01\0\0\1{}", b"SLTS\x01\0\0\0[1]",
-                                  b"SLTS\x01\0\0\0{", b"SLTX\x01\0\0\0{}", b'SLTS\x01\0\0\0{"queues":0}'])  # fmt: skip
+                                  b"SLTS\x01\0\0\0{", b"SLTX\x01\0\0\0{}", b'SLTS\x01\0\0\0{"queues":0}',
+                                  b'SLTS\x01\0\0\0{"types":["of a later version"]}'])  # fmt: skip
 def test_what_is_no_record_is_an_error_that_names_the_topic(store: MessageStore, data: bytes) -> None:
     hidden = store._shared.hidden
     hidden.append(hidden.find_or_make(hidden_topic(TOPIC_KIND, "orders")), [data])

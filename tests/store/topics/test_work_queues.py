@@ -40,7 +40,13 @@ def queue(path: Path, **more: Any) -> tuple[MessageStore, ByHand]:
 
 def is_within_bound(store: MessageStore, left: int) -> bool:
     """Whether the log takes at most twice the bytes of so many messages, and four segments a lane."""
-    return store._upkeep.removal.held_bytes() <= 2 * left * MESSAGE + 4 * SEGMENT * len(store._lanes)
+    return store._upkeep.removal.held_bytes() <= bound_of(store, left * MESSAGE)
+
+
+def bound_of(store: MessageStore, wanted_bytes: int) -> int:
+    """How much the log may have while so much is wanted: what is moved of a segment fills whole blocks."""
+    blocks = sum(len(lane.view.sealed) for lane in store._lanes)
+    return 2 * (wanted_bytes + BLOCK_BYTES * blocks) + 4 * SEGMENT * len(store._lanes)
 
 
 def remove_all(store: MessageStore, remove: ByHand, left: int) -> None:
@@ -553,9 +559,7 @@ def test_for_each_byte_that_is_moved_a_byte_of_the_log_goes_and_the_bound_holds(
             if at % 25 == 24:
                 drop_unwanted(store)
                 remove()
-                whole_bytes = BLOCK_BYTES * len(store._lanes[0].view.sealed)  # what is moved fills whole blocks
-                wanted_bytes = len(held) * (size + 150) + whole_bytes
-                assert store._upkeep.removal.held_bytes() <= 2 * wanted_bytes + 4 * SEGMENT
+                assert store._upkeep.removal.held_bytes() <= bound_of(store, len(held) * (size + 150))
         log, keeping = store.stats()["log"], store._delaying.keeping
         copied_bytes = keeping.copied_messages * (size + 100)
         gone_bytes = log["written_bytes"] - store._upkeep.removal.held_bytes()
