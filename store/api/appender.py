@@ -40,11 +40,15 @@ class Appender:
 
     Attributes:
         known: the streams, by topic and queue, that take messages without a closer look.
+        frame_bytes: the payloads of a frame of several messages, at the most.
+        max_message_bytes: of a message's data, key and properties.
+        most_atomic_bytes: the payloads that one frame can have, with keys and properties: the ring has room for four
+            such frames.
     """
 
     def __init__(self, shared: Shared, configured: TopicTable) -> None:
         self.config = shared.config
-        self._frame_bytes = shared.frame_bytes
+        self.frame_bytes = shared.frame_bytes
         self._shared = shared
         self._lanes = shared.lanes
         self._queues = shared.queues
@@ -52,7 +56,8 @@ class Appender:
         self.known = shared.streams.topics
         self.check_open = shared.check_open
         self._local = threading.local()
-        self._max_message_bytes = shared.config.max_message_bytes
+        self.max_message_bytes = shared.config.max_message_bytes
+        self.most_atomic_bytes = shared.frame_bytes + shared.config.max_message_bytes
         self._configured = configured
         self._partitioner = Partitioner(self._streams, configured)
 
@@ -76,12 +81,12 @@ class Appender:
         except KeyError:
             stream = None  # to be made, once nothing can be wrong with the message
         if type(data) is not bytes:
-            data = as_bytes(data, self._max_message_bytes)
+            data = as_bytes(data, self.max_message_bytes)
         size_bytes = len(data)
         extras = None
         if deliver_at_ms is not None or key is not None or properties is not None:
             extras = check_extras(deliver_at_ms, key, properties)
-        if size_bytes > self._max_message_bytes or extras is not None:
+        if size_bytes > self.max_message_bytes or extras is not None:
             self._check_size(size_bytes, extras)
         if stream is None:
             stream = self._stream(topic, queue_id)
@@ -133,7 +138,7 @@ class Appender:
         else:
             if deliver_at_ms is not None or key is not None or properties is not None:
                 extras = check_extras(deliver_at_ms, key, properties)
-            if len(data) > self._max_message_bytes or extras is not None:
+            if len(data) > self.max_message_bytes or extras is not None:
                 self._check_size(len(data), extras)
         ticket = SubmitRequest(stream, data, len(data), extras)
         stream.lane.queue.put(ticket)
@@ -183,7 +188,7 @@ class Appender:
     def _cut(self, messages: Iterable[tuple[str, int, Payload]]) -> list[BatchPart]:
         """Check a batch and cut it into groups; nothing is handed over yet."""
         columns = self.accept_batch(messages)
-        return cut_by_lane(self._lanes, *columns, self._frame_bytes) if columns[0] else []
+        return cut_by_lane(self._lanes, *columns, self.frame_bytes) if columns[0] else []
 
     def accept_batch(
         self, messages: Iterable[tuple[str, int, Payload]]
@@ -228,17 +233,17 @@ class Appender:
             check_name(topic, queue_id)
             self._configured.check_queue(topic, queue_id)
         if type(data) is not bytes:
-            data = as_bytes(data, self._max_message_bytes)
+            data = as_bytes(data, self.max_message_bytes)
         extras = None
         if deliver_at_ms is not None or key is not None or properties is not None:
             extras = check_extras(deliver_at_ms, key, properties)
-        if len(data) > self._max_message_bytes or extras is not None:
+        if len(data) > self.max_message_bytes or extras is not None:
             self._check_size(len(data), extras)
         return topic, queue_id, data, extras
 
     def check_batch(self, messages: Iterable[tuple[str, int, Payload]]) -> list[tuple[str, int, bytes]]:
         """Check a batch: (topic, queue id, data) of each row. No stream is made."""
-        checked = check_rows(self._rows(messages), self._max_message_bytes)
+        checked = check_rows(self._rows(messages), self.max_message_bytes)
         for row, (topic, queue_id, _) in enumerate(checked):
             if queue_id not in self._streams.topics.get(topic, NO_QUEUES):
                 try:
@@ -249,21 +254,13 @@ class Appender:
 
     def atomic_group(
         self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
-        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (), blocks: Blocks = (),
+        settle: Callable[[StoreError | None], None] | None, ids: Sequence[PendingIds] = (), blocks: Blocks = (),
     ) -> AtomicGroup:  # fmt: skip
         """The request of a transaction, see `log.joint_group`. Raises StoreClosed, StoreUnreadable."""
         rounds = self._shared.rounds_for_large() if blocks else self._shared.rounds
+        if rounds is None and not ids:  # as `atomic_group` does it: a call saved shows
+            return AtomicGroup(streams, datas, extras, settle)
         return atomic_group(rounds, streams, datas, extras, settle, ids, blocks)
-
-    @property
-    def frame_bytes(self) -> int:
-        """The payloads of a frame of several messages, at the most."""
-        return self._frame_bytes
-
-    @property
-    def most_atomic_bytes(self) -> int:
-        """The payloads that one frame can have, with keys and properties: the ring has room for four such frames."""
-        return self._frame_bytes + self._max_message_bytes
 
     def _named(self, topic: object, queue_id: object, key: object, queues: Queues | None) -> tuple[str, int]:
         """The name of a stream, of plain types and checked: a dict takes True and 1.0 for 1, and a hash may raise."""
@@ -275,8 +272,8 @@ class Appender:
 
     def _check_size(self, size_bytes: int, extras: Extras | None) -> None:
         total = size_bytes + (extras.size_bytes if extras is not None else 0)
-        if total > self._max_message_bytes:
-            raise too_large(total, self._max_message_bytes)
+        if total > self.max_message_bytes:
+            raise too_large(total, self.max_message_bytes)
 
     def _accept_batch(self, rows: list[tuple[str, int, Payload]]) -> tuple[list[Stream], list[bytes], list[int]]:
         """Check a batch: (streams, datas, sizes)."""
@@ -288,7 +285,7 @@ class Appender:
 
     def _find_all(self, rows: list[tuple[str, int, Payload]]) -> tuple[list[Stream], list[bytes], list[int]] | None:
         """A batch, a column at a time; None, or any error, if a stream is new or something may be wrong with a row."""
-        topics, limit = self.known, self._max_message_bytes
+        topics, limit = self.known, self.max_message_bytes
         streams = [
             topics[topic][queue_id] for topic, queue_id, _ in rows if type(queue_id) is int and type(topic) is str
         ]
@@ -304,7 +301,7 @@ class Appender:
 
     def _name_all(self, rows: list[tuple[str, int, Payload]]) -> tuple[list[Stream], list[bytes], list[int]]:
         """A batch, a row at a time, with the error of the first row that cannot be."""
-        checked = check_rows(rows, self._max_message_bytes)  # all of them, before the first stream is made
+        checked = check_rows(rows, self.max_message_bytes)  # all of them, before the first stream is made
         names = [(topic, queue_id) for topic, queue_id, _ in checked]
         try:
             streams = self.find_or_make(names)

@@ -50,6 +50,7 @@ from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, rec
 from .store_reader import StoreReader, check_arguments
 from .subscription_calls import SubscriptionCalls
 from .topic_calls import TopicChanges
+from .transaction import TransactionParts
 from .trimming import TrimChanges
 from .watching import telling
 
@@ -157,6 +158,9 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             retire_gone(self._lanes, self._streams)
         self._set_retention()
         self._tell_counts(self._upkeep)
+        self._transacting = TransactionParts(
+            self._appender, self._subscriptions(), self._fetcher, self._windows, self._clock
+        )
         self._start(repair=repair)
         # A power cut takes the end of each lane: with "os", of one more than of another. A loss may be of any messages.
         if (header.lanes > 1 and not was_closed) or any(loss.offsets_may_repeat for loss in self.losses):

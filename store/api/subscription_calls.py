@@ -12,12 +12,11 @@ from ..subscriptions.subscription import Subscription
 from ..subscriptions.topics_opening import subscribe_one_or_more
 from ..subscriptions.topics_start import Topics, TopicsStart, check_topics
 from ..subscriptions.topics_subscription import TopicsSubscription
-from ..topics.id_windows import IdWindows
 from .appender import Appender
 from .columns import ColumnAppender
 from .redriving import Redriving
 from .subscription_list import SubscriptionList, WritingParts
-from .transaction import Transaction
+from .transaction import Transaction, TransactionParts
 from .trimming import TrimChanges
 
 
@@ -27,7 +26,7 @@ class SubscriptionCalls(SubscriptionList):
     _columns: ColumnAppender
     _trimming: TrimChanges
     _appender: Appender
-    _windows: IdWindows
+    _transacting: TransactionParts
 
     @overload
     def subscribe(
@@ -121,7 +120,7 @@ class SubscriptionCalls(SubscriptionList):
         Use it in a `with` block, or `async with`: see `Transaction`. Raises StoreClosed.
         """
         self._shared.check_open()
-        return Transaction(self._appender, self._subscriptions(), self._fetcher, self._windows, self._shared.clock)
+        return Transaction(self._transacting)
 
     def redrive(self, dead_letter_topic: str, *, queue_id: int | None = None, max_messages: int | None = None) -> int:
         """Send dead letters back to the topics and queues that they came from; return how many.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,22 @@ from ..subscriptions.settings import receipt_of
 from ..subscriptions.subscription import Subscription
 from ..subscriptions.topics_subscription import TopicsSubscription
 from ..topics.id_windows import IdWindows
-from .appender import Appender
+from .appender import NO_QUEUES, Appender
 from .batches import BatchPart
 from .checks import Payload, check_id
 from .fetcher import Fetcher
 from .id_batch import answer_of, digests_of
 from .partitioner import Queues
+
+
+class TransactionParts(NamedTuple):
+    """The parts of a store that its transactions use."""
+
+    appender: Appender
+    subscriptions: Subscriptions
+    fetcher: Fetcher
+    windows: IdWindows
+    clock: Clock
 
 
 class Transaction:
@@ -51,20 +61,14 @@ class Transaction:
     in one segment, else nothing is stored.
     """
 
-    def __init__(
-        self, appender: Appender, subscriptions: Subscriptions, fetcher: Fetcher, windows: IdWindows, clock: Clock
-    ) -> None:  # fmt: skip
+    _outcome = "is not committed yet"
+    _offsets: npt.NDArray[np.int64] | None = None
+
+    def __init__(self, parts: TransactionParts) -> None:
         """Use `MessageStore.transaction`."""
-        self._windows = windows
-        self._clock = clock
-        self._appender = appender
-        self._subscriptions = subscriptions
-        self._fetcher = fetcher
-        self._messages = PendingMessages()
+        self._parts = parts
+        self._messages: PendingMessages | None = PendingMessages()  # None once a call has ended it
         self._receipts: dict[Acknowledging, dict[int, None]] = {}
-        self._turn = [True]  # empty once a call has ended it
-        self._outcome = "is not committed yet"
-        self._offsets: npt.NDArray[np.int64] | None = None
 
     # -- what it is to do -------------------------------------------------------------------------------
 
@@ -87,11 +91,19 @@ class Transaction:
 
         Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
         """
-        if not self._turn:  # as `_check_open` does it: a call saved shows
+        messages, appender = self._messages, self._parts.appender
+        if messages is None:  # as `_check_open` does it: a call saved shows
             self._raise_ended()
-        self._appender.check_open()
+        appender.check_open()
+        if (  # the usual message, as `check` finds it: a call saved shows
+            type(data) is bytes and type(queue_id) is int and type(topic) is str
+            and queue_id in appender.known.get(topic, NO_QUEUES) and len(data) <= appender.max_message_bytes
+            and deliver_at_ms is None and key is None and properties is None and queues is None and message_id is None
+        ):  # fmt: skip
+            messages.add(topic, queue_id, data, None)
+            return
         digest = None if message_id is None else digest_of(check_id(message_id))
-        self._messages.add(*self._appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues), digest)
+        messages.add(*appender.check(topic, queue_id, data, deliver_at_ms, key, properties, queues), digest)
 
     def append_batch(
         self, messages: Iterable[tuple[str, int, Payload]], *, message_ids: Iterable[str | None] | None = None
@@ -100,13 +112,13 @@ class Transaction:
 
         Raises: MessageTooLarge, InvalidTopic, InvalidMessage, StoreClosed: the transaction is as before.
         """
-        self._check_open()
-        rows = self._appender.check_batch(messages)
+        pending = self._check_open()
+        rows = self._parts.appender.check_batch(messages)
         digests = [None] * len(rows) if message_ids is None else digests_of(message_ids, len(rows))
         id_bytes = ID_BYTES * (len(digests) - digests.count(None))
-        self._messages.check_room(len(rows), id_bytes + sum([len(data) for _, _, data in rows]))
+        pending.check_room(len(rows), id_bytes + sum([len(data) for _, _, data in rows]))
         for row, digest in zip(rows, digests, strict=True):
-            self._messages.add(*row, None, digest)
+            pending.add(*row, None, digest)
 
     def ack(self, delivery: Delivery | int, subscription: Subscription | TopicsSubscription | None = None) -> None:
         """Acknowledge a message at the commit.
@@ -117,7 +129,9 @@ class Transaction:
         Raises: SubscriptionClosed, InvalidMessage, StoreClosed: the transaction is as before; for a receipt of a
             subscription of several topics, StaleReceipt, too.
         """
-        self._check_open()
+        if self._messages is None:  # as `_check_open` does it, as above
+            self._raise_ended()
+        self._parts.appender.check_open()
         receipt = receipt_of(delivery)
         if subscription is not None:
             if not isinstance(subscription, Subscription | TopicsSubscription):
@@ -128,8 +142,11 @@ class Transaction:
             topic, name = str(getattr(delivery.message, "topic", "")), delivery.subscription
         else:
             raise InvalidMessage("a receipt alone does not say whose it is: give its subscription, or the delivery")
-        acks = self._subscriptions.acknowledging(topic, name)
-        self._receipts.setdefault(acks, {})[receipt] = None
+        acks = self._parts.subscriptions.acknowledging(topic, name)
+        receipts = self._receipts.get(acks)
+        if receipts is None:
+            receipts = self._receipts[acks] = {}
+        receipts[receipt] = None
 
     # -- its end ----------------------------------------------------------------------------------------
 
@@ -149,9 +166,10 @@ class Transaction:
         known which.
         """
         committing = self._end()
-        committing.let_pass()
+        if committing.joints:
+            committing.let_pass()
         try:
-            while busy := committing.admit_ids():
+            while committing.ids is not None and (busy := committing.admit_ids()):
                 for one in busy:
                     one.exception()  # whatever its outcome is: the ids are looked at again
             request = committing.hand_over(AtomicGroup.put_and_sleep)
@@ -161,14 +179,14 @@ class Transaction:
             finally:
                 committing.take_back_ids(error)
             raise
-        self._note_committed(committing, request)
-        if committing.wants_compaction:
+        self._offsets, self._outcome = committing.offsets_of(request), "was committed"
+        if committing.joints and committing.wants_compaction:
             committing.compact_in_time()
 
     async def _commit_async(self) -> None:
         """`commit` for coroutines. If its task is cancelled, all of it becomes durable all the same, or nothing."""
         committing, answered = self._end(), list[asyncio.Future[npt.NDArray[np.int64]]]()
-        put_async = self._appender.put_async
+        put_async = self._parts.appender.put_async
         try:
             while busy := committing.admit_ids():
                 for one in busy:
@@ -183,10 +201,11 @@ class Transaction:
             raise
         for future in answered:
             await future
-        self._note_committed(committing, request)
+        self._offsets, self._outcome = committing.offsets_of(request), "was committed"
         if committing.wants_compaction:
             with suppress(StoreError):  # it is durable, even if the store was closed since
-                await self._fetcher.async_reads.aside(committing.compact_in_time, self._appender.check_open)
+                appender, async_reads = self._parts.appender, self._parts.fetcher.async_reads
+                await async_reads.aside(committing.compact_in_time, appender.check_open)
 
     def rollback(self) -> None:
         """Drop all of it. The messages that were to be acknowledged stay the caller's. Raises InvalidMessage."""
@@ -198,41 +217,42 @@ class Transaction:
         """int64 (n), the offset of each message, in the order of the appends. InvalidMessage before the commit."""
         if self._offsets is None:
             raise InvalidMessage(f"the transaction {self._outcome}, so its messages have no offsets")
+        if self._offsets.base is not None:  # a part of those of its whole frame, which nobody should keep
+            self._offsets = self._offsets.copy()
         return self._offsets
 
     def _end(self) -> Committing:
         """Take what it is to do. Raises InvalidMessage, StoreClosed."""
-        try:
-            self._turn.pop()
-        except IndexError:
+        messages, self._messages = self._messages, None  # one step: no call is in between
+        if messages is None:
             self._raise_ended()
         self._outcome = "failed, or was interrupted"
-        messages, receipts = self._messages, self._receipts
-        self._messages, self._receipts = PendingMessages(), {}
-        digests = messages.digests
-        ids = JointIds(self._windows, self._clock, digests) if any(digests) else None
-        return Committing(self._appender, messages, receipts, ids=ids)
+        receipts, parts, ids = self._receipts, self._parts, None
+        if receipts:
+            self._receipts = {}
+        if messages.digests:
+            ids = JointIds(parts.windows, parts.clock, messages.all_of(messages.digests))
+        return Committing(parts.appender, messages, receipts, ids=ids)
 
-    def _note_committed(self, committing: Committing, request: AtomicGroup | None) -> None:
-        self._offsets = committing.offsets_of(request)
-        self._outcome = "was committed"
-
-    def _check_open(self) -> None:
-        if not self._turn:
+    def _check_open(self) -> PendingMessages:
+        if self._messages is None:
             self._raise_ended()
-        self._appender.check_open()
+        self._parts.appender.check_open()
+        return self._messages
 
     def _raise_ended(self) -> NoReturn:
         raise InvalidMessage(f"the transaction {self._outcome}; begin another one")
 
     def __enter__(self) -> Transaction:
-        self._check_open()
+        if self._messages is None:
+            self._raise_ended()
+        self._parts.appender.check_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._turn:
+        if self._messages is None:
             return  # the block has ended it by itself
         if kind is None:
             self.commit()
@@ -246,7 +266,7 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._turn:
+        if self._messages is None:
             return
         if kind is None:
             await self._commit_async()
@@ -254,5 +274,6 @@ class Transaction:
             self.rollback()
 
     def __repr__(self) -> str:
-        acks = sum(map(len, list(self._receipts.values())))
-        return f"<Transaction of {len(self._messages.datas)} messages and {acks} acknowledgements, {self._outcome}>"
+        messages, acks = self._messages, sum(map(len, list(self._receipts.values())))
+        count = 0 if messages is None else len(messages.datas)
+        return f"<Transaction of {count} messages and {acks} acknowledgements, {self._outcome}>"

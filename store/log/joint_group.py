@@ -51,7 +51,7 @@ class JointGroup(AtomicGroup):
 
     def __init__(
         self, queue: RequestQueue[Request], streams: list[Stream], datas: list[bytes],
-        row_extras: Sequence[Extras | None], settle: Callable[[StoreError | None], None], blocks: Blocks = (),
+        row_extras: Sequence[Extras | None], settle: Callable[[StoreError | None], None] | None, blocks: Blocks = (),
     ) -> None:  # fmt: skip
         """`blocks`: of a large one; none if a frame has room for all of it."""
         super().__init__(streams, datas, row_extras, settle)
@@ -119,7 +119,7 @@ class JointGroup(AtomicGroup):
 
     def _of(self, rows: Sequence[int], ids: Sequence[PendingIds]) -> AtomicGroup:
         extras = [self.row_extras[row] for row in rows] if self.row_extras else []
-        part = AtomicGroup([self.streams[row] for row in rows], [self.datas[row] for row in rows], extras, _not_told)
+        part = AtomicGroup([self.streams[row] for row in rows], [self.datas[row] for row in rows], extras, None)
         if ids:
             place = {row: at for at, row in enumerate(rows)}
             for one in ids:
@@ -130,7 +130,7 @@ class JointGroup(AtomicGroup):
 
 def atomic_group(
     rounds: RequestQueue[Request] | None, streams: list[Stream], datas: list[bytes],
-    extras: Sequence[Extras | None], settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds],
+    extras: Sequence[Extras | None], settle: Callable[[StoreError | None], None] | None, ids: Sequence[PendingIds],
     blocks: Blocks = (),
 ) -> AtomicGroup:  # fmt: skip
     """The request of a transaction: a lane's, or one for `rounds` if it is large or its streams are in several lanes.
@@ -153,7 +153,3 @@ class JointFrame(NamedTuple):
 
     rows: list[int]
     request: AtomicGroup
-
-
-def _not_told(error: StoreError | None) -> None:
-    """The whole is told when all parts have their outcome."""

@@ -10,14 +10,14 @@ import numpy as np
 from ...index.locks import let_pass
 from ..errors import StoreError
 from ..format.arrays import Int64s
-from ..format.cursors import pack_acks, pack_ones
+from ..format.cursors import pack_acks, pack_one
 from ..log.ticket import Ticket
 from .ack_row import AckRow
 from .group_commit import AckTicket, GroupCommit
 from .in_flight import RowState
 from .joint_acks import JointAcks
 from .settings import stale
-from .state import State
+from .state import TAKEN_TOGETHER, State
 
 CUT_SHORT = StoreError("an interrupt has ended the call")
 
@@ -46,8 +46,9 @@ class Acknowledging:
     Invariants:
         * a message whose record is on its way is ACKED in the table, and the cursor does not count it. The record's
           outcome decides: the cursor counts it, or it is OUT again. So a snapshot has no record that may still fail;
-        * rows whose record is durable are in `state.stored` until a thread that has the lock takes them in: the thread
-          that writes the log waits for no lock, except to let the next messages of a line out, which no other does;
+        * rows whose record is durable are in `state.stored`, and ACKED, until a thread that has the lock takes them in:
+          one that looks at the cursor, or acknowledges and finds `TAKEN_TOGETHER` of them. The thread that writes the
+          log waits for no lock, except to let the next messages of a line out, which no other does;
         * ACKED rows that no record and no thread has any more are in `cut_short`.
     """
 
@@ -98,7 +99,7 @@ class Acknowledging:
     def _submit(self, ticket: AckTicket) -> None:
         """Hand over a record for this ticket alone: it shares none, so that many can be on their way."""
         (row,) = ticket.rows
-        record = pack_ones(row.life, [(row.queue_id, row.era, row.offset)])
+        record = pack_one(row.life, row.queue_id, row.era, row.offset)
         ticket.data, ticket.size_bytes, ticket.settle = record, len(record), self.settle
         self._journal.count([record])
         try:
@@ -127,7 +128,7 @@ class Acknowledging:
         """Make the row of a message ACKED; False if it was removed."""
         state, table = self._state, self._state.table
         with state.lock:
-            if state.stored:
+            if len(state.stored) >= TAKEN_TOGETHER:
                 state.take_in()
             row = table.row_of(receipt)
             if row < 0:

@@ -6,13 +6,14 @@ from collections.abc import Collection
 
 from ...index.locks import let_pass
 from ..errors import StoreError, SubscriptionClosed
-from ..format.cursors import pack_ones
+from ..format.cursors import pack_one, pack_ones
 from ..log.atomic_group import AtomicGroup
 from ..log.streams import Stream
 from .ack_row import AckRow
 from .group_commit import Settle
+from .journal import journal_bytes
 from .settings import stale
-from .state import State
+from .state import TAKEN_TOGETHER, State
 
 RECORD_ACKS = 16_384  # acknowledgements of a record, at the most: 384 KiB
 
@@ -21,20 +22,22 @@ class JointAcks:
     """Messages of one subscription that one transaction acknowledges. They go the way of `submit_ack`.
 
     Attributes:
+        journal: the subscription's records.
         receipts: of the messages.
         rows: the messages that are ACKED; those that were removed are left out, as acknowledged.
         request: has their records; None until there is one. Its answer settles the rows.
     """
 
-    __slots__ = ("_records", "_settle", "_state", "receipts", "request", "rows")
+    __slots__ = ("_record_bytes", "_settle", "_state", "journal", "receipts", "request", "rows")
 
     def __init__(self, state: State, receipts: Collection[int], settle: Settle) -> None:
         """Use `Acknowledging.joint`."""
         self.receipts = receipts
         self.rows: list[AckRow] = []
         self.request: AtomicGroup | None = None
-        self._records: list[bytes] = []
+        self._record_bytes = 0
         self._state, self._settle = state, settle
+        self.journal = state.journal
 
     @property
     def topic(self) -> str:
@@ -44,7 +47,7 @@ class JointAcks:
     @property
     def stream(self) -> Stream:
         """The hidden stream of the subscription's records."""
-        stream = self._state.journal.stream
+        stream = self.journal.stream
         assert stream is not None, "it has given messages out, so it is durable"
         return stream
 
@@ -66,7 +69,7 @@ class JointAcks:
         state, table, marked = self._state, self._state.table, self.rows
         with state.lock:
             rows = self._found()
-            start, cursor = state.journal.next_offset, state.cursor
+            start, cursor = self.journal.next_offset, state.cursor
             for receipt, row in zip(self.receipts, rows, strict=True):
                 if row >= 0:
                     queue_id, offset, _ = table.place_of(row)
@@ -78,10 +81,10 @@ class JointAcks:
         state = self._state
         if state.cursor.settings is None:
             raise SubscriptionClosed(f"the subscription {state.name!r} of {state.topic!r} was deleted; subscribe again")
-        if state.stored:
+        if len(state.stored) >= TAKEN_TOGETHER:
             state.take_in()
         rows = list(map(state.table.row_of, self.receipts))
-        if min(rows) < 0:
+        if -1 in rows:
             pairs, removed = zip(self.receipts, rows, strict=True), state.table.removed
             missing = [receipt for receipt, row in pairs if row < 0 and receipt not in removed]
             if missing:
@@ -89,18 +92,18 @@ class JointAcks:
         return rows
 
     def records(self) -> list[bytes]:
-        """The records of the messages, which are at least one: mostly a single record."""
+        """The records of the messages: mostly a single one; none if all messages were removed."""
         rows = self.rows
-        self._records = [
-            pack_ones(rows[0].life, [(row.queue_id, row.era, row.offset) for row in rows[at : at + RECORD_ACKS]])
-            for at in range(0, len(rows), RECORD_ACKS)
-        ]
-        return self._records
-
-    @property
-    def most_records(self) -> int:
-        """How many records there are, at the most."""
-        return -(-len(self.receipts) // RECORD_ACKS)
+        if len(rows) == 1:
+            life, era, _, queue_id, offset = rows[0]
+            records = [pack_one(life, queue_id, era, offset)]
+        else:
+            records = [
+                pack_ones(rows[0].life, [(row.queue_id, row.era, row.offset) for row in rows[at : at + RECORD_ACKS]])
+                for at in range(0, len(rows), RECORD_ACKS)
+            ]
+        self._record_bytes = journal_bytes(records)
+        return records
 
     def settle(self, error: StoreError | None) -> None:
         """The messages have their outcome: see `Acknowledging.settle`. It may be called again."""
@@ -108,7 +111,8 @@ class JointAcks:
             return
         self._settle(self.rows, error)
         if error is None:
-            self._state.journal.count(self._records)  # here: one thread, where all that commit would wait for a lock
+            # Here it is one thread, where all that commit would wait for a lock.
+            self.journal.count_bytes(self._record_bytes)
 
     def finish(self, error: StoreError) -> None:
         """Settle the messages with an error, unless the request is on its way: then its answer does it."""
@@ -118,8 +122,3 @@ class JointAcks:
     def compact_in_time(self) -> None:
         """Compact the subscription's records if they have grown."""
         self._state.compact_in_time()
-
-    @property
-    def wants_compaction(self) -> bool:
-        """Whether `compact_in_time` has something to do."""
-        return self._state.journal.wants_compaction

@@ -19,6 +19,11 @@ LEAST_BYTES = 64 << 10  # records of less are not compacted
 RECORD_COST_BYTES = 16  # about what a record takes beside its bytes
 
 
+def journal_bytes(records: Sequence[bytes]) -> int:
+    """About what records take in the log."""
+    return sum(map(len, records)) + RECORD_COST_BYTES * len(records)
+
+
 class Journal:
     """The records of one subscription. Any number of threads may append.
 
@@ -100,8 +105,12 @@ class Journal:
 
     def count(self, records: Sequence[bytes]) -> None:
         """Note records that were handed over."""
+        self.count_bytes(journal_bytes(records))
+
+    def count_bytes(self, size_bytes: int) -> None:
+        """`count` of records that take so many bytes, by `journal_bytes`."""
         with self._counting:
-            self._bytes += sum(map(len, records)) + RECORD_COST_BYTES * len(records)
+            self._bytes += size_bytes
 
     @property
     def wants_compaction(self) -> bool:
@@ -132,7 +141,7 @@ class Journal:
         self._parts.hidden.append(stream, records)
         with self._counting:
             self._bytes -= before
-            self._snapshot_bytes = sum(map(len, records)) + RECORD_COST_BYTES * len(records)
+            self._snapshot_bytes = journal_bytes(records)
         self._parts.trim(stream, min(covered, left_out))
 
     def forget(self) -> None:

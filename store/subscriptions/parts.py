@@ -77,7 +77,7 @@ class Appending(Protocol):
 
     def atomic_group(
         self, streams: list[Stream], datas: list[bytes], extras: Sequence[Extras | None],
-        settle: Callable[[StoreError | None], None], ids: Sequence[PendingIds] = (), blocks: Blocks = (),
+        settle: Callable[[StoreError | None], None] | None, ids: Sequence[PendingIds] = (), blocks: Blocks = (),
     ) -> AtomicGroup:  # fmt: skip
         """The request of a transaction: see `AtomicGroup`. `ids`: of its messages; `blocks`: of a large one."""
 

@@ -112,7 +112,7 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{CALLS}::test_a_batch_stores_the_first_of_each_id_and_answers_all",),
     ),
     "message ids: a transaction's repeats are stored": Bug(
-        "store/subscriptions/committing.py", "self._messages = self._all.only(self._ids.stored)",
+        "store/subscriptions/committing.py", "self._messages = self._all.only(self.ids.stored)",
         "self._messages = self._all.only(range(len(self._all.names)))",
         (f"{CALLS}::test_a_transaction_leaves_repeats_out_and_stores_the_rest",),
     ),

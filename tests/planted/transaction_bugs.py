@@ -14,6 +14,7 @@ LARGE_CRASHES = "tests/store/rounds/test_large_crashes.py"
 READERS = "tests/store/rounds/test_readers.py"
 IDS = "tests/store/ids/test_large_batches.py"
 ACKS = "tests/store/subscriptions/test_transactions.py"
+SMALL = "tests/store/test_small_transactions.py"
 
 TRANSACTIONS: dict[str, Bug] = {
     "transactions: a torn atomic frame keeps its whole messages": Bug(
@@ -43,8 +44,8 @@ TRANSACTIONS: dict[str, Bug] = {
     ),
     "transactions: one that has users' messages takes the reserve": Bug(
         "store/subscriptions/committing.py",
-        "self._appender.atomic_group(streams, datas, extras, self._settle, ids, blocks)",
-        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], self._settle, ids, blocks)",
+        "self._appender.atomic_group(streams, datas, extras, settle, ids, blocks)",
+        "self._appender.atomic_group(streams[::-1], datas[::-1], extras[::-1], settle, ids, blocks)",
         (f"{ACKS}::test_on_a_full_disk_acknowledgements_alone_are_stored_and_bills_are_not",),
     ),
     "transactions: a stale receipt, and the append stays": Bug(
@@ -116,7 +117,7 @@ TRANSACTIONS: dict[str, Bug] = {
         "                break\n", ("tests/store/ids/test_busy_ids.py",),
     ),
     "large: a commit looks again at ids whose messages are there": Bug(
-        "store/subscriptions/joint_ids.py", "            if row in self._places:\n                continue\n", "",
+        "store/subscriptions/joint_ids.py", "            if row in self._found:\n                continue\n", "",
         ("tests/store/ids/test_busy_ids.py",),
     ),
     "large: a repair gives up the rest of a part that another lane proves": Bug(
@@ -146,8 +147,8 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{LARGE}::test_messages_with_ids_are_stored_once",),
     ),
     "large: messages that were left out move the blocks of the others": Bug(
-        "store/subscriptions/committing.py", "[self._all_blocks[row] for row in self._ids.stored]",
-        "self._all_blocks[: len(self._ids.stored)]",
+        "store/subscriptions/committing.py", "[self._all_blocks[row] for row in self.ids.stored]",
+        "self._all_blocks[: len(self.ids.stored)]",
         (f"{LARGE}::test_messages_with_ids_are_stored_once",),
     ),
     "large: the last acknowledgements have no record": Bug(
@@ -277,5 +278,39 @@ TRANSACTIONS: dict[str, Bug] = {
     "transactions: ids of a batch take no room until the commit": Bug(
         "store/api/transaction.py", "ID_BYTES * (len(digests) - digests.count(None))", "0",
         (f"{IDS}::test_ids_take_room_in_a_transaction_when_they_are_given",),
+    ),
+    "small transactions: durable acknowledgements pile up": Bug(
+        "store/subscriptions/joint_acks.py", "if len(state.stored) >= TAKEN_TOGETHER:", "if len(state.stored) < 0:",
+        (f"{SMALL}::test_durable_acknowledgements_are_counted_by_each_look_and_do_not_pile_up",),
+    ),
+    "small transactions: durable acknowledgements of one message pile up": Bug(
+        "store/subscriptions/acknowledging.py", "if len(state.stored) >= TAKEN_TOGETHER:",
+        "if len(state.stored) < 0:",
+        (f"{SMALL}::test_durable_acknowledgements_are_counted_by_each_look_and_do_not_pile_up",),
+    ),
+    "small transactions: all of a frame have the offsets of the first one": Bug(
+        "store/log/batch.py", "request.offsets = each[at:end]", "request.offsets = each[: request.count]",
+        (f"{SMALL}::test_transactions_that_share_a_frame_with_others_have_their_own_offsets",),
+    ),
+    "small transactions: one holds the offsets of its whole frame": Bug(
+        "store/api/transaction.py", "        if self._offsets.base is not None:", "        if False:",
+        (f"{SMALL}::test_transactions_that_share_a_frame_with_others_have_their_own_offsets",),
+    ),
+    "small transactions: True is the queue 1": Bug(
+        "store/api/transaction.py", "type(data) is bytes and type(queue_id) is int and type(topic) is str",
+        "type(data) is bytes and type(topic) is str",
+        (f"{SMALL}::test_of_a_known_queue_a_wrong_message_is_an_error_all_the_same",),
+    ),
+    "small transactions: a message of a known queue may be too large": Bug(
+        "store/api/transaction.py", " and len(data) <= appender.max_message_bytes", "",
+        (f"{SMALL}::test_of_a_known_queue_a_wrong_message_is_an_error_all_the_same",),
+    ),
+    "small transactions: columns go to earlier messages": Bug(
+        "store/subscriptions/committing.py", "[*[None] * (row - len(self.extras)), extras]", "[extras]",
+        (f"{SMALL}::test_columns_and_ids_stay_with_their_messages_wherever_these_are",),
+    ),
+    "small transactions: ids go to earlier messages": Bug(
+        "store/subscriptions/committing.py", "[*[None] * (row - len(self.digests)), digest]", "[digest]",
+        (f"{SMALL}::test_columns_and_ids_stay_with_their_messages_wherever_these_are",),
     ),
 }  # fmt: skip
