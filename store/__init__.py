@@ -12,6 +12,7 @@ from .api.commits import Commit, abort_shards, commit_shards, sweep_shards
 from .api.compacting import Compacted, compact_store
 from .api.figures import ReaderStats, Stats
 from .api.looking import look_into_folder
+from .api.metering import metric_families
 from .api.rebuilding import InParts, Rebuilt, rebuild_store
 from .api.replacing import check_replaceable, note_shards, noted_shards, put_store, replace_store
 from .api.scan_plans import ScanPlanner, plan_scan, read_part
@@ -45,8 +46,11 @@ from .errors import (
 from .format.blobs import Blobs
 from .format.extras import Extras
 from .format.shard import Shard
+from .live.figures_watch import FolderWatch, watch_folder
 from .log.streams import store_of
 from .log.ticket import BatchTicket, Ticket
+from .metrics.catalogue import described as described_metrics
+from .metrics.family import MetricFamily
 from .plans.batch import ScanBatch
 from .plans.limits import ScanLimit
 from .plans.plan import LogPosition, ScanPart, ScanPlan
@@ -74,6 +78,7 @@ __all__ = [
     "Delivery",
     "DeliveryBatch",
     "Extras",
+    "FolderWatch",
     "InFlightMessage",
     "InParts",
     "InvalidConfig",
@@ -87,6 +92,7 @@ __all__ = [
     "MessageColumns",
     "MessageStore",
     "MessageTooLarge",
+    "MetricFamily",
     "OffsetOutOfRange",
     "Payload",
     "Position",
@@ -131,8 +137,10 @@ __all__ = [
     "check_replaceable",
     "commit_shards",
     "compact_store",
+    "described_metrics",
     "inspect_folder",
     "look_into_folder",
+    "metric_families",
     "note_shards",
     "noted_shards",
     "plan_scan",
@@ -143,6 +151,7 @@ __all__ = [
     "store_of",
     "sweep_shards",
     "verify_folder",
+    "watch_folder",
 ]
 
 if not __name__.startswith("stratalog."):  # else a second copy of each module could be loaded by accident

@@ -15,6 +15,7 @@ from stratalog import (
 )
 from stratalog.bulk import ShardWriter, commit_shards
 from stratalog.plans import ScanFilter, plan_scan, read_part
+from stratalog.telemetry import observe
 from stratalog.testing import SimulatedDisk, VirtualClock
 from stratalog.tools import VerifyReport, verify_folder
 
@@ -50,6 +51,9 @@ def write(path: str) -> int:
         lost: int = store.subscriptions("orders")[0].removed_unacknowledged
         assert not lost
         figures: Stats = store.stats()
+        text: str = store.metrics()
+        assert text.startswith("# HELP stratalog_")
+        observe(store)
         written: int = figures["log"]["written_bytes"]
         return offset + ticket.result() + written + len(message.data) + sent
 

@@ -33,6 +33,7 @@ MODULES = (
     "stratalog.bulk",
     "stratalog.plans",
     "stratalog.tools",
+    "stratalog.telemetry",
     "stratalog.testing",
     "stratalog.endpoint",
 )

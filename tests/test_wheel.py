@@ -54,7 +54,7 @@ def test_wheel_has_one_package_with_its_types_and_pytests_plugin(wheel: Path) ->
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.partition("/")[0] for name in names if ".dist-info" not in name}
     assert top == {"stratalog", "pytest_stratalog.py"}
-    assert {"stratalog/py.typed", "stratalog/pipeline/log4j2.properties"} <= set(names)
+    assert {"stratalog/py.typed", "stratalog/pipeline/log4j2.properties", "stratalog/console/top.html"} <= set(names)
     assets = {f"stratalog/perf/report/assets/{one}" for one in ("page.css", "page.js", "uplot.min.js", "uplot.min.css")}
     assert assets | {"stratalog/perf/report/assets/uplot-LICENSE"} <= set(names)
     for part in PARTS:

@@ -16,6 +16,7 @@ Each passes them on to a part that does the work. A lane and its flusher call ho
     subscribers         subscription_list, subscription_calls, delayed_calls, redriving
     bulk commits        shard_calls, shard_writer, commits
     an open store       shared, running, lanes, lifetime, stats, figures
+    metrics             named_figures, metering, watching
 
 Functions for stores that are closed, or open elsewhere:
 

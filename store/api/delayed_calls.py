@@ -82,17 +82,22 @@ class DelayChanges:
             raise InvalidMessage(f"deliver_at_ms is below 2**62, not {shown(deliver_at_ms)}")
         return self._decide(topic, queue_id, offset, time_ms)
 
-    def stats(self) -> dict[str, Any]:
-        """Figures by topic; `kept_bytes` are those of delayed messages in segments that retention would have removed.
+    def stats(self, most: int | None = None) -> dict[str, Any]:
+        """Figures by topic, of `most` topics at the most; `kept_bytes` are those of delayed messages in segments that
+        retention would have removed.
 
         Empty for a store that is closed.
         """
         kept = self.keeping.kept
         try:
-            by_topic = self.delays.stats()
+            by_topic = self.delays.stats(most)
         except TrackerClosed:
             return {}
         return {name: {**of_topic, "kept_bytes": kept.get(name, 0)} for name, of_topic in by_topic.items()}
+
+    def count(self) -> int:
+        """How many topics have figures in `stats`."""
+        return len(self.delays.topics) + len(self.delays.damaged)
 
     def pending(self) -> PendingDelays:
         """The pending delays, by the log. Raises StoreCorrupt, StoreUnreadable."""
@@ -151,9 +156,13 @@ class RefusingDelaying(DelayChanges):
         check_counts(offset=offset)
         raise copy_of(self._refused)
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, most: int | None = None) -> dict[str, Any]:
         """Nothing: the indexes are not open."""
         return {}
+
+    def count(self) -> int:
+        """None, as in `stats`."""
+        return 0
 
 
 def make_delaying(

@@ -11,7 +11,9 @@ from typing import Any, TypedDict
 class LogStats(TypedDict):
     """The writes of the lanes. `direct_io`: past the page cache; `held_requests` waited for another write.
 
-    `block_bytes`: a write that is answered takes a multiple of it.
+    `block_bytes`: a write that is answered takes a multiple of it. `write_ms`: what the writes took together, each with
+    its force, and forces without a write. `writes_by_time`: at n, how many of them took less than 2**n us, and not less
+    than half of it; the last one has those that took longer.
     """
 
     written_bytes: int
@@ -23,6 +25,8 @@ class LogStats(TypedDict):
     payload_bytes: int
     padding_bytes: int
     held_requests: int
+    write_ms: float
+    writes_by_time: list[int]
     direct_io: bool
     block_bytes: int
     prewritten_bytes: int

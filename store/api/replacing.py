@@ -14,6 +14,7 @@ from ..device.disk import OsDisk
 from ..device.exchange import exchange
 from ..device.folder import LOCK_FILE, QUARANTINE, STORE_FILE, fixed_path, looking_at
 from ..errors import InvalidMessage, StoreCorrupt, StoreUnusable, shown, system_errors
+from ..format.figures_page import FIGURES_FILE
 from ..format.layout import BLOCK_BYTES
 from ..format.live_page import LIVE_FILE
 from ..format.shard import INCOMING
@@ -24,7 +25,18 @@ from .compacting import STAGING as COMPACT
 from .rebuilding import STAGING as REBUILD
 
 # What a store has in its folder. Some are written under longer names first.
-_FILES = STORE_FILE, LOCK_FILE, LIVE_FILE, COUNTS_FILE, INCOMING, QUARANTINE, DELAYED_FOLDER, REBUILD, COMPACT
+_FILES = (
+    STORE_FILE,
+    LOCK_FILE,
+    LIVE_FILE,
+    COUNTS_FILE,
+    FIGURES_FILE,
+    INCOMING,
+    QUARANTINE,
+    DELAYED_FOLDER,
+    REBUILD,
+    COMPACT,
+)
 _OURS = re.compile(rf"({'|'.join(_FILES)})(\..*)?|lane-\d\d")
 
 

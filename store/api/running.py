@@ -27,6 +27,7 @@ from ..device.steps import take_all
 from ..errors import StoreClosed, StoreError
 from ..format.layout import CLOSED, SealRecord
 from ..live.calls import WriterCalls
+from ..live.figures_teller import FiguresTeller
 from ..log.flusher import Flusher
 from ..log.lane import Lane
 from ..log.listeners import Listeners
@@ -95,6 +96,7 @@ class OpenStore:
         self.feeder: Feeder | None = None
         self.live: Live | None = None
         self.calls: WriterCalls | None = None
+        self.teller: FiguresTeller | None = None
         self.delays: Delays | None = None
         self.attacher: Attacher | None = None
         self.ids: IdWindows | None = None
@@ -251,6 +253,8 @@ class OpenStore:
     def _let_go(self) -> None:
         """Close what holds files and memory."""
         steps: list[Callable[[], object]] = [] if self.live is None else [self.live.close]
+        if self.teller is not None:
+            steps.append(self.teller.close)
         if self.feeder is not None:
             steps.append(self.feeder.close)
         steps += [lane.close for lane in self.lanes]

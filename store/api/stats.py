@@ -8,6 +8,7 @@ from typing import Any
 from ..log.queue import RequestQueue
 from ..log.request import Request
 from ..log.upkeep import Upkeep
+from ..log.write_times import counts_of
 from ..log.written_lane import WrittenLane
 from ..read.caches import Caches
 from ..read.feeder import Feeder
@@ -21,6 +22,9 @@ def lane_figures(lanes: Sequence[WrittenLane], upkeep: Upkeep) -> dict[str, Any]
     for lane in lanes:
         for name, value in vars(lane.counters).items():
             log[name] += value
+    times = [lane.under_way.times for lane in lanes]
+    log["write_ms"] = round(sum(one.total_ns for one in times) / 1e6, 3)
+    log["writes_by_time"] = counts_of(times)
     segments = [lane.segment for lane in lanes if lane.segment is not None]
     log["direct_io"] = upkeep.direct and all(segment.writer.direct for segment in segments)
     log["block_bytes"] = max(lane.answered_block_bytes for lane in lanes)

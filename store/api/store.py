@@ -22,10 +22,12 @@ from ..errors import InvalidConfig, StoreCorrupt, StoreUnusable
 from ..format.layout import BLOCK_BYTES, lane_name
 from ..format.store_files import StoreHeader
 from ..live.calls import WriterCalls
+from ..live.figures_teller import FiguresTeller
 from ..live.publisher import Publisher
 from ..log.gone import retire_gone
 from ..log.lane_machine import LaneMachine
 from ..log.upkeep import Upkeep
+from ..metrics.family import MOST_NAMED
 from ..read.cached import cached_reader
 from ..read.feeder import Feeder
 from ..recovery.lane_recovery import LaneRecovery
@@ -41,6 +43,7 @@ from .fetcher import Fetcher
 from .figures import Stats
 from .identified import IdentifiedAppender
 from .lanes import LaneMaker
+from .named_figures import named_figures, retention_figures
 from .shard_calls import ShardCalls, answering, begin_attaching
 from .shared import Shared
 from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, recovery_figures
@@ -49,6 +52,7 @@ from .subscription_calls import SubscriptionCalls
 from .topic_calls import TopicChanges
 from .transaction import TransactionParts
 from .trimming import TrimChanges
+from .watching import telling
 
 
 class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCalls, StoreReader):
@@ -60,6 +64,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
 
     _name = "MessageStore"
     _feeder: Feeder | None = None
+    _streams_beside: int | None = None  # queues without a number, when they were counted
     _lanes: Sequence[LaneMachine]  # a reader's are those of another process
 
     @overload
@@ -233,7 +238,9 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     def _start(self, *, repair: bool) -> None:
         """Take messages from here on."""
         publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.call_lookers)
-        self._upkeep.lookers += [publisher.provide, self._windows.look]
+        figures = telling(self._running.holder, self._clock.wall_ms)
+        self._running.teller = teller = FiguresTeller(self._disk, self.path, figures)
+        self._upkeep.lookers += [publisher.provide, self._windows.look, teller.look]
         self._running.live = publisher
         self._upkeep.early.flushers = self._flushers
         self._upkeep.start(self._lanes)
@@ -285,22 +292,41 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
 
         Units are in the names: `_bytes`, `_ms`; all other numbers are counts.
         """
-        found: dict[str, Any] = {
+        return cast(Stats, self._figures(None))
+
+    def _figures(self, most_names: int | None) -> dict[str, Any]:
+        """The figures; of `most_names` topics and subscriptions at the most, without a step for each of the others."""
+        return {
             "path": str(self.path),
             "durability": self.config.durability,
             "alignment": TunedConfig.of(self.config).alignment,
             "poisoned": str(self._poison) if self._poison is not None else None,
-            "streams": len(self._streams),
+            "streams": len(self._streams) if most_names is None else self._stream_count(),
             **lane_figures(self._lanes, self._upkeep),
             "reads": dict(vars(self._reader.counters)),
             "cache": cache_figures(self._caches, self._feeder),
             "publish_buffer": queue_figures(self._queues),
-            "delayed": self._delaying.stats(),
-            "subscriptions": {} if self._subscribed is None else self._subscribed.stats(),
+            "delayed": self._delaying.stats(most_names),
+            "subscriptions": {} if self._subscribed is None else self._subscribed.stats(most_names),
             "bulk": bulk_figures(self._running.attacher),
             "recovery": recovery_figures(self._open_ms, self._scan_ms, self._scanned_bytes, self.losses),
         }
-        return cast(Stats, found)
+
+    def _stream_count(self) -> int:
+        """How many queues there are: counted once, and from then on by the numbers that lanes give; none is taken back
+        while the store is open.
+        """
+        numbered = sum(len(lane.streams) - len(lane.hidden) for lane in self._lanes)
+        if self._streams_beside is None:
+            self._streams_beside = len(self._streams) - numbered
+        return numbered + self._streams_beside
+
+    def _metric_figures(self) -> dict[str, Any]:
+        figures = self._figures(MOST_NAMED)
+        delayed = self._delaying.count(), len(figures["delayed"])
+        figures["named"] = named_figures(self._streams.topics, self._subscribed, delayed)
+        figures["retention"] = retention_figures(self._lanes, self.config, self._clock.wall_ms())
+        return figures
 
 
 StoreReader._writing = frozenset(dir(MessageStore)) - frozenset(dir(StoreReader))

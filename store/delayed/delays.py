@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -391,9 +392,9 @@ class Delays:
         for topic in list(self.topics.values()):
             topic.after_fork()
 
-    def stats(self) -> dict[str, Any]:
-        """The figures of each topic, by name."""
-        return {
-            **{name: {"damaged": why} for name, why in sorted(dict(self.damaged).items())},
-            **{name: figures_of(topic) for name, topic in sorted(dict(self.topics).items())},
-        }
+    def stats(self, most: int | None = None) -> dict[str, Any]:
+        """The figures of each topic, by name; of `most` at the most, those whose index was opened first."""
+        damaged = list(islice(self.damaged, most))  # one step: it makes no other object
+        names = list(islice(self.topics, None if most is None else most - len(damaged)))
+        found: dict[str, Any] = {name: {"damaged": self.damaged.get(name)} for name in sorted(damaged)}
+        return found | {name: figures_of(topic) for name in sorted(names) if (topic := self.topics.get(name))}

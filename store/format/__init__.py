@@ -8,5 +8,5 @@ Begin with the text at the top of `layout`.
     records in the log  records, applied, commit_names, hidden, cursors, delays, copies, topic_settings
     message ids         message_ids
     bulk commits        shard
-    other processes     live_page, mirror
+    other processes     live_page, mirror, figures_page
 """

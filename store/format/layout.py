@@ -12,7 +12,7 @@ Versions
 Folder
     STORE                    one block: which store this is and how many lanes it has
     LOCK                     locked while a process has the folder open
-    LIVE, COUNTS             how far each lane is durable (`live_page`); what subscriptions lost: for other processes
+    LIVE, COUNTS, FIGURES    for other processes: how far each lane is durable (`live_page`), losses, `figures_page`
     lane-00/START            the first segment of the lane's log: 1, until retention removes segments (`store_files`)
     lane-00/COMPACTED        where the log began when a compaction wrote it anew, if one ever did (`store_files`)
     lane-00/000000000001.seg the segments of a lane, numbered from START's without gaps

@@ -11,7 +11,7 @@ process appends to; `LaneMachine` with the steps.
     on the way to it    request, ticket, column_group, atomic_group, joint_group, queue, sizer, listeners
     a lane              lane, written_lane, lane_machine
     making a frame      batch, row_build, column_build, offsets, room, alignment
-    writing it          write, writes
+    writing it          write, writes, write_times
     after an opening    adoption, sealed_log
     threads             flusher, rounds, round_part, crew
     the background      upkeep, spares, reserve, sealer, removal, retention, early, retention_rounds, pace, ring_growth

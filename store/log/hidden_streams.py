@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -124,6 +125,15 @@ class HiddenNames:
         """All names, sorted."""
         self._catch_up()
         return iter(sorted(self._names))
+
+    def __len__(self) -> int:
+        self._catch_up()
+        return len(self._names)
+
+    def oldest(self, count: int) -> list[Names]:
+        """So many names at the most: those that were found first."""
+        self._catch_up()
+        return list(islice(self._names, count))  # one step: it makes no other object
 
     def of(self, first: str) -> list[Names]:
         """The names that begin with this one, sorted: without a look at others."""

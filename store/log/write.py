@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from array import array
 from collections.abc import Sequence
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..format.layout import BLOCK_BYTES, align_up
@@ -97,6 +98,7 @@ class Write:
     `earlier`: the force must also cover earlier writes of the segment, which were not forced themselves.
     `looks`: `settle` then checks that the segment's path still leads to the file. If it does not, all is lost that is
     forced.
+    `took_ns`: how long `perform` took, and a force of `settle`.
     `filled`: zeros follow up to the end of the page, so that the kernel need not read it to change a part of it. The
     next write replaces them; so it begins when this one has ended.
 
@@ -116,6 +118,7 @@ class Write:
         self.earlier = earlier
         self.looks = looks
         self.done = False
+        self.took_ns = 0
         self.full: FullSegment | None = None
         self._parts = parts
         self._filled = filled
@@ -130,6 +133,7 @@ class Write:
     def perform(self) -> None:
         """Write, and force what needs no other write. Raises OSError; then nothing is taken for durable any more."""
         assert self.segment.base is not None
+        began = perf_counter_ns()
         log, own = self.segment.writer.file, self.force and not self.earlier
         if self.end > self.begin:
             at = self.begin - self.segment.base
@@ -140,11 +144,14 @@ class Write:
         elif own:
             log.force()
         self._parts = []
+        self.took_ns = perf_counter_ns() - began
 
     def settle(self) -> None:
         """Do what may only be done when this write and all before it have ended. Raises OSError, as `perform` does."""
         if self.force and self.earlier:
+            began = perf_counter_ns()
             self.segment.writer.file.force()
+            self.took_ns += perf_counter_ns() - began
         if self.looks and not self.segment.writer.file.is_in_place():
             raise FileNotFoundError(
                 errno.ENOENT, "moved, replaced or deleted while the store was open", str(self.segment.path)

@@ -24,6 +24,7 @@ from .request import Request, answer_all
 from .sizer import cost_bytes
 from .together import Change
 from .write import Counters, VisibleEntries, Write, WriteOutcome
+from .write_times import WriteTimes
 
 if TYPE_CHECKING:
     from ..segment.sealing import FullSegment
@@ -100,6 +101,7 @@ class WritesInFlight:
         self._whole = (0, 0)  # what the mark becomes with the next force
         self._held_from = NEVER  # a lane position: frames that end past it are held
         self._counters = counters
+        self.times = WriteTimes()
         self._writes: deque[Write] = deque()
         self._pending: deque[PendingFrame] = deque()
         self._completing = threading.Lock()
@@ -186,6 +188,7 @@ class WritesInFlight:
                     first = self._writes[0]
                     assert first.begin >= self.durable or first.begin == first.end
                     self._settle(first)
+                    self.times.add(first.took_ns)
                     self._writes.popleft()
                     cost += self._advance(first, answered, shown)
                     writes += 1

@@ -18,6 +18,7 @@ A subscription of several topics is `topics_subscription`: one object over a sub
     what objects share  shared
     what is durable     cursor, journal
     how far it is       info, backlog, positions, progress, removed, removed_rows, life_counts, told_counts, inspecting
+    for metrics         watched
     as an iterator      iterating
     several topics      topics_subscription, topics_opening, topics_start, topics_receiving, topics_acks
     one of them each    members, receipt_topics, wake_times

@@ -37,6 +37,7 @@ from .state import State
 from .subscription import Subscription
 from .told_counts import Counts
 from .used_up import UsedUp
+from .watched import WatchedSubscriptions
 
 Name = tuple[str, str]  # (topic, name)
 
@@ -52,6 +53,7 @@ class Subscriptions:
         removed: counts the messages that retention has taken from them.
         told_counts: in a store that is only read, what the writer says of `removed`; None in a writer.
         used_up: moves messages to the dead letters before retention takes them.
+        watched: counts backlogs for metrics.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -66,6 +68,7 @@ class Subscriptions:
         self.removed = RemovedMessages(parts, self._states_of, self.topics)
         self.told_counts: Callable[[], Counts] | None = None
         self.used_up = UsedUp(parts, self._shared_of, self.topics)
+        self.watched = WatchedSubscriptions(parts, self._names.oldest, self._in_memory, self._state_of)
 
     def _names_of(self, topic: str) -> list[str]:
         """The names of a topic's subscriptions, sorted."""
@@ -176,17 +179,20 @@ class Subscriptions:
             self._parts.delays.accepts(plain, who, None)
         return was_there
 
-    def stats(self) -> dict[str, int]:
-        """The memory that subscriptions take, without their cursors."""
+    def stats(self, most: int | None = None) -> dict[str, int | None]:
+        """The memory that subscriptions take, without their cursors. If more than `most` are in memory, what would be a
+        step for each is None.
+        """
+        is_long = most is not None and len(self._known) > most
         with self._lock:
-            known = list(self._known.values())
+            known = [] if is_long else list(self._known.values())
         ahead = self._parts.ahead
         return {
-            "in_memory": len(known),
+            "in_memory": len(self._known),
             "read_ahead_bytes": ahead.size_bytes,
             "read_ahead_limit_bytes": ahead.limit_bytes,
-            "due_bytes": sum(shared.dispatcher.due_bytes for shared in known),
-            "in_flight_bytes": sum(shared.state.table.size_bytes for shared in known),
+            "due_bytes": None if is_long else sum(shared.dispatcher.due_bytes for shared in known),
+            "in_flight_bytes": None if is_long else sum(shared.state.table.size_bytes for shared in known),
             "removed_unacknowledged": self.removed.total,
             "expired": self._parts.expired.total,
         }
@@ -244,6 +250,21 @@ class Subscriptions:
             if backlogs:
                 return max(backlogs)[1], max(backlogs)[0]
         return None, 0
+
+    @property
+    def count(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._names)
+
+    def _in_memory(self, topic: str, name: str) -> State | None:
+        shared = self._known.get((topic, name))  # one step, without the lock
+        return None if shared is None else shared.state
+
+    def _state_of(self, topic: str, name: str) -> State:
+        """The state of a subscription, loaded if need be. Raises StoreCorrupt, StoreUnreadable."""
+        shared = self._shared(topic, name)
+        self._forget_deleted(shared)
+        return shared.state
 
     def topics(self) -> set[str]:
         """The topics that have a subscription."""

@@ -42,6 +42,7 @@ from .settled import TOPIC_COMMANDS
 from .spark import app as spark_app
 from .subscribed import subscription_line, subscription_row
 from .times import TIMES, time_ms_of
+from .top import top_command
 
 BENCH = "bench"
 
@@ -49,7 +50,9 @@ BENCH = "bench"
 class Group(JsonGroup):
     """The commands of `stratalog`. The measurements are loaded when they are asked for: that takes 0.2 s."""
 
-    without_file = frozenset({"cat", "tail", "export", "serve", *(name for name, _ in (*COMMANDS, *TOPIC_COMMANDS))})
+    without_file = frozenset(
+        {"cat", "tail", "export", "serve", "top", *(name for name, _ in (*COMMANDS, *TOPIC_COMMANDS))}
+    )
 
     def list_commands(self, ctx: Any) -> list[str]:
         """All names, in the order of the help."""
@@ -317,6 +320,7 @@ def show_report(found: VerifyReport, console: Console) -> None:
 for _name, _command in (*COMMANDS, *TOPIC_COMMANDS):
     app.command(_name)(_command)
 app.command("serve")(serve_command)
+app.command("top")(top_command)
 app.add_typer(spark_app, name="spark")
 
 

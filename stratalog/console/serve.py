@@ -24,9 +24,10 @@ from ..perf.commands.options import Json
 from ..perf.machine.folders import human_bytes
 from ..perf.report.figures import counted, messages_console
 from ..perf.report.tables import plain
-from ..store import MessageStore, StoreConfig
+from ..store import MessageStore, StoreClosed, StoreConfig
 from .changes import Folder, path_of
 from .ends import REFUSED, complain, told
+from .web import Page, WebServer, serving
 
 if TYPE_CHECKING:
     from ..endpoint import RocketMQEndpoint
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 PORT = 8081  # of RocketMQ's proxy
 LOOK_S = 1.0  # between two lines of rates, and two of the opening
 MOST_NAMES = 4
+METRICS_KIND = "text/plain; version=0.0.4; charset=utf-8"
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -66,6 +68,13 @@ def serve_command(
     create_topics: Annotated[
         bool, typer.Option("--create-topics/--no-create-topics", help="make a topic when a client asks for it")
     ] = True,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", min=0, max=65_535, metavar="PORT", help="GET /metrics there, for Prometheus"),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", metavar="HOST", help="where to listen for that")
+    ] = "127.0.0.1",
     json: Json = None,
 ) -> None:
     """Serve a store to RocketMQ 5 clients and to `stratalog.connect`, until SIGTERM or Ctrl-C.
@@ -101,10 +110,12 @@ def serve_command(
             calls=CallLog(most_calls=0), **options,  # nobody can read a record of calls here
         )  # fmt: skip
         trial = partial(GrpcServer, [], host=host, port=port, tls=tls)
+        metrics = None if metrics_port is None else Metrics(metrics_host, metrics_port)
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)
             # `StoreConfig` refuses what is no durability.
-            asyncio.run(Serving(folder, StoreConfig(durability=durability), make, trial, shown).run())  # type: ignore[arg-type]
+            config = StoreConfig(durability=durability)  # type: ignore[arg-type]
+            asyncio.run(Serving(folder, config, make, trial, shown, metrics).run())
 
 
 @contextlib.contextmanager
@@ -160,10 +171,11 @@ class Shown:
         line = f"opening {folder}: {time.monotonic() - begun_s:.0f} s"
         self._line(line if read is None else f"{line}, {human_bytes(read)} read")
 
-    def ready(self, address: str) -> None:
-        """Clients can connect."""
+    def ready(self, address: str, metrics: str | None) -> None:
+        """Clients can connect; `metrics`: where the metrics are, if anywhere."""
         self._line("")
-        self._out({"address": address, "pid": os.getpid()}, f"ready {address}")
+        found = {"address": address, "pid": os.getpid()} | ({} if metrics is None else {"metrics": metrics})
+        self._out(found, f"ready {address}" + ("" if metrics is None else f" metrics {metrics}"))
 
     def rates(self, server: GrpcServer) -> None:
         """What the last moment had: connections, and calls a second by their names, the most frequent first."""
@@ -204,6 +216,26 @@ def _bytes_read() -> int | None:
         return None
 
 
+class Metrics:
+    """The metrics of a store on a port of their own: GET /metrics. Before it is open, and once it is closed, 503."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.store: MessageStore | None = None
+        self.server = WebServer({"/metrics": self._page}, host, port)
+
+    @property
+    def url(self) -> str:
+        """Where they are."""
+        return f"http://{self.server.address}/metrics"
+
+    def _page(self) -> Page | None:
+        store = self.store
+        try:
+            return None if store is None else Page(METRICS_KIND, store.metrics().encode())
+        except StoreClosed:
+            return None
+
+
 class Serving:
     """Opens the store, serves it until a signal comes, and closes it. A second signal kills the process."""
 
@@ -214,9 +246,11 @@ class Serving:
         make: Callable[[MessageStore], RocketMQEndpoint],
         trial: Callable[[], GrpcServer],
         shown: Shown,
+        metrics: Metrics | None = None,
     ) -> None:
         """`trial` makes a server without services at the same place: what is wrong with that is said before a store is
         made, or opened for minutes."""
+        self._metrics = metrics
         self._folder = folder
         self._config = config
         self._make = make
@@ -232,14 +266,15 @@ class Serving:
         server = self._trial()
         await server.start()
         await server.stop(0)
-        store = await self._opened()
-        try:
-            if not self._ended.is_set():
-                gc.freeze()  # a full collection does not go through what the opening has made
-                async with self._make(store) as endpoint:
-                    await self._serve(endpoint)
-        finally:
-            await store.aclose()
+        async with serving(None if self._metrics is None else self._metrics.server):  # first: the port may be taken
+            store = await self._opened()
+            try:
+                if not self._ended.is_set():
+                    gc.freeze()  # a full collection does not go through what the opening has made
+                    async with self._make(store) as endpoint:
+                        await self._serve(endpoint, store)
+            finally:
+                await store.aclose()
         self._shown.stopped()
 
     def _end(self) -> None:
@@ -266,8 +301,10 @@ class Serving:
             self._shown.opening(self._folder, begun_s)
         return opening.result()
 
-    async def _serve(self, endpoint: RocketMQEndpoint) -> None:
-        self._shown.ready(endpoint.address)
+    async def _serve(self, endpoint: RocketMQEndpoint, store: MessageStore) -> None:
+        if self._metrics is not None:
+            self._metrics.store = store
+        self._shown.ready(endpoint.address, None if self._metrics is None else self._metrics.url)
         while not self._ended.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), LOOK_S)

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from stratalog import MessageStore, StoreLocked
 from stratalog.console.serve import users_of
@@ -37,7 +39,7 @@ def served(folder: Path, *options: object) -> Iterator[tuple[subprocess.Popen[by
         assert child.stdout is not None
         line = child.stdout.readline().decode()
         assert line.startswith("ready "), line + child.communicate()[1].decode()
-        yield child, line.split()[1]
+        yield child, line.removeprefix("ready ").strip()
     finally:
         child.kill()
         child.communicate()
@@ -76,6 +78,35 @@ def test_a_second_one_on_the_port_says_so(tmp_path: Path) -> None:
         assert "listens on 127.0.0.1 port" in " ".join(shown.errors.split())
         shown = run("serve", tmp_path / "store", "--port", 0, code=5)
         assert "open" in shown.errors
+
+
+def page(url: str) -> str:
+    with urlopen(url, timeout=PATIENCE_S) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        return str(answer.read().decode())
+
+
+def test_metrics_are_on_a_port_of_their_own_which_no_other_server_shares(tmp_path: Path) -> None:
+    with served(tmp_path / "store", "--metrics-port", 0) as (child, ready):
+        address, word, url = ready.split()
+        assert word == "metrics" and url.startswith("http://127.0.0.1:") and url.endswith("/metrics")
+        with grpc.insecure_channel(address) as channel:
+            assert send(channel, "orders", b"one").code == Code.OK
+        found = {one.name: one for one in text_string_to_metric_families(page(url))}
+        assert found["stratalog_appended_messages"].samples[0].value >= 1
+        assert [one.labels for one in found["stratalog_topic_queues"].samples] == [{"topic": "orders"}]
+        port = url.rpartition(":")[2].partition("/")[0]
+        with socket.create_connection(("127.0.0.1", int(port))) as silent:
+            silent.send(b"\x00\xff garbage")
+            assert page(url)
+            second = process("serve", tmp_path / "other", "--port", 0, "--metrics-port", port)
+            _, errors = second.communicate(timeout=PATIENCE_S)
+            assert second.returncode == 3 and b"in use" in errors
+            assert not (tmp_path / "other").exists()
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(PATIENCE_S) == 0
+    with MessageStore.open(tmp_path / "store") as store:
+        assert store.topics() == ["orders"]
 
 
 def test_with_users_calls_are_signed(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from .interrupt_bugs import INTERRUPTS
 from .keep_bugs import KEEPING_TOPICS
 from .many_topic_bugs import MANY_TOPICS
 from .message_id_bugs import MESSAGE_IDS
+from .metrics_bugs import METRICS
 from .order_bugs import ORDER
 from .plan_bugs import PLANNING
 from .plant import Bug
@@ -456,5 +457,5 @@ BUGS: dict[str, Bug] = {
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
     **REPORTS, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
-    **ENDPOINT,
+    **ENDPOINT, **METRICS,
 }  # fmt: skip
