@@ -1,79 +1,151 @@
-"""A page in headless Chromium, if there is one: what it says on its console, and what it looks like."""
+"""A browser without a window, driven by its debugging pipe: for tests of pages. Without a browser they are skipped."""
 
 from __future__ import annotations
 
+import base64
 import json
-import re
+import os
+import select
 import shutil
 import subprocess
-from dataclasses import dataclass
-from html import unescape
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PATIENCE_S = 60
+from .store.helpers import PATIENCE_S
+
+NAMES = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "chrome")
+OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
+           "--disable-background-networking", "--disable-dev-shm-usage", "--remote-debugging-pipe")  # fmt: skip
 DESKTOP, PHONE = (1280, 900), (390, 844)
-CONSOLE = re.compile(r":CONSOLE[:(].*")
-QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
+LOADED = "location.href !== 'about:blank' && document.readyState === 'complete'"
+PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
 
-# The browser has no window as narrow as a phone's, so each page is shown in a frame of its width.
-FRAME = """<!doctype html><meta charset="utf-8"><title>frame</title><style>body {{ margin: 0 }}</style>
-<iframe src="{url}" style="border: 0; width: {width}px; height: {height}px; display: block"></iframe>
-<script>addEventListener("message", (told) => document.body.dataset.told = JSON.stringify(told.data));</script>
-"""
+class Tab:
+    """One page of a browser.
+
+    Attributes:
+        errors: what its console said of errors and warnings, and exceptions that no script took.
+        asked: the addresses that it asked for.
+    """
+
+    def __init__(self, to: int, of: int) -> None:
+        self._to, self._of, self._left, self._number = to, of, b"", 0
+        self._session: str | None = None
+        self.errors: list[str] = []
+        self.asked: list[str] = []
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for part in ("Page", "Runtime", "Log", "Network"):
+            self.send(f"{part}.enable")
+
+    def send(self, method: str, **given: Any) -> dict[str, Any]:
+        """The answer to a command."""
+        self._number += 1
+        asked: dict[str, Any] = {"id": self._number, "method": method, "params": given}
+        if self._session is not None:
+            asked["sessionId"] = self._session
+        os.write(self._to, json.dumps(asked).encode() + b"\0")
+        while True:
+            told = self._next()
+            if told.get("id") == self._number:
+                assert "error" not in told, (method, told)
+                found: dict[str, Any] = told["result"]
+                return found
+            self._note(told)
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._left:
+            assert select.select([self._of], [], [], PATIENCE_S)[0], "the browser says nothing"
+            part = os.read(self._of, 1 << 16)
+            assert part, "the browser has ended"
+            self._left += part
+        one, _, self._left = self._left.partition(b"\0")
+        found: dict[str, Any] = json.loads(one)
+        return found
+
+    def _note(self, told: dict[str, Any]) -> None:
+        method, given = told.get("method"), told.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            self.errors.append(str(given["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and given["type"] in ("error", "warning", "assert"):
+            self.errors.append(str(given["args"]))
+        elif method == "Log.entryAdded" and given["entry"]["level"] in ("error", "warning"):
+            self.errors.append(str(given["entry"]))
+        elif method == "Network.requestWillBeSent":
+            self.asked.append(given["request"]["url"])
+
+    def load(self, url: str) -> None:
+        """Go to a page; returns once its scripts have run and it is painted."""
+        self.send("Page.navigate", url=url)
+        self.until(LOADED)
+        self.value(PAINTED)
+
+    def value(self, script: str) -> Any:
+        """The value of an expression of the page's; of a promise, what it gives."""
+        found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def until(self, script: str, right: Callable[[Any], bool] = bool) -> Any:
+        """The value of an expression once it is right."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not right(found := self.value(script)):
+            assert time.monotonic() < deadline, (script, found)
+            time.sleep(0.05)  # so that the browser has the processor
+        return found
+
+    def shape(self, width: int, height: int, *, scheme: str = "light", mobile: bool = False) -> None:
+        """Set the size of the page, and whether it is light or dark."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def picture(self, path: Path) -> None:
+        """Write a picture of the whole page, PNG."""
+        found = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+    def print_to(self, path: Path) -> None:
+        """Print the page to a PDF."""
+        path.write_bytes(base64.b64decode(self.send("Page.printToPDF")["data"]))
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A page after its scripts have run."""
-
-    told: Any  # what the page posted to its parent: `parent.postMessage(.., "*")`; None if nothing
-    console: list[str]  # what its scripts and the browser complain about
-
-
-def browser() -> str:
-    """The browser's program. Skips the test if there is none."""
-    for name in NAMES:
-        if (found := shutil.which(name)) is not None:
-            return found
-    pytest.skip("no Chromium is installed")
-
-
-def shown(url: str, home: Path, size: tuple[int, int] = DESKTOP) -> Shown:
-    """Load a page in a frame of so many pixels. `home` is a folder for the browser's own files."""
-    options = ("--dump-dom", "--virtual-time-budget=3000", "--enable-logging=stderr", "--log-level=0")
-    done = _run(_framed(url, home, size), home, size, *options)
-    told = re.search(r'data-told="([^"]*)"', done.stdout)
-    complaints = [line for line in done.stderr.splitlines() if CONSOLE.search(line)]
-    return Shown(None if told is None else json.loads(unescape(told[1])), complaints)
-
-
-def picture(url: str, home: Path, size: tuple[int, int], to: Path) -> None:
-    """Write a screenshot of a page as PNG."""
-    _run(_framed(url, home, size), home, size, f"--screenshot={to}", "--virtual-time-budget=3000")
-
-
-def printed(url: str, home: Path, to: Path) -> None:
-    """Print a page to a PDF."""
-    _run(url, home, DESKTOP, f"--print-to-pdf={to}", "--virtual-time-budget=3000")
-
-
-def _framed(url: str, home: Path, size: tuple[int, int]) -> str:
-    home.mkdir(exist_ok=True)
-    frame = home / "frame.html"
-    frame.write_text(FRAME.format(url=url, width=size[0], height=size[1]))
-    return frame.as_uri()
-
-
-def _run(url: str, home: Path, size: tuple[int, int], *options: str) -> subprocess.CompletedProcess[str]:
-    window = f"--window-size={size[0]},{size[1]}"
-    command = [browser(), *QUIET, f"--user-data-dir={home}", window, *options, url]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, stdin=subprocess.DEVNULL
+@contextmanager
+def tab(folder: Path) -> Iterator[Tab]:
+    """A browser with one page, whose files are in a folder. Skips the test if there is no browser."""
+    name = next((found for found in map(shutil.which, NAMES) if found), None)
+    if name is None:
+        pytest.skip("no Chromium is installed")
+    to_read, to = os.pipe()
+    of, of_write = os.pipe()
+    # The browser reads its descriptor 3 and writes 4; the shell moves the pipes there.
+    script = f'exec "$0" "$@" 3<&{to_read} 4>&{of_write}'
+    command = ["bash", "-c", script, name, *OPTIONS, f"--user-data-dir={folder}", "about:blank"]
+    child = subprocess.Popen(
+        command, pass_fds=(to_read, of_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    assert done.returncode == 0, done.stderr
-    return done
+    os.close(to_read)
+    os.close(of_write)
+    try:
+        yield Tab(to, of)
+    finally:
+        os.close(to)  # it ends with its pipe
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        os.close(of)
+
+
+def complaints(url: str, folder: Path, size: tuple[int, int] = DESKTOP) -> list[str]:
+    """What the browser and the scripts of a page complain about when it is shown in so many pixels."""
+    with tab(folder) as page:
+        page.shape(*size)
+        page.load(url)
+        return page.errors

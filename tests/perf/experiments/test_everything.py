@@ -17,7 +17,7 @@ from stratalog.perf.experiments.reported import Study
 from stratalog.perf.report.files import read_report
 from stratalog.perf.report.progress import Run
 from stratalog.perf.report.record import Chapter, Report
-from tests.browser import DESKTOP, PHONE, shown
+from tests.browser import DESKTOP, PHONE, complaints
 from tests.perf.report.reports import rate
 
 
@@ -63,7 +63,7 @@ def test_it_compares_with_itself_and_nothing_moved(folder: Path) -> None:
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_page_has_no_complaint_of_the_browser(folder: Path, tmp_path: Path, size: tuple[int, int]) -> None:
-    assert shown((folder / "all.html").as_uri(), tmp_path / "home", size).console == []
+    assert complaints((folder / "all.html").as_uri(), tmp_path / "home", size) == []
 
 
 def test_parts_take_less_than_the_minutes_that_are_given() -> None:

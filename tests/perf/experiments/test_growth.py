@@ -7,7 +7,7 @@ from rich.console import Console
 
 from stratalog.perf.experiments.growth import Growth, chapter, most_grown
 from stratalog.perf.report.files import read_report
-from tests.browser import PHONE, shown
+from tests.browser import PHONE, complaints
 
 from ..short import figures_of
 
@@ -28,7 +28,7 @@ def test_growth_gives_each_call_at_each_step_and_draws_how_it_grows(tmp_path: Pa
             assert all(value is None or value >= 0 for line in chart.lines.values() for value in line), chart
     calls = {what for chart in report.chapters[0].charts for what in chart.lines}
     assert {"get_range, idle queue", "read, a random old message", "offset_at, idle queue", "open, close"} <= calls
-    assert shown((tmp_path / "growth.html").as_uri(), tmp_path / "home", PHONE).console == []
+    assert complaints((tmp_path / "growth.html").as_uri(), tmp_path / "home", PHONE) == []
     console = Console(record=True, width=200)
     Growth().show(figures, console)
     text = console.export_text()

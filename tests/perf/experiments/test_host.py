@@ -21,7 +21,7 @@ from stratalog.perf.machine.folders import TooLittleSpace
 from stratalog.perf.report.files import read_report
 from stratalog.perf.report.record import Measure, Report
 from stratalog.perf.workload.latencies import NoHistogram
-from tests.browser import DESKTOP, PHONE, shown
+from tests.browser import DESKTOP, PHONE, complaints
 
 FILES = ["host.html", "host.json", "host.md"]
 
@@ -203,4 +203,4 @@ def test_too_little_space_in_pmem_is_said_before_anything_is_measured(
 def test_page_of_a_real_run_has_no_complaint_of_the_browser(
     folders: tuple[Path, str], tmp_path: Path, size: tuple[int, int]
 ) -> None:
-    assert shown((folders[0] / "host.html").as_uri(), tmp_path / "home", size).console == []
+    assert complaints((folders[0] / "host.html").as_uri(), tmp_path / "home", size) == []

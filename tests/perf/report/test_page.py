@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.perf.report.markdown import markdown
 from stratalog.perf.report.page import page
-from tests.browser import DESKTOP, PHONE, printed, shown
+from tests.browser import DESKTOP, PHONE, complaints, tab
 from tests.test_pages import faults_of_tables
 
 from .reports import BAD_NAME, rate, report
@@ -51,35 +51,36 @@ def test_markdown_has_whole_tables_with_every_figure() -> None:
     assert "<b>" not in text
 
 
+# Which charts are there and have colours.
+PAINTED = """[...document.querySelectorAll(".chart canvas")].map((one) => {
+  const pixels = one.getContext("2d").getImageData(0, 0, one.width, one.height).data;
+  for (let at = 0; at < pixels.length; at += 4)
+    if (pixels[at + 3] > 0 && Math.abs(pixels[at] - pixels[at + 2]) > 60) return true;
+  return false;
+})"""
+WIDTHS = "[innerWidth, document.documentElement.scrollWidth]"
+
+
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_browser_draws_each_chart_inside_the_page_and_has_no_complaint(tmp_path: Path, size: tuple[int, int]) -> None:
-    (tmp_path / "host.html").write_text(page(REPORT).replace("</body>", f"<script>{LOOK}</script></body>"))
-    seen = shown((tmp_path / "host.html").as_uri(), tmp_path / "home", size)
-    assert seen.console == []
-    assert seen.told == {"width": size[0], "painted": [True, True], "overflow": 0}
-
-
-# Written into the page by the test: which charts are there and have colours, and by how much the page is too wide.
-LOOK = """
-setTimeout(() => {
-  const painted = [...document.querySelectorAll(".chart canvas")].map((one) => {
-    const pixels = one.getContext("2d").getImageData(0, 0, one.width, one.height).data;
-    for (let at = 0; at < pixels.length; at += 4)
-      if (pixels[at + 3] > 0 && Math.abs(pixels[at] - pixels[at + 2]) > 60) return true;
-    return false;
-  });
-  const overflow = Math.max(0, document.documentElement.scrollWidth - innerWidth);
-  parent.postMessage({ width: innerWidth, painted, overflow }, "*");
-}, 500);
-"""
+    (tmp_path / "host.html").write_text(page(REPORT))
+    with tab(tmp_path / "home") as shown:
+        shown.shape(*size)
+        shown.load((tmp_path / "host.html").as_uri())
+        shown.until(PAINTED, lambda painted: painted == [True, True])
+        width, wanted = shown.value(WIDTHS)
+        assert width == size[0] >= wanted
+        assert shown.errors == []
 
 
 def test_a_script_that_fails_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "bad.html").write_text("<!doctype html><title>x</title><script>nothing.at.all()</script>")
-    assert "nothing is not defined" in " ".join(shown((tmp_path / "bad.html").as_uri(), tmp_path / "home").console)
+    assert "nothing is not defined" in " ".join(complaints((tmp_path / "bad.html").as_uri(), tmp_path / "home"))
 
 
 def test_page_can_be_printed(tmp_path: Path) -> None:
     (tmp_path / "host.html").write_text(page(REPORT))
-    printed((tmp_path / "host.html").as_uri(), tmp_path / "home", tmp_path / "host.pdf")
+    with tab(tmp_path / "home") as shown:
+        shown.load((tmp_path / "host.html").as_uri())
+        shown.print_to(tmp_path / "host.pdf")
     assert (tmp_path / "host.pdf").read_bytes().startswith(b"%PDF")
