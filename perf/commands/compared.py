@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ..experiments.reported import BUSY
 from ..report.comparing import Change, Comparison, Verdict, compare
-from ..report.figures import Figures, console, table, write_json
+from ..report.figures import Figures, console, counted, table, write_json
 from ..report.files import read_report
 from ..report.record import NoReport, Report
 from ..report.tables import plain
@@ -20,7 +21,7 @@ from ..report.words import amount
 from .options import Json
 
 SAME_MACHINE = ("CPU", "memory", "disk", "system", "interpreter")  # words of these before the first comma
-BESIDE, BUSY_PERCENT = re.compile(r"others used (\d+) % of all CPUs"), 10
+BESIDE = re.compile(r"others used (\d+) % of all CPUs")
 MOVED: tuple[Verdict, ...] = ("worse", "better", "with the machine")
 
 
@@ -59,7 +60,7 @@ def differences(before: Report, after: Report) -> list[str]:
     ]
     for which, report in (("A", before), ("B", after)):
         share = BESIDE.search(report.machine.get("others", ""))
-        if share is not None and int(share[1]) > BUSY_PERCENT:
+        if share is not None and int(share[1]) > 100 * BUSY:
             found.append(f"{which} was measured while {share[0]}: equal runs may differ by more than its rounds do")
     return [f"two kinds of reports: {before.name}, {after.name}", *found] if before.name != after.name else found
 
@@ -90,7 +91,7 @@ def told(compared: Comparison) -> str:
     counts = ", ".join(f"{len(compared.of(verdict))} {verdict}" for verdict in MOVED)
     alone = [f"{len(names)} are only in {which}" for names, which in _alone(compared) if names]
     same = f"{len(compared.of('same'))} the same within the spread"
-    return "; ".join([f"{len(compared.changes)} figures: {counts}, {same}", *alone])
+    return "; ".join([f"{counted(len(compared.changes), 'figure')}: {counts}, {same}", *alone])
 
 
 def _alone(compared: Comparison) -> Iterator[tuple[Sequence[str], str]]:

@@ -15,7 +15,7 @@ from ..report.record import Chapter, Chart, Measure
 from ..workload.latencies import Latencies
 from ..workload.timed import BATCH_MESSAGES
 from .experiment import repeats, setting
-from .host_advice import Found, advice, summary
+from .host_advice import HostFigures, advice, summary
 from .host_device import FEW_SIZES, MIB, SIZES, WRITERS, device_parts, memory_parts, name_of, wake_parts
 from .host_store import MESSAGE_BYTES, THREADS, TIER_ROOM, Stores, append_parts, read_parts, setting_parts
 from .parts import Part, measured, of
@@ -73,7 +73,7 @@ class Host(Reported):
         count = len(self._parts(base, tier, run, LEAST_S))
         seconds = max(LEAST_S, WORK_PART * self.minutes * 60 / (count * self.repeat))
         found = measured(self._parts(base, tier, run, seconds), self.repeat, run)
-        told = Found(found, free, self.pmem, tier_free)
+        told = HostFigures(found, free, self.pmem, tier_free)
         shown = chapters(found, self.sizes, pmem=self.pmem is not None)
         return Study(summary=summary(told), chapters=shown, advice=advice(told))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...store import StoreConfig
 from ..machine.folders import human_bytes
 from ..references.device_calls import Writes
 from ..report.record import Advice, Measure
@@ -16,11 +17,20 @@ from .host_store import BUFFER_BYTES, MANY, SEGMENT_BYTES
 WORTH = 1.1  # a setting is recommended if it gives a tenth more in each round
 CHEAP = 0.8  # a cache is recommended if appends keep so much of their rate with it
 FEW_SEGMENTS = 16  # on a disk with less room than so many full segments, smaller ones are better
-DEFAULT_SEGMENT_BYTES, DEFAULT_BUFFER_BYTES = 256 << 20, 64 << 20
+TIER_STEP_BYTES = 64 << 20  # a recommended size of a tier is a multiple of it
+DEFAULTS = StoreConfig()
+DEFAULT_VALUES = {
+    "lanes": "1",
+    "durability": '"force"',
+    "segment_bytes": str(DEFAULTS.segment_bytes),
+    "publish_buffer_bytes": str(DEFAULTS.publish_buffer_bytes),
+    "memory_limit_bytes": "None",
+    "cache": "None",
+}
 
 
 @dataclass(frozen=True)
-class Found:
+class HostFigures:
     """The measures of a host by their names, the free bytes of its disk, and of its --pmem, if one is given."""
 
     measures: Mapping[str, Measure]
@@ -48,8 +58,8 @@ class Found:
         return self.measures[name].value
 
 
-def summary(found: Found) -> tuple[str, ...]:
-    """The first lines: what this host can do, each number with its meaning. At most nine."""
+def summary(found: HostFigures) -> tuple[str, ...]:
+    """The first lines: what this host can do, each number with its meaning. At most eight."""
     told, share = found.told, found.share
     many, one, batch, device = f"store.append.{MANY}", "store.append.1", "store.batch", name_of(Writes(BATCH))
     force = name_of(Writes(4 << 10))
@@ -73,34 +83,24 @@ def summary(found: Found) -> tuple[str, ...]:
             f"A tier in {found.pmem} has a message in {found.told('store.read.persistent.p50')}, "
             f"{found.share('store.read.persistent.p50'):.2f} of the device's time."
         )
-    changed = [f"{one.setting}={one.value}" for one in advice(found) if one.value not in DEFAULTS.get(one.setting, ())]
+    changed = [f"{one.setting}={one.value}" for one in advice(found) if one.value != DEFAULT_VALUES[one.setting]]
     lines.append(
         f"Set here: StoreConfig({', '.join(changed)})." if changed else "The default StoreConfig fits this host."
     )
     return tuple(lines)
 
 
-DEFAULTS = {
-    "lanes": ("1",),
-    "durability": ('"force"',),
-    "segment_bytes": (str(DEFAULT_SEGMENT_BYTES),),
-    "publish_buffer_bytes": (str(DEFAULT_BUFFER_BYTES),),
-    "memory_limit_bytes": ("None",),
-    "cache": ("None",),
-}
-
-
-def _marks(found: Found, part: str) -> str:
+def _marks(found: HostFigures, part: str) -> str:
     p50, p99, p999 = (found.told(f"{part}.{mark}") for mark in ("p50", "p99", "p99.9"))
     return f"p50 {p50}, p99 {p99}, p99.9 {p999}"
 
 
-def advice(found: Found) -> tuple[Advice, ...]:
+def advice(found: HostFigures) -> tuple[Advice, ...]:
     """A value for each setting that was tried, with the reason and what it gave here."""
     return tuple(_advice(found))
 
 
-def _advice(found: Found) -> Iterator[Advice]:
+def _advice(found: HostFigures) -> Iterator[Advice]:
     yield _lanes(found)
     yield Advice(
         setting="durability",
@@ -113,7 +113,7 @@ def _advice(found: Found) -> Iterator[Advice]:
     buffer = found.share("setting.publish_buffer_bytes.per_s")
     yield Advice(
         setting="publish_buffer_bytes",
-        value=str(DEFAULT_BUFFER_BYTES),
+        value=DEFAULT_VALUES["publish_buffer_bytes"],
         why="the bytes that are accepted and not yet durable: a caller that runs ahead waits at this cap",
         worth=f"with {human_bytes(BUFFER_BYTES)} `submit` has {buffer:.2f} of its rate",
     )
@@ -127,7 +127,7 @@ def _advice(found: Found) -> Iterator[Advice]:
     yield _cache(found)
 
 
-def _lanes(found: Found) -> Advice:
+def _lanes(found: HostFigures) -> Advice:
     rates = {1: found.value(f"store.append.{MANY}.per_s")}
     rates |= {lanes: found.value(f"setting.lanes_{lanes}.per_s") for lanes in (2, 4)}
     shares = {lanes: found.worst_share(f"setting.lanes_{lanes}.per_s") for lanes in (2, 4)}
@@ -144,9 +144,9 @@ def _lanes(found: Found) -> Advice:
     )
 
 
-def _segments(found: Found) -> Advice:
+def _segments(found: HostFigures) -> Advice:
     share = found.share("setting.segment_bytes.per_s")
-    room = found.free_bytes < FEW_SEGMENTS * DEFAULT_SEGMENT_BYTES
+    room = found.free_bytes < FEW_SEGMENTS * DEFAULTS.segment_bytes
     small = room or found.worst_share("setting.segment_bytes.per_s") >= WORTH
     why = (
         "the disk has little room: retention frees whole segments, and spares are written ahead"
@@ -155,13 +155,13 @@ def _segments(found: Found) -> Advice:
     )
     return Advice(
         setting="segment_bytes",
-        value=str(SEGMENT_BYTES if small else DEFAULT_SEGMENT_BYTES),
+        value=str(SEGMENT_BYTES if small else DEFAULTS.segment_bytes),
         why=why,
         worth=f"batches with segments of {human_bytes(SEGMENT_BYTES)} have {share:.2f} of the default's rate",
     )
 
 
-def _cache(found: Found) -> Advice:
+def _cache(found: HostFigures) -> Advice:
     cost = found.share("setting.cache_plan.per_s" if found.pmem is None else "setting.cache_persistent.per_s")
     tiers = ["off_heap"] + ["persistent"] * (found.pmem is not None)
     parts = {tier: f"store.read.{tier}.p50" for tier in tiers}
@@ -171,7 +171,7 @@ def _cache(found: Found) -> Advice:
     )
     worth = f"a message takes {reads}; batches have {cost:.2f} of their rate with a cache"
     if found.pmem is not None and cost >= CHEAP and found.worst_share("store.read.persistent.p50") < 1 / WORTH:
-        size = found.pmem_free_bytes // 2 // DEFAULT_BUFFER_BYTES * DEFAULT_BUFFER_BYTES or DEFAULT_BUFFER_BYTES
+        size = max(1, found.pmem_free_bytes // 2 // TIER_STEP_BYTES) * TIER_STEP_BYTES
         return Advice(
             setting="cache",
             value=f"CacheConfig(off_heap_bytes=0, persistent_bytes={size}, persistent_folder={str(found.pmem)!r})",

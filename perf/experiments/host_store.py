@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
@@ -67,9 +67,9 @@ class Stores:
         for threads in THREADS:
             words = f"`append` by {threads} thread{'s' if threads > 1 else ''}"
             found[f"append.{threads}"] = (words, partial(timed.blocking, threads, self.body))
-        words = f"`append_batch` of {timed.BATCH_MESSAGES} by one thread"
         found[f"async.{MANY}"] = (f"`append_async` by {MANY} tasks", partial(timed.asynchronous, MANY, self.body))
         found["submit"] = ("`submit` by one thread", partial(timed.pipelined, self.body))
+        words = f"`append_batch` of {timed.BATCH_MESSAGES} by one thread"
         found["batch"] = (words, partial(timed.batches, self.body))
         return found
 
@@ -191,10 +191,10 @@ def read_parts(stores: Stores) -> list[Part]:
         "device": ("the device, after an opening with a cold page cache", Memory(), True),
     }
     room = TIER_ROOM * stores.messages * MESSAGE_BYTES
-    small = {"recent_bytes": 0, "largest_message_bytes": 64 << 10, "limit_bytes": 0}
-    tiers = {"off_heap": Memory(off_heap_bytes=room, **small)}  # type: ignore[arg-type]  # sizes, all of them
+    no_ring = Memory(recent_bytes=0, largest_message_bytes=64 << 10, limit_bytes=0)
+    tiers = {"off_heap": replace(no_ring, off_heap_bytes=room)}
     if stores.pmem is not None:
-        tiers["persistent"] = Memory(persistent_bytes=room, persistent_folder=stores.pmem, **small)  # type: ignore[arg-type]
+        tiers["persistent"] = replace(no_ring, persistent_bytes=room, persistent_folder=stores.pmem)
     parts = [
         _read(stores, name, what, partial(_read_store, stores, memory, cold))
         for name, (what, memory, cold) in kinds.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -161,8 +162,7 @@ def chapter(kind: str, ladders: Sequence[dict[int, Figures]]) -> Chapter:
 
 
 def _middle(ladders: Sequence[dict[int, Figures]], rate: int, mark: str) -> float:
-    found = sorted(one[rate][mark] for one in ladders)
-    return found[len(found) // 2]
+    return statistics.median(one[rate][mark] for one in ladders)
 
 
 def summary(chapters: Sequence[Chapter]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,12 +24,11 @@ BUSY = 0.1  # of the CPUs: from there on the summary says it
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """The part of a report that an experiment makes; the machine and the method come with the command."""
+    """The part of a report that an experiment makes; `Reported` adds the machine, the command the method."""
 
     summary: tuple[str, ...]
     chapters: tuple[Chapter, ...]
     advice: tuple[Advice, ...] = ()
-    machine: dict[str, str] = field(default_factory=dict)
 
 
 def report_folder() -> Any:
@@ -65,7 +64,7 @@ class Reported(Experiment):
         share, summary = others.share(), study.summary
         if share > BUSY:
             summary += (f"Others used {100 * share:.0f} % of the CPUs meanwhile: measure again when it is quiet.",)
-        machine = {**told, **study.machine, "others": others.told(), "seed": str(self.seed)}
+        machine = {**told, "others": others.told(), "seed": str(self.seed)}
         return Report(
             name=self.NAME, title=self.TITLE, summary=summary, advice=study.advice, chapters=study.chapters,
             machine=machine,
@@ -73,14 +72,11 @@ class Reported(Experiment):
 
     def keep(self, figures: Figures) -> list[Path]:
         """Write the three files of the report; returns them."""
-        return write_report(self.report or Path.cwd(), self._report(figures))
-
-    def _report(self, figures: Figures) -> Report:
-        return replace(report_of(figures, self.NAME), name=self.NAME)
+        return write_report(self.report or Path.cwd(), report_of(figures, self.NAME))
 
     def show(self, figures: Figures, console: Console) -> None:
         """Show the summary and the advice; all figures are in the files, with their meaning."""
-        report = self._report(figures)
+        report = report_of(figures, self.NAME)
         for line in report.summary:
             console.print(line, highlight=False)
         if report.advice:

@@ -43,7 +43,7 @@ def cpu_model() -> str:
     """The processor's name."""
     try:
         lines = CPU_INFO.read_text().splitlines()
-    except OSError:
+    except OSError:  # a system without this file
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return _words(next(named, "") or platform.processor() or "unknown processor")
@@ -86,7 +86,7 @@ def _git(*words: str) -> str | None:
         done = subprocess.run(
             ["git", "-C", str(HERE), *words], capture_output=True, text=True, check=False, timeout=GIT_S
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired):  # no git here, or one that hangs: a report goes without a commit
         return None
     return done.stdout.strip() if done.returncode == 0 else None
 
@@ -94,14 +94,14 @@ def _git(*words: str) -> str | None:
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+    except importlib.metadata.PackageNotFoundError:  # an extra that is not installed has no version to tell
         return None
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text().strip()
-    except OSError:
+    except OSError:  # what the system does not tell is left out
         return ""
 
 

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from .rawfile import incompressible
 
-TIER_BYTES, PIECE_BYTES, PAGE_BYTES = 64 << 20, 1 << 20, mmap.PAGESIZE
+PIECE_BYTES, PAGE_BYTES = 1 << 20, mmap.PAGESIZE
 SMALL_BYTES = 1 << 10
 
 

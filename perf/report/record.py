@@ -10,14 +10,12 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
 FORMAT = 1
 NOISE = 0.1
 Better = Literal["higher", "lower", "neither"]
-
-
-BETTER: tuple[Better, ...] = ("higher", "lower", "neither")
+BETTER = get_args(Better)
 # What a value of the JSON has to be, by the type of its field; the others are made of parts.
 KINDS: dict[str, type[Any] | tuple[type[Any], ...]] = {
     "str": str, "bool": bool, "float": (int, float), "float | None": (int, float, type(None)), "Better": str,
@@ -174,6 +172,9 @@ class Report:
         return made
 
 
+Record = TypeVar("Record", Advice, Measure, Chart, Chapter, Report)
+
+
 def report_of(read: object, source: str) -> Report:
     """The report that `as_dict` gave, from its JSON. Raises NoReport, which names the `source`."""
     if not isinstance(read, dict) or "chapters" not in read:
@@ -184,7 +185,7 @@ def report_of(read: object, source: str) -> Report:
         if not all(isinstance(text, str) for text in (*read["summary"], *read["machine"].values())):
             raise TypeError("a line of the summary or of the machine is no text")
         chapters = tuple(_chapter(one) for one in read["chapters"])
-        made: Report = _made(
+        made = _made(
             Report, read, summary=tuple(read["summary"]), chapters=chapters,
             advice=tuple(_made(Advice, one) for one in read["advice"]),
         )  # fmt: skip
@@ -200,11 +201,10 @@ def _chapter(read: Mapping[str, Any]) -> Chapter:
     charts = tuple(
         _made(Chart, one, x=tuple(one["x"]), lines=each) for one, each in zip(read["charts"], lines, strict=True)
     )
-    made: Chapter = _made(Chapter, read, measures=measures, charts=charts)
-    return made
+    return _made(Chapter, read, measures=measures, charts=charts)
 
 
-def _made(kind: type[Any], read: Mapping[str, Any], **parts: Any) -> Any:
+def _made(kind: type[Record], read: Mapping[str, Any], **parts: object) -> Record:
     """One record of the fields that the JSON has, with these parts in place of its own. Raises TypeError."""
     values = {one.name: read[one.name] for one in fields(kind)} | parts
     for one in fields(kind):

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter, perf_counter_ns
-from typing import Any
 
-from ...store import MessageStore
+from ...store import MessageStore, Ticket
 from ..machine.threads import run_together
 from .checker import WrongResult
 from .latencies import Latencies
@@ -120,7 +119,7 @@ def asynchronous(tasks: int, body: bytes, store: MessageStore, over: Over) -> Ap
 
 def pipelined(body: bytes, store: MessageStore, over: Over) -> Appended:
     """One thread with a window of tickets. A call's time is until it sees the answer of the window's oldest."""
-    done, window = Appended(body, [0], times=[array("q")]), deque[tuple[Any, int]]()
+    done, window = Appended(body, [0], times=[array("q")]), deque[tuple[Ticket, int]]()
     submit, pack, clock, note, count = store.submit, HEAD.pack, perf_counter_ns, done.times[0].append, 0
     with _timed(done):
         while not over() or not count:

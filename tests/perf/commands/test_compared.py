@@ -36,7 +36,7 @@ def test_slow_down_of_20_percent_is_named_with_both_figures(tmp_path: Path) -> N
 
 def test_equal_reports_differ_in_nothing(tmp_path: Path) -> None:
     said = run(tmp_path, report(), report())
-    assert said.strip() == "1 figures: 0 worse, 0 better, 0 with the machine, 1 the same within the spread"
+    assert said.strip() == "1 figure: 0 worse, 0 better, 0 with the machine, 1 the same within the spread"
 
 
 def test_another_machine_code_or_kind_of_report_is_said_first(tmp_path: Path) -> None:

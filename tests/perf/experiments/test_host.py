@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from stratalog import CacheConfig, StoreConfig
 from stratalog.perf.commands.app import app
 from stratalog.perf.experiments.host import Host
-from stratalog.perf.experiments.host_advice import Found, advice, summary
+from stratalog.perf.experiments.host_advice import HostFigures, advice, summary
 from stratalog.perf.machine.folders import TooLittleSpace
 from stratalog.perf.report.files import read_report
 from stratalog.perf.report.record import Measure, Report
@@ -126,14 +126,14 @@ def test_setting_that_helps_in_some_rounds_alone_is_not_advised(host: Report) ->
     measures = changed(host, setting__lanes_2__per_s=150.0, setting__lanes_4__per_s=100.0)
     two = measures["setting.lanes_2.per_s"]
     measures[two.name] = Measure(**{**two.__dict__, "values": (150.0, 105.0, 160.0)})
-    assert settings_of(advice(Found(measures, 1 << 40)))["lanes"] == 1
+    assert settings_of(advice(HostFigures(measures, 1 << 40)))["lanes"] == 1
 
 
 @pytest.mark.parametrize(("two", "four", "lanes"), [(105.0, 80.0, 1), (130.0, 120.0, 2), (130.0, 150.0, 4)])
 def test_lanes_are_advised_if_they_give_a_tenth(host: Report, two: float, four: float, lanes: int) -> None:
     measures = changed(host, setting__lanes_2__per_s=two, setting__lanes_4__per_s=four)
-    assert settings_of(advice(Found(measures, 1 << 40)))["lanes"] == lanes
-    told = summary(Found(measures, 1 << 40))[-1]
+    assert settings_of(advice(HostFigures(measures, 1 << 40)))["lanes"] == lanes
+    told = summary(HostFigures(measures, 1 << 40))[-1]
     assert ("lanes=" in told) == (lanes != 1)
 
 
@@ -142,7 +142,7 @@ def test_persistent_tier_is_advised_if_it_is_faster_than_the_device_and_appends_
 ) -> None:
     for share, appends, wanted in ((30.0, 95.0, True), (99.0, 95.0, False), (30.0, 50.0, False)):
         measures = changed(host, store__read__persistent__p50=share, setting__cache_persistent__per_s=appends)
-        cache = settings_of(advice(Found(measures, 1 << 40, tmp_path, 1 << 30)))["cache"]
+        cache = settings_of(advice(HostFigures(measures, 1 << 40, tmp_path, 1 << 30)))["cache"]
         assert isinstance(cache, CacheConfig) == wanted
         if wanted:
             assert (cache.persistent_bytes, cache.persistent_folder) == (1 << 29, str(tmp_path))
@@ -151,7 +151,7 @@ def test_persistent_tier_is_advised_if_it_is_faster_than_the_device_and_appends_
 def test_small_segments_are_advised_on_a_small_disk(host: Report) -> None:
     measures = changed(host, setting__segment_bytes__per_s=100.0)
     for free, wanted in ((1 << 30, 32 << 20), (1 << 40, 256 << 20)):
-        assert settings_of(advice(Found(measures, free)))["segment_bytes"] == wanted
+        assert settings_of(advice(HostFigures(measures, free)))["segment_bytes"] == wanted
 
 
 @pytest.mark.parametrize("option", ["--dir", "--pmem", "--report"])
