@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .store import InvalidConfig, MetricFamily, StoreClosed, StoreReader, described_metrics, metric_families
 
@@ -47,17 +47,17 @@ def observe(store: StoreReader, meter: Meter | None = None) -> None:
         ) from error
     metric_families(store)  # an error now and not at the first collection
     meter = meter or metrics.get_meter("stratalog")
-    looked = _Looked(store)
+    latest = _LatestMetrics(store)
     for family in described_metrics():
         if family.kind == "histogram":
             for suffix, unit in (("_sum", "s"), ("_count", "{write}")):
                 name = family.name.replace("stratalog_", "stratalog.").removesuffix("_seconds") + suffix
-                observed = partial(looked.observations, family.name, suffix)
+                observed = partial(latest.observations, family.name, suffix)
                 meter.create_observable_counter(name, [observed], unit, family.help)
             continue
         name, unit = otel_name(family)
         make = meter.create_observable_counter if family.kind == "counter" else meter.create_observable_gauge
-        make(name, [partial(looked.observations, family.name, "")], unit, family.help)
+        make(name, [partial(latest.observations, family.name, "")], unit, family.help)
 
 
 def otel_name(family: MetricFamily) -> tuple[str, str]:
@@ -69,7 +69,7 @@ def otel_name(family: MetricFamily) -> tuple[str, str]:
     return name, "1"
 
 
-class _Looked:
+class _LatestMetrics:
     """The metrics of a store, looked at once for a collection. Any thread may ask."""
 
     def __init__(self, store: StoreReader) -> None:
@@ -83,7 +83,7 @@ class _Looked:
         from opentelemetry.metrics import Observation  # noqa: PLC0415  # see `observe`
 
         family = self._now().get(name)
-        samples: Any = () if family is None else family.samples
+        samples = () if family is None else family.samples
         return [Observation(one.value, dict(one.labels)) for one in samples if one.suffix == suffix]
 
     def _now(self) -> dict[str, MetricFamily]:

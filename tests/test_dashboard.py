@@ -13,6 +13,8 @@ import pytest
 from stratalog import CacheConfig, MessageStore, StoreConfig
 from stratalog.store import MetricFamily, described_metrics, metric_families
 
+from .store.helpers import until
+
 DASHBOARD = Path(__file__).resolve().parents[1] / "docs" / "grafana.json"
 PARTS = ("_bucket", "_sum", "_count")  # of a histogram's name
 OF_PROMETHEUS = {"job", "instance", "le"}
@@ -38,8 +40,12 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, MetricFamily]
         segment_bytes=1 << 20, max_message_bytes=1 << 16,
     )  # fmt: skip
     with MessageStore.open(tmp_path_factory.mktemp("store"), config) as store:
-        while not store.stats()["segments"]["sealed"]:
+
+        def has_sealed() -> bool:
             store.append_batch([("t", 0, bytes(50_000))] * 20)
+            return bool(store.stats()["segments"]["sealed"])
+
+        until(has_sealed)
         store.append("t", 0, b"later", deliver_at_ms=4_000_000_000_000)
         store.subscribe("t", "s").receive(1)
         found = metric_families(store)

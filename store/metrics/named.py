@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from .family import MOST_NAMED, PREFIX, Figures, Kind, MetricFamily, Sample
 
-_SAID: Final = f"At most {MOST_NAMED}, see stratalog_left_out."
+_CAP: Final = f"At most {MOST_NAMED}, see stratalog_left_out."
 _Rows = tuple[tuple[str, Kind, str, str], ...]
 
 TOPIC_ROWS: Final[_Rows] = (
-    ("topic_appended_messages_total", "counter", "appended", f"Messages that a topic has ever got. {_SAID}"),
+    ("topic_appended_messages_total", "counter", "appended", f"Messages that a topic has ever got. {_CAP}"),
     ("topic_queues", "gauge", "queues", "Queues of a topic."),
 )
 DELAYED_ROWS: Final[_Rows] = (
-    ("delayed_pending_messages", "gauge", "pending", f"Messages that wait for their delivery time. {_SAID}"),
+    ("delayed_pending_messages", "gauge", "pending", f"Messages that wait for their delivery time. {_CAP}"),
     ("delayed_memory_bytes", "gauge", "memory_bytes", "Memory of a topic's index of delays."),
     ("delayed_disk_bytes", "gauge", "disk_bytes", "Disk of a topic's index of delays."),
     ("kept_bytes", "gauge", "kept_bytes", "Bytes of segments that are kept for a topic after retention."),
@@ -23,7 +23,7 @@ DELAYED_ROWS: Final[_Rows] = (
 )
 SUBSCRIPTION_ROWS: Final[_Rows] = (
     ("subscription_unacknowledged_messages", "gauge", "unacknowledged",
-     f"Messages that a subscription has not acknowledged. {_SAID}"),
+     f"Messages that a subscription has not acknowledged. {_CAP}"),
     ("subscription_in_flight_messages", "gauge", "in_flight",
      "Of these, the ones that were given out, or given back with a delay."),
 )  # fmt: skip

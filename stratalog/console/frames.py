@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..perf.report.figures import Figures
+from ..store import FolderWatch
 
 SOURCES: Final = {"ring": "recent", "cache": "cached", "read_ahead": "read_ahead", "device": "device"}
 QUANTILES: Final = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
+
+
+def frames(watch: FolderWatch) -> Iterator[Figures]:
+    """Yield the frames of a store as they come. Raises StoreUnusable when its process has ended."""
+    before = watch.next()
+    while True:
+        now = watch.next()
+        if is_later(before, now):
+            yield frame_of(before, now)
+        before = now
 
 
 def frame_of(before: Figures, now: Figures) -> Figures:
@@ -116,8 +127,11 @@ def _reads(rates: _Rates) -> Figures:
 
 def _tiers(before: Figures, now: Figures, seconds: float) -> list[Figures]:
     """The ring and the tiers of the cache: bytes in use, and messages that were read from each."""
-    found = [{"tier": "ring", "capacity_bytes": now["recent_bytes"], "used_bytes": None, "hits_per_s": _per_s(
-        max(0, now["reads"]["recent_messages"] - before["reads"]["recent_messages"]), seconds)}]  # fmt: skip
+    ring_hits = max(0, now["reads"]["recent_messages"] - before["reads"]["recent_messages"])
+    found = [{
+        "tier": "ring", "capacity_bytes": now["recent_bytes"], "used_bytes": None,
+        "hits_per_s": _per_s(ring_hits, seconds),
+    }]  # fmt: skip
     tiers = [(figures["cache"]["messages"] or {}).get("tiers", {}) for figures in (before, now)]
     for name, tier in tiers[1].items():
         hits = tier["hit_messages"] - tiers[0].get(name, tier)["hit_messages"]

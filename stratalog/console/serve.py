@@ -113,8 +113,7 @@ def serve_command(
         metrics = None if metrics_port is None else Metrics(metrics_host, metrics_port)
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)
-            # `StoreConfig` refuses what is no durability.
-            config = StoreConfig(durability=durability)  # type: ignore[arg-type]
+            config = StoreConfig(durability=durability)  # type: ignore[arg-type]  # it refuses what is no durability
             asyncio.run(Serving(folder, config, make, trial, shown, metrics).run())
 
 

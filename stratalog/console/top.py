@@ -13,11 +13,10 @@ from rich.live import Live
 
 from ..perf.commands.options import Json
 from ..perf.report import figures as report
-from ..perf.report.figures import Figures
 from ..store import FolderWatch, watch_folder
 from .changes import Folder
 from .ends import console, told
-from .frames import frame_of, is_later
+from .frames import frames
 from .serve import output_of
 from .top_page import TopPage
 from .top_screen import screen_of
@@ -55,16 +54,6 @@ def top_command(
                         out.flush()
             else:
                 _show(watch)
-
-
-def frames(watch: FolderWatch) -> Iterator[Figures]:
-    """Yield the frames of a store as they come. Raises StoreUnusable when its process has ended."""
-    before = watch.next()
-    while True:
-        now = watch.next()
-        if is_later(before, now):
-            yield frame_of(before, now)
-        before = now
 
 
 def _show(watch: FolderWatch) -> None:

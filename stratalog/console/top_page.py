@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..perf.report.figures import Figures
-from ..store import FolderWatch, StoreUnusable, watch_folder
-from .frames import frame_of, is_later
+from ..store import StoreUnusable, watch_folder
+from .frames import frames
 from .web import Page, WebServer, serving
 
 HTML = Path(__file__).with_name("top.html")
@@ -48,20 +48,15 @@ class TopPage:
         while not self._ended.is_set():
             try:
                 with watch_folder(self._folder) as watch:
-                    self._follow(watch)
+                    for frame in frames(watch):
+                        self._frame, self._why = frame, None
+                        if self._ended.is_set():
+                            return
             except StoreUnusable as error:
                 self._why = str(error)
             except Exception as error:  # the page says so, and it tries again
                 self._why = f"{type(error).__name__}: {error}"
             self._ended.wait(AGAIN_S)
-
-    def _follow(self, watch: FolderWatch) -> None:
-        before = watch.next()
-        while not self._ended.is_set():
-            now = watch.next()
-            if is_later(before, now):
-                self._frame, self._why = frame_of(before, now), None
-            before = now
 
     def _html(self) -> Page:
         return Page("text/html; charset=utf-8", HTML.read_bytes())

@@ -117,9 +117,9 @@ def _delayed_rows(frame: Figures) -> list[Row]:
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], count: int) -> Table:
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     first = heading[0] if count <= len(rows) else f"{heading[0]} ({len(rows)} of {count:,})"
-    made.add_column(Text(first), overflow="ellipsis", no_wrap=True, ratio=None)
+    made.add_column(Text(first), overflow="ellipsis", no_wrap=True)
     for name in heading[1:]:
         made.add_column(Text(name), justify="right", no_wrap=True)
     for row in rows:

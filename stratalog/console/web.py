@@ -78,7 +78,10 @@ class WebServer:
             pass  # by `close`; nobody else waits for this task
         finally:
             self._clients.discard(task)
-            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+            if writer.transport.get_write_buffer_size():  # it took no more: a close would wait for it
+                writer.transport.abort()
+            else:
+                writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -129,7 +129,7 @@ def test_a_line_is_durable_while_the_next_one_has_not_come(folder: Path) -> None
         for at in range(3):
             child.stdin.write(b"%d\n" % at)
             child.stdin.flush()
-            until(lambda at=at: len(messages(folder)) == at + 1)  # type: ignore[misc]
+            until(lambda at=at: len(messages(folder)) == at + 1)  # type: ignore[misc]  # mypy has no type for a lambda's default
     finally:
         code, output, _ = finish(child)
     assert (code, output) == (0, b"3 messages appended\n")

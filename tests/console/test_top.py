@@ -24,7 +24,7 @@ from stratalog.console.top_screen import screen_of
 from stratalog.store import watch_folder
 
 from ..browser import DESKTOP, PHONE, Tab, tab
-from ..store.helpers import PATIENCE_S, memory_folder, tiny
+from ..store.helpers import PATIENCE_S, memory_folder, start, tiny
 from .command import process, run
 
 WRITER = """
@@ -244,8 +244,7 @@ def test_watchers_come_and_go_while_the_store_is_used(folder: Path) -> None:
             while not over.is_set():
                 store.append("t", 0, b"x")
 
-        user = threading.Thread(target=use)
-        user.start()
+        user = start(use)
         try:
             for _ in range(2):
                 with watch_folder(folder) as first, watch_folder(folder) as second:
