@@ -16,7 +16,7 @@ from .latency import KINDS, Latency
 from .reported import Reported, Study
 
 HOST_PART, LATENCY_PART, GROWTH_PART = 0.5, 0.25, 0.15  # of the minutes; the rest opens, fills and compares
-GROWTH_CALLS = 100  # calls of the growth's chapters, about
+GROWTH_CALLS, GROWTH_STEPS = 100, 3  # calls of the growth's chapters, about, and the stores that take each
 SHORT_MINUTES = 0.1
 
 
@@ -28,7 +28,7 @@ class All(Reported):
     TITLE: ClassVar[str] = "What this host and the store can do"
     METHOD: ClassVar[str] = (
         "the chapters of `host`, `latency` and `growth`, each by the method of its own command; growth by stores of a "
-        "hundredth of its command's sizes"
+        "fifth to a hundredth of its command's sizes"
     )
 
     pmem: Path | None = setting(None, "a folder on persistent memory or a tmpfs, for tiers of the cache")
@@ -56,7 +56,7 @@ class All(Reported):
             Latency(repeat=self.repeat, seed=self.seed, seconds=LATENCY_PART * self.minutes * 60 / steps),
             Growth(seed=self.seed, segments=100, streams=10_000, transactions=100, queues=100, consumers=10,
                    subscriptions=100, readers=10, delayed=10_000,
-                   seconds=GROWTH_PART * self.minutes * 60 / GROWTH_CALLS / 3),
+                   seconds=GROWTH_PART * self.minutes * 60 / GROWTH_CALLS / GROWTH_STEPS),
         )  # fmt: skip
 
     def need_bytes(self) -> float:

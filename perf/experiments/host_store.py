@@ -25,7 +25,7 @@ from ..workload.latencies import Latencies
 from ..workload.memory import Memory
 from ..workload.timed import HEAD, TOPIC, Appended, Over
 from .host_device import BATCH, name_of
-from .parts import Count, Part, latencies
+from .parts import TAILS, Count, Part, latencies
 
 MESSAGE_BYTES = 1024
 THREADS = (1, 10, 40)
@@ -35,7 +35,6 @@ SEGMENT_BYTES, BUFFER_BYTES = 32 << 20, 4 << 20
 Way = Callable[[MessageStore, Over], Appended]
 TIER_ROOM = 4  # a tier has so many times the bytes of the messages
 COLD_STEP = 256  # messages: what the kernel reads ahead of one has no other one that is read
-TAIL = ("p50", "p99", "p99.9")
 
 
 @dataclass
@@ -125,7 +124,7 @@ def append_parts(stores: Stores) -> list[Part]:
             Part(
                 f"store.{name}",
                 partial(stores.append, way),
-                (*counts, *latencies(f"{what}, one call", "what a caller waits", *TAIL)),
+                (*counts, *latencies(f"{what}, one call", "what a caller waits", *TAILS)),
             )
         )
     return parts

@@ -10,7 +10,7 @@ import numpy as np
 from .contest import IntArray
 
 LEAST_NS, MOST_NS, DIGITS = 1, 600_000_000_000, 3
-MARKS = (50.0, 90.0, 99.0, 99.9)
+MARKS = (50.0, 99.0, 99.9)
 MISSING = "latencies need the package hdrhistogram: pip install 'stratalog[bench]', or pip install hdrhistogram"
 
 
@@ -46,6 +46,6 @@ class Latencies:
         return found / 1e3 if self.count else 0.0
 
     def marks_us(self) -> dict[str, float]:
-        """ "p50", "p90", "p99", "p99.9" and "max" in microseconds."""
+        """ "p50", "p99", "p99.9" and "max" in microseconds."""
         marks = {f"p{percent:g}": self.at_us(percent) for percent in MARKS}
         return {**marks, "max": self._histogram.get_max_value() / 1e3 if self.count else 0.0}

@@ -91,7 +91,7 @@ def serve_command(
         _raise_descriptors()
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC writes a line for each connection that is no TLS
         try:
-            from ..endpoint import CallLog, Certificate, RocketMQEndpoint, RocketMQOptions  # noqa: PLC0415  # an extra
+            from ..endpoint import CallLog, Certificate, RocketMQEndpoint  # noqa: PLC0415  # an extra
             from ..endpoint.server.server import GrpcServer  # noqa: PLC0415  # as above
         except ImportError as error:
             complain(str(error))
@@ -99,12 +99,7 @@ def serve_command(
         tls: Tls = "self-signed"
         if certificate is not None and key is not None:
             tls = Certificate.read(certificate, key)
-        given = {"queues": queues, "fifo_groups": fifo_groups, "max_attempts": attempts}
-        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        try:
-            RocketMQOptions(**options)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+        options = options_of(queues=queues, fifo_groups=fifo_groups, max_attempts=attempts)
         make = partial(
             RocketMQEndpoint, host=host, port=port, users=names, tls=tls, create_topics=create_topics,
             calls=CallLog(most_calls=0), **options,  # nobody can read a record of calls here
@@ -113,8 +108,20 @@ def serve_command(
         metrics = None if metrics_port is None else Metrics(metrics_host, metrics_port)
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)
-            config = StoreConfig(durability=durability)  # type: ignore[arg-type]  # it refuses what is no durability
+            config = StoreConfig(durability=durability)  # type: ignore[arg-type]  # one of the two, see above
             asyncio.run(Serving(folder, config, make, trial, shown, metrics).run())
+
+
+def options_of(**given: object) -> dict[str, Any]:
+    """The options of an endpoint that are not None. Raises typer.BadParameter for one that it would refuse."""
+    from ..endpoint import RocketMQOptions  # noqa: PLC0415  # an extra
+
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    try:
+        RocketMQOptions(**options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return options
 
 
 @contextlib.contextmanager

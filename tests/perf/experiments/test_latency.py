@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from stratalog.perf.commands.app import app
@@ -47,7 +46,7 @@ def test_rate_whose_answers_keep_up_is_sustained() -> None:
     assert sustained(1_000, step(1_000, 950)) and not sustained(1_000, step(1_000, 850))
 
 
-def test_curve_ends_where_every_round_has_been_and_tells_the_most(tmp_path: Path) -> None:
+def test_curve_ends_where_every_round_has_been_and_tells_the_most() -> None:
     rounds = [
         {1_000: step(1_000), 2_000: step(2_000, p50=200.0), 4_000: step(4_000, 2_500, p50=90_000.0)},
         {1_000: step(1_000, p50=120.0), 2_000: step(2_000, 1_500, p50=70_000.0)},
@@ -67,7 +66,7 @@ def test_curve_ends_where_every_round_has_been_and_tells_the_most(tmp_path: Path
     assert line == f"Appends: 2,500 a second at the most; at 1,000 a second {waits}"
 
 
-@pytest.mark.parametrize("rounds", [[{500: step(500, 10, p50=1e6)}]])
-def test_store_that_sustains_nothing_is_said_so_without_a_wait(rounds: list[dict[int, dict[str, float]]]) -> None:
+def test_store_that_sustains_nothing_is_said_so_without_a_wait() -> None:
+    rounds = [{500: step(500, 10, p50=1e6)}]
     found = chapter("job", rounds)
     assert summary([chapter("append", rounds), chapter("read", rounds), found])[2] == "Jobs: 10 a second at the most."
