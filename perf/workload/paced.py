@@ -44,7 +44,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Answered:
+class Answers:
     """The latencies of all requests in ns, and the seconds from the first one's due time to the last answer."""
 
     times_ns: array[int]
@@ -67,7 +67,7 @@ def drive(rate: Rate, call: Callable[[int], object], began_ns: int) -> None:
         call(number)
 
 
-def appends(store: MessageStore, rate: Rate, body: bytes) -> tuple[Answered, Appended]:
+def appends(store: MessageStore, rate: Rate, body: bytes) -> tuple[Answers, Appended]:
     """`submit` at the rate; another thread waits for each ticket and takes the time."""
     done = Appended(body, [0] * QUEUES)
     times, tickets = array("q"), SimpleQueue[Ticket | None]()
@@ -91,10 +91,10 @@ def appends(store: MessageStore, rate: Rate, body: bytes) -> tuple[Answered, App
             times.append(perf_counter_ns() - began - rate.due_ns(number))
 
     run_together([produce, wait])
-    return Answered(times, (perf_counter_ns() - began) / S_NS), done
+    return Answers(times, (perf_counter_ns() - began) / S_NS), done
 
 
-def reads(store: MessageStore, rate: Rate, messages: int, body: bytes, places: list[int]) -> Answered:
+def reads(store: MessageStore, rate: Rate, messages: int, body: bytes, places: list[int]) -> Answers:
     """`get_range` of one message of queue 0 at the rate, by one thread; places are taken in turn, each is compared."""
     times = array("q")
     wrong = 0
@@ -110,10 +110,10 @@ def reads(store: MessageStore, rate: Rate, messages: int, body: bytes, places: l
     drive(rate, read, began)
     if wrong:
         raise WrongResult(f"{wrong:,} of {len(times):,} messages that were read are not what was written")
-    return Answered(times, (perf_counter_ns() - began) / S_NS)
+    return Answers(times, (perf_counter_ns() - began) / S_NS)
 
 
-def jobs(store: MessageStore, rate: Rate, body: bytes) -> tuple[Answered, Appended]:
+def jobs(store: MessageStore, rate: Rate, body: bytes) -> tuple[Answers, Appended]:
     """`submit` at the rate; one consumer receives and acknowledges durably, with which a latency ends."""
     done, times = Appended(body, [0] * QUEUES), array("q")
     failed = threading.Event()
@@ -143,7 +143,7 @@ def jobs(store: MessageStore, rate: Rate, body: bytes) -> tuple[Answered, Append
         seconds = (perf_counter_ns() - began) / S_NS
         if left := subscription.backlog().total:
             raise WrongResult(f"{left:,} of {rate.requests:,} jobs are left, and all have been acknowledged")
-    return Answered(times, seconds), done
+    return Answers(times, seconds), done
 
 
 def _submit(store: MessageStore, done: Appended, number: int) -> Ticket:
