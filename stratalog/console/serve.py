@@ -99,7 +99,12 @@ def serve_command(
         tls: Tls = "self-signed"
         if certificate is not None and key is not None:
             tls = Certificate.read(certificate, key)
-        options = _given(RocketMQOptions, queues=queues, fifo_groups=fifo_groups, max_attempts=attempts)
+        given = {"queues": queues, "fifo_groups": fifo_groups, "max_attempts": attempts}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        try:
+            RocketMQOptions(**options)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
         make = partial(
             RocketMQEndpoint, host=host, port=port, users=names, tls=tls, create_topics=create_topics,
             calls=CallLog(most_calls=0), **options,  # nobody can read a record of calls here
@@ -111,16 +116,6 @@ def serve_command(
             # `StoreConfig` refuses what is no durability.
             config = StoreConfig(durability=durability)  # type: ignore[arg-type]
             asyncio.run(Serving(folder, config, make, trial, shown, metrics).run())
-
-
-def _given(check: Callable[..., object], **options: object) -> dict[str, Any]:
-    """The options that were given. Raises BadParameter if `check` refuses them."""
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    try:
-        check(**given)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    return given
 
 
 @contextlib.contextmanager
