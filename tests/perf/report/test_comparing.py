@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stratalog.perf.report.comparing import Verdict, compare
+from stratalog.perf.report.comparing import Comparison, Verdict, compare
 from stratalog.perf.report.record import Measure, Report
 from tests.seeds import draw_seed
 
@@ -78,10 +78,15 @@ def drawn(rng: random.Random, slower: str = "") -> Report:
 
 
 def test_equal_runs_are_quiet_and_a_planted_slow_down_is_found_in_most() -> None:
+    """A false alarm is rare, and by chance there may be one: two of 25 pairs at the most have some."""
     rng = random.Random(draw_seed())
-    for _ in range(5):
-        moved = [one for one in compare(drawn(rng), drawn(rng)).changes if one.verdict != "same"]
-        assert moved == []
-    found = [[one.measure.name for one in compare(drawn(rng), drawn(rng, "figure.5")).of("worse")] for _ in range(20)]
-    assert sum(names == ["figure.5"] for names in found) >= 15
-    assert {name for names in found for name in names} == {"figure.5"}
+    equal = [moved(compare(drawn(rng), drawn(rng))) for _ in range(5)]
+    slower = [moved(compare(drawn(rng), drawn(rng, "figure.5"))) for _ in range(20)]
+    assert sum(found.get("figure.5") == "worse" for found in slower) >= 15
+    alarms = [found.keys() - {"figure.5"} for found in slower] + [found.keys() for found in equal]
+    assert sum(bool(names) for names in alarms) <= 2, alarms
+
+
+def moved(compared: Comparison) -> dict[str, Verdict]:
+    """The figures that are not the same, with their verdicts."""
+    return {one.measure.name: one.verdict for one in compared.changes if one.verdict != "same"}
