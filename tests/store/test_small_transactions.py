@@ -71,7 +71,7 @@ def test_of_a_known_queue_a_wrong_message_is_an_error_all_the_same(store: Messag
     with store.transaction() as tx:
         for queue_id in (True, 1.0):
             with pytest.raises(InvalidTopic):
-                tx.append("a", queue_id, b"")  # type: ignore[arg-type]
+                tx.append("a", queue_id, b"")  # type: ignore[arg-type]  # the test's wrong value
         with pytest.raises(MessageTooLarge):
             tx.append("a", 1, b"x" * (64 * KIB + 1))
         tx.append("a", 1, b"y" * 64 * KIB)
