@@ -45,7 +45,7 @@ class IdWindow:
 
     Invariants:
         * an id is not in `_on_way` and durable at once. The exception is that of an `IdRequest`: it is in `_on_way`
-          before anyone asks whether it is durable. The flusher asks (`find_durable`), and then the message is stored, or
+          before anyone asks whether it is durable. The flusher asks (`find_durable`); then the message is stored, or
           takes its id out again;
         * `_frames` has the durable ids, by age, a frame at a time; of the first one some may have gone;
         * at most `most` durable ids are left.
