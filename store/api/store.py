@@ -295,7 +295,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         return cast(Stats, self._figures(None))
 
     def _figures(self, most_names: int | None) -> dict[str, Any]:
-        """The figures; of topics and subscriptions, those of at most `most_names`, without a step for others."""
+        """The figures, with at most `most_names` topics and subscriptions and no step for others. None: all of them."""
         return {
             "path": str(self.path),
             "durability": self.config.durability,
