@@ -18,7 +18,7 @@ from stratalog.store.subscriptions.state import TAKEN_TOGETHER
 
 from .helpers import KIB, scanned, tiny, until
 
-MOST_CALLS = {"two appends": 37, "three appends and an acknowledgement": 69}  # 33 and 65, and some to spare
+MOST_CALLS = {"two appends": 37, "three appends and an acknowledgement": 69}  # 32 and 62, and some to spare
 
 
 @pytest.fixture
