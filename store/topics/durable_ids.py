@@ -22,9 +22,9 @@ class DurableIds:
 
     Ids are numbered in the order in which they came. The columns are a ring: id `n` is in row `n % size`. The ids whose
     digests begin alike are a chain: `_newest` has the number of its newest, and `_before` leads from each to the one
-    before. Numbers fall along a chain, so it is over at the first one that is less than `begin`. Chains are short: there
-    are `CHAINS` for each id that there is room for, and digests spread evenly over them. Nothing is done for an id that
-    leaves: only `begin` goes on.
+    before. Numbers fall along a chain, so it is over at the first one that is less than `begin`. Chains are short:
+    there are `CHAINS` for each id that there is room for, and digests spread evenly over them. Nothing is done for an
+    id that leaves: only `begin` goes on.
 
     Invariants:
         * the ids from `begin` to `end` are there, and no others;
