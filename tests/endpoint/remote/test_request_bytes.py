@@ -49,7 +49,7 @@ def limited(store: MessageStore, held: Held | None = None, most: int = MOST) -> 
     around = [] if held is None else [held.around]
     with RocketMQEndpoint(store, limits=Limits(request_bytes=most), interceptors=around, grace_s=0.1) as endpoint:
         yield endpoint
-        until(lambda: endpoint.server.calls.request_bytes == 0)
+        until(lambda: endpoint.server.calls.request_bytes == 0, PATIENCE_S)
 
 
 def send(address: str, body: bytes) -> Any:
@@ -70,12 +70,12 @@ def test_tickets_take_room_from_all_calls_and_give_it_back(store: MessageStore) 
     held = Held()
     with limited(store, held) as endpoint, connect(endpoint.address) as remote:
         ticket = remote.submit("t", 0, bytes(MOST - 20_000))
-        until(lambda: held.waiting == 1)
+        until(lambda: held.waiting == 1, PATIENCE_S)
         assert MOST - 20_000 <= endpoint.server.calls.request_bytes <= MOST
         assert send(endpoint.address, bytes(40_000)) == Code.TOO_MANY_REQUESTS
         held.open.set()
         assert ticket.result(PATIENCE_S) == 0
-        until(lambda: endpoint.server.calls.request_bytes == 0)
+        until(lambda: endpoint.server.calls.request_bytes == 0, PATIENCE_S)
         assert send(endpoint.address, bytes(40_000)) == Code.OK
 
 
@@ -90,7 +90,7 @@ def test_a_call_without_room_is_refused_alone_and_small_ones_go_on(store: Messag
         other.append("t", 7, b"before")
         sub = other.subscribe("t", "s", start="earliest")
         ticket = one.submit("t", 0, bytes(most + 20_000))
-        until(lambda: held.waiting == 1)
+        until(lambda: held.waiting == 1, PATIENCE_S)
         with pytest.raises(PublishBufferFull, match="under way"):
             other.append("t", 0, bytes(40_000))
         with pytest.raises(PublishBufferFull, match="under way"):
@@ -133,9 +133,9 @@ def test_calls_of_which_a_part_has_come_count_and_are_refused_without_room(store
         grpc.insecure_channel(endpoint.address) as channel,
     ):
         stream = streamed(channel, messages())
-        until(lambda: endpoint.server.calls.request_bytes >= 1 << 20)
+        until(lambda: endpoint.server.calls.request_bytes >= 1 << 20, PATIENCE_S)
         ticket = other.submit("t", 0, bytes(2_000_000 - (1 << 20)))
-        until(lambda: held.waiting == 1)
+        until(lambda: held.waiting == 1, PATIENCE_S)
         go_on.release()  # the second piece of three
         incoming = Incoming(1 << 30)
         first = next(frame for answer in stream for frame in incoming.feed(answer))
@@ -165,10 +165,10 @@ def test_a_connection_that_ends_in_the_middle_of_calls_leaves_no_bytes(store: Me
         with grpc.insecure_channel(endpoint.address) as channel:
             stream = streamed(channel, messages())
             other.submit("t", 0, bytes(100_000))
-            until(lambda: endpoint.server.calls.request_bytes > (1 << 20) + 100_000)
+            until(lambda: endpoint.server.calls.request_bytes > (1 << 20) + 100_000, PATIENCE_S)
             stream.cancel()
             over.set()
-        until(lambda: endpoint.server.calls.request_bytes < 200_000)
+        until(lambda: endpoint.server.calls.request_bytes < 200_000, PATIENCE_S)
         held.open.set()
 
 
