@@ -71,7 +71,7 @@ def test_a_close_that_the_end_of_its_connection_cuts_is_made_all_the_same(store:
         await asyncio.wait([closing])
         if not opens:
             opening.set_result(sub)
-        await until_in_loop(lambda: sub.closed)
+        await until_in_loop(lambda: sub.closed, 10)
         begun.cancel()
 
     asyncio.run(run())
