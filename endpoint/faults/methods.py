@@ -19,7 +19,7 @@ REMOTE: Final = frozenset((
     "scan", "scan_next", "subscribe", "receive", "receive_few", "close",
     "flush", "trim", "delete_topic", "configure_topic", "cancel_delayed", "reschedule_delayed", "redrive",
     "queue_bounds", "offset_at", "topics", "queues", "topic_settings", "subscriptions", "delete_subscription", "stats",
-    "attach_pending", "ack", "ack_up_to", "nack", "extend", "seek", "change", "ack_batch", "nack_batch", "backlog",
+    "metrics", "attach_pending", "ack", "ack_up_to", "nack", "extend", "seek", "change", "ack_batch", "nack_batch", "backlog",
     "positions", "in_flight", "message_of", "topic_of",
 ))  # fmt: skip
 
