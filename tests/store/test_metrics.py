@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,15 +50,15 @@ def at(figures: Mapping[str, Any], place: str) -> Any:
 
 def metrics_beside_stats(store: MessageStore) -> tuple[Any, str]:
     """Both of one moment: the background may write in between."""
-    found: list[tuple[Any, str]] = []
+    found: list[Any] = []
 
-    def is_still() -> bool:
+    def is_of_one_moment() -> bool:
         before, text, after = store.stats(), store.metrics(), store.stats()
-        found[:] = [(before, text)]
-        return bool(before == after)
+        found[:] = before, text
+        return before == after
 
-    until(is_still)
-    return found[0]
+    until(is_of_one_moment)
+    return found[0], found[1]
 
 
 def test_each_figure_is_that_of_the_statistics_in_the_unit_of_its_name(tmp_path: Path) -> None:
@@ -231,23 +232,33 @@ def test_a_reader_has_metrics_of_its_own_and_a_closed_store_has_none(tmp_path: P
 
 def test_metrics_are_read_while_the_store_is_used(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
+        over, failed = threading.Event(), list[BaseException]()
 
         def use(prefix: str) -> None:
-            for number in range(40):
-                topic = f"{prefix}{number % 10}"
-                store.append(topic, number % 3, bytes(50))
-                sub = store.subscribe(topic, "s")
-                for delivery in sub.receive(5):
-                    sub.ack(delivery)
-                sub.close()
-                if number % 7 == 0:
-                    store.delete_subscription(topic, "s")
-                if number % 11 == 0:
-                    store.delete_topic(topic)
+            try:
+                for number in range(40):
+                    topic = f"{prefix}{number % 10}"
+                    store.append(topic, number % 3, bytes(50))
+                    sub = store.subscribe(topic, "s")
+                    for delivery in sub.receive(5):
+                        sub.ack(delivery)
+                    sub.close()
+                    if number % 7 == 0:
+                        store.delete_subscription(topic, "s")
+                    if number % 11 == 0:
+                        store.delete_topic(topic)
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                over.set()
 
-        users = [start(use, prefix) for prefix in "ab"]
-        parsed(store.metrics())
-        while any(user.thread.is_alive() for user in users):  # each has 40 turns
+        users = [threading.Thread(target=use, args=(prefix,)) for prefix in "ab"]
+        for user in users:
+            user.start()
+        looks = 0
+        while not over.is_set() or not looks:
             parsed(store.metrics())
+            looks += 1
         for user in users:
             user.join()
+        assert failed == [] and looks > 0
