@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -71,6 +72,20 @@ setTimeout(() => {
   const overflow = Math.max(0, document.documentElement.scrollWidth - innerWidth);
   parent.postMessage({ width: innerWidth, painted, overflow }, "*");
 }, 500);
+"""
+
+
+def test_long_word_makes_no_page_wider_than_a_phone(tmp_path: Path) -> None:
+    word = "/dev/shm/" + "a" * 200
+    told = replace(report(rate(word)), title=word, summary=(f"A tier in {word} has a message",), how=f"--pmem {word}")
+    (tmp_path / "host.html").write_text(page(told).replace("</body>", f"<script>{WIDTHS}</script></body>"))
+    wide, room = shown((tmp_path / "host.html").as_uri(), tmp_path / "home", PHONE).told
+    assert wide <= room <= PHONE[0]
+
+
+WIDTHS = """
+const root = document.documentElement;
+setTimeout(() => parent.postMessage([root.scrollWidth, root.clientWidth], "*"), 500);
 """
 
 
