@@ -14,6 +14,7 @@ from ..report.progress import Run
 from ..report.record import NOISE, Better, Measure
 from .experiment import by_turns
 
+OF_THE_STORE = ("store.", "setting.")  # names of measures that a slower store changes
 TAILS = {"p50": 0.2, "p99": 0.5, "p99.9": 1.0}  # how much equal runs differ in these
 
 
@@ -80,6 +81,7 @@ def _measure(name: str, count: Count, values: Mapping[str, tuple[float, ...]]) -
         name=name, what=count.what, unit=count.unit, values=values[name], better=count.better, meaning=count.meaning,
         noise=count.noise, reference=None if reference is None else statistics.median(reference),
         reference_what=count.beside_what if reference is not None else "",
+        reference_is_store=reference is not None and count.beside.startswith(OF_THE_STORE),
     )  # fmt: skip
 
 
