@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import psutil
+
 from ..machine.folders import check_space, sub_folder, there
+from ..machine.usage import file_system_of
 from ..references.device_calls import Writes
 from ..report.progress import Run
 from ..report.record import Chapter, Chart, Measure
@@ -23,6 +26,7 @@ from .reported import Reported, Study
 
 WORK_PART = 0.6  # of a part's time: the rest opens, fills and compares
 LEAST_S = 0.02
+MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})  # file systems
 READ_MESSAGES, FEW_MESSAGES = 40_000, 512
 
 
@@ -70,10 +74,11 @@ class Host(Reported):
 
     def _study(self, base: Path, tier: Path | None, run: Run) -> Study:
         free, tier_free = (0 if one is None else shutil.disk_usage(one).free for one in (base, tier))
+        memory = None if tier is None else memory_behind(tier)
         count = len(self._parts(base, tier, run, LEAST_S))
         seconds = max(LEAST_S, WORK_PART * self.minutes * 60 / (count * self.repeat))
         found = measured(self._parts(base, tier, run, seconds), self.repeat, run)
-        told = Found(found, free, self.pmem, tier_free)
+        told = Found(found, free, self.pmem, tier_free, memory)
         shown = chapters(found, self.sizes, pmem=self.pmem is not None)
         return Study(summary=summary(told), chapters=shown, advice=advice(told))
 
@@ -94,6 +99,11 @@ class Host(Reported):
             *read_parts(stores),
             *setting_parts(stores),
         ]
+
+
+def memory_behind(folder: Path) -> int | None:
+    """The bytes of memory that are available, if the folder is made of memory; None for one on a device."""
+    return psutil.virtual_memory().available if file_system_of(folder) in MEMORY_KINDS else None
 
 
 def chapters(found: Mapping[str, Measure], sizes: tuple[int, ...], *, pmem: bool) -> tuple[Chapter, ...]:

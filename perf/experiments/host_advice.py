@@ -16,17 +16,22 @@ from .host_store import BUFFER_BYTES, MANY, SEGMENT_BYTES
 WORTH = 1.1  # a setting is recommended if it gives a tenth more in each round
 CHEAP = 0.8  # a cache is recommended if appends keep so much of their rate with it
 FEW_SEGMENTS = 16  # on a disk with less room than so many full segments, smaller ones are better
+TIER, PAGED = "store.read.persistent.p50", "store.read.paged.p50"
 DEFAULT_SEGMENT_BYTES, DEFAULT_BUFFER_BYTES = 256 << 20, 64 << 20
 
 
 @dataclass(frozen=True)
 class Found:
-    """The measures of a host by their names, the free bytes of its disk, and of its --pmem, if one is given."""
+    """The measures of a host by their names, the free bytes of its disk, and of its --pmem, if one is given.
+
+    `pmem_memory_bytes`: the memory that is available, if --pmem is made of memory (a tmpfs); else None.
+    """
 
     measures: Mapping[str, Measure]
     free_bytes: int
     pmem: Path | None = None
     pmem_free_bytes: int = 0
+    pmem_memory_bytes: int | None = None
 
     def told(self, name: str) -> str:
         """The figure with its unit."""
@@ -71,7 +76,8 @@ def summary(found: Found) -> tuple[str, ...]:
     if found.pmem is not None:
         lines.append(
             f"A tier in {found.pmem} has a message in {found.told('store.read.persistent.p50')}, "
-            f"{found.share('store.read.persistent.p50'):.2f} of the device's time."
+            f"{found.share('store.read.persistent.p50'):.2f} of the device's time and "
+            f"{found.value(TIER) / (found.value(PAGED) or 1.0):.2f} of the page cache's."
         )
     changed = [f"{one.setting}={one.value}" for one in advice(found) if one.value not in DEFAULTS.get(one.setting, ())]
     lines.append(
@@ -170,17 +176,28 @@ def _cache(found: Found) -> Advice:
         for tier, part in parts.items()
     )
     worth = f"a message takes {reads}; batches have {cost:.2f} of their rate with a cache"
-    if found.pmem is not None and cost >= CHEAP and found.worst_share("store.read.persistent.p50") < 1 / WORTH:
-        size = found.pmem_free_bytes // 2 // DEFAULT_BUFFER_BYTES * DEFAULT_BUFFER_BYTES or DEFAULT_BUFFER_BYTES
-        return Advice(
-            setting="cache",
-            value=f"CacheConfig(off_heap_bytes=0, persistent_bytes={size}, persistent_folder={str(found.pmem)!r})",
-            why="old messages that are read again: half of what --pmem has free, for what has left the ring",
-            worth=worth,
-        )
+    why = 'readers that keep up are served from the ring; "plan" is for those that come back to old messages'
+    if found.pmem is not None and cost >= CHEAP and found.worst_share(TIER) < 1 / WORTH:
+        worth += f"; from the page cache it takes {found.told(PAGED)}"
+        if found.value(TIER) < found.value(PAGED):
+            return _tier(found, worth)
+        why = "the page cache is no slower than a tier in --pmem, and takes only the memory that nobody else needs"
+    return Advice(setting="cache", value="None", why=why, worth=worth)
+
+
+def _tier(found: Found, worth: str) -> Advice:
+    """A cache in --pmem: of half of what is free there, and of no more than half of the memory that it is made of."""
+    free, memory = found.pmem_free_bytes, found.pmem_memory_bytes
+    half = (free if memory is None else min(free, memory)) // 2
+    size = half // DEFAULT_BUFFER_BYTES * DEFAULT_BUFFER_BYTES or DEFAULT_BUFFER_BYTES
+    kind = (
+        "half of what --pmem has free"
+        if memory is None
+        else "a tmpfs is memory, which programs then lack: half of what is available now"
+    )
     return Advice(
         setting="cache",
-        value="None",
-        why='readers that keep up are served from the ring; "plan" is for those that come back to old messages',
+        value=f"CacheConfig(off_heap_bytes=0, persistent_bytes={size}, persistent_folder={str(found.pmem)!r})",
+        why=f"old messages that are read again, after they have left the ring; {kind}",
         worth=worth,
     )

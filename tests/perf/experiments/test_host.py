@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from stratalog import CacheConfig, StoreConfig
 from stratalog.perf.commands.app import app
+from stratalog.perf.experiments import host as host_module
 from stratalog.perf.experiments.host import Host
 from stratalog.perf.experiments.host_advice import Found, advice, summary
 from stratalog.perf.machine.folders import TooLittleSpace
@@ -149,11 +150,43 @@ def test_persistent_tier_is_advised_if_it_is_faster_than_the_device_and_appends_
     host: Report, tmp_path: Path
 ) -> None:
     for share, appends, wanted in ((30.0, 95.0, True), (99.0, 95.0, False), (30.0, 50.0, False)):
-        measures = changed(host, store__read__persistent__p50=share, setting__cache_persistent__per_s=appends)
+        measures = with_tier(host, share, appends)
         cache = settings_of(advice(Found(measures, 1 << 40, tmp_path, 1 << 30)))["cache"]
         assert isinstance(cache, CacheConfig) == wanted
         if wanted:
             assert (cache.persistent_bytes, cache.persistent_folder) == (1 << 29, str(tmp_path))
+
+
+def with_tier(host: Report, tier_us: float, appends: float = 95.0, paged_us: float = 90.0) -> dict[str, Measure]:
+    """The measures with a tier in --pmem that takes so long, beside a device that takes 100 us."""
+    return changed(
+        host,
+        store__read__persistent__p50=tier_us,
+        store__read__paged__p50=paged_us,
+        setting__cache_persistent__per_s=appends,
+    )
+
+
+def test_tier_is_not_advised_where_the_page_cache_is_quicker(host: Report, tmp_path: Path) -> None:
+    for paged_us, wanted in ((29.0, False), (31.0, True)):
+        told = Found(with_tier(host, 30.0, paged_us=paged_us), 1 << 40, tmp_path, 1 << 30)
+        (one,) = [one for one in advice(told) if one.setting == "cache"]
+        assert (one.value != "None") == wanted
+        assert wanted or "page cache" in one.why
+        assert any("page cache" in line for line in summary(told) if line.startswith("A tier in"))
+
+
+def test_tier_on_a_tmpfs_has_at_most_half_of_the_memory_that_is_available(host: Report, tmp_path: Path) -> None:
+    told = Found(with_tier(host, 30.0), 1 << 40, tmp_path, pmem_free_bytes=64 << 30, pmem_memory_bytes=2 << 30)
+    (one,) = [one for one in advice(told) if one.setting == "cache"]
+    assert settings_of([one])["cache"].persistent_bytes == 1 << 30
+    assert "a tmpfs is memory" in one.why
+
+
+def test_a_tmpfs_is_known_as_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for kind, known in (("tmpfs", True), ("ramfs", True), ("ext4", False)):
+        monkeypatch.setattr(host_module, "file_system_of", lambda folder, kind=kind: kind)
+        assert (host_module.memory_behind(tmp_path) is not None) == known
 
 
 def test_small_segments_are_advised_on_a_small_disk(host: Report) -> None:
