@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...store import StoreError
 from ..report.progress import Run
 from ..report.record import NOISE, Better, Measure
 from .experiment import by_turns
@@ -55,24 +56,38 @@ def latencies(what: str, meaning: str, *marks: str) -> tuple[Count, ...]:
     )  # fmt: skip
 
 
-def measured(parts: Sequence[Part], repeat: int, run: Run) -> dict[str, Measure]:
-    """All measures by name, after `repeat` rounds of all parts. References may be of any other part."""
-    rounds = by_turns({part.name: _figures(part) for part in parts}, repeat, run)
+def measured(parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str]) -> dict[str, Measure]:
+    """All measures by name, after `repeat` rounds of all parts. References may be of any other part.
+
+    A part that the store or the system refuses is not run again: `failed` gets its name and the reason, and its
+    measures are of the rounds before. Without such rounds it has none.
+    """
+    rounds = by_turns({part.name: _figures(part, failed) for part in parts}, repeat, run)
     values = {
-        f"{part.name}.{count.figure}": tuple(float(one[part.name][count.figure]) for one in rounds)
+        f"{part.name}.{count.figure}": found
         for part in parts
         for count in part.counts
+        if (found := tuple(float(one[part.name][count.figure]) for one in rounds if one[part.name]))
     }
     return {
         name: _measure(name, count, values)
         for part in parts
         for count in part.counts
-        for name in [f"{part.name}.{count.figure}"]
+        if (name := f"{part.name}.{count.figure}") in values
     }
 
 
-def _figures(part: Part) -> Callable[[], dict[str, float]]:
-    return lambda: dict(part.run())
+def _figures(part: Part, failed: dict[str, str]) -> Callable[[], dict[str, float]]:
+    def figures() -> dict[str, float]:
+        if part.name in failed:
+            return {}
+        try:
+            return dict(part.run())
+        except (StoreError, OSError) as error:
+            failed[part.name] = f"{type(error).__name__}: {error}"
+            return {}
+
+    return figures
 
 
 def _measure(name: str, count: Count, values: Mapping[str, tuple[float, ...]]) -> Measure:

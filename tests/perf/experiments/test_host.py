@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stratalog import CacheConfig, StoreConfig
+from stratalog import CacheConfig, StoreConfig, StoreFull
 from stratalog.perf.commands.app import app
 from stratalog.perf.experiments import host as host_module
 from stratalog.perf.experiments.host import Host
 from stratalog.perf.experiments.host_advice import Found, advice, summary
+from stratalog.perf.experiments.host_store import MANY, Stores
+from stratalog.perf.experiments.parts import Count, Part, measured
 from stratalog.perf.machine.folders import TooLittleSpace
 from stratalog.perf.report.files import read_report
+from stratalog.perf.report.progress import NOWHERE, Run
 from stratalog.perf.report.record import Measure, Report
 from stratalog.perf.workload.latencies import NoHistogram
 from tests.browser import DESKTOP, PHONE, shown
@@ -238,6 +241,64 @@ def test_too_little_space_in_pmem_is_said_before_anything_is_measured(
     done = CliRunner().invoke(app, ["host", "--short", *options])
     assert isinstance(done.exception, TooLittleSpace) and "pmem" in str(done.exception)
     assert list((tmp_path / "pmem").iterdir()) == []
+
+
+def test_store_takes_no_more_than_its_bytes_however_long_the_run_is(tmp_path: Path) -> None:
+    most, run = 64 << 10, Run("host", NOWHERE)
+    stores = Stores(tmp_path, run, 60.0, 256, 2021, most_bytes=most)
+    for name, (_, way, messages) in stores.ways().items():
+        before = run.checked_messages
+        stores.append(way, messages)
+        written = (run.checked_messages - before) * 1024
+        assert most <= written <= most + (MANY + 256) * 1024, name
+
+
+def test_space_that_is_asked_for_is_that_of_what_is_written() -> None:
+    assert Host(minutes=500.0).need_bytes() == Host(minutes=1.0).need_bytes() > 2 * Host(minutes=1.0).most_bytes
+    assert Host(messages=64 << 20).need_bytes() > 64 << 30
+
+
+def test_part_that_fails_is_left_out_and_said_and_all_others_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Stores, *given: Any) -> dict[str, float]:
+        raise StoreFull("no space for another segment")
+
+    monkeypatch.setattr(Stores, "append", full)
+    options = ["--dir", str(tmp_path), "--pmem", str(tmp_path), "--report", str(tmp_path)]
+    done = CliRunner().invoke(app, ["host", "--short", *options], env={"COLUMNS": "300"})
+    assert done.exit_code == 0, (done.output, done.exception)
+    report = read_report(tmp_path / "host.json")
+    measures = report.measures()
+    assert "write.forced.4k.1.mb_per_s" in measures and "store.read.ring.p50" in measures
+    assert "store.batch.per_s" not in measures
+    assert report.summary[0].startswith("Missing here: ")
+    assert "store.batch" in report.summary[0] and "StoreFull: no space for another segment" in report.summary[0]
+    assert any(line.startswith("The device: ") for line in report.summary)
+    assert all(one.setting != "lanes" for one in report.advice)
+    assert not any("default StoreConfig fits" in line for line in report.summary)
+
+
+def test_share_of_a_missing_reference_is_no_share(host: Report) -> None:
+    measures = dict(host.measures())
+    one = measures["setting.durability_os.per_s"]
+    measures[one.name] = Measure(**{**one.__dict__, "reference": None})
+    assert "durability" not in {one.setting for one in advice(Found(measures, 1 << 40))}
+
+
+def test_part_that_fails_in_a_later_round_keeps_the_rounds_before() -> None:
+    rounds = iter([1.0, 2.0])
+
+    def run() -> dict[str, float]:
+        value = next(rounds, None)
+        if value is None:
+            raise StoreFull("full")
+        return {"per_s": value}
+
+    count = Count(figure="per_s", what="a", unit="msg/s")
+    failed: dict[str, str] = {}
+    found = measured([Part("a", run, (count,))], 5, Run("host", NOWHERE), failed)
+    assert (found["a.per_s"].values, failed) == ((1.0, 2.0), {"a": "StoreFull: full"})
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
