@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...store import StoreError
+from ..report.figures import counted
 from ..report.progress import Run
 from ..report.record import NOISE, Better, Measure
 from .experiment import by_turns
@@ -69,8 +70,13 @@ def measured(parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str
         for count in part.counts
         if (found := tuple(float(one[part.name][count.figure]) for one in rounds if one[part.name]))
     }
+    calls = {
+        part.name: min(known)
+        for part in parts
+        if (known := [int(one[part.name]["calls"]) for one in rounds if "calls" in one[part.name]])
+    }
     return {
-        name: _measure(name, count, values)
+        name: _measure(name, count, values, calls.get(part.name))
         for part in parts
         for count in part.counts
         if (name := f"{part.name}.{count.figure}") in values
@@ -90,10 +96,14 @@ def _figures(part: Part, failed: dict[str, str]) -> Callable[[], dict[str, float
     return figures
 
 
-def _measure(name: str, count: Count, values: Mapping[str, tuple[float, ...]]) -> Measure:
+def _measure(name: str, count: Count, values: Mapping[str, tuple[float, ...]], calls: int | None) -> Measure:
+    """The measure of a count. `calls`: of the round with the fewest, which a latency says."""
+    meaning = count.meaning
+    if calls is not None and count.figure in TAILS:
+        meaning = f"{meaning}; of {counted(calls, 'call')}".removeprefix("; ")
     reference = values.get(count.beside)
     return Measure(
-        name=name, what=count.what, unit=count.unit, values=values[name], better=count.better, meaning=count.meaning,
+        name=name, what=count.what, unit=count.unit, values=values[name], better=count.better, meaning=meaning,
         noise=count.noise, reference=None if reference is None else statistics.median(reference),
         reference_what=count.beside_what if reference is not None else "",
         reference_is_store=reference is not None and count.beside.startswith(OF_THE_STORE),

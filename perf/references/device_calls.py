@@ -33,7 +33,7 @@ class Writes:
     file_bytes: int = 64 << 20
 
     def measure(self, folder: Path, seconds: float) -> dict[str, float]:
-        """ "mb_per_s", "calls_per_s", "p50", "p99" and "p99.9" (us) of writes into `folder`, which is left empty."""
+        """ "mb_per_s", "calls_per_s", "calls", "p50", "p99" and "p99.9" (us) of writes. `folder` is left empty."""
         size = max(self.file_bytes // self.writers, 4 * round_up(self.size_bytes))
         files: list[RawFile] = []
         try:
@@ -115,4 +115,5 @@ def rates(calls: Sequence[Call], seconds: float) -> dict[str, float]:
         latencies.add(one)
     marks = latencies.marks_us()
     return {"mb_per_s": sum(moved) / took / 1e6, "calls_per_s": sum(map(len, times)) / took,
+            "calls": latencies.count,
             **{name: marks[name] for name in ("p50", "p99", "p99.9")}}  # fmt: skip

@@ -42,13 +42,14 @@ class Appended:
         return sum(self.written)
 
     def figures(self) -> dict[str, float]:
-        """ "per_s" (messages), "mb_per_s", and "p50", "p99", "p99.9" of a call in microseconds."""
+        """ "per_s" (messages), "mb_per_s", "calls", and "p50", "p99", "p99.9" of a call in microseconds."""
         latencies = Latencies()
         for one in self.times:
             latencies.add(one)
         marks = latencies.marks_us()
         size = HEAD.size + len(self.body)
         return {"per_s": self.messages / self.seconds, "mb_per_s": self.messages * size / self.seconds / 1e6,
+                "calls": latencies.count,
                 **{name: marks[name] for name in ("p50", "p99", "p99.9")}}  # fmt: skip
 
     def check(self, store: MessageStore) -> int:

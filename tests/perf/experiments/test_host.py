@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from stratalog.perf.commands.app import app
 from stratalog.perf.experiments import host as host_module
 from stratalog.perf.experiments.host import Host
 from stratalog.perf.experiments.host_advice import Found, advice, summary
-from stratalog.perf.experiments.host_store import MANY, Stores
+from stratalog.perf.experiments.host_store import LEAST_READS, MANY, Stores, read_parts
 from stratalog.perf.experiments.parts import Count, Part, measured
 from stratalog.perf.machine.folders import TooLittleSpace
 from stratalog.perf.report.files import read_report
@@ -104,7 +105,7 @@ def test_report_names_machine_versions_commit_load_and_seed(host: Report) -> Non
     assert {"CPU", "memory", "disk", "system", "interpreter", "versions", "commit", "others", "seed"} <= told.keys()
     assert "stratalog" in told["versions"] and "hdrhistogram" in told["versions"]
     assert told["seed"] == "2021" and "others used" in told["others"]
-    assert "`perf host" in host.how and "CPython" in host.how
+    assert all(part in host.how for part in (" host --", " --pmem ", " --dir ")) and "CPython" in host.how
 
 
 def settings_of(report: Any) -> dict[str, Any]:
@@ -114,6 +115,17 @@ def settings_of(report: Any) -> dict[str, Any]:
         names = {"CacheConfig": CacheConfig}
         found[one.setting] = eval(compile(ast.parse(one.value, mode="eval"), "advice", "eval"), names)
     return found
+
+
+def test_latency_says_of_how_many_calls_it_is(host: Report) -> None:
+    for name in ("store.append.1.p50", "store.read.paged.p50", "store.jobs.p50", "write.forced.4k.1.p99"):
+        assert re.search(r"\bof [1-9][0-9,]* calls?\b", host.measures()[name].meaning), name
+
+
+def test_read_is_never_measured_by_one_call(tmp_path: Path) -> None:
+    stores = Stores(tmp_path, Run("host", NOWHERE), 0.0, 512, 2021)
+    (part,) = [one for one in read_parts(stores) if one.name == "store.read.paged"]
+    assert part.run()["calls"] == LEAST_READS
 
 
 def test_advice_is_a_store_config_with_a_reason_and_a_worth_each(host: Report) -> None:
