@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import typer
@@ -87,7 +87,7 @@ def test_last_lines_say_how_it_was_measured_and_what_was_compared(tmp_path: Path
 
 
 def test_command_is_told_as_it_was_typed() -> None:
-    given = {field.name: None for field in dataclasses.fields(Batch)}
+    given: dict[str, Any] = {field.name: None for field in dataclasses.fields(Batch)}
     assert asked(Batch, given, "python -m perf batch", None, short=False) == "python -m perf batch"
     given |= {"message_bytes": 200, "batch_messages": 10}
     assert asked(Batch, given, "stratalog bench batch", Path("/a disk"), short=True) == (
