@@ -38,6 +38,11 @@ def fixed_path(path: str | Path) -> Path:
     return path if isinstance(path, Path) and path == fixed else fixed
 
 
+def noted_holder(number: int) -> str:
+    """The process that has noted itself in a lock file, of which this is a descriptor; "unknown" if none has."""
+    return os.pread(number, 64, 0).decode(errors="replace").strip() or "unknown"
+
+
 class FolderLock:
     """The lock of a folder, from `take` to `release`. It ends with the process, however that ends.
 
@@ -68,7 +73,7 @@ class FolderLock:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(number, 64, 0).decode(errors="replace").strip() or "unknown"
+            holder = noted_holder(number)
             self._owner.close()
             raise StoreLocked(
                 f"{self._folder} is open already (by process {holder}); one process and one store object at a time. "
