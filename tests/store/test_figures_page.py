@@ -135,6 +135,24 @@ def test_a_page_that_was_removed_is_made_again(folder: Path) -> None:
         assert watch.next()["pid"] == os.getpid()
 
 
+def test_a_page_that_another_program_truncates_harms_nobody_and_is_whole_the_next_time(folder: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    ready = spawn.Event()
+    writer = spawn.Process(target=write_until_killed, args=(folder, ready))
+    writer.start()
+    try:
+        assert ready.wait(60)
+        with watch_folder(folder) as watch:
+            for _ in range(2):
+                watch.next()
+                os.truncate(folder / FIGURES_FILE, 0)
+            assert watch.next()["pid"] == writer.pid
+        assert writer.is_alive()
+    finally:
+        writer.kill()
+        writer.join()
+
+
 def test_a_reader_and_a_closed_store_tell_nothing(folder: Path) -> None:
     MessageStore.open(folder, tiny()).close()
     with StoreReader.open(folder), pytest.raises(StoreUnusable, match="nobody has"), watch_folder(folder):
