@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +16,15 @@ from typing import Any
 
 import pytest
 
-from stratalog import MessageStore, StoreReader, StoreUnusable
+from stratalog import MessageStore, StoreLocked, StoreReader, StoreUnusable
 from stratalog.store import watch_folder
 from stratalog.store.api.named_figures import MOST_QUEUES
+from stratalog.store.device.descriptor import open_descriptor
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.format.figures_page import FIGURES_BYTES, FIGURES_FILE, MOST_BODY_BYTES, FiguresPage
-from stratalog.store.live import figures_teller
+from stratalog.store.live import figures_teller, figures_watch
 from stratalog.store.live.figures_teller import FiguresTeller, body_of
+from stratalog.store.live.figures_watch import writer_of
 
 from .helpers import memory_folder, tiny
 
@@ -168,6 +173,41 @@ def test_a_watcher_takes_no_lock_that_an_opening_needs(folder: Path) -> None:
             store = MessageStore.open(folder, tiny())
         assert watch.next()["pid"] == os.getpid()
     store.close()
+
+
+def test_an_opening_waits_for_a_watcher_that_looks_whether_somebody_has_the_store(folder: Path) -> None:
+    MessageStore.open(folder, tiny()).close()
+    looking = (folder / "LOCK").open("rb")
+    fcntl.flock(looking, fcntl.LOCK_SH)  # as `writer_of` does
+    ended = threading.Timer(0.05, looking.close)
+    ended.start()
+    try:
+        with MessageStore.open(folder, tiny()) as store:
+            assert writer_of(folder) == str(os.getpid())
+            with pytest.raises(StoreLocked):
+                MessageStore.open(folder, tiny())
+            assert not store.closed
+    finally:
+        ended.join()
+
+
+@pytest.mark.parametrize("file", ["LOCK", FIGURES_FILE])
+def test_a_file_that_cannot_be_read_is_said_and_not_that_nobody_has_the_store(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    def refuse(path: Path, flags: int) -> Any:
+        if path.name == file:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return open_descriptor(path, flags)
+
+    with MessageStore.open(folder, tiny()):
+        monkeypatch.setattr(figures_watch, "open_descriptor", refuse)
+        monkeypatch.setattr(figures_watch, "_page_in", lambda folder: None)
+        with (
+            pytest.raises(StoreUnusable, match=f"{file} cannot be read: Permission denied"),
+            watch_folder(folder) as watch,
+        ):
+            watch.next(patience_s=0.1)
 
 
 def write_until_killed(folder: Path, ready: Any) -> None:
