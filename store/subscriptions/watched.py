@@ -1,4 +1,4 @@
-"""The backlogs of subscriptions for `metrics()`: cheap enough to be counted each second, whatever the store holds."""
+"""The backlogs of subscriptions for `metrics()`: cheap enough to be counted each second."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ def serve_command(
         typer.Option("--metrics-port", min=0, max=65_535, metavar="PORT", help="GET /metrics there, for Prometheus"),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", metavar="HOST", help="where to listen for that")
-    ] = "127.0.0.1",
+        str | None, typer.Option("--metrics-host", metavar="HOST", help="where to listen for that; 127.0.0.1")
+    ] = None,
     json: Json = None,
 ) -> None:
     """Serve a store to RocketMQ 5 clients and to `stratalog.connect`, until SIGTERM or Ctrl-C.
@@ -84,6 +84,10 @@ def serve_command(
     """
     if (certificate is None) != (key is None):
         raise typer.BadParameter("give --certificate and --key together")
+    if metrics_host is not None and metrics_port is None:
+        raise typer.BadParameter("give --metrics-host with --metrics-port")
+    if metrics_port and metrics_port == port:
+        raise typer.BadParameter(f"--port and --metrics-port are both {port}: give two ports")
     if durability not in ("force", "os"):
         raise typer.BadParameter(f"a durability is force or os, not {durability!r}")
     with told():
@@ -110,7 +114,7 @@ def serve_command(
             calls=CallLog(most_calls=0), **options,  # nobody can read a record of calls here
         )  # fmt: skip
         trial = partial(GrpcServer, [], host=host, port=port, tls=tls)
-        metrics = None if metrics_port is None else Metrics(metrics_host, metrics_port)
+        metrics = None if metrics_port is None else Metrics(metrics_host or "127.0.0.1", metrics_port)
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)
             # `StoreConfig` refuses what is no durability.
