@@ -83,7 +83,7 @@ METRICS: dict[str, Bug] = {
         (f"{WEB}::test_with_local_names_a_request_for_another_host_is_refused",),
     ),
     "top: names steer the terminal": Bug(
-        "stratalog/console/top_screen.py", "Text(plain(cell))", "Text(cell)",
+        "stratalog/console/top_screen.py", "_cell(plain(row[0]))", "_cell(row[0])",
         (f"{TOP}::test_a_screen_has_what_is_wrong_and_escapes_what_steers_the_terminal",),
     ),
     "top: two openings count as one": Bug(
