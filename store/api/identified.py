@@ -77,8 +77,10 @@ class IdentifiedAppender:
                 ticket.take_back(error)
             finally:
                 ticket.take_back(error)
-            if isinstance(error, PublishBufferFull) and isinstance(found := window.find(digest), int):
-                return self._repeat(window, topic, queue_id, digest, data, extras, found)
+            if isinstance(error, PublishBufferFull):  # a repeat needs no room
+                window.expire(self._clock.wall_ms())
+                if isinstance(found := window.find(digest), int):
+                    return self._repeat(window, topic, queue_id, digest, data, extras, found)
             raise
         if on_way is not ticket:
             return self._repeat(window, topic, queue_id, digest, data, extras, on_way)

@@ -17,6 +17,7 @@ from .request import AsyncRequest, BlockingRequest, Group, Request, RowGroup
 from .streams import Stream
 from .ticket import SubmitRequest
 
+SHARED_OFFSETS = 256  # of a frame, which an ended transaction may keep
 PLAIN = frozenset({SubmitRequest, IdRequest, BlockingRequest, AsyncRequest})  # one message each
 
 
@@ -78,7 +79,8 @@ def hand_out(requests: Sequence[Request], offsets: array[int] | Int64s, plain: b
     for request in requests:
         end = at + request.count
         if isinstance(request, AtomicGroup):
-            request.offsets = each[at:end]  # a view of the frame's: `Transaction.offsets` gives a copy
+            # A view, which costs less: `Transaction.offsets` gives a copy. Of a large frame it would keep much alive.
+            request.offsets = each[at:end] if len(each) <= SHARED_OFFSETS else each[at:end].copy()
         elif isinstance(request, Group):
             request.offsets = np.asarray(offsets[at:end], np.int64)  # of its own: a caller may keep it
         elif request.count:

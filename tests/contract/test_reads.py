@@ -169,6 +169,10 @@ def test_statistics_are_a_dict_for_json(filled: Any) -> None:
     assert found["log"]["messages"] >= 21
 
 
+def test_metrics_are_prometheus_text_of_the_store(filled: Any) -> None:
+    assert "# TYPE stratalog_" in filled.metrics()
+
+
 def test_flush_covers_what_was_handed_over(store: Any) -> None:
     tickets = [store.submit("t", 0, b"x") for _ in range(100)]
     store.flush()

@@ -148,7 +148,7 @@ class Callers:
         tx = store.transaction()
         for queue, data in [*rows, *[self._message(settings) for _ in range(self._largest.randrange(2, 24))]]:
             tx.append(*queue, data)
-        with mock.patch.object(Committing, "fits", False):  # as if a frame had room for fewer
+        with mock.patch.object(Committing, "_fits", lambda *_: False):  # as if a frame had room for fewer
             tx._end().hand_over(lambda request: request.queue.put(request))
         self._reached["large transactions"] += 1
 

@@ -44,7 +44,7 @@ QUEUES = [("t", queue) for queue in range(4)]
 READS = {
     "open", "close", "closed", "stats", "read", "read_async", "read_batch", "get_range", "scan", "queue_bounds",
     "offset_at", "topics", "queues", "subscriptions", "aclose", "read_batch_async",
-    "topic_settings",
+    "topic_settings", "metrics",
 }  # fmt: skip
 APPENDS: dict[str, Callable[[Any], object]] = {
     "append": lambda store: store.append("t", 0, b"x"),

@@ -137,6 +137,10 @@ class Reading:
         """The figures of the store in the server's process. As `MessageStore.stats`."""
         return cast(Stats, self._link.call("stats"))
 
+    def metrics(self) -> str:
+        """The store's metrics as Prometheus text. As `MessageStore.metrics`."""
+        return cast(str, self._link.call("metrics"))
+
 
 def _read_arguments(
     topic: object, queue_id: object, offset: object, max_messages: object, max_bytes: object, wait_ms: object,

@@ -29,7 +29,7 @@ COROUTINES = {
 }  # fmt: skip
 CALLS = {
     "queue_bounds", "offset_at", "topics", "queues", "topic_settings", "subscriptions", "delete_subscription", "stats",
-    "attach_pending",
+    "metrics", "attach_pending",
 }  # fmt: skip
 SETTINGS = TopicSettings.__slots__
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.store import MessageStore, StoreFull
+from stratalog.store import MessageStore, PublishBufferFull, StoreFull
 from stratalog.store.testing import SimulatedDisk
+from stratalog.store.topics.id_windows import IdWindows
 from stratalog.testing import VirtualClock
 
 from ..disks import GatedDisk
@@ -96,6 +97,24 @@ def test_a_repeat_that_finds_no_room_in_the_publish_buffer_is_answered(tmp_path:
         filler = [store.submit("t", 0, bytes(30_000)) for _ in range(3)]
         assert store.append("t", 0, bytes(30_000), message_id="a") == 0
         assert store.submit("t", 0, bytes(30_000), message_id="a").is_repeat
+        disk.gate.set()
+        assert [ticket.result(PATIENCE_S) for ticket in filler] == [1, 2, 3]
+
+
+def test_an_id_that_has_left_the_window_is_no_repeat_where_the_publish_buffer_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(IdWindows, "look", lambda windows: None)  # the upkeep's, which looks once a second
+    disk, clock = GatedDisk(), VirtualClock()
+    config = tiny(publish_buffer_bytes=100_000, append_timeout_ms=0)
+    with MessageStore.open(tmp_path, config, disk=disk, clock=clock) as store:
+        store.configure_topic("t", id_window_ms=1000)
+        store.append("t", 0, b"", message_id="a")
+        disk.gate.clear()
+        filler = [store.submit("t", 0, bytes(30_000)) for _ in range(3)]
+        clock.advance(ms=1000)
+        with pytest.raises(PublishBufferFull):
+            store.submit("t", 0, bytes(30_000), message_id="a")
         disk.gate.set()
         assert [ticket.result(PATIENCE_S) for ticket in filler] == [1, 2, 3]
 
