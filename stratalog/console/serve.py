@@ -82,14 +82,7 @@ def serve_command(
     It makes a store in a new folder. It prints `ready` with the address once clients can connect. TLS and plaintext are
     taken on the one port; without --certificate TLS has a new certificate that signs itself.
     """
-    if (certificate is None) != (key is None):
-        raise typer.BadParameter("give --certificate and --key together")
-    if metrics_host is not None and metrics_port is None:
-        raise typer.BadParameter("give --metrics-host with --metrics-port")
-    if metrics_port and metrics_port == port:
-        raise typer.BadParameter(f"--port and --metrics-port are both {port}: give two ports")
-    if durability not in ("force", "os"):
-        raise typer.BadParameter(f"a durability is force or os, not {durability!r}")
+    _check_together(certificate, key, durability, port, metrics_host, metrics_port)
     with told():
         names = None if users is None else users_of(users)
         _raise_descriptors()
@@ -120,6 +113,21 @@ def serve_command(
             # `StoreConfig` refuses what is no durability.
             config = StoreConfig(durability=durability)  # type: ignore[arg-type]
             asyncio.run(Serving(folder, config, make, trial, shown, metrics).run())
+
+
+def _check_together(
+    certificate: Path | None, key: Path | None, durability: str, port: int, metrics_host: str | None,
+    metrics_port: int | None,
+) -> None:  # fmt: skip
+    """Raises BadParameter if options do not go together, or a durability is none."""
+    if (certificate is None) != (key is None):
+        raise typer.BadParameter("give --certificate and --key together")
+    if metrics_host is not None and metrics_port is None:
+        raise typer.BadParameter("give --metrics-host with --metrics-port")
+    if metrics_port and metrics_port == port:
+        raise typer.BadParameter(f"--port and --metrics-port are both {port}: give two ports")
+    if durability not in ("force", "os"):
+        raise typer.BadParameter(f"a durability is force or os, not {durability!r}")
 
 
 @contextlib.contextmanager
