@@ -19,8 +19,8 @@ REMOTE: Final = frozenset((
     "scan", "scan_next", "subscribe", "receive", "receive_few", "close",
     "flush", "trim", "delete_topic", "configure_topic", "cancel_delayed", "reschedule_delayed", "redrive",
     "queue_bounds", "offset_at", "topics", "queues", "topic_settings", "subscriptions", "delete_subscription", "stats",
-    "attach_pending", "ack", "ack_up_to", "nack", "extend", "seek", "change", "ack_batch", "nack_batch", "backlog",
-    "positions", "in_flight", "message_of", "topic_of",
+    "metrics", "attach_pending", "ack", "ack_up_to", "nack", "extend", "seek", "change", "ack_batch", "nack_batch",
+    "backlog", "positions", "in_flight", "message_of", "topic_of",
 ))  # fmt: skip
 
 # Methods of the objects of `stratalog.connect` that travel by other names: both can be given.

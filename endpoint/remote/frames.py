@@ -229,7 +229,10 @@ class Incoming:
         return arrived
 
     def drop(self) -> list[int]:
-        """Forget the frames that are not complete, and what is still to come of them; their numbers."""
+        """Forget the frames that are not complete, and what is still to come of them; their numbers.
+
+        Raises BrokenFrame if there are too many whose rest has not come.
+        """
         dropped = {number: size - len(arrived) for number, (arrived, size) in self._unfinished.items()}
         if len(self._dropped) + len(dropped) > MOST_UNFINISHED:
             raise BrokenFrame(f"more than {MOST_UNFINISHED} frames are not complete")
@@ -239,7 +242,7 @@ class Incoming:
         return list(dropped)
 
     def _pass_by(self, number: int, piece: memoryview) -> None:
-        """A piece of a frame that was dropped."""
+        """A piece of a frame that was dropped. Raises BrokenFrame."""
         left = self._dropped[number] - piece.nbytes
         if left < 0 or not piece.nbytes:
             raise BrokenFrame("the pieces of a frame have more bytes than the frame, or none")

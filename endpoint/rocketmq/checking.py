@@ -53,18 +53,21 @@ def check_message(message: Any, max_body_bytes: int) -> None:
 def check_accepted(message: Any, types: Collection[MessageType]) -> None:
     """Raise Refused for a message of a type that its topic does not take. It has been checked."""
     system = message.system_properties
-    if system.message_type == MessageType.TRANSACTION:
-        kind = MessageType.TRANSACTION
-    elif system.HasField("message_group"):
-        kind = MessageType.FIFO
-    else:
-        kind = MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL
+    is_half = system.message_type == MessageType.TRANSACTION
+    kind = MessageType.TRANSACTION if is_half else type_by_fields(system)
     if kind not in types:
         raise Refused(
             Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
             f"the topic {message.topic.name} takes messages of the types {', '.join([one.name for one in types])}, and "
             f"this one is {kind.name}",
         )
+
+
+def type_by_fields(system: Any) -> MessageType:
+    """The type of a message by what it has; a transaction's does not show there."""
+    if system.HasField("message_group"):
+        return MessageType.FIFO
+    return MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL
 
 
 def _check_tag(tag: str) -> None:

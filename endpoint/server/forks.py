@@ -1,7 +1,8 @@
 """Forks of a process that has an endpoint: the child has copies of its sockets, and lets them go at once.
 
 Else the port would still take connections, which nobody answers, when the parent has stopped or died, and its clients
-would not hear of that as long as the child lives.
+would not hear of that as long as the child lives. The store has a list of its own: the endpoint imports nothing below
+its public face.
 """
 
 from __future__ import annotations

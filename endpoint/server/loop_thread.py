@@ -34,7 +34,7 @@ class LoopThread:
         self._taken = threading.Lock()  # by the thread when it begins to run the loop, or by a close before that
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._error: BaseException | None = None
-        self._is_ending = False
+        self._ending: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
@@ -118,8 +118,7 @@ class LoopThread:
         self._thread.join(END_S)
 
     def _begin_end(self, timeout_s: float, last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
-        if not self._is_ending:
-            self._is_ending = True
+        if self._ending is None:
             self._ending = self.loop.create_task(self._end(timeout_s, last))
 
     async def _end(self, timeout_s: float, last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:

@@ -54,7 +54,7 @@ class RequestBytes:
         """Wait, at most so long, while others have more than half of the limit."""
         if self.count - own_bytes <= self._calm:
             return
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # then it goes on all the same: the limit itself refuses
             async with asyncio.timeout(timeout_s):
                 while self.count - own_bytes > self._calm:  # another one that has waited may have come before it
                     if self._calmed is None:

@@ -52,7 +52,7 @@ from .subscription_calls import SubscriptionCalls
 from .topic_calls import TopicChanges
 from .transaction import TransactionParts
 from .trimming import TrimChanges
-from .watching import telling
+from .watching import figures_for_watchers
 
 
 class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCalls, StoreReader):
@@ -240,7 +240,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     def _start(self, *, repair: bool) -> None:
         """Take messages from here on."""
         publisher = Publisher(self._disk, self.path, self._store_id, self._upkeep.call_lookers)
-        figures = telling(self._running.holder, self._clock.wall_ms)
+        figures = figures_for_watchers(self._running.holder, self._clock.wall_ms)
         self._running.teller = teller = FiguresTeller(self._disk, self.path, figures)
         self._upkeep.lookers += [publisher.provide, self._windows.look, teller.look]
         self._running.live = publisher
@@ -297,7 +297,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         return cast(Stats, self._figures(None))
 
     def _figures(self, most_names: int | None) -> dict[str, Any]:
-        """The figures; of `most_names` topics and subscriptions at the most, without a step for each of the others."""
+        """The figures, with at most `most_names` topics and subscriptions and no step for others. None: all of them."""
         return {
             "path": str(self.path),
             "durability": self.config.durability,

@@ -217,7 +217,7 @@ class Transaction:
         """int64 (n), the offset of each message, in the order of the appends. InvalidMessage before the commit."""
         if self._offsets is None:
             raise InvalidMessage(f"the transaction {self._outcome}, so its messages have no offsets")
-        if self._offsets.base is not None:  # a part of those of its whole frame, which nobody should keep
+        if self._offsets.base is not None:  # a view of its whole frame's offsets, which nobody should keep
             self._offsets = self._offsets.copy()
         return self._offsets
 
@@ -244,7 +244,7 @@ class Transaction:
         raise InvalidMessage(f"the transaction {self._outcome}; begin another one")
 
     def __enter__(self) -> Transaction:
-        if self._messages is None:
+        if self._messages is None:  # as `_check_open` does it, as above
             self._raise_ended()
         self._parts.appender.check_open()
         return self

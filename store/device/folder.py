@@ -56,6 +56,11 @@ def _lock_alone(number: int) -> None:
     fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def noted_holder(number: int) -> str:
+    """The process that has noted itself in a lock file, of which this is a descriptor; "unknown" if none has."""
+    return os.pread(number, 64, 0).decode(errors="replace").strip() or "unknown"
+
+
 class FolderLock:
     """The lock of a folder, from `take` to `release`. It ends with the process, however that ends.
 
@@ -86,7 +91,7 @@ class FolderLock:
         try:
             _lock_alone(number)
         except BlockingIOError:
-            holder = os.pread(number, 64, 0).decode(errors="replace").strip() or "unknown"
+            holder = noted_holder(number)
             self._owner.close()
             raise StoreLocked(
                 f"{self._folder} is open already (by process {holder}); one process and one store object at a time. "

@@ -2,9 +2,9 @@
 
 It is there only after somebody has watched: a watcher holds a shared lock (flock) of the file STORE, and while there is
 one the writer replaces what the page says, once a second at most. Nothing depends on it. It is never forced, and it may
-be old or torn: a watcher believes it once it has changed under its eyes.
+be old or torn: a watcher believes it once its serial number has changed under the watcher's eyes.
 
-0     magic (8), u64 each of a number that grows with each writing, and of the size of the body; checksum of these
+0     magic (8), u64 each of the serial number of the writing, and of the size of the body; checksum of these
 32    the checksum of the body
 40    the body: JSON in UTF-8, see `api.watching`
 """
@@ -30,15 +30,15 @@ class FiguresPage(NamedTuple):
     """What the page says.
 
     Attributes:
-        turn: another one each time.
+        serial: another number with each writing.
         body: at most MOST_BODY_BYTES.
     """
 
-    turn: int
+    serial: int
     body: bytes
 
     def pack(self) -> bytes:
-        head = _HEAD.pack(FIGURES_MAGIC, self.turn, len(self.body))
+        head = _HEAD.pack(FIGURES_MAGIC, self.serial, len(self.body))
         return head + SUM.pack(checksum64(head)) + SUM.pack(checksum64(self.body)) + self.body
 
     @classmethod
@@ -47,8 +47,8 @@ class FiguresPage(NamedTuple):
         head = checked(page, _HEAD.size)
         if head is None:
             return None
-        magic, turn, size = _HEAD.unpack(head)
+        magic, serial, size = _HEAD.unpack(head)
         body = page[_BODY_AT : _BODY_AT + size]
         if magic != FIGURES_MAGIC or len(body) != size or SUM.pack(checksum64(body)) != page[_SUM_AT:_BODY_AT]:
             return None
-        return cls(turn, body)
+        return cls(serial, body)

@@ -19,7 +19,7 @@ EVERY_S = 1.0
 
 
 class FiguresTeller:
-    """Tells the figures, once a second at most. The store's upkeep calls `look`, one thread at a time.
+    """Tells the figures, once a second at most. The store's upkeep calls `look`, from one thread at a time.
 
     Invariants:
         * without a watcher it makes no file, and asks for no figures: a look asks the kernel, no more;
@@ -37,7 +37,7 @@ class FiguresTeller:
         self._figures = figures
         self._page: LogFile | None = None
         self._told_at = float("-inf")
-        self._turn = int.from_bytes(os.urandom(4), "little")  # another one than that of the writer before
+        self._serial = int.from_bytes(os.urandom(4), "little")  # not that of the writer before, whose page may be left
 
     def look(self) -> None:
         """Tell the figures, if somebody watches and it is time."""
@@ -47,15 +47,15 @@ class FiguresTeller:
         figures = self._figures()
         if figures is None:
             return
-        with suppress(OSError):
+        with suppress(OSError):  # no room: see the invariants
             if self._page is None or not self._page.is_in_place():
                 self._let_go()
                 self._page = self._made()
-            self._turn += 1
-            self._page.write([FiguresPage(self._turn, body_of(figures)).pack()], 0)
+            self._serial += 1
+            self._page.write([FiguresPage(self._serial, body_of(figures)).pack()], 0)
 
     def _is_watched(self) -> bool:
-        with suppress(OSError):
+        with suppress(OSError):  # it cannot be asked now, as without free descriptors: nothing is told
             file = self._disk.open_to_read(self._folder / STORE_FILE)
             try:
                 return file.is_shared()
@@ -84,18 +84,18 @@ class FiguresTeller:
         """Remove the page: the store is closed. It may be called again."""
         if self._page is not None:
             self._let_go()
-            with suppress(OSError):
+            with suppress(OSError):  # it is gone, or stays: the next watcher sees that it does not change
                 self._disk.remove(self._path)
 
 
 def body_of(figures: dict[str, Any]) -> bytes:
-    """The figures as JSON. If they are too large, as many of the lists of names as there is room for."""
+    """The figures as JSON. If they are too large, the lists of names are halved until there is room."""
     named = {name: figures["named"][name] for name in ("topics", "subscriptions")}
     delayed = list(figures["delayed"].items())
     while True:
         told = {**figures, "named": {**figures["named"], **named}, "delayed": dict(delayed)}
         body = json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
         if len(body) <= MOST_BODY_BYTES or not (any(named.values()) or delayed):
-            return body[:MOST_BODY_BYTES]
+            return body[:MOST_BODY_BYTES]  # without any name there is room: the other figures are a few KiB
         named = {name: rows[: len(rows) // 2] for name, rows in named.items()}
         del delayed[len(delayed) // 2 :]

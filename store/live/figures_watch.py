@@ -13,12 +13,12 @@ from typing import Any
 
 from ..device.descriptor import Descriptor, open_descriptor
 from ..device.disk import ReadingDisk
-from ..device.folder import LOCK_FILE, STORE_FILE, check_store_folder, fixed_path
+from ..device.folder import LOCK_FILE, STORE_FILE, check_store_folder, fixed_path, noted_holder
 from ..errors import StoreUnusable
 from ..format.figures_page import FIGURES_BYTES, FIGURES_FILE, FiguresPage
 
 LOOK_S = 0.05
-GONE_S = 1.2  # without news: then it looks whether the store's process is there
+GONE_S = 1.2  # without news: then the watcher looks whether the store's process is there
 PATIENCE_S = 4.0  # a writer looks twice a second and tells once
 
 
@@ -27,7 +27,7 @@ class FolderWatch:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._turn = _turn_of(_page_in(folder))
+        self._serial = _serial_of(_page_in(folder))
 
     def next(self, patience_s: float = PATIENCE_S) -> dict[str, Any]:
         """The next figures that the writer tells: those of `stats()`, and others, see docs/metrics.md.
@@ -37,9 +37,9 @@ class FolderWatch:
         until, look_at = time.monotonic() + patience_s, time.monotonic() + GONE_S
         while True:
             page = _page_in(self._folder)
-            if page is not None and page.turn != self._turn:
-                self._turn = page.turn
-                with suppress(ValueError):
+            if page is not None and page.serial != self._serial:
+                self._serial = page.serial
+                with suppress(ValueError):  # it is no JSON: the next page may be some
                     figures = json.loads(page.body)
                     if isinstance(figures, dict):
                         return figures
@@ -94,13 +94,13 @@ def writer_of(folder: Path) -> str | None:
     try:
         owner: Descriptor = open_descriptor(folder / LOCK_FILE, os.O_RDONLY)
     except FileNotFoundError:
-        return None  # a process that opens it makes it
+        return None  # a process that opens the store makes this file
     except OSError as error:
         raise _unreadable(folder / LOCK_FILE, error) from error
     try:
         fcntl.flock(owner.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return os.pread(owner.fileno(), 64, 0).decode(errors="replace").strip() or "unknown"
+        return noted_holder(owner.fileno())
     else:
         return None
     finally:
@@ -129,10 +129,10 @@ def _check_readable(file: Path) -> None:
 
 
 def _page_in(folder: Path) -> FiguresPage | None:
-    with suppress(OSError):
+    with suppress(OSError):  # there is no page yet, or none any more
         return FiguresPage.unpack((folder / FIGURES_FILE).read_bytes()[:FIGURES_BYTES])
     return None
 
 
-def _turn_of(page: FiguresPage | None) -> int | None:
-    return None if page is None else page.turn
+def _serial_of(page: FiguresPage | None) -> int | None:
+    return None if page is None else page.serial

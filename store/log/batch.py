@@ -91,7 +91,7 @@ def hand_out(requests: Sequence[Request], offsets: array[int] | Int64s, plain: b
 def last_ends(requests: Sequence[Request], ends: Sequence[int]) -> list[int]:
     """The end of each request, from the ends of all messages; barriers have none."""
     counts = [request.count for request in requests if request.count]
-    if ends[0] == ends[-1]:  # of an atomic frame, or of a single message
+    if ends[0] == ends[-1]:  # of an atomic frame, or of one message
         return [ends[0]] * len(counts)
     return [ends[count - 1] for count in accumulate(counts)]
 

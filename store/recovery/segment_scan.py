@@ -116,8 +116,8 @@ class SegmentScan:
         return True
 
     def _may_count(self, header: FrameHeader) -> bool:
-        """May the scan go on with a frame after a gap? Not with a later one of a round's part, unless the part counted:
-        it does so as a whole or not at all.
+        """Whether the scan may go on with a frame after a gap: not with a later one of a round's part, unless the part
+        counted. A part does so as a whole or not at all.
 
         If the lane has gone on after the part, something says that it was durable beyond. Where the log was cut before
         the part, nothing is left of it: the segment was sealed, and its file ends with the footer.

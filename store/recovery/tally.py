@@ -24,9 +24,9 @@ class MessageTally:
         * the losses from `_settled` on may have taken offsets of any queue: before them, a whole footer has said how
           far each queue had got, or the log began there with segment 1. `_placed` of their messages have a place.
         * `_is_anchored`: there was such a footer or beginning. Without one no offset is more than a guess;
-        * `_open` losses may have been dealt with by an earlier repair, which has left out offsets in every queue for
-          them: they lie before the segment at hand, and not all of their messages had a place there. So a gap in a
-          queue's offsets may be theirs, and be none of a later loss's.
+        * the losses from `_settled` to `_open` lie before the segment at hand, and not all of their messages had a
+          place there. An earlier repair may have left out offsets in every queue for them. So a gap in a queue's
+          offsets may be theirs, and none of a later loss's.
     """
 
     def __init__(self, repair: Repair) -> None:

@@ -238,7 +238,8 @@ class Committing:
         count, size = len(self._messages.datas), self._messages.size_bytes
         for _, joint in self.joints:
             acks = len(joint.receipts)
-            count, size = count - -acks // RECORD_ACKS, size + ACK_BYTES * (1 + acks)
+            count += -(-acks // RECORD_ACKS)  # records, rounded up
+            size += ACK_BYTES * (1 + acks)
         for one in () if self.ids is None else self.ids.ids:
             size += ID_BYTES * len(one.digests)
         return count, size

@@ -41,7 +41,7 @@ class JointIds:
 
     def admit(self, names: Sequence[tuple[str, int]], blocks: Blocks) -> Sequence[Request]:
         """Let the ids of messages with these names in: (). Or all that is to be waited for; then nothing is on its way,
-        and this is called again.
+        and the caller calls this again after the wait.
 
         `blocks`: of the messages, or none if all are in one: a `PendingIds` has those of one block.
 

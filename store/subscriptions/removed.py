@@ -30,8 +30,8 @@ class RemovedMessages:
     """How many messages each subscription has lost to retention since the store was opened.
 
     A segment that goes costs by the streams that have messages in it, not by the messages: the range of each stream is
-    compared with the cursors of its topic's subscriptions. That is done when the messages are gone for good, but no
-    consumer can see it yet: later one that finds them missing counts them as acknowledged.
+    compared with the cursors of its topic's subscriptions. That is done when the messages are gone for good and no
+    consumer can see it yet: a consumer that finds them missing counts them as acknowledged.
     Messages that have expired do not count: `Parts.expired` counts them.
 
     Attributes:
@@ -87,6 +87,7 @@ class RemovedMessages:
             report("messages that retention removed could not be counted", error)
 
     def _count_stream(self, stream: Stream, sealed: SealedSegment, states: Sequence[State]) -> None:
+        """Count what a stream loses with a segment."""
         first, count = sealed.first_of(stream.number)
         self._count_range(stream, sealed, first, first + count, states)
 

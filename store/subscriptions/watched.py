@@ -55,12 +55,13 @@ class WatchedSubscriptions:
                 state = state or self._load(topic, name)
                 if topic not in bounds:
                     bounds[topic] = queues_of(self._parts, topic)
-            except StoreError:  # the calls of a consumer raise it
+            except StoreError:  # its records are damaged or unreadable: the calls of a consumer raise it
                 self._failed.add((topic, name))
                 continue
             most_queues -= queues
             row = _row_of(state, bounds[topic])
-            found += [] if row is None else [{"topic": topic, "subscription": name, **row}]
+            if row is not None:
+                found.append({"topic": topic, "subscription": name, **row})
         return found
 
 

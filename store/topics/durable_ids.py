@@ -10,9 +10,9 @@ import numpy as np
 from ..format.arrays import Int64s
 from ..format.message_ids import FEW
 
-CHAINS = 2  # for each id that there is room for: most ids that are new find none
+CHAINS = 2  # for each id that there is room for: so most new ids find an empty chain
 LEAST = 64  # ids that there is room for at the least
-SPARE = 8  # times the room that is needed: a larger ring becomes smaller
+MOST_ROOM = 8  # times the room that is needed: a larger ring becomes smaller
 NONE = -1  # no id, no offset
 _HALVES = struct.Struct("<qq")  # of a digest
 
@@ -22,12 +22,13 @@ class DurableIds:
 
     Ids are numbered in the order in which they came. The columns are a ring: id `n` is in row `n % size`. The ids whose
     digests begin alike are a chain: `_newest` has the number of its newest, and `_before` leads from each to the one
-    before. Numbers fall along a chain, so it is over at the first one that is less than `begin`. Nothing is done for
-    an id that leaves: only `begin` goes on.
+    before. Numbers fall along a chain, so it is over at the first one that is less than `begin`. Chains are short:
+    there are `CHAINS` for each id that there is room for, and digests spread evenly over them. Nothing is done for an
+    id that leaves: only `begin` goes on.
 
     Invariants:
         * the ids from `begin` to `end` are there, and no others;
-        * the size is a power of two, and at most `SPARE` times what there was when the last ids came, or `LEAST`.
+        * the size is a power of two, and at most `MOST_ROOM` times what there was when the last ids came, or `LEAST`.
 
     Attributes:
         begin, end: the numbers of the oldest id, and of the next one to come.
@@ -60,7 +61,7 @@ class DurableIds:
         return None if row < 0 else (self._each[2][row], self._each[3][row])
 
     def _row_from(self, number: int, head: int, rest: int) -> int:
-        """The row of an id which is in the chain that begins with this number; `NONE` if it is not there."""
+        """The row of an id, in the chain that begins with this number; `NONE` if it is not there."""
         heads, rests, _, _, before, _ = self._each
         mask, begin = self._mask, self.begin
         while number >= begin:
@@ -118,7 +119,7 @@ class DurableIds:
         """Ids have become durable that are not there. They are all different, the oldest first."""
         count = len(offsets)
         needed = len(self) + count
-        if not self._is_whole or needed > self._mask + 1 or self._mask + 1 > max(SPARE * needed, LEAST):
+        if not self._is_whole or needed > self._mask + 1 or self._mask + 1 > max(MOST_ROOM * needed, LEAST):
             self._remake(max(needed, LEAST))
         self._is_whole = False
         if count <= FEW:
@@ -134,11 +135,11 @@ class DurableIds:
         self._is_whole = True
 
     def _add_few(self, packed: bytes, queue_ids: Sequence[int] | Int64s, offsets: Sequence[int] | Int64s) -> None:
-        heads, rests, queues, places, before, newest = self._each
+        heads, rests, queues, all_offsets, before, newest = self._each
         number, mask = self.end, self._mask
         for (head, rest), queue_id, offset in zip(_HALVES.iter_unpack(packed), queue_ids, offsets, strict=True):
             row, chain = number & mask, head & self._chains
-            heads[row], rests[row], queues[row], places[row] = head, rest, queue_id, offset
+            heads[row], rests[row], queues[row], all_offsets[row] = head, rest, queue_id, offset
             before[row] = newest[chain]
             newest[chain] = number
             number += 1
@@ -151,7 +152,10 @@ class DurableIds:
         return np.arange(first, first + count) & self._mask
 
     def _chain(self, numbers: Int64s, heads: Int64s) -> None:
-        """Put ids into their chains. Of several ids of one chain the oldest comes first."""
+        """Put ids into their chains. Of several ids of one chain the oldest comes first.
+
+        A pass puts in one id of each chain. There are few, as digests spread evenly over the chains.
+        """
         newest, mask = self._newest, self._mask
         chains = heads & self._chains
         while True:

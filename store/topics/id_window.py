@@ -44,8 +44,9 @@ class IdWindow:
     the `PendingIds` or the `IdRequest` of that append; from then on `DurableIds` has it.
 
     Invariants:
-        * an id is in `_on_way`, or durable, or neither, but for that of an `IdRequest`: nobody has asked yet whether it
-          is durable, too; its flusher does (`find_durable`), and then it is stored or takes the id out again;
+        * an id is not in `_on_way` and durable at once. The exception is that of an `IdRequest`: it is in `_on_way`
+          before anyone asks whether it is durable. The flusher asks (`find_durable`); then the message is stored, or
+          takes its id out again;
         * `_frames` has the durable ids, by age, a frame at a time; of the first one some may have gone;
         * at most `most` durable ids are left.
 
@@ -81,7 +82,10 @@ class IdWindow:
         return len(self._durable)
 
     def find(self, digest: bytes) -> OnTheWay | int | None:
-        """What is known of an id: its offset, or the append that has it on its way, or None. `expire` came before."""
+        """What is known of an id: its offset, or the append that has it on its way, or None.
+
+        The caller has called `expire` before.
+        """
         with self._lock:
             known = self._durable.find(digest)
             return self._on_way.get(digest) if known is None else known[1]

@@ -328,7 +328,8 @@ def _fill(window: IdWindow, found: Sequence[SeenIds], after_ms: int) -> None:
     digests = [digest for one in found for digest in one.digests]
     newest = {digests[at]: rank for rank, at in enumerate(order.tolist())}  # of an id that is there twice, the newest
     kept = order[sorted(newest.values())]
-    queue_ids, offsets = (np.concatenate([one[column] for one in found])[kept] for column in (2, 3))
+    queue_ids = np.concatenate([one.queue_ids for one in found])[kept]
+    offsets = np.concatenate([one.offsets for one in found])[kept]
     packed = b"".join([digests[at] for at in kept.tolist()])
     window.load(packed, queue_ids, offsets, times[kept].tolist(), int(stamps.max()))
 

@@ -170,9 +170,9 @@ MESSAGE_IDS: dict[str, Bug] = {
         (f"{REPEATS}::test_of_messages_that_are_taken_together_only_the_new_ones_are_stored",),
     ),
     "message ids: a repeat that finds no room in the publish buffer is refused": Bug(
-        "store/api/identified.py", "            if isinstance(error, PublishBufferFull) and isinstance(",
-        "            if False and isinstance(",
-        (f"{REPEATS}::test_a_repeat_that_finds_no_room_in_the_publish_buffer_is_answered",),
+        "store/api/identified.py", "            if isinstance(error, PublishBufferFull):",
+        "            if False:",
+        (f"{REPEATS}::test_a_repeat_that_finds_no_room_in_the_publish_buffer_is_answered",), hangs=True,
     ),
     "message ids: of several ids of a chain the newest comes first": Bug(
         DURABLE, "newest[chains[::-1]] = numbers[::-1]", "newest[chains] = numbers",

@@ -52,8 +52,8 @@ METRICS: dict[str, Bug] = {
         (f"{PAGE}::test_a_page_comes_back_and_any_torn_or_foreign_one_says_nothing",),
     ),
     "page: the page of the writer before is taken for this one's": Bug(
-        "store/live/figures_watch.py", "        self._turn = _turn_of(_page_in(folder))\n",
-        "        self._turn = _turn_of(None)\n",
+        "store/live/figures_watch.py", "        self._serial = _serial_of(_page_in(folder))\n",
+        "        self._serial = _serial_of(None)\n",
         (f"{PAGE}::test_a_page_that_a_killed_writer_left_is_not_taken_for_the_next_one",),
     ),
     "page: the file stays after a close": Bug(
@@ -65,8 +65,8 @@ METRICS: dict[str, Bug] = {
         (f"{PAGE}::test_a_page_that_was_removed_is_made_again",),
     ),
     "page: a full disk is an error of the background": Bug(
-        "store/live/figures_teller.py", "        with suppress(OSError):\n            if self._page is None",
-        "        if True:\n            if self._page is None",
+        "store/live/figures_teller.py", "        with suppress(OSError):  # no room: see the invariants\n",
+        "        if True:\n",
         (f"{PAGE}::test_without_room_for_the_page_the_store_goes_on_and_tells_later",),
     ),
     "web: a silent client is waited for": Bug(

@@ -31,8 +31,8 @@ SETTINGS_OF_TOPICS: dict[str, Bug] = {
     ),
     "topic settings: a delayed message counts as a normal one": Bug(
         "endpoint/rocketmq/checking.py",
-        'kind = MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL',
-        "kind = MessageType.NORMAL", TYPES,
+        'return MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL',
+        "return MessageType.NORMAL", TYPES,
     ),
     "topic settings: a change is remembered, and not written": Bug(
         TABLE, "            self._write(self._hidden.find_or_make(hidden_topic(TOPIC_KIND, topic)), settings.pack())\n",

@@ -36,8 +36,8 @@ TOPIC_OF = {WORKERS: JOBS, AUDIT: JOBS, UNDERTAKER: DEAD, CLERK: BILLS}
 BILL_BYTES = 40
 WINDOW: dict[str, Any] = {
     "id_window_ms": 1 << 40,
-    "id_window_count": 2_000,
-}  # more ids than come in one life after a kill
+    "id_window_count": 2_000,  # more ids than come in one life after a kill
+}
 QUEUES = 4
 PRODUCERS, CONSUMERS = 3, 5
 MOST_WAITING = 400  # jobs; then the producers wait

@@ -7,9 +7,7 @@ import fcntl
 import json
 import multiprocessing
 import os
-import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from stratalog.store.live import figures_teller, figures_watch
 from stratalog.store.live.figures_teller import FiguresTeller, body_of
 from stratalog.store.live.figures_watch import writer_of
 
-from .helpers import memory_folder, tiny
+from .helpers import PATIENCE_S, memory_folder, tiny, until
 
 
 @pytest.fixture
@@ -88,7 +86,16 @@ def test_nobody_watches_and_nothing_is_written_or_asked_for(folder: Path) -> Non
     assert asked == [] and sorted(folder.rglob("*")) == before
 
 
-def test_while_somebody_watches_the_store_tells_once_a_second_and_then_no_more(folder: Path) -> None:
+def test_while_somebody_watches_the_store_tells_once_a_second_and_then_no_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, is_watched = list[bool](), FiguresTeller._is_watched
+
+    def noted(teller: FiguresTeller) -> bool:
+        looks.append(is_watched(teller))
+        return looks[-1]
+
+    monkeypatch.setattr(FiguresTeller, "_is_watched", noted)
     with MessageStore.open(folder, tiny()) as store:
         store.append("t", 0, b"x")
         with watch_folder(folder) as watch:
@@ -96,9 +103,10 @@ def test_while_somebody_watches_the_store_tells_once_a_second_and_then_no_more(f
             assert (first["pid"], first["log"]["messages"]) == (os.getpid(), store.stats()["log"]["messages"])
             second = watch.next()
             assert second["at_ms"] - first["at_ms"] >= 990
-        page = (folder / FIGURES_FILE).read_bytes()
+        until(lambda: looks.count(False) >= 1)
+        page, last = (folder / FIGURES_FILE).read_bytes(), looks.count(False)
         assert len(page) == FIGURES_BYTES
-        time.sleep(1.2)
+        until(lambda: looks.count(False) >= last + 2)
         assert (folder / FIGURES_FILE).read_bytes() == page
     assert not (folder / FIGURES_FILE).exists()
 
@@ -221,17 +229,20 @@ def write_until_killed(folder: Path, ready: Any) -> None:
 def test_a_store_whose_writer_was_killed_while_it_was_watched_opens_with_all_messages(folder: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     ready = spawn.Event()
-    writer = spawn.Process(target=write_until_killed, args=(folder, ready))
+    writer = spawn.Process(target=write_until_killed, args=(folder, ready), daemon=True)
     writer.start()
-    assert ready.wait(60)
-    with watch_folder(folder) as watch:
-        told = watch.next()["named"]["topics"][0]["appended"]
-        assert writer.pid is not None
-        os.kill(writer.pid, signal.SIGKILL)
+    try:
+        assert ready.wait(PATIENCE_S)
+        with watch_folder(folder) as watch:
+            told = watch.next()["named"]["topics"][0]["appended"]
+            writer.kill()
+            writer.join()
+            with pytest.raises(StoreUnusable, match="nobody has"):
+                for _ in range(3):  # what the writer told last may come first
+                    watch.next()
+    finally:
+        writer.kill()
         writer.join()
-        with pytest.raises(StoreUnusable, match="nobody has"):
-            while True:
-                watch.next()
     with MessageStore.open(folder, tiny()) as store:
         assert store.queue_bounds("t", 0)[1] >= told - 1  # the newest may not have been answered
 

@@ -21,7 +21,7 @@ from stratalog.store.metrics.family import MOST_NAMED, MetricFamily, Sample
 from stratalog.store.metrics.text import text_of
 from stratalog.store.subscriptions.watched import MOST_LOADED, WatchedSubscriptions
 
-from .helpers import tiny
+from .helpers import tiny, until
 
 UNITS = ("bytes", "seconds", "messages", "info", "total", "bucket", "sum", "count")
 
@@ -50,10 +50,15 @@ def at(figures: Mapping[str, Any], place: str) -> Any:
 
 def metrics_beside_stats(store: MessageStore) -> tuple[Any, str]:
     """Both of one moment: the background may write in between."""
-    while True:
+    found: list[Any] = []
+
+    def is_of_one_moment() -> bool:
         before, text, after = store.stats(), store.metrics(), store.stats()
-        if before == after:
-            return before, text
+        found[:] = before, text
+        return before == after
+
+    until(is_of_one_moment)
+    return found[0], found[1]
 
 
 def test_each_figure_is_that_of_the_statistics_in_the_unit_of_its_name(tmp_path: Path) -> None:

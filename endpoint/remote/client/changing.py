@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from stratalog import TopicSettings
 
@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from stratalog.store.subscriptions.topics_start import Topics
-
-Keep = Literal["retention", "unacknowledged", "until_acknowledged"]
-MessageType = Literal["normal", "fifo", "delay", "transaction"]
+    from stratalog.store.topics.settings import Keep, MessageType
 
 
 class Changing:

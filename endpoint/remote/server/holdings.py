@@ -137,7 +137,7 @@ class Holdings:
             try:
                 opened = await asyncio.shield(opening)
                 await self._aside(opened.close)
-            except asyncio.CancelledError:  # the connection has ended: it may not have begun
+            except asyncio.CancelledError:  # the connection has ended, and perhaps the close has not begun
                 opening.add_done_callback(self._close_one)
                 raise
         return Columns({}, [])

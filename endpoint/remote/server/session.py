@@ -25,7 +25,7 @@ VERSION = 1
 MOST_CALLS = 8192  # of a connection at a time
 HELD_BYTES = 64 << 20  # of calls and answers under way: with more, the connection is not read on
 SMALL_BYTES = 4096  # a call of no more is not refused for its bytes: an acknowledgement, an end
-CALM_S = 1.0  # how long a larger one waits at most, while the requests of others take much
+CALM_S = 1.0  # how long a larger message of the stream waits at most, while the requests of others take much
 
 STOP_S = 0.5  # at a stop of the endpoint: how long appends have for their answers
 

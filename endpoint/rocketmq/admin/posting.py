@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...wire import CLASSES, Code
 from ...wire.codes import MessageType
+from ..checking import type_by_fields
 from ..statuses import Refused
 
 if TYPE_CHECKING:
@@ -36,15 +37,8 @@ class Posting:
         if request.HasField("key"):
             system.keys.append(request.key)
         system.message_id = system.message_id or f"01{secrets.token_hex(16).upper()}"
-        system.message_type = system.message_type or _type_of(system)
+        system.message_type = system.message_type or type_by_fields(system)
         if system.message_type == MessageType.TRANSACTION:
             raise Refused(Code.UNSUPPORTED, "a message of a transaction comes from a producer")
         answer = await self._sending.send_message(asked, context)
         return _ANSWER(status=answer.status, message_id=system.message_id)
-
-
-def _type_of(system: Any) -> int:
-    """The type of a message whose sender has said none."""
-    if system.HasField("delivery_timestamp"):
-        return MessageType.DELAY
-    return MessageType.FIFO if system.HasField("message_group") else MessageType.NORMAL

@@ -20,6 +20,7 @@ from stratalog.endpoint.server.calls import Call, Proceed
 from tests.contract.served import Served
 
 from ...store.helpers import until
+from ..server.echoes import until as until_in_loop
 from .conftest import port_of
 
 PATIENCE_S = 60.0
@@ -59,19 +60,18 @@ def test_a_close_that_the_end_of_its_connection_cuts_is_made_all_the_same(store:
         asides = iter([opening, never])
         held = Holdings(store, lambda work: next(asides), lambda work: work(), cast(Any, None))
         begun = asyncio.create_task(held.subscribe(frame(held=1, arguments={"map": []})))
-        await asyncio.sleep(0)
+        await until_in_loop(lambda: 1 in held._subscriptions)
         if opens:
             opening.set_result(sub)
             await begun
         closing = asyncio.create_task(held.close(frame(held=1)))
-        await asyncio.sleep(0.01)
+        await until_in_loop(lambda: 1 not in held._subscriptions)  # it waits for the opening, or for the close
         closing.cancel()
         held.end()
         await asyncio.wait([closing])
         if not opens:
             opening.set_result(sub)
-        await asyncio.sleep(0.01)
-        assert sub.closed
+        await until_in_loop(lambda: sub.closed, 10)
         begun.cancel()
 
     asyncio.run(run())

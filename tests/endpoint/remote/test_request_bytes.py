@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -20,6 +20,9 @@ from stratalog.endpoint.server.calls import Call, Proceed, Refusal
 from stratalog.endpoint.server.request_bytes import RequestBytes
 from stratalog.endpoint.wire import CLASSES, SERVICE, Code
 
+from ...store.helpers import until
+from ..server.echoes import run
+from ..server.echoes import until as until_in_loop
 from .test_misuse import message, streamed
 
 MOST = 1 << 20
@@ -46,16 +49,7 @@ def limited(store: MessageStore, held: Held | None = None, most: int = MOST) -> 
     around = [] if held is None else [held.around]
     with RocketMQEndpoint(store, limits=Limits(request_bytes=most), interceptors=around, grace_s=0.1) as endpoint:
         yield endpoint
-        wait_until(lambda: endpoint.server.calls.request_bytes == 0)
-
-
-def wait_until(ready: Callable[[], bool]) -> None:
-    done = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.01)):
-        if ready():
-            return
-        done.wait(0.01)
-    raise AssertionError("it did not come")
+        until(lambda: endpoint.server.calls.request_bytes == 0, PATIENCE_S)
 
 
 def send(address: str, body: bytes) -> Any:
@@ -76,12 +70,12 @@ def test_tickets_take_room_from_all_calls_and_give_it_back(store: MessageStore) 
     held = Held()
     with limited(store, held) as endpoint, connect(endpoint.address) as remote:
         ticket = remote.submit("t", 0, bytes(MOST - 20_000))
-        wait_until(lambda: held.waiting == 1)
+        until(lambda: held.waiting == 1, PATIENCE_S)
         assert MOST - 20_000 <= endpoint.server.calls.request_bytes <= MOST
         assert send(endpoint.address, bytes(40_000)) == Code.TOO_MANY_REQUESTS
         held.open.set()
         assert ticket.result(PATIENCE_S) == 0
-        wait_until(lambda: endpoint.server.calls.request_bytes == 0)
+        until(lambda: endpoint.server.calls.request_bytes == 0, PATIENCE_S)
         assert send(endpoint.address, bytes(40_000)) == Code.OK
 
 
@@ -96,7 +90,7 @@ def test_a_call_without_room_is_refused_alone_and_small_ones_go_on(store: Messag
         other.append("t", 7, b"before")
         sub = other.subscribe("t", "s", start="earliest")
         ticket = one.submit("t", 0, bytes(most + 20_000))
-        wait_until(lambda: held.waiting == 1)
+        until(lambda: held.waiting == 1, PATIENCE_S)
         with pytest.raises(PublishBufferFull, match="under way"):
             other.append("t", 0, bytes(40_000))
         with pytest.raises(PublishBufferFull, match="under way"):
@@ -124,14 +118,14 @@ def test_calls_of_which_a_part_has_come_count_and_are_refused_without_room(store
     arguments = to_json({"topic": "t", "queue_id": 0, "offset": 0})
     outgoing.add(5, pack({"call": "read", "arguments": arguments}, [bytes(3 * session.HELD_BYTES // 64)]))
     pieces = iter(outgoing.take, b"")
-    go_on = threading.Semaphore()
+    go_on, over = threading.Semaphore(), threading.Event()
 
     def messages() -> Iterator[bytes]:
         for piece in pieces:
             go_on.acquire(timeout=PATIENCE_S)
             yield piece
         yield message(6, {"call": "hello"})
-        threading.Event().wait(1)
+        over.wait(PATIENCE_S)  # the stream stays open so long
 
     with (
         limited(store, held, most=2 << 20) as endpoint,
@@ -139,9 +133,9 @@ def test_calls_of_which_a_part_has_come_count_and_are_refused_without_room(store
         grpc.insecure_channel(endpoint.address) as channel,
     ):
         stream = streamed(channel, messages())
-        wait_until(lambda: endpoint.server.calls.request_bytes >= 1 << 20)
+        until(lambda: endpoint.server.calls.request_bytes >= 1 << 20, PATIENCE_S)
         ticket = other.submit("t", 0, bytes(2_000_000 - (1 << 20)))
-        wait_until(lambda: held.waiting == 1)
+        until(lambda: held.waiting == 1, PATIENCE_S)
         go_on.release()  # the second piece of three
         incoming = Incoming(1 << 30)
         first = next(frame for answer in stream for frame in incoming.feed(answer))
@@ -154,25 +148,27 @@ def test_calls_of_which_a_part_has_come_count_and_are_refused_without_room(store
         held.open.set()
         assert ticket.result(PATIENCE_S) == 0
         stream.cancel()
+        over.set()
 
 
 def test_a_connection_that_ends_in_the_middle_of_calls_leaves_no_bytes(store: MessageStore) -> None:
     held = Held()
     outgoing = Outgoing(in_turn=False)
     outgoing.add(5, pack({"call": "read"}, [bytes(4 << 20)]))
-    part = outgoing.take()
+    part, over = outgoing.take(), threading.Event()
 
     def messages() -> Iterator[bytes]:
         yield part
-        threading.Event().wait(1)
+        over.wait(PATIENCE_S)  # the stream stays open so long
 
     with limited(store, held, most=64 << 20) as endpoint, connect(endpoint.address) as other:
         with grpc.insecure_channel(endpoint.address) as channel:
             stream = streamed(channel, messages())
             other.submit("t", 0, bytes(100_000))
-            wait_until(lambda: endpoint.server.calls.request_bytes > (1 << 20) + 100_000)
+            until(lambda: endpoint.server.calls.request_bytes > (1 << 20) + 100_000, PATIENCE_S)
             stream.cancel()
-        wait_until(lambda: endpoint.server.calls.request_bytes < 200_000)
+            over.set()
+        until(lambda: endpoint.server.calls.request_bytes < 200_000, PATIENCE_S)
         held.open.set()
 
 
@@ -208,13 +204,6 @@ async def late(seconds: float) -> AsyncIterator[None]:
     assert asyncio.get_running_loop().time() - began_s >= seconds
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def within() -> None:
-        await asyncio.wait_for(test(), PATIENCE_S)
-
-    asyncio.run(within())
-
-
 def test_a_request_has_room_if_the_others_leave_it_or_if_it_is_alone() -> None:
     requests = RequestBytes(100)
     requests.add(300)
@@ -232,9 +221,9 @@ def test_streams_wait_while_others_have_more_than_half() -> None:
         requests.add(80)
         await asyncio.wait_for(requests.calm(30, PATIENCE_S), 0.5)  # without its own 30 it is half
         waiting = [asyncio.create_task(requests.calm(0, PATIENCE_S)) for _ in range(3)]
-        await asyncio.sleep(0.01)
+        await until_in_loop(lambda: requests._calmed is not None)
         requests.remove(20)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # a pass of the loop: those who were woken go on in it
         assert not any(one.done() for one in waiting)
         requests.remove(10)
         await asyncio.wait_for(asyncio.gather(*waiting), 5)

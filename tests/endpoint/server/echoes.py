@@ -126,8 +126,8 @@ def raw(server: GrpcServer) -> socket.socket:
     return socket.create_connection((server.host, server.port), timeout=PATIENCE_S)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+async def until(condition: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
+    async with asyncio.timeout(limit_s):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stratalog.store.format.message_ids import FEW, digest_of
-from stratalog.store.topics.durable_ids import LEAST, SPARE, DurableIds
+from stratalog.store.topics.durable_ids import LEAST, MOST_ROOM, DurableIds
 from tests.seeds import draw_seed
 
 Place = tuple[int, int]
@@ -72,7 +72,7 @@ def test_the_ring_grows_and_becomes_small_again() -> None:
         sizes.append(model.table._mask + 1)
         model.compare(list(model.known)[::97])
         model.leave(len(model.known) - 1)
-    assert sizes[0] == LEAST == sizes[-1] and 5000 < sizes[1] < 5000 * SPARE
+    assert sizes[0] == LEAST == sizes[-1] and 5000 < sizes[1] < 5000 * MOST_ROOM
 
 
 @pytest.mark.parametrize("count", [3, 100])
