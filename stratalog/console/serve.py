@@ -73,8 +73,8 @@ def serve_command(
         typer.Option("--metrics-port", min=0, max=65_535, metavar="PORT", help="GET /metrics there, for Prometheus"),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", metavar="HOST", help="where to listen for that")
-    ] = "127.0.0.1",
+        str | None, typer.Option("--metrics-host", metavar="HOST", help="where to listen for that; 127.0.0.1")
+    ] = None,
     json: Json = None,
 ) -> None:
     """Serve a store to RocketMQ 5 clients and to `stratalog.connect`, until SIGTERM or Ctrl-C.
@@ -82,16 +82,13 @@ def serve_command(
     It makes a store in a new folder. It prints `ready` with the address once clients can connect. TLS and plaintext are
     taken on the one port; without --certificate TLS has a new certificate that signs itself.
     """
-    if (certificate is None) != (key is None):
-        raise typer.BadParameter("give --certificate and --key together")
-    if durability not in ("force", "os"):
-        raise typer.BadParameter(f"a durability is force or os, not {durability!r}")
+    _check_together(certificate, key, durability, port, metrics_host, metrics_port)
     with told():
         names = None if users is None else users_of(users)
         _raise_descriptors()
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC writes a line for each connection that is no TLS
         try:
-            from ..endpoint import CallLog, Certificate, RocketMQEndpoint, RocketMQOptions  # noqa: PLC0415  # an extra
+            from ..endpoint import CallLog, Certificate, RocketMQEndpoint  # noqa: PLC0415  # an extra
             from ..endpoint.server.server import GrpcServer  # noqa: PLC0415  # as above
         except ImportError as error:
             complain(str(error))
@@ -99,23 +96,29 @@ def serve_command(
         tls: Tls = "self-signed"
         if certificate is not None and key is not None:
             tls = Certificate.read(certificate, key)
-        given = {"queues": queues, "fifo_groups": fifo_groups, "max_attempts": attempts}
-        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        try:
-            RocketMQOptions(**options)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+        options = options_of(queues=queues, fifo_groups=fifo_groups, max_attempts=attempts)
         make = partial(
             RocketMQEndpoint, host=host, port=port, users=names, tls=tls, create_topics=create_topics,
             calls=CallLog(most_calls=0), **options,  # nobody can read a record of calls here
         )  # fmt: skip
         trial = partial(GrpcServer, [], host=host, port=port, tls=tls)
-        metrics = None if metrics_port is None else Metrics(metrics_host, metrics_port)
+        metrics = None if metrics_port is None else Metrics(metrics_host or "127.0.0.1", metrics_port)
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)
-            # `StoreConfig` refuses what is no durability.
-            config = StoreConfig(durability=durability)  # type: ignore[arg-type]
+            config = StoreConfig(durability=durability)  # type: ignore[arg-type]  # one of the two, see above
             asyncio.run(Serving(folder, config, make, trial, shown, metrics).run())
+
+
+def options_of(**given: object) -> dict[str, Any]:
+    """The options of an endpoint that are not None. Raises typer.BadParameter for one that it would refuse."""
+    from ..endpoint import RocketMQOptions  # noqa: PLC0415  # an extra
+
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    try:
+        RocketMQOptions(**options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return options
 
 
 @contextlib.contextmanager
@@ -145,6 +148,21 @@ def users_of(path: Path) -> dict[str, str]:
     if not found:
         raise typer.BadParameter(f"{path} has no user: all calls would be refused")
     return found
+
+
+def _check_together(
+    certificate: Path | None, key: Path | None, durability: str, port: int, metrics_host: str | None,
+    metrics_port: int | None,
+) -> None:  # fmt: skip
+    """Raises BadParameter if options do not go together, or a durability is none."""
+    if (certificate is None) != (key is None):
+        raise typer.BadParameter("give --certificate and --key together")
+    if metrics_host is not None and metrics_port is None:
+        raise typer.BadParameter("give --metrics-host with --metrics-port")
+    if metrics_port and metrics_port == port:
+        raise typer.BadParameter(f"--port and --metrics-port are both {port}: give two ports")
+    if durability not in ("force", "os"):
+        raise typer.BadParameter(f"a durability is force or os, not {durability!r}")
 
 
 def _raise_descriptors() -> None:
