@@ -79,7 +79,7 @@ def how(experiment: Experiment, command: str, base: Path, run: Run) -> str:
     repeat = getattr(experiment, "repeat", 1) if run.rounds is None else run.rounds
     rounds = f"medians of {repeat} rounds by turns" if repeat > 1 else "one round"
     return (
-        f"measured by `perf {command}`: {rounds}; {experiment.METHOD}; forced writes by {write_call(base)}; "
+        f"measured by `{command}`: {rounds}; {experiment.METHOD}; forced writes by {write_call(base)}; "
         f"{describe(base)}; {datetime.now(UTC):%Y-%m-%d}"
     )
 
@@ -110,10 +110,12 @@ def measure(experiment: Experiment, command: str, where: Path | None, json: Path
 def command_of(experiment: type[Experiment]) -> Callable[..., None]:
     """The function that typer calls: its signature is made from the experiment's fields."""
 
-    def command(*, where: Path | None, json: Path | None, short: bool, **given: Any) -> None:
-        measure(made(experiment, given, short=short), asked(experiment, given, short=short), where, json)
+    def command(*, context: typer.Context, where: Path | None, json: Path | None, short: bool, **given: Any) -> None:
+        typed = asked(experiment, given, context.command_path, where, short=short)
+        measure(made(experiment, given, short=short), typed, where, json)
 
-    listed = parameters(experiment)
+    context_of = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    listed = [context_of, *parameters(experiment)]
     command.__doc__ = experiment.__doc__
     command.__annotations__ = {one.name: one.annotation for one in listed}
     command.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]  # for typer; mypy does not know it

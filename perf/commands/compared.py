@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -32,8 +33,8 @@ def compare_command(
 ) -> None:
     """Say what got better or worse from report A to report B, beyond the spread of both.
 
-    A and B are the JSON files of `bench host`, `bench latency` or `bench all`. A figure with a reference of the same
-    rounds counts as changed only if it changed against that, too: else the machine was faster or slower.
+    A and B are the JSON files of `bench host`, `bench latency` or `bench all`. A figure with a reference without a
+    store counts as changed only if it changed against that, too: else the machine was faster or slower.
     """
     try:
         old, new = read_report(before), read_report(after)
@@ -48,6 +49,8 @@ def compare_command(
             if rows := [row_of(change) for change in compared.of(verdict)]:
                 out.print(table(verdict, rows))
         out.print(told(compared), highlight=False)
+        for line in limits(compared, old, new):
+            out.print(plain(line), highlight=False, soft_wrap=True)
     write_json(json, as_figures(compared, differences(old, new)))
 
 
@@ -87,11 +90,34 @@ def _percent(part: float) -> str:
 
 
 def told(compared: Comparison) -> str:
-    """The last line: how many figures, and how many of them moved."""
+    """How many figures there are, and how many of them moved."""
     counts = ", ".join(f"{len(compared.of(verdict))} {verdict}" for verdict in MOVED)
     alone = [f"{len(names)} are only in {which}" for names, which in _alone(compared) if names]
     same = f"{len(compared.of('same'))} the same within the spread"
     return "; ".join([f"{counted(len(compared.changes), 'figure')}: {counts}, {same}", *alone])
+
+
+def limits(compared: Comparison, before: Report, after: Report) -> Iterator[str]:
+    """The last lines: which changes are too small to be seen, and what to do about reports of one round."""
+    seen = [one for one in compared.changes if one.measure.better != "neither"]
+    if not seen:
+        return
+    usual, widest = statistics.median(one.beyond for one in seen), max(seen, key=lambda one: one.beyond)
+    yield (
+        f"Changes below {100 * usual:.0f} % cannot be seen (the median over the figures; "
+        f"the widest {100 * widest.beyond:.0f} %: {widest.measure.what})."
+    )
+    single = [which for which, report in (("A", before), ("B", after)) if _of_one_round(report)]
+    if single:
+        yield (
+            f"{' and '.join(single)} {'has' if len(single) == 1 else 'have'} one round of most figures, "
+            f"so their spread is a guess: measure with --repeat 3 or more."
+        )
+
+
+def _of_one_round(report: Report) -> bool:
+    rounds = [len(one.values) for one in report.measures().values()]
+    return bool(rounds) and statistics.median(rounds) < 2
 
 
 def _alone(compared: Comparison) -> Iterator[tuple[Sequence[str], str]]:

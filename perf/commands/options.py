@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -75,16 +76,18 @@ def flag_of(field: dataclasses.Field[Any]) -> str:
     return f"--{(field.metadata['option'] or field.name.removesuffix(BYTES)).replace('_', '-')}"
 
 
-def asked(experiment: type[Experiment], given: dict[str, Any], *, short: bool) -> str:
-    """The command as a user types it, for the line with the method."""
-    words = [experiment.NAME]
+def asked(experiment: type[Experiment], given: dict[str, Any], command: str, where: Path | None, *, short: bool) -> str:
+    """The command as the user typed it, for the line with the method. `command`: without its options."""
+    words = [command]
     for field in dataclasses.fields(experiment):
         value, flag = given[field.name], flag_of(field)
         if isinstance(value, bool):
             words.append(flag if value else f"--no-{flag[2:]}")
         elif value is not None:
-            words += [f"{flag} {one}" for one in (value if isinstance(value, list) else [value])]
-    return " ".join([*words, "--short"] if short else words)
+            words += [f"{flag} {shlex.quote(str(one))}" for one in (value if isinstance(value, list) else [value])]
+    words += ["--short"] if short else []
+    words += [] if where is None else [f"--dir {shlex.quote(str(where))}"]
+    return " ".join(words)
 
 
 def parameter(field: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:

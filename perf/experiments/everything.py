@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from ...store import StoreError
 from ..machine.folders import sub_folder, there
 from ..report.progress import Run
 from .experiment import repeats, setting
@@ -64,11 +65,15 @@ class All(Reported):
         return max(part.need_bytes() for part in self.parts())
 
     def study(self, base: Path, run: Run) -> Study:
-        """All parts, one after the other."""
+        """All parts, one after the other. One that the store or the system refuses leaves the others their chapters."""
         studies = []
         for part in self.parts():
             with sub_folder(base, part.NAME) as folder:
-                studies.append(part.study(folder, run))
+                try:
+                    studies.append(part.study(folder, run))
+                except (StoreError, OSError) as error:
+                    line = f"Missing here: the chapters of `{part.NAME}` ({type(error).__name__}: {error})."
+                    studies.append(Study(summary=(line,), chapters=()))
         return Study(
             summary=tuple(line for study in studies for line in study.summary),
             advice=tuple(one for study in studies for one in study.advice),

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import psutil
+
 from ..machine.folders import check_space, sub_folder, there
+from ..machine.usage import file_system_of
 from ..references.device_calls import Writes
 from ..report.progress import Run
 from ..report.record import Chapter, Chart, Measure
 from ..workload.latencies import Latencies
 from ..workload.timed import BATCH_MESSAGES
 from .experiment import repeats, setting
-from .host_advice import HostFigures, advice, summary
+from .host_advice import HostFigures, advice, known, summary
 from .host_device import FEW_SIZES, MIB, SIZES, WRITERS, device_parts, memory_parts, name_of, wake_parts
 from .host_store import MESSAGE_BYTES, THREADS, TIER_ROOM, Stores, append_parts, read_parts, setting_parts
 from .parts import Part, measured, of
@@ -23,6 +26,8 @@ from .reported import Reported, Study
 
 WORK_PART = 0.6  # of a part's time: the rest opens, fills and compares
 LEAST_S = 0.02
+STORED, AHEAD_BYTES = 1.25, 2 << 30  # a store's bytes over its payload's; segments that four lanes write ahead
+MEMORY_KINDS = frozenset({"tmpfs", "ramfs"})  # file systems
 READ_MESSAGES, FEW_MESSAGES = 40_000, 512
 
 
@@ -55,9 +60,15 @@ class Host(Reported):
         """Whether so little is asked for that a few sizes of writes will do."""
         return self.minutes < 0.1
 
+    @property
+    def most_bytes(self) -> int:
+        """A part that appends ends after so many bytes of payload: the space does not grow with the minutes."""
+        return 32 << 20 if self.short else 2 << 30
+
     def need_bytes(self) -> float:
-        """Space for the largest part: a store with segments written ahead."""
-        return 2.0 * self.file_bytes + (64 << 20 if self.short else 4 << 30)
+        """Space for the largest part: a store of what is appended or read, and segments written ahead."""
+        stored = max(self.most_bytes, self.messages * MESSAGE_BYTES)
+        return 2.0 * self.file_bytes + STORED * stored + (AHEAD_BYTES if not self.short else 0)
 
     def study(self, base: Path, run: Run) -> Study:
         """All parts by turns, then the chapters, the summary and the advice."""
@@ -70,12 +81,14 @@ class Host(Reported):
 
     def _study(self, base: Path, tier: Path | None, run: Run) -> Study:
         free, tier_free = (0 if one is None else shutil.disk_usage(one).free for one in (base, tier))
+        memory = None if tier is None else memory_behind(tier)
         count = len(self._parts(base, tier, run, LEAST_S))
         seconds = max(LEAST_S, WORK_PART * self.minutes * 60 / (count * self.repeat))
-        found = measured(self._parts(base, tier, run, seconds), self.repeat, run)
-        told = HostFigures(found, free, self.pmem, tier_free)
+        failed: dict[str, str] = {}
+        found = measured(self._parts(base, tier, run, seconds), self.repeat, run, failed)
+        told = HostFigures(found, free, self.pmem, tier_free, memory)
         shown = chapters(found, self.sizes, pmem=self.pmem is not None)
-        return Study(summary=summary(told), chapters=shown, advice=advice(told))
+        return Study(summary=(*missing(failed), *summary(told)), chapters=shown, advice=advice(told))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -84,7 +97,14 @@ class Host(Reported):
 
     def _parts(self, base: Path, tier: Path | None, run: Run, seconds: float) -> list[Part]:
         stores = Stores(
-            base, run, seconds, self.messages // BATCH_MESSAGES * BATCH_MESSAGES, self.seed, tier, self.file_bytes
+            base,
+            run,
+            seconds,
+            self.messages // BATCH_MESSAGES * BATCH_MESSAGES,
+            self.seed,
+            tier,
+            self.file_bytes,
+            self.most_bytes,
         )
         return [
             *device_parts(base, seconds, self.file_bytes, self.sizes),
@@ -96,6 +116,17 @@ class Host(Reported):
         ]
 
 
+def memory_behind(folder: Path) -> int | None:
+    """The bytes of memory that are available, if the folder is made of memory; None for one on a device."""
+    return psutil.virtual_memory().available if file_system_of(folder) in MEMORY_KINDS else None
+
+
+def missing(failed: Mapping[str, str]) -> tuple[str, ...]:
+    """The first line of a report without some of its parts; nothing for a whole one."""
+    parts = "; ".join(f"{name} ({why})" for name, why in failed.items())
+    return (f"Missing here: rounds of these parts, which were refused: {parts}.",) if failed else ()
+
+
 def chapters(found: Mapping[str, Measure], sizes: tuple[int, ...], *, pmem: bool) -> tuple[Chapter, ...]:
     """The measures by subject."""
     tier = "the last is in --pmem" if pmem else "give --pmem DIR to see persistent memory or a tmpfs beside them"
@@ -105,7 +136,7 @@ def chapters(found: Mapping[str, Measure], sizes: tuple[int, ...], *, pmem: bool
             title="Appends",
             text=appends,
             measures=of(found, "store.append", "store.async", "store.submit", "store.batch", "floor"),
-            charts=(_by_threads(found),),
+            charts=known(lambda: _by_threads(found)),
         ),
         Chapter(
             title="Reads and jobs",
@@ -122,7 +153,7 @@ def chapters(found: Mapping[str, Measure], sizes: tuple[int, ...], *, pmem: bool
             title="The device: forced writes",
             text="Without a store. A forced write is durable when its call returns.",
             measures=of(found, "write.forced"),
-            charts=(_by_size(found, sizes),),
+            charts=known(lambda: _by_size(found, sizes)),
         ),
         Chapter(
             title="The device: writes without a force, and reads",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ...store import StoreConfig
 from ..machine.folders import human_bytes
@@ -14,9 +17,11 @@ from ..report.words import amount
 from .host_device import BATCH, name_of
 from .host_store import BUFFER_BYTES, MANY, SEGMENT_BYTES
 
+Made = TypeVar("Made")
 WORTH = 1.1  # a setting is recommended if it gives a tenth more in each round
 CHEAP = 0.8  # a cache is recommended if appends keep so much of their rate with it
 FEW_SEGMENTS = 16  # on a disk with less room than so many full segments, smaller ones are better
+TIER, PAGED = "store.read.persistent.p50", "store.read.paged.p50"
 TIER_STEP_BYTES = 64 << 20  # a recommended size of a tier is a multiple of it
 DEFAULTS = StoreConfig()
 DEFAULT_VALUES = {
@@ -31,12 +36,16 @@ DEFAULT_VALUES = {
 
 @dataclass(frozen=True)
 class HostFigures:
-    """The measures of a host by their names, the free bytes of its disk, and of its --pmem, if one is given."""
+    """The measures of a host by their names, the free bytes of its disk, and of its --pmem, if one is given.
+
+    `pmem_memory_bytes`: the memory that is available, if --pmem is made of memory (a tmpfs); else None.
+    """
 
     measures: Mapping[str, Measure]
     free_bytes: int
     pmem: Path | None = None
     pmem_free_bytes: int = 0
+    pmem_memory_bytes: int | None = None
 
     def told(self, name: str) -> str:
         """The figure with its unit."""
@@ -44,50 +53,83 @@ class HostFigures:
         return amount(measure.value, measure.unit)
 
     def share(self, name: str) -> float:
-        """The figure over its reference."""
-        return self.measures[name].share or 0.0
+        """The figure over its reference. Raises KeyError if the reference is missing."""
+        return self._beside(name).share or 0.0
 
     def worst_share(self, name: str) -> float:
         """The share of the worst of its rounds: what can be counted on."""
-        measure = self.measures[name]
+        measure = self._beside(name)
         worst = measure.low if measure.better == "higher" else measure.high
         return worst / measure.reference if measure.reference else 0.0
+
+    def _beside(self, name: str) -> Measure:
+        measure = self.measures[name]
+        if measure.reference is None:
+            raise KeyError(f"{name} has no reference")
+        return measure
 
     def value(self, name: str) -> float:
         """The figure."""
         return self.measures[name].value
 
 
+def known(*makers: Callable[[], Made]) -> tuple[Made, ...]:
+    """What can be made; one that needs a figure of a part that failed is left out."""
+    found = []
+    for make in makers:
+        with suppress(KeyError):
+            found.append(make())
+    return tuple(found)
+
+
 def summary(found: HostFigures) -> tuple[str, ...]:
-    """The first lines: what this host can do, each number with its meaning. At most eight."""
+    """The first lines: what this host can do, each number with its meaning. At most nine."""
     told, share = found.told, found.share
     many, one, batch, device = f"store.append.{MANY}", "store.append.1", "store.batch", name_of(Writes(BATCH))
     force = name_of(Writes(4 << 10))
     lines = [
-        f"Durable messages of 1 KiB: {told(f'{many}.per_s')} by {MANY} threads that wait for each, "
-        f"{told(f'store.async.{MANY}.per_s')} by {MANY} coroutines, {told(f'{batch}.per_s')} in batches of 256, "
-        f"{told(f'{one}.per_s')} by one caller alone.",
-        f"One of {MANY} threads waits {_marks(found, many)}; a caller alone waits {_marks(found, one)}. "
-        "(p50: half of the calls are quicker; p99: 99 of 100; p99.9: 999 of 1,000.)",
-        f"Share of the device: batches write {told(f'{batch}.mb_per_s')} of payload, {share(f'{batch}.mb_per_s'):.2f} "
-        f"of the {told(f'{device}.mb_per_s')} of bare forced writes of 256 KiB; {MANY} threads reach "
-        f"{share(f'{many}.per_s'):.2f} of the same threads without a store.",
-        f"The device: a forced write of 4 KiB takes {told(f'{force}.p50')} (p50) and {told(f'{force}.p99')} (p99), "
-        f"a random read of 4 KiB {told('read.random.1.p50')} (p50).",
-        f"A read of one message takes {told('store.read.ring.p50')} from the store's memory, "
-        f"{told('store.read.paged.p50')} from the page cache, {told('store.read.device.p50')} from the device (p50).",
-        f"Jobs: {told('store.jobs.per_s')} are received in groups of 32 and acknowledged durably, by one thread.",
+        lambda: (
+            f"Durable messages of 1 KiB: {told(f'{many}.per_s')} by {MANY} threads that wait for each, "
+            f"{told(f'store.async.{MANY}.per_s')} by {MANY} coroutines, {told(f'{batch}.per_s')} in batches of 256, "
+            f"{told(f'{one}.per_s')} by one caller alone."
+        ),
+        lambda: (
+            f"One of {MANY} threads waits {_marks(found, many)}; a caller alone waits {_marks(found, one)}. "
+            "(p50: half of the calls are quicker; p99: 99 of 100; p99.9: 999 of 1,000.)"
+        ),
+        lambda: (
+            f"Share of the device: batches write {told(f'{batch}.mb_per_s')} of payload, "
+            f"{share(f'{batch}.mb_per_s'):.2f} of the {told(f'{device}.mb_per_s')} of bare forced writes of 256 KiB; "
+            f"{MANY} threads reach {share(f'{many}.per_s'):.2f} of the same threads without a store."
+        ),
+        lambda: (
+            f"The device: a forced write of 4 KiB takes {told(f'{force}.p50')} (p50) and {told(f'{force}.p99')} (p99), "
+            f"a random read of 4 KiB {told('read.random.1.p50')} (p50)."
+        ),
+        lambda: (
+            f"A read of one message takes {told('store.read.ring.p50')} from the store's memory, "
+            f"{told(PAGED)} from the page cache, {told('store.read.device.p50')} from the device (p50)."
+        ),
+        lambda: (
+            f"Jobs: {told('store.jobs.per_s')} are received in groups of 32 and acknowledged durably, by one thread."
+        ),
     ]
     if found.pmem is not None:
         lines.append(
-            f"A tier in {found.pmem} has a message in {found.told('store.read.persistent.p50')}, "
-            f"{found.share('store.read.persistent.p50'):.2f} of the device's time."
+            lambda: (
+                f"A tier in {found.pmem} has a message in {told(TIER)}, {share(TIER):.2f} of the device's time and "
+                f"{found.value(TIER) / (found.value(PAGED) or 1.0):.2f} of the page cache's."
+            )
         )
-    changed = [f"{one.setting}={one.value}" for one in advice(found) if one.value != DEFAULT_VALUES[one.setting]]
-    lines.append(
-        f"Set here: StoreConfig({', '.join(changed)})." if changed else "The default StoreConfig fits this host."
-    )
-    return tuple(lines)
+    return known(*lines) + _settings(advice(found))
+
+
+def _settings(advised: Sequence[Advice]) -> tuple[str, ...]:
+    """The line with all settings that are no defaults. Defaults are said to fit only if each setting was tried."""
+    changed = [f"{one.setting}={one.value}" for one in advised if one.value != DEFAULT_VALUES[one.setting]]
+    if changed:
+        return (f"Set here: StoreConfig({', '.join(changed)}).",)
+    return ("The default StoreConfig fits this host.",) if len(advised) == len(DEFAULT_VALUES) else ()
 
 
 def _marks(found: HostFigures, part: str) -> str:
@@ -96,35 +138,39 @@ def _marks(found: HostFigures, part: str) -> str:
 
 
 def advice(found: HostFigures) -> tuple[Advice, ...]:
-    """A value for each setting that was tried, with the reason and what it gave here."""
-    return tuple(_advice(found))
+    """A value for each setting whose figures are there, with the reason and what it gave here."""
+    makers = (_lanes, _durability, _segments, _buffer, _memory, _cache)
+    return known(*(partial(make, found) for make in makers))
 
 
-def _advice(found: HostFigures) -> Iterator[Advice]:
-    yield _lanes(found)
-    yield Advice(
+def _durability(found: HostFigures) -> Advice:
+    return Advice(
         setting="durability",
         value='"force"',
         why='"os" answers before the device has the message: a power cut takes answered ones',
         worth=f'"os" gives one caller {found.share("setting.durability_os.per_s"):.1f} x '
         f"({found.told('setting.durability_os.per_s')})",
     )
-    yield _segments(found)
-    buffer = found.share("setting.publish_buffer_bytes.per_s")
-    yield Advice(
+
+
+def _buffer(found: HostFigures) -> Advice:
+    share = found.share("setting.publish_buffer_bytes.per_s")
+    return Advice(
         setting="publish_buffer_bytes",
         value=DEFAULT_VALUES["publish_buffer_bytes"],
         why="the bytes that are accepted and not yet durable: a caller that runs ahead waits at this cap",
-        worth=f"with {human_bytes(BUFFER_BYTES)} `submit` has {buffer:.2f} of its rate",
+        worth=f"with {human_bytes(BUFFER_BYTES)} `submit` has {share:.2f} of its rate",
     )
-    yield Advice(
+
+
+def _memory(found: HostFigures) -> Advice:
+    return Advice(
         setting="memory_limit_bytes",
         value="None",
         why="a quarter of the memory that is available; give a number where other programs need that memory",
         worth=f"a message from memory takes {found.told('store.read.ring.p50')}, from the device "
         f"{found.told('store.read.device.p50')}",
     )
-    yield _cache(found)
 
 
 def _lanes(found: HostFigures) -> Advice:
@@ -170,17 +216,28 @@ def _cache(found: HostFigures) -> Advice:
         for tier, part in parts.items()
     )
     worth = f"a message takes {reads}; batches have {cost:.2f} of their rate with a cache"
-    if found.pmem is not None and cost >= CHEAP and found.worst_share("store.read.persistent.p50") < 1 / WORTH:
-        size = max(1, found.pmem_free_bytes // 2 // TIER_STEP_BYTES) * TIER_STEP_BYTES
-        return Advice(
-            setting="cache",
-            value=f"CacheConfig(off_heap_bytes=0, persistent_bytes={size}, persistent_folder={str(found.pmem)!r})",
-            why="old messages that are read again: half of what --pmem has free, for what has left the ring",
-            worth=worth,
-        )
+    why = 'readers that keep up are served from the ring; "plan" is for those that come back to old messages'
+    if found.pmem is not None and cost >= CHEAP and found.worst_share(TIER) < 1 / WORTH:
+        worth += f"; from the page cache it takes {found.told(PAGED)}"
+        if found.value(TIER) < found.value(PAGED):
+            return _tier(found, worth)
+        why = "the page cache is no slower than a tier in --pmem, and takes only the memory that nobody else needs"
+    return Advice(setting="cache", value="None", why=why, worth=worth)
+
+
+def _tier(found: HostFigures, worth: str) -> Advice:
+    """A cache in --pmem: of half of what is free there, and of no more than half of the memory that it is made of."""
+    free, memory = found.pmem_free_bytes, found.pmem_memory_bytes
+    half = (free if memory is None else min(free, memory)) // 2
+    size = max(1, half // TIER_STEP_BYTES) * TIER_STEP_BYTES
+    kind = (
+        "half of what --pmem has free"
+        if memory is None
+        else "a tmpfs is memory, which programs then lack: half of what is available now"
+    )
     return Advice(
         setting="cache",
-        value="None",
-        why='readers that keep up are served from the ring; "plan" is for those that come back to old messages',
+        value=f"CacheConfig(off_heap_bytes=0, persistent_bytes={size}, persistent_folder={str(found.pmem)!r})",
+        why=f"old messages that are read again, after they have left the ring; {kind}",
         worth=worth,
     )

@@ -142,16 +142,19 @@ def memory_parts(base: Path, pmem: Path | None, seconds: float, tier_bytes: int)
 def _memory(name: str, what: str, opened: Callable[[], AbstractContextManager[memoryview]], seconds: float) -> Part:
     def run() -> Mapping[str, float]:
         with opened() as view:
-            return memory_speeds.speeds(view, seconds)
+            touch = {} if name == "heap" else {"map": memory_speeds.first_touch(view)}
+            return {**touch, **memory_speeds.speeds(view, seconds)}
 
     beside, told = ("", "") if name == "heap" else ("memory.heap", "the heap")
-    speed = {"fill": "copies of 1 MiB into it", "read": "copies of 1 MiB out of it", "map": "first touch of its pages"}
+    speed = {"fill": "copies of 1 MiB into it", "read": "copies of 1 MiB out of it"}
+    if name != "heap":
+        speed["map"] = "first touch of its pages"
     rates = tuple(
         Count(
             figure=figure,
             what=f"{what}: {done}",
             unit="MB/s",
-            beside=f"{beside}.{figure}" if beside else "",
+            beside=f"{beside}.{figure}" if beside and figure != "map" else "",
             beside_what=told,
             noise=0.25,
             meaning=f"the tier `{name}_bytes` is made of this" if figure == "fill" else "",

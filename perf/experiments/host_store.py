@@ -13,7 +13,7 @@ from time import perf_counter, perf_counter_ns
 from ...store import CacheConfig, MessageStore, StoreConfig
 from ...testing import TunedConfig
 from ..machine.folders import drop_page_cache, sub_folder
-from ..references.device import Seconds
+from ..references.device import Seconds, SecondsOrCalls
 from ..references.device_calls import Writes
 from ..references.no_engine import threads_without_engine
 from ..report import layers
@@ -25,7 +25,7 @@ from ..workload.latencies import Latencies
 from ..workload.memory import Memory
 from ..workload.timed import HEAD, TOPIC, Appended, Over
 from .host_device import BATCH, name_of
-from .parts import TAILS, Count, Part, latencies
+from .parts import Count, Part, latencies
 
 MESSAGE_BYTES = 1024
 THREADS = (1, 10, 40)
@@ -34,6 +34,7 @@ JOBS = 32
 SEGMENT_BYTES, BUFFER_BYTES = 32 << 20, 4 << 20
 Way = Callable[[MessageStore, Over], Appended]
 TIER_ROOM = 4  # a tier has so many times the bytes of the messages
+LEAST_READS = 16
 COLD_STEP = 256  # messages: what the kernel reads ahead of one has no other one that is read
 
 
@@ -48,28 +49,30 @@ class Stores:
     seed: int
     pmem: Path | None = None
     file_bytes: int = 64 << 20  # of what stands beside a store
+    most_bytes: int = 2 << 30  # a part that appends ends after so many bytes of payload, however long it may take
     body: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         self.body = random.Random(self.seed).randbytes(MESSAGE_BYTES - HEAD.size)
 
-    def append(self, way: Way, config: StoreConfig | None = None) -> dict[str, float]:
-        """Append in a fresh store for some seconds, and compare all of its messages."""
+    def append(self, way: Way, messages: int, config: StoreConfig | None = None) -> dict[str, float]:
+        """Append in a fresh store, so many messages a call, for some seconds; and compare all of its messages."""
+        over = SecondsOrCalls(self.seconds, self.most_bytes // (messages * MESSAGE_BYTES))
         with sub_folder(self.base, "store") as folder, MessageStore.open(folder, config or StoreConfig()) as store:
-            done = way(store, Seconds(self.seconds))
+            done = way(store, over)
             self.run.checked(done.check(store))
         return done.figures()
 
-    def ways(self) -> dict[str, tuple[str, Way]]:
-        """Each way to append, by its name: in words, and as a call."""
-        found: dict[str, tuple[str, Way]] = {}
+    def ways(self) -> dict[str, tuple[str, Way, int]]:
+        """Each way to append, by its name: in words, as a call, and the messages that it appends at once."""
+        found: dict[str, tuple[str, Way, int]] = {}
         for threads in THREADS:
             words = f"`append` by {threads} thread{'s' if threads > 1 else ''}"
-            found[f"append.{threads}"] = (words, partial(timed.blocking, threads, self.body))
-        found[f"async.{MANY}"] = (f"`append_async` by {MANY} tasks", partial(timed.asynchronous, MANY, self.body))
-        found["submit"] = ("`submit` by one thread", partial(timed.pipelined, self.body))
+            found[f"append.{threads}"] = (words, partial(timed.blocking, threads, self.body), 1)
+        found[f"async.{MANY}"] = (f"`append_async` by {MANY} tasks", partial(timed.asynchronous, MANY, self.body), 1)
+        found["submit"] = ("`submit` by one thread", partial(timed.pipelined, self.body), 1)
         words = f"`append_batch` of {timed.BATCH_MESSAGES} by one thread"
-        found["batch"] = (words, partial(timed.batches, self.body))
+        found["batch"] = (words, partial(timed.batches, self.body), timed.BATCH_MESSAGES)
         return found
 
 
@@ -97,7 +100,7 @@ def append_parts(stores: Stores) -> list[Part]:
         "submit": "a caller that goes on and looks at the answer later",
         "batch": "a caller that has many messages at once",
     }
-    for name, (what, way) in stores.ways().items():
+    for name, (what, way, messages) in stores.ways().items():
         beside, told = (f"{floor}.per_s", "the threads without a store") if name == f"append.{MANY}" else ("", "")
         counts = [
             Count(
@@ -123,7 +126,7 @@ def append_parts(stores: Stores) -> list[Part]:
         parts.append(
             Part(
                 f"store.{name}",
-                partial(stores.append, way),
+                partial(stores.append, way, messages),
                 (*counts, *latencies(f"{what}, one call", "what a caller waits", *TAILS)),
             )
         )
@@ -178,7 +181,8 @@ def setting_parts(stores: Stores) -> list[Part]:
             beside_what="the default",
             meaning="above 1.00 the setting helps this work",
         )
-        parts.append(Part(f"setting.{name}", partial(stores.append, ways[work][1], config), (count,)))
+        _, way, messages = ways[work]
+        parts.append(Part(f"setting.{name}", partial(stores.append, way, messages, config), (count,)))
     return parts
 
 
@@ -235,7 +239,10 @@ def _read(stores: Stores, name: str, what: str, run: Callable[[], dict[str, floa
 
 
 def _reading(stores: Stores, store: MessageStore, step: int = 1) -> dict[str, float]:
-    """Read each `step`th message in random order until the time or the messages are over; each is compared."""
+    """Read each `step`th message in random order until the time or the messages are over; each is compared.
+
+    A first read has costs of its own, so there are a few of them even if the time is over at once.
+    """
     places = list(range(0, stores.messages, step))
     random.Random(stores.seed).shuffle(places)
     over, times, clock, wrong, read = Seconds(stores.seconds), array("q"), perf_counter_ns, 0, 0
@@ -245,14 +252,14 @@ def _reading(stores: Stores, store: MessageStore, step: int = 1) -> dict[str, fl
         times.append(clock() - began)
         wrong += next(iter(found.values()), b"") != HEAD.pack(place) + stores.body
         read += 1
-        if over():
+        if over() and read >= LEAST_READS:
             break
     if wrong:
         raise WrongResult(f"{wrong:,} of {read:,} messages that were read are not what was written")
     stores.run.checked(read)
     latencies_ns = Latencies()
     latencies_ns.add(times)
-    return latencies_ns.marks_us()
+    return {**latencies_ns.marks_us(), "calls": read}
 
 
 def _read_store(stores: Stores, memory: Memory | None, cold: bool) -> dict[str, float]:
@@ -295,4 +302,4 @@ def _jobs(stores: Stores) -> dict[str, float]:
         stores.run.checked(done)
     found = Latencies()
     found.add(times)
-    return {"per_s": done / took, **found.marks_us()}
+    return {"per_s": done / took, "calls": found.count, **found.marks_us()}

@@ -10,10 +10,13 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...store import StoreError
+from ..report.figures import counted
 from ..report.progress import Run
 from ..report.record import NOISE, Better, Measure
 from .experiment import by_turns
 
+OF_THE_STORE = ("store.", "setting.")  # names of measures that a slower store changes
 TAILS = {"p50": 0.2, "p99": 0.5, "p99.9": 1.0}  # how much equal runs differ in these
 
 
@@ -54,32 +57,56 @@ def latencies(what: str, meaning: str, *marks: str) -> tuple[Count, ...]:
     )  # fmt: skip
 
 
-def measured(parts: Sequence[Part], repeat: int, run: Run) -> dict[str, Measure]:
-    """All measures by name, after `repeat` rounds of all parts. References may be of any other part."""
-    rounds = by_turns({part.name: _figures(part) for part in parts}, repeat, run)
+def measured(parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str]) -> dict[str, Measure]:
+    """All measures by name, after `repeat` rounds of all parts. References may be of any other part.
+
+    A part that the store or the system refuses is not run again: `failed` gets its name and the reason, and its
+    measures are of the rounds before. Without such rounds it has none.
+    """
+    rounds = by_turns({part.name: _figures(part, failed) for part in parts}, repeat, run)
     values = {
-        f"{part.name}.{count.figure}": tuple(float(one[part.name][count.figure]) for one in rounds)
+        f"{part.name}.{count.figure}": found
         for part in parts
         for count in part.counts
+        if (found := tuple(float(one[part.name][count.figure]) for one in rounds if one[part.name]))
+    }
+    calls = {
+        part.name: min(known)
+        for part in parts
+        if (known := [int(one[part.name]["calls"]) for one in rounds if "calls" in one[part.name]])
     }
     return {
-        name: _measure(name, count, values)
+        name: _measure(name, count, values, calls.get(part.name))
         for part in parts
         for count in part.counts
-        for name in [f"{part.name}.{count.figure}"]
+        if (name := f"{part.name}.{count.figure}") in values
     }
 
 
-def _figures(part: Part) -> Callable[[], dict[str, float]]:
-    return lambda: dict(part.run())
+def _figures(part: Part, failed: dict[str, str]) -> Callable[[], dict[str, float]]:
+    def figures() -> dict[str, float]:
+        if part.name in failed:
+            return {}
+        try:
+            return dict(part.run())
+        except (StoreError, OSError) as error:
+            failed[part.name] = f"{type(error).__name__}: {error}"
+            return {}
+
+    return figures
 
 
-def _measure(name: str, count: Count, values: Mapping[str, tuple[float, ...]]) -> Measure:
+def _measure(name: str, count: Count, values: Mapping[str, tuple[float, ...]], calls: int | None) -> Measure:
+    """The measure of a count. `calls`: of the round with the fewest, which a latency says."""
+    meaning = count.meaning
+    if calls is not None and count.figure in TAILS:
+        meaning = f"{meaning}; of {counted(calls, 'call')}".removeprefix("; ")
     reference = values.get(count.beside)
     return Measure(
-        name=name, what=count.what, unit=count.unit, values=values[name], better=count.better, meaning=count.meaning,
+        name=name, what=count.what, unit=count.unit, values=values[name], better=count.better, meaning=meaning,
         noise=count.noise, reference=None if reference is None else statistics.median(reference),
         reference_what=count.beside_what if reference is not None else "",
+        reference_is_store=reference is not None and count.beside.startswith(OF_THE_STORE),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,17 @@ class Seconds:
         if self._end is None:
             self._end = now + self._seconds
         return now >= self._end
+
+
+class SecondsOrCalls(Seconds):
+    """Says whether so many seconds are over since the first call, or more calls were made than `calls`."""
+
+    def __init__(self, seconds: float, calls: int) -> None:
+        super().__init__(seconds)
+        self._most, self._calls = calls, itertools.count(1)  # `next` of it is one step for all threads
+
+    def __call__(self) -> bool:
+        return next(self._calls) > self._most or super().__call__()
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Writes:
     file_bytes: int = 64 << 20
 
     def measure(self, folder: Path, seconds: float) -> dict[str, float]:
-        """ "mb_per_s", "p50", "p99", "p99.9" and "max" (us) of writes into `folder`, which is left empty."""
+        """ "mb_per_s", "calls", "p50", "p99", "p99.9" and "max" (us) of writes. `folder` is left empty."""
         size = max(self.file_bytes // self.writers, 4 * round_up(self.size_bytes))
         files: list[RawFile] = []
         try:
@@ -113,4 +113,4 @@ def rates(calls: Sequence[Call], seconds: float) -> dict[str, float]:
     latencies = Latencies()
     for one in times:
         latencies.add(one)
-    return {"mb_per_s": sum(moved) / took / 1e6, **latencies.marks_us()}
+    return {"mb_per_s": sum(moved) / took / 1e6, "calls": latencies.count, **latencies.marks_us()}

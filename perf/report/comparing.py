@@ -4,8 +4,9 @@ A figure has moved if its medians differ by more than equal runs do. That is, fo
 its median, from the range of its rounds, but no less than what is usual in its report, as the range of few rounds may
 be small by chance. Both together count `SURE` times; and it is never less than the measure's own `noise`.
 
-A figure that stands beside a reference of the same rounds has moved only if its share of the reference has moved as
-well: else the machine was faster or slower, and not what was measured.
+A figure that stands beside a reference without a store has moved only if its share of the reference has moved as well:
+else the machine was faster or slower, and not what was measured. A reference that is a figure of the store excuses
+nothing: the store itself may be what became slower.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _verdict(before: Measure, after: Measure, change: float, beyond: float) -> V
     moved = _log(1 + change)
     if after.better == "neither" or abs(moved) <= math.log1p(beyond):
         return "same"
-    if before.share and after.share:
+    if before.share and after.share and not (before.reference_is_store or after.reference_is_store):
         beside = _log(after.share / before.share)
         if abs(beside) <= math.log1p(beyond) or (beside > 0) != (moved > 0):
             return "with the machine"

@@ -25,7 +25,7 @@ def read_report(path: Path) -> Report:
     """The report of a JSON file. Raises NoReport, which names the file."""
     try:
         read = json.loads(path.read_text())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no text, no JSON, or a number of thousands of digits
         raise NoReport(f"{path} is no report: it is no JSON: {error}") from None
     except OSError as error:
         raise NoReport(f"{path} cannot be read: {error.strerror or error}") from None

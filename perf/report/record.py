@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 FORMAT = 1
 NOISE = 0.1
+ADDED = frozenset({"reference_is_store"})  # fields that the first reports did not have: they keep their defaults
 Better = Literal["higher", "lower", "neither"]
 BETTER = get_args(Better)
 # What a value of the JSON has to be, by the type of its field; the others are made of parts.
@@ -39,6 +40,8 @@ class Measure:
         better: whether a higher or a lower value is the better one.
         reference: what the figure stands beside, in the same unit and of the same rounds; None without one.
         reference_what: that, in words.
+        reference_is_store: whether the reference is a figure of the store itself: then it does not tell the machine's
+            speed.
         meaning: what the figure tells a reader who knows no other part of the report.
         noise: the part by which two equal runs may differ although their rounds are close together: a process has
             its own memory, hash seed and threads.
@@ -53,6 +56,7 @@ class Measure:
     reference_what: str = ""
     meaning: str = ""
     noise: float = NOISE
+    reference_is_store: bool = False
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -206,9 +210,9 @@ def _chapter(read: Mapping[str, Any]) -> Chapter:
 
 def _made(kind: type[Record], read: Mapping[str, Any], **parts: object) -> Record:
     """One record of the fields that the JSON has, with these parts in place of its own. Raises TypeError."""
-    values = {one.name: read[one.name] for one in fields(kind)} | parts
+    values = {one.name: read[one.name] for one in fields(kind) if one.name in read or one.name not in ADDED} | parts
     for one in fields(kind):
         wanted = KINDS.get(str(one.type))
-        if wanted is not None and not isinstance(values[one.name], wanted):
+        if wanted is not None and one.name in values and not isinstance(values[one.name], wanted):
             raise TypeError(f"{one.name} is {values[one.name]!r:.40}, no {one.type}")
     return kind(**values)

@@ -41,12 +41,12 @@ class Appended:
         return sum(self.written)
 
     def figures(self) -> dict[str, float]:
-        """ "per_s" (messages), "mb_per_s", and "p50", "p99", "p99.9", "max" of a call in microseconds."""
+        """ "per_s" (messages), "mb_per_s", "calls", and "p50", "p99", "p99.9", "max" of a call in microseconds."""
         latencies = Latencies()
         for one in self.times:
             latencies.add(one)
         per_s, size = self.messages / self.seconds, HEAD.size + len(self.body)
-        return {"per_s": per_s, "mb_per_s": per_s * size / 1e6, **latencies.marks_us()}
+        return {"per_s": per_s, "mb_per_s": per_s * size / 1e6, "calls": latencies.count, **latencies.marks_us()}
 
     def check(self, store: MessageStore) -> int:
         """Compare every message of the store with what was appended; returns their number. Raises WrongResult."""

@@ -43,7 +43,7 @@ from .fetcher import Fetcher
 from .figures import Stats
 from .identified import IdentifiedAppender
 from .lanes import LaneMaker
-from .named_figures import named_figures, retention_figures
+from .named_figures import NamedTopics, named_figures, retention_figures
 from .shard_calls import ShardCalls, answering, begin_attaching
 from .shared import Shared
 from .stats import bulk_figures, cache_figures, lane_figures, queue_figures, recovery_figures
@@ -64,6 +64,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
 
     _name = "MessageStore"
     _feeder: Feeder | None = None
+    _named_topics: NamedTopics
     _streams_beside: int | None = None  # queues without a number, when they were counted
     _lanes: Sequence[LaneMachine]  # a reader's are those of another process
 
@@ -156,6 +157,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
             maker.add_rounds()
         if not repair:  # it may have lost what tells
             retire_gone(self._lanes, self._streams)
+        self._named_topics = NamedTopics()
         self._set_retention()
         self._tell_counts(self._upkeep)
         self._transacting = TransactionParts(
@@ -316,7 +318,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
         """How many queues there are: counted once, and from then on by the numbers that lanes give; none is taken back
         while the store is open.
         """
-        numbered = sum(len(lane.streams) - len(lane.hidden) for lane in self._lanes)
+        numbered = sum(lane.of_users for lane in self._lanes)
         if self._streams_beside is None:
             self._streams_beside = len(self._streams) - numbered
         return numbered + self._streams_beside
@@ -324,7 +326,7 @@ class MessageStore(WritingForCoroutines, ColumnCalls, ShardCalls, SubscriptionCa
     def _metric_figures(self) -> dict[str, Any]:
         figures = self._figures(MOST_NAMED)
         delayed = self._delaying.count(), len(figures["delayed"])
-        figures["named"] = named_figures(self._streams.topics, self._subscribed, delayed)
+        figures["named"] = named_figures(self._named_topics.rows(self._streams.topics), self._subscribed, delayed)
         figures["retention"] = retention_figures(self._lanes, self.config, self._clock.wall_ms())
         return figures
 

@@ -212,8 +212,9 @@ class StoreReader(Lifetime, ReadCalls, ReadingForCoroutines, SubscriptionList):
 
         They are those of `stats()`, with the unit last in their names: `stratalog_written_bytes_total`. A counter grows
         from the opening on. Values with a topic's or a subscription's name are there for the 100 that were known first,
-        and for 1,024 queues of them at the most; `stratalog_left_out` says how many have none. A call costs some ms at
-        the most, whatever the store holds: make it each second, if you like.
+        and for 1,024 queues of them at the most; `stratalog_left_out` says how many have none. A call costs some ms,
+        however many topics there are: make it each second, if you like. The first ones after an opening read the
+        records of subscriptions, and may cost tens of ms each if those are large.
 
         A store that is only read has few of them: those of its own reads, and what it knows of the log.
 

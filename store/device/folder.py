@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ STORE_FILE = "STORE"
 LOCK_FILE = "LOCK"
 QUARANTINE = "quarantine"
 HEADER_IS_DAMAGED = "the store's header is damaged"
+SHARED_LOOKS, SHARED_S = 100, 0.002  # how often an opening looks whether watchers have let go of the lock
 # What an interrupted creation leaves. Not `quarantine`: a repair made that, so there was a store.
 _OURS = frozenset({STORE_FILE, STORE_FILE + ".new", LOCK_FILE})
 
@@ -36,6 +38,22 @@ def fixed_path(path: str | Path) -> Path:
     except (OSError, ValueError) as error:
         raise StoreUnusable(f"{str(path)!r} cannot be used as a store: {error}") from error
     return path if isinstance(path, Path) and path == fixed else fixed
+
+
+def _lock_alone(number: int) -> None:
+    """Take the lock of an open file. Raises OSError; BlockingIOError if another one has it.
+
+    A program that watches a store holds a shared lock for an instant, to find out whether somebody has the store. That
+    is waited for.
+    """
+    for _ in range(SHARED_LOOKS):
+        with suppress(BlockingIOError):
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        fcntl.flock(number, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused where one has it alone
+        fcntl.flock(number, fcntl.LOCK_UN)
+        time.sleep(SHARED_S)
+    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def noted_holder(number: int) -> str:
@@ -71,7 +89,7 @@ class FolderLock:
             self._owner = open_descriptor(path, os.O_RDONLY)
         number = self._owner.fileno()
         try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_alone(number)
         except BlockingIOError:
             holder = noted_holder(number)
             self._owner.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..device.disk import Disk
 from ..device.folder import STORE_FILE
-from ..device.mapped import Mapped
+from ..device.log_file import LogFile
 from ..format.figures_page import FIGURES_BYTES, FIGURES_FILE, MOST_BODY_BYTES, FiguresPage
 
 EVERY_S = 1.0
@@ -22,7 +22,8 @@ class FiguresTeller:
     """Tells the figures, once a second at most. The store's upkeep calls `look`, from one thread at a time.
 
     Invariants:
-        * without a watcher it makes no file, maps nothing and asks for no figures: a look asks the kernel, no more;
+        * without a watcher it makes no file, and asks for no figures: a look asks the kernel, no more;
+        * the page is written and never mapped: whatever another program does to the file, the writer goes on;
         * the page is replaced as a whole, and has a checksum: a watcher that meets half of one reads it again;
         * no append and no other work of the upkeep fails because of it: where there is no room for the page there is
           none, and the next look tries again.
@@ -34,7 +35,7 @@ class FiguresTeller:
         self._folder = folder
         self._path = folder / FIGURES_FILE
         self._figures = figures
-        self._page: Mapped | None = None
+        self._page: LogFile | None = None
         self._told_at = float("-inf")
         self._serial = int.from_bytes(os.urandom(4), "little")  # not that of the writer before, whose page may be left
 
@@ -48,9 +49,10 @@ class FiguresTeller:
             return
         with suppress(OSError):  # no room: see the invariants
             if self._page is None or not self._page.is_in_place():
+                self._let_go()
                 self._page = self._made()
             self._serial += 1
-            self._page.store(0, FiguresPage(self._serial, body_of(figures)).pack())
+            self._page.write([FiguresPage(self._serial, body_of(figures)).pack()], 0)
 
     def _is_watched(self) -> bool:
         with suppress(OSError):  # it cannot be asked now, as without free descriptors: nothing is told
@@ -61,23 +63,27 @@ class FiguresTeller:
                 file.close()
         return False
 
-    def _made(self) -> Mapped:
+    def _let_go(self) -> None:
+        page, self._page = self._page, None
+        if page is not None:
+            page.close()
+
+    def _made(self) -> LogFile:
         """A new page. Raises OSError."""
         fresh = self._path.with_name(FIGURES_FILE + ".new")
         file = self._disk.open(fresh, create=True)
         try:
             file.truncate(0)
-            file.write([bytes(FIGURES_BYTES)], 0)  # all of it: a store to a hole may find no space, and there it kills
+            file.write([bytes(FIGURES_BYTES)], 0)  # all of it: later writings need no space
         finally:
             file.close()
         self._disk.rename(fresh, self._path)
-        return self._disk.map(self._path, FIGURES_BYTES, 0)
+        return self._disk.open(self._path)
 
     def close(self) -> None:
         """Remove the page: the store is closed. It may be called again."""
-        page, self._page = self._page, None
-        if page is not None:
-            page.close()
+        if self._page is not None:
+            self._let_go()
             with suppress(OSError):  # it is gone, or stays: the next watcher sees that it does not change
                 self._disk.remove(self._path)
 

@@ -49,6 +49,7 @@ class FolderWatch:
                 if holder is None:
                     raise _nobody(self._folder)
                 if time.monotonic() >= until:
+                    _check_readable(self._folder / FIGURES_FILE)
                     raise StoreUnusable(
                         f"{self._folder} is open in process {holder}, which has told no figures for {patience_s:.1f} "
                         f"s: it hangs, it finds no room for its page, it compacts or rebuilds the store, or it is of "
@@ -73,7 +74,7 @@ def watch_folder(path: str | Path) -> Iterator[FolderWatch]:
     try:
         owner = open_descriptor(folder / STORE_FILE, os.O_RDONLY)
     except OSError as error:
-        raise StoreUnusable(f"{folder} cannot be read: {error.strerror or error}") from error
+        raise _unreadable(folder / STORE_FILE, error) from error
     try:
         watch = FolderWatch(folder)
         try:
@@ -86,11 +87,16 @@ def watch_folder(path: str | Path) -> Iterator[FolderWatch]:
 
 
 def writer_of(folder: Path) -> str | None:
-    """The number of the process that has a store open, "unknown" if it is not noted; None if there is none."""
+    """The number of the process that has a store open, "unknown" if it is not noted; None if there is none.
+
+    Raises StoreUnusable: that cannot be found out.
+    """
     try:
         owner: Descriptor = open_descriptor(folder / LOCK_FILE, os.O_RDONLY)
-    except OSError:
+    except FileNotFoundError:
         return None  # a process that opens the store makes this file
+    except OSError as error:
+        raise _unreadable(folder / LOCK_FILE, error) from error
     try:
         fcntl.flock(owner.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -106,6 +112,20 @@ def _nobody(folder: Path) -> StoreUnusable:
         f"nobody has the store {folder} open: its figures are those of the process that writes it. `stratalog inspect` "
         f"shows a closed one"
     )
+
+
+def _unreadable(file: Path, error: OSError) -> StoreUnusable:
+    return StoreUnusable(f"{file} cannot be read: {error.strerror or error}")
+
+
+def _check_readable(file: Path) -> None:
+    """Raises StoreUnusable if the file is there and cannot be read."""
+    try:
+        open_descriptor(file, os.O_RDONLY).close()
+    except FileNotFoundError:
+        pass  # it has not been made yet
+    except OSError as error:
+        raise _unreadable(file, error) from error
 
 
 def _page_in(folder: Path) -> FiguresPage | None:

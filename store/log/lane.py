@@ -62,6 +62,11 @@ class Lane:
         self.mapped: set[Segment] = set()  # its segments that readers copy from a mapping
         self.groups = Groups()
 
+    @property
+    def of_users(self) -> int:
+        """How many streams have numbers, but for those that users never see."""
+        return len(self.streams) - len(self.hidden) - (self.lows.records.number != NOT_DEFINED)
+
     def retire(self, stream: Stream) -> None:
         """Take the number from a stream that is gone; no stream gets it again."""
         self.streams[stream.number] = self.nobody

@@ -1,4 +1,4 @@
-"""The backlogs of subscriptions for `metrics()`: cheap enough to be counted each second, whatever the store holds."""
+"""The backlogs of subscriptions for `metrics()`: cheap enough to be counted each second."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class WatchedSubscriptions:
         self._names = names
         self._known = known
         self._load = load
+        self._failed: set[tuple[str, str]] = set()  # of the first: loaded last, so that they stop no other
 
     def rows(self, most: int, most_queues: int) -> list[dict[str, Any]]:
         """A row for each of the first `most` subscriptions: `topic`, `subscription`, `unacknowledged`, `in_flight`.
@@ -39,7 +40,9 @@ class WatchedSubscriptions:
         it is not in memory yet and `MOST_LOADED` others were loaded by this call.
         """
         found, bounds, loads = [], dict[str, QueueBounds](), MOST_LOADED
-        for topic, name in self._names(most):
+        names = [(topic, name) for topic, name in self._names(most)]
+        self._failed.intersection_update(names)
+        for topic, name in sorted(names, key=self._failed.__contains__):
             queues = len(self._parts.streams.topics.get(topic, ()))
             if queues > most_queues:
                 continue
@@ -53,6 +56,7 @@ class WatchedSubscriptions:
                 if topic not in bounds:
                     bounds[topic] = queues_of(self._parts, topic)
             except StoreError:  # its records are damaged or unreadable: the calls of a consumer raise it
+                self._failed.add((topic, name))
                 continue
             most_queues -= queues
             row = _row_of(state, bounds[topic])

@@ -73,8 +73,8 @@ def serve_command(
         typer.Option("--metrics-port", min=0, max=65_535, metavar="PORT", help="GET /metrics there, for Prometheus"),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", metavar="HOST", help="where to listen for that")
-    ] = "127.0.0.1",
+        str | None, typer.Option("--metrics-host", metavar="HOST", help="where to listen for that; 127.0.0.1")
+    ] = None,
     json: Json = None,
 ) -> None:
     """Serve a store to RocketMQ 5 clients and to `stratalog.connect`, until SIGTERM or Ctrl-C.
@@ -82,10 +82,7 @@ def serve_command(
     It makes a store in a new folder. It prints `ready` with the address once clients can connect. TLS and plaintext are
     taken on the one port; without --certificate TLS has a new certificate that signs itself.
     """
-    if (certificate is None) != (key is None):
-        raise typer.BadParameter("give --certificate and --key together")
-    if durability not in ("force", "os"):
-        raise typer.BadParameter(f"a durability is force or os, not {durability!r}")
+    _check_together(certificate, key, durability, port, metrics_host, metrics_port)
     with told():
         names = None if users is None else users_of(users)
         _raise_descriptors()
@@ -105,7 +102,7 @@ def serve_command(
             calls=CallLog(most_calls=0), **options,  # nobody can read a record of calls here
         )  # fmt: skip
         trial = partial(GrpcServer, [], host=host, port=port, tls=tls)
-        metrics = None if metrics_port is None else Metrics(metrics_host, metrics_port)
+        metrics = None if metrics_port is None else Metrics(metrics_host or "127.0.0.1", metrics_port)
         with output_of(json) as out:
             shown = Shown(out, as_json=json is not None)
             config = StoreConfig(durability=durability)  # type: ignore[arg-type]  # one of the two, see above
@@ -151,6 +148,21 @@ def users_of(path: Path) -> dict[str, str]:
     if not found:
         raise typer.BadParameter(f"{path} has no user: all calls would be refused")
     return found
+
+
+def _check_together(
+    certificate: Path | None, key: Path | None, durability: str, port: int, metrics_host: str | None,
+    metrics_port: int | None,
+) -> None:  # fmt: skip
+    """Raises BadParameter if options do not go together, or a durability is none."""
+    if (certificate is None) != (key is None):
+        raise typer.BadParameter("give --certificate and --key together")
+    if metrics_host is not None and metrics_port is None:
+        raise typer.BadParameter("give --metrics-host with --metrics-port")
+    if metrics_port and metrics_port == port:
+        raise typer.BadParameter(f"--port and --metrics-port are both {port}: give two ports")
+    if durability not in ("force", "os"):
+        raise typer.BadParameter(f"a durability is force or os, not {durability!r}")
 
 
 def _raise_descriptors() -> None:

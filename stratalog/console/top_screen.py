@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -14,26 +14,42 @@ from ..perf.machine.folders import human_bytes
 from ..perf.report.figures import Figures, counted
 from ..perf.report.tables import plain
 
-LEAST_ROWS = 3  # of a table, however low the screen is
-FIXED_LINES = 15  # what is always there, with the headings of three tables
-MOST_ROWS = 20
+MOST_ROWS = 20  # of a table, where the screen has no height
 
 Row = tuple[str, ...]
 
 
 def screen_of(frame: Figures, height: int | None) -> RenderableType:
     """A frame as text; `height` in lines, None for as many as it takes."""
-    parts: list[RenderableType] = [*(Text(line, style) for line, style in _lines(frame))]
     tables: list[tuple[Row, list[Row]]] = [
         (("topic", "queues", "messages/s", "ever"), _topic_rows(frame)),
-        (("subscription", "not acknowledged", "given out", "acknowledged/s"), _subscription_rows(frame)),
+        (("subscription", "backlog", "given out", "acks/s"), _subscription_rows(frame)),
         (("delayed in", "pending", "next in", "kept"), _delayed_rows(frame)),
     ]
-    filled = [(heading, rows) for heading, rows in tables if rows]
-    room = MOST_ROWS if height is None else max(LEAST_ROWS, (height - FIXED_LINES) // max(1, len(filled)))
-    for heading, rows in filled:
-        parts.append(_table(heading, rows[:room], len(rows)))
-    return Group(*parts)
+    return _Screen(_lines(frame), [(heading, rows) for heading, rows in tables if rows], height)
+
+
+class _Screen:
+    """Lines, and tables below them; as much of both as the screen has room for."""
+
+    def __init__(self, lines: list[tuple[str, str]], tables: list[tuple[Row, list[Row]]], height: int | None) -> None:
+        self._lines = lines
+        self._tables = tables
+        self._height = height
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        texts, room = [Text(line, style) for line, style in self._lines], MOST_ROWS
+        if self._height is not None:
+            taken = sum(len(text.wrap(console, options.max_width)) for text in texts)
+            if taken + 2 * len(self._tables) > self._height:  # a heading and a row each
+                texts = [Text(line, style, no_wrap=True, overflow="ellipsis") for line, style in self._lines]
+                taken = len(texts)
+            room = (self._height - taken) // max(1, len(self._tables)) - 1
+            texts = texts[: self._height]
+        yield from texts
+        if room > 0:
+            for heading, rows in self._tables:
+                yield _table(heading, rows[:room], len(rows))
 
 
 def _lines(frame: Figures) -> list[tuple[str, str]]:
@@ -70,7 +86,7 @@ def _lines(frame: Figures) -> list[tuple[str, str]]:
         found.append((f"messages  {', '.join(told)}, since the opening", "yellow"))
     left = [f"{count:,} {kind}" for kind, count in frame["left_out"].items() if count]
     if left:
-        found.append((f"not shown {', '.join(left)}: the first 100 of each have figures", "dim"))
+        found.append((f"not shown {', '.join(left)}", "dim"))
     return found
 
 
@@ -117,14 +133,19 @@ def _delayed_rows(frame: Figures) -> list[Row]:
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]], count: int) -> Table:
+    """A table whose first column is as wide as the others let it be."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     first = heading[0] if count <= len(rows) else f"{heading[0]} ({len(rows)} of {count:,})"
-    made.add_column(Text(first), overflow="ellipsis", no_wrap=True)
+    made.add_column(_cell(first))  # the one column that may wrap is made narrower, and its cells do not wrap
     for name in heading[1:]:
         made.add_column(Text(name), justify="right", no_wrap=True)
     for row in rows:
-        made.add_row(*(Text(plain(cell)) for cell in row))
+        made.add_row(_cell(plain(row[0])), *(Text(plain(cell)) for cell in row[1:]))
     return made
+
+
+def _cell(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _rate(value: float | None) -> str:

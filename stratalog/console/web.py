@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import NamedTuple
 
 PATIENCE_S = 5.0  # of a client that sends its request, and of one that takes the answer
-MOST_CLIENTS = 64  # at once; others are sent away
+MOST_CLIENTS = 64  # at once; for another one, that which has been silent the longest is sent away
 MOST_HEAD_BYTES = 8192
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 STATES = {
@@ -32,6 +32,7 @@ class WebServer:
 
     Invariants:
         * a client that is slow, silent or sends garbage holds its own connection, for two times `PATIENCE_S` at most;
+        * when there are too many clients, those without a request give their places to others, the oldest first;
         * a page is made by a thread, one at a time: the loop goes on meanwhile.
 
     Attributes:
@@ -48,6 +49,7 @@ class WebServer:
         self._local_names = local_names
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], None] = {}  # those that have sent no request yet, the oldest first
         self._making = asyncio.Lock()
         self.address = ""
 
@@ -69,35 +71,48 @@ class WebServer:
         task = asyncio.current_task()
         assert task is not None
         self._clients.add(task)
+        if len(self._clients) > MOST_CLIENTS and self._silent:
+            oldest = next(iter(self._silent))
+            self._forget(oldest)
+            oldest.cancel()
         try:
             if len(self._clients) <= MOST_CLIENTS:
-                await self._serve(reader, writer)
+                self._silent[task] = None
+                await self._serve(task, reader, writer)
         except (OSError, TimeoutError):
             pass  # the client has gone, or takes nothing
         except asyncio.CancelledError:
-            pass  # by `close`; nobody else waits for this task
+            pass  # by `close`, or for another client; nobody waits for this task's result
         finally:
-            self._clients.discard(task)
+            self._forget(task)
             if writer.transport.get_write_buffer_size():  # it took no more: a close would wait for it
                 writer.transport.abort()
             else:
                 writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _forget(self, client: asyncio.Task[None]) -> None:
+        self._clients.discard(client)
+        self._silent.pop(client, None)
+
+    async def _serve(
+        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        is_late = False
         try:
             async with asyncio.timeout(PATIENCE_S):
                 head = await reader.readuntil(b"\r\n\r\n")
         except TimeoutError:
-            answer = _answer(408, _text(408))
+            answer, is_late = _answer(408, _text(408)), True
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             answer = _answer(400, _text(400))
         else:
+            self._silent.pop(task, None)
             answer = await self._answered(head)
         async with asyncio.timeout(PATIENCE_S):
             writer.write(answer)
             await writer.drain()
             writer.write_eof()
-            while await reader.read(MOST_HEAD_BYTES):  # else a reset could overtake the answer
+            while await reader.read(MOST_HEAD_BYTES) and not is_late:  # else a reset could overtake the answer
                 pass
 
     async def _answered(self, head: bytes) -> bytes:

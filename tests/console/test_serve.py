@@ -205,6 +205,8 @@ def test_an_empty_path_is_a_usage_error_and_not_the_current_folder(
         (("--fifo-group", ""), 2, "blank"),
         (("--fifo-group", "two words"), 2, "illegal characters"),
         (("--certificate", __file__, "--key", __file__), 3, "cannot be used"),
+        (("--metrics-host", "0.0.0.0"), 2, "--metrics-port"),
+        (("--port", 4711, "--metrics-port", 4711), 2, "both 4711"),
     ],
 )
 def test_what_cannot_be_served_is_said_before_a_store_is_made(

@@ -21,6 +21,7 @@ from rich.console import Console
 from stratalog import CacheConfig, MessageStore, StoreConfig, StoreUnusable
 from stratalog.console.frames import frame_of, is_later
 from stratalog.console.top_screen import screen_of
+from stratalog.perf.report.figures import Figures
 from stratalog.store import watch_folder
 
 from ..browser import DESKTOP, PHONE, Tab, tab
@@ -151,17 +152,44 @@ def test_a_screen_has_what_is_wrong_and_escapes_what_steers_the_terminal(tmp_pat
     frame["left_out"]["topics"] = 5
     frame["lost"] = {"removed_unacknowledged": 3, "expired": 0}
     for height in (None, 20, 60):
-        out = Console(width=100, record=True, file=io.StringIO())
-        out.print(screen_of(frame, height))
-        text = out.export_text()
+        text = printed(frame, 100, height)
         assert "poisoned: the disk\\x1b[2J" in text and "no space" in text and "\x9b" not in text
-        assert "damaged" in text and "not shown 5 topics" in text and "3 removed" in text
+        assert "damaged" in text and "not shown 5 topics\n" in text and "3 removed" in text
         assert "of 60)" in text
         if height is not None:
-            assert len(text.splitlines()) <= height + 8
-    narrow = Console(width=40, record=True, file=io.StringIO())
-    narrow.print(screen_of(frame, 20))
-    assert all(len(line) <= 40 for line in narrow.export_text().splitlines())
+            assert len(text.splitlines()) <= height
+    assert all(len(line) <= 40 for line in printed(frame, 40, 20).splitlines())
+
+
+def printed(frame: Figures, width: int, height: int | None) -> str:
+    """A frame as a terminal shows it."""
+    out = Console(width=width, record=True, file=io.StringIO())
+    out.print(screen_of(frame, height))
+    return out.export_text()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_a_long_name_takes_no_place_from_the_figures(tmp_path: Path, width: int) -> None:
+    frame = frame_of(*figures_of_two_moments(tmp_path))
+    (topic,), (sub,) = frame["topics"], frame["subscriptions"]
+    frame["topics"] = [{**topic, "topic": "n" * 250, "appended": 87_654_321}, topic]
+    frame["subscriptions"] = [{**sub, "topic": "n" * 250, "unacknowledged": 76_543_210}, sub]
+    lines = printed(frame, width, 40).splitlines()
+    for words in (("topic", "queues", "messages/s", "ever"), ("subscription", "backlog", "given out", "acks/s")):
+        assert any(all(word[:4] in line for word in words[:1]) and all(word in line for word in words[1:])
+                   for line in lines), words  # fmt: skip
+    assert any(line.startswith("nnn") and line.rstrip().endswith("87,654,321") for line in lines)
+    assert any(line.startswith("nnn") and "76,543,210" in line for line in lines)
+    assert len(lines) <= 40 and all(len(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 5), (20, 12), (60, 24)])
+def test_a_small_terminal_has_the_first_lines_and_no_more_than_it_has_room_for(
+    tmp_path: Path, width: int, height: int
+) -> None:
+    lines = printed(frame_of(*figures_of_two_moments(tmp_path)), width, height).splitlines()
+    assert len(lines) <= height and all(len(line) <= width for line in lines)
+    assert any(line.startswith("appends") for line in lines) and (height < 24 or lines[-1].startswith("t s"))
 
 
 def pages(folder: Path) -> tuple[subprocess.Popen[bytes], str]:

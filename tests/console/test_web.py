@@ -108,16 +108,38 @@ def test_clients_that_are_silent_or_take_nothing_stop_nobody(monkeypatch: pytest
     run(program())
 
 
-def test_more_clients_than_it_takes_are_sent_away_and_later_ones_are_answered() -> None:
+def test_silent_clients_give_their_places_to_others_the_oldest_first() -> None:
     async def program() -> None:
         async with served() as ask:
-            waiting = [await asyncio.open_connection("127.0.0.1", ask.port) for _ in range(MOST_CLIENTS)]
-            while (await ask())[0] != 0:  # until all of them have come; `run` ends it
-                await asyncio.sleep(0.01)
-            for _, writer in waiting:
+            silent = [await asyncio.open_connection("127.0.0.1", ask.port) for _ in range(MOST_CLIENTS)]
+            assert await ask() == (200, b"here")
+            assert await silent[0][0].read() == b""
+            more = [await asyncio.open_connection("127.0.0.1", ask.port) for _ in range(MOST_CLIENTS)]
+            assert await ask() == (200, b"here")
+            silent[-1][1].write(b"GET /here HTTP/1.1\r\n\r\n")  # too late
+            assert await silent[1][0].read() == b""
+            for _, writer in silent + more:
                 writer.close()
-            while (await ask())[0] != 200:  # until they have gone
-                await asyncio.sleep(0.01)
+
+    run(program())
+
+
+def test_more_requests_than_it_takes_are_sent_away_and_later_ones_are_answered() -> None:
+    go_on = threading.Event()
+
+    def make() -> Page:
+        go_on.wait(PATIENCE_S)
+        return Page("text/plain", b"slow")
+
+    async def program() -> None:
+        async with served(make) as ask:
+            asked = [asyncio.create_task(ask()) for _ in range(MOST_CLIENTS + 6)]
+            ended = asyncio.as_completed(asked)
+            assert [await next(ended) for _ in range(6)] == [(0, b"")] * 6
+            go_on.set()
+            answers = [await one for one in asked]
+            assert answers.count((0, b"")) == 6 and answers.count((200, b"slow")) == MOST_CLIENTS
+            assert await ask() == (200, b"slow")
 
     run(program())
 

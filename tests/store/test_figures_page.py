@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stratalog import MessageStore, StoreReader, StoreUnusable
+from stratalog import MessageStore, StoreLocked, StoreReader, StoreUnusable
 from stratalog.store import watch_folder
 from stratalog.store.api.named_figures import MOST_QUEUES
+from stratalog.store.device.descriptor import open_descriptor
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.format.figures_page import FIGURES_BYTES, FIGURES_FILE, MOST_BODY_BYTES, FiguresPage
-from stratalog.store.live import figures_teller
+from stratalog.store.live import figures_teller, figures_watch
 from stratalog.store.live.figures_teller import FiguresTeller, body_of
+from stratalog.store.live.figures_watch import writer_of
 
 from .helpers import PATIENCE_S, memory_folder, tiny, until
 
@@ -143,6 +148,24 @@ def test_a_page_that_was_removed_is_made_again(folder: Path) -> None:
         assert watch.next()["pid"] == os.getpid()
 
 
+def test_a_page_that_another_program_truncates_harms_nobody_and_is_whole_the_next_time(folder: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    ready = spawn.Event()
+    writer = spawn.Process(target=write_until_killed, args=(folder, ready))
+    writer.start()
+    try:
+        assert ready.wait(60)
+        with watch_folder(folder) as watch:
+            for _ in range(2):
+                watch.next()
+                os.truncate(folder / FIGURES_FILE, 0)
+            assert watch.next()["pid"] == writer.pid
+        assert writer.is_alive()
+    finally:
+        writer.kill()
+        writer.join()
+
+
 def test_a_reader_and_a_closed_store_tell_nothing(folder: Path) -> None:
     MessageStore.open(folder, tiny()).close()
     with StoreReader.open(folder), pytest.raises(StoreUnusable, match="nobody has"), watch_folder(folder):
@@ -158,6 +181,41 @@ def test_a_watcher_takes_no_lock_that_an_opening_needs(folder: Path) -> None:
             store = MessageStore.open(folder, tiny())
         assert watch.next()["pid"] == os.getpid()
     store.close()
+
+
+def test_an_opening_waits_for_a_watcher_that_looks_whether_somebody_has_the_store(folder: Path) -> None:
+    MessageStore.open(folder, tiny()).close()
+    looking = (folder / "LOCK").open("rb")
+    fcntl.flock(looking, fcntl.LOCK_SH)  # as `writer_of` does
+    ended = threading.Timer(0.05, looking.close)
+    ended.start()
+    try:
+        with MessageStore.open(folder, tiny()) as store:
+            assert writer_of(folder) == str(os.getpid())
+            with pytest.raises(StoreLocked):
+                MessageStore.open(folder, tiny())
+            assert not store.closed
+    finally:
+        ended.join()
+
+
+@pytest.mark.parametrize("file", ["LOCK", FIGURES_FILE])
+def test_a_file_that_cannot_be_read_is_said_and_not_that_nobody_has_the_store(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    def refuse(path: Path, flags: int) -> Any:
+        if path.name == file:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return open_descriptor(path, flags)
+
+    with MessageStore.open(folder, tiny()):
+        monkeypatch.setattr(figures_watch, "open_descriptor", refuse)
+        monkeypatch.setattr(figures_watch, "_page_in", lambda folder: None)
+        with (
+            pytest.raises(StoreUnusable, match=f"{file} cannot be read: Permission denied"),
+            watch_folder(folder) as watch,
+        ):
+            watch.next(patience_s=0.1)
 
 
 def write_until_killed(folder: Path, ready: Any) -> None:

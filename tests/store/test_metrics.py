@@ -11,14 +11,14 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from stratalog import CacheConfig, MessageStore, StoreClosed, StoreConfig, StoreReader
+from stratalog import CacheConfig, MessageStore, StoreClosed, StoreConfig, StoreError, StoreReader
 from stratalog.store import described_metrics
-from stratalog.store.api.named_figures import MOST_QUEUES
+from stratalog.store.api.named_figures import MOST_LOOKED, MOST_QUEUES
 from stratalog.store.log.write_times import SHOWN_LEVELS, WriteTimes, counts_of
 from stratalog.store.metrics.catalogue import ROWS, families
 from stratalog.store.metrics.family import MOST_NAMED, MetricFamily, Sample
 from stratalog.store.metrics.text import text_of
-from stratalog.store.subscriptions.watched import MOST_LOADED
+from stratalog.store.subscriptions.watched import MOST_LOADED, WatchedSubscriptions
 
 from .helpers import start, tiny, until
 
@@ -139,6 +139,53 @@ def test_the_first_hundred_names_have_values_and_the_others_are_counted(tmp_path
     assert left == {"topics": 7, "subscriptions": 7, "delayed": 7}
 
 
+def test_queues_are_counted_as_the_statistics_do_after_trims_deletions_and_an_opening(tmp_path: Path) -> None:
+    def check(store: MessageStore) -> None:
+        assert values(store.metrics())["stratalog_streams", ()] == store.stats()["streams"]
+
+    with MessageStore.open(tmp_path, tiny()) as store:
+        for topic in "ab":
+            store.append(topic, 0, b"x")
+            check(store)
+        store.subscribe("a", "s")
+        check(store)
+        store.trim("b", 0, 1)
+        check(store)
+        store.delete_topic("b")
+        check(store)
+        store.append("b", 1, b"x")
+        check(store)
+    with MessageStore.open(tmp_path, tiny()) as store:
+        check(store)
+        store.append("c", 0, b"x")
+        store.delete_topic("c")
+        check(store)
+
+
+def shown_topics(store: MessageStore) -> tuple[list[str], float]:
+    """The topics that have values, sorted, and how many were left out."""
+    found = values(store.metrics())
+    names = sorted(dict(labels)["topic"] for name, labels in found if name == "stratalog_topic_queues")
+    return names, found["stratalog_left_out", (("kind", "topics"),)]
+
+
+def test_a_deleted_topic_gives_its_place_to_another_and_is_not_left_out(tmp_path: Path) -> None:
+    topics = [f"t{number:03}" for number in range(3 * MOST_NAMED)]
+    with MessageStore.open(tmp_path, tiny()) as store:
+        store.append_batch([(topic, 0, b"x") for topic in topics])
+        assert shown_topics(store) == (topics[:MOST_NAMED], 2 * MOST_NAMED)
+        for topic in topics[10:-20]:
+            store.delete_topic(topic)
+        store.append("fresh", 0, b"x")
+        for _ in range(len(topics) // MOST_LOOKED + 2):
+            found = shown_topics(store)
+        assert found == (["fresh", *topics[:10], *topics[-20:]], 0)
+        store.append(topics[50], 0, b"x")  # it is there again
+        for _ in range(len(topics) // MOST_LOOKED + 1):
+            found = shown_topics(store)
+        assert topics[50] in found[0] and found[1] == 0
+
+
 def test_a_topic_of_too_many_queues_is_left_out_and_the_others_stay(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         store.append_batch([("wide", queue, b"x") for queue in range(MOST_QUEUES + 1)])
@@ -190,6 +237,22 @@ def test_subscriptions_that_nobody_has_used_since_the_opening_are_loaded_some_a_
             assert store.metrics().count("stratalog_subscription_unacknowledged_messages{") == min(
                 len(names), MOST_LOADED * looks
             )
+
+
+def test_damaged_subscriptions_take_the_loads_of_one_look_alone(tmp_path: Path) -> None:
+    found: list[tuple[str, str]] = [("t", f"s{number}") for number in range(MOST_LOADED + 2)]
+    tried: list[str] = []
+
+    def load(topic: str, name: str) -> Any:
+        tried.append(name)
+        raise StoreError("damaged")
+
+    with MessageStore.open(tmp_path, tiny()) as store:
+        subscribed = store._subscribed
+        assert subscribed is not None
+        watched = WatchedSubscriptions(subscribed._parts, lambda most: found[:most], lambda topic, name: None, load)
+        assert watched.rows(MOST_NAMED, MOST_QUEUES) == watched.rows(MOST_NAMED, MOST_QUEUES) == []
+    assert set(tried[:-2]) == {name for _, name in found}
 
 
 def test_writes_are_counted_by_powers_of_two_of_their_time() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import typer
@@ -79,19 +79,31 @@ def test_value_that_cannot_be_used_is_a_usage_error(tmp_path: Path, arguments: l
 def test_last_lines_say_how_it_was_measured_and_what_was_compared(tmp_path: Path) -> None:
     lines = output(tmp_path, "--short", "--threads", "7")
     said = " ".join(" ".join(lines[1:-1]).split())
-    begin = "measured by `perf tried --threads 7 --short`: one round; not at all; forced writes by pwritev"
-    assert said.startswith(begin)
+    begin = f"--threads 7 --short --dir {tmp_path}`: one round; not at all; forced writes by pwritev"
+    assert said.startswith("measured by `") and begin in said
     assert "CPython" in said
     assert lines[-1] == "12 messages read and compared with what was written: no difference"
     assert "medians of 3 rounds by turns" in " ".join(" ".join(output(tmp_path)[1:]).split())
 
 
 def test_command_is_told_as_it_was_typed() -> None:
-    given = {field.name: None for field in dataclasses.fields(Batch)}
-    assert asked(Batch, given, short=False) == "batch"
-    assert asked(Batch, {**given, "message_bytes": 200, "batch_messages": 10}, short=True) == (
-        "batch --size 200 --batch-messages 10 --short"
+    given: dict[str, Any] = {field.name: None for field in dataclasses.fields(Batch)}
+    assert asked(Batch, given, "python -m perf batch", None, short=False) == "python -m perf batch"
+    given |= {"message_bytes": 200, "batch_messages": 10}
+    assert asked(Batch, given, "stratalog bench batch", Path("/a disk"), short=True) == (
+        "stratalog bench batch --size 200 --batch-messages 10 --short --dir '/a disk'"
     )
+
+
+@pytest.mark.parametrize("words", [["python -m perf"], ["stratalog", "bench"]], ids=["perf", "stratalog"])
+def test_method_names_the_command_that_was_typed(words: list[str], tmp_path: Path) -> None:
+    groups = [typer.Typer(callback=lambda: None) for _ in words]
+    for outer, inner, name in zip(groups, groups[1:], words[1:], strict=False):
+        outer.add_typer(inner, name=name)
+    groups[-1].command("tried")(command_of(Tried))
+    typed = [*words[1:], "tried", "--dir", str(tmp_path)]
+    done = CliRunner().invoke(groups[0], typed, prog_name=words[0])
+    assert f"measured by `{' '.join(words)} tried --dir {tmp_path}`" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.NAME)

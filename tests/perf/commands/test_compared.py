@@ -31,12 +31,30 @@ def test_slow_down_of_20_percent_is_named_with_both_figures(tmp_path: Path) -> N
     said = run(tmp_path, old, new)
     assert "worse" in said and "appends of appends" in said
     assert "50,000 msg/s" in said and "40,000 msg/s" in said and "-20 %" in said
-    assert said.splitlines()[-1] == ("2 figures: 1 worse, 0 better, 0 with the machine, 1 the same within the spread")
+    assert said.splitlines()[-2] == "2 figures: 1 worse, 0 better, 0 with the machine, 1 the same within the spread"
 
 
 def test_equal_reports_differ_in_nothing(tmp_path: Path) -> None:
     said = run(tmp_path, report(), report())
-    assert said.strip() == "1 figure: 0 worse, 0 better, 0 with the machine, 1 the same within the spread"
+    assert said.splitlines() == [
+        "1 figure: 0 worse, 0 better, 0 with the machine, 1 the same within the spread",
+        "Changes below 15 % cannot be seen (the median over the figures; the widest 15 %: appends of append.rate).",
+    ]
+
+
+def test_last_line_says_how_wide_the_spread_is_and_what_one_round_is_worth(tmp_path: Path) -> None:
+    one = report(rate("a", 1.0), rate("b", 2.0), rate("wide", 3.0, noise=4.0))
+    said = run(tmp_path, one, one).splitlines()[-2:]
+    assert said[0].startswith("Changes below 89 % cannot be seen (the median over the figures; the widest 400 %")
+    assert said[0].endswith("appends of wide).")
+    assert (
+        said[1]
+        == "A and B have one round of most figures, so their spread is a guess: measure with --repeat 3 or more."
+    )
+
+
+def test_reports_without_a_figure_in_common_have_no_spread(tmp_path: Path) -> None:
+    assert run(tmp_path, report(rate("a")), report(rate("b"))).splitlines()[-1].startswith("0 figures: ")
 
 
 def test_another_machine_code_or_kind_of_report_is_said_first(tmp_path: Path) -> None:
@@ -55,7 +73,7 @@ def test_report_of_a_busy_machine_is_told(tmp_path: Path) -> None:
     )
     said = run(tmp_path, quiet, busy).splitlines()
     assert said[0].startswith("B was measured while others used 80 % of all CPUs")
-    assert len(said) == 2
+    assert len(said) == 3
 
 
 def test_json_has_every_figure_and_a_change_from_zero_is_null(tmp_path: Path) -> None:

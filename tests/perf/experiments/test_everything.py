@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from stratalog import StoreFull
 from stratalog.perf.commands.app import app
 from stratalog.perf.experiments.everything import All
 from stratalog.perf.experiments.growth import Growth
@@ -15,7 +16,7 @@ from stratalog.perf.experiments.host import Host
 from stratalog.perf.experiments.latency import Latency
 from stratalog.perf.experiments.reported import Study
 from stratalog.perf.report.files import read_report
-from stratalog.perf.report.progress import Run
+from stratalog.perf.report.progress import NOWHERE, Run
 from stratalog.perf.report.record import Chapter, Report
 from tests.browser import DESKTOP, PHONE, complaints
 from tests.perf.report.reports import rate
@@ -64,6 +65,18 @@ def test_it_compares_with_itself_and_nothing_moved(folder: Path) -> None:
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_page_has_no_complaint_of_the_browser(folder: Path, tmp_path: Path, size: tuple[int, int]) -> None:
     assert complaints((folder / "all.html").as_uri(), tmp_path / "home", size) == []
+
+
+def test_part_that_fails_leaves_the_others_their_chapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Latency, base: Path, run: Run) -> Study:
+        raise StoreFull("no space for another segment")
+
+    monkeypatch.setattr(Host, "study", known)
+    monkeypatch.setattr(Latency, "study", full)
+    study = All(minutes=0.001, report=tmp_path).study(tmp_path, Run("all", NOWHERE))
+    assert "Missing here: the chapters of `latency` (StoreFull: no space for another segment)." in study.summary
+    titles = [chapter.title for chapter in study.chapters]
+    assert titles[0] == "Appends" and len(titles) > 1
 
 
 def test_parts_take_less_than_the_minutes_that_are_given() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,12 +14,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from stratalog import CacheConfig, StoreConfig
+from stratalog import CacheConfig, StoreConfig, StoreFull
 from stratalog.perf.commands.app import app
+from stratalog.perf.experiments import host as host_module
 from stratalog.perf.experiments.host import Host
 from stratalog.perf.experiments.host_advice import HostFigures, advice, summary
+from stratalog.perf.experiments.host_store import LEAST_READS, MANY, Stores, read_parts
+from stratalog.perf.experiments.parts import Count, Part, measured
 from stratalog.perf.machine.folders import TooLittleSpace
 from stratalog.perf.report.files import read_report
+from stratalog.perf.report.progress import NOWHERE, Run
 from stratalog.perf.report.record import Measure, Report
 from stratalog.perf.workload.latencies import NoHistogram
 from tests.browser import DESKTOP, PHONE, complaints
@@ -68,7 +73,7 @@ def test_every_figure_that_the_issue_asks_for_is_there(host: Report) -> None:
         "write.forced.4k.1.mb_per_s", "write.forced.4k.4.p99", "write.forced.4k.1.paged.mb_per_s",
         "write.forced.256k.1.growing.mb_per_s", "write.forced.256k.1.fallocated.mb_per_s",
         "write.unforced.256k.1.mb_per_s", "write.unforced.256k.1.paged.mb_per_s", "read.random.1.p50",
-        "read.random.4.mb_per_s", "read.sequential.mb_per_s", "read.paged.mb_per_s", "memory.heap.map",
+        "read.random.4.mb_per_s", "read.sequential.mb_per_s", "read.paged.mb_per_s", "memory.off_heap.map",
         "memory.off_heap.fill", "memory.private_file.read", "memory.persistent.small_us", "wake.thread.us",
         "wake.threads.us", "wake.coroutines.us", "store.append.1.p99.9", "store.append.10.per_s",
         "store.append.40.per_s", "store.async.40.per_s", "store.submit.per_s", "store.batch.mb_per_s",
@@ -87,12 +92,20 @@ def test_every_figure_that_the_issue_asks_for_is_there(host: Report) -> None:
     assert all(one.value >= 0 for one in measures.values())
 
 
+def test_first_touch_of_the_heap_is_no_figure_and_no_reference(host: Report) -> None:
+    """A bytearray has touched its pages when it is made: a loop over them would measure the interpreter."""
+    measures = host.measures()
+    assert "memory.heap.map" not in measures
+    touches = [one for name, one in measures.items() if name.startswith("memory.") and name.endswith(".map")]
+    assert touches and all(one.reference is None for one in touches)
+
+
 def test_report_names_machine_versions_commit_load_and_seed(host: Report) -> None:
     told = host.machine
     assert {"CPU", "memory", "disk", "system", "interpreter", "versions", "commit", "others", "seed"} <= told.keys()
     assert "stratalog" in told["versions"] and "hdrhistogram" in told["versions"]
     assert told["seed"] == "2021" and "others used" in told["others"]
-    assert "`perf host" in host.how and "CPython" in host.how
+    assert all(part in host.how for part in (" host --", " --pmem ", " --dir ")) and "CPython" in host.how
 
 
 def settings_of(report: Any) -> dict[str, Any]:
@@ -102,6 +115,17 @@ def settings_of(report: Any) -> dict[str, Any]:
         names = {"CacheConfig": CacheConfig}
         found[one.setting] = eval(compile(ast.parse(one.value, mode="eval"), "advice", "eval"), names)
     return found
+
+
+def test_latency_says_of_how_many_calls_it_is(host: Report) -> None:
+    for name in ("store.append.1.p50", "store.read.paged.p50", "store.jobs.p50", "write.forced.4k.1.p99"):
+        assert re.search(r"\bof [1-9][0-9,]* calls?\b", host.measures()[name].meaning), name
+
+
+def test_read_is_never_measured_by_one_call(tmp_path: Path) -> None:
+    stores = Stores(tmp_path, Run("host", NOWHERE), 0.0, 512, 2021)
+    (part,) = [one for one in read_parts(stores) if one.name == "store.read.paged"]
+    assert part.run()["calls"] == LEAST_READS
 
 
 def test_advice_is_a_store_config_with_a_reason_and_a_worth_each(host: Report) -> None:
@@ -141,11 +165,43 @@ def test_persistent_tier_is_advised_if_it_is_faster_than_the_device_and_appends_
     host: Report, tmp_path: Path
 ) -> None:
     for share, appends, wanted in ((30.0, 95.0, True), (99.0, 95.0, False), (30.0, 50.0, False)):
-        measures = changed(host, store__read__persistent__p50=share, setting__cache_persistent__per_s=appends)
+        measures = with_tier(host, share, appends)
         cache = settings_of(advice(HostFigures(measures, 1 << 40, tmp_path, 1 << 30)))["cache"]
         assert isinstance(cache, CacheConfig) == wanted
         if wanted:
             assert (cache.persistent_bytes, cache.persistent_folder) == (1 << 29, str(tmp_path))
+
+
+def with_tier(host: Report, tier_us: float, appends: float = 95.0, paged_us: float = 90.0) -> dict[str, Measure]:
+    """The measures with a tier in --pmem that takes so long, beside a device that takes 100 us."""
+    return changed(
+        host,
+        store__read__persistent__p50=tier_us,
+        store__read__paged__p50=paged_us,
+        setting__cache_persistent__per_s=appends,
+    )
+
+
+def test_tier_is_not_advised_where_the_page_cache_is_quicker(host: Report, tmp_path: Path) -> None:
+    for paged_us, wanted in ((29.0, False), (31.0, True)):
+        told = HostFigures(with_tier(host, 30.0, paged_us=paged_us), 1 << 40, tmp_path, 1 << 30)
+        (one,) = [one for one in advice(told) if one.setting == "cache"]
+        assert (one.value != "None") == wanted
+        assert wanted or "page cache" in one.why
+        assert any("page cache" in line for line in summary(told) if line.startswith("A tier in"))
+
+
+def test_tier_on_a_tmpfs_has_at_most_half_of_the_memory_that_is_available(host: Report, tmp_path: Path) -> None:
+    told = HostFigures(with_tier(host, 30.0), 1 << 40, tmp_path, pmem_free_bytes=64 << 30, pmem_memory_bytes=2 << 30)
+    (one,) = [one for one in advice(told) if one.setting == "cache"]
+    assert settings_of([one])["cache"].persistent_bytes == 1 << 30
+    assert "a tmpfs is memory" in one.why
+
+
+def test_a_tmpfs_is_known_as_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for kind, known in (("tmpfs", True), ("ramfs", True), ("ext4", False)):
+        monkeypatch.setattr(host_module, "file_system_of", lambda folder, kind=kind: kind)
+        assert (host_module.memory_behind(tmp_path) is not None) == known
 
 
 def test_small_segments_are_advised_on_a_small_disk(host: Report) -> None:
@@ -197,6 +253,64 @@ def test_too_little_space_in_pmem_is_said_before_anything_is_measured(
     done = CliRunner().invoke(app, ["host", "--short", *options])
     assert isinstance(done.exception, TooLittleSpace) and "pmem" in str(done.exception)
     assert list((tmp_path / "pmem").iterdir()) == []
+
+
+def test_store_takes_no_more_than_its_bytes_however_long_the_run_is(tmp_path: Path) -> None:
+    most, run = 64 << 10, Run("host", NOWHERE)
+    stores = Stores(tmp_path, run, 60.0, 256, 2021, most_bytes=most)
+    for name, (_, way, messages) in stores.ways().items():
+        before = run.checked_messages
+        stores.append(way, messages)
+        written = (run.checked_messages - before) * 1024
+        assert most <= written <= most + (MANY + 256) * 1024, name
+
+
+def test_space_that_is_asked_for_is_that_of_what_is_written() -> None:
+    assert Host(minutes=500.0).need_bytes() == Host(minutes=1.0).need_bytes() > 2 * Host(minutes=1.0).most_bytes
+    assert Host(messages=64 << 20).need_bytes() > 64 << 30
+
+
+def test_part_that_fails_is_left_out_and_said_and_all_others_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Stores, *given: Any) -> dict[str, float]:
+        raise StoreFull("no space for another segment")
+
+    monkeypatch.setattr(Stores, "append", full)
+    options = ["--dir", str(tmp_path), "--pmem", str(tmp_path), "--report", str(tmp_path)]
+    done = CliRunner().invoke(app, ["host", "--short", *options], env={"COLUMNS": "300"})
+    assert done.exit_code == 0, (done.output, done.exception)
+    report = read_report(tmp_path / "host.json")
+    measures = report.measures()
+    assert "write.forced.4k.1.mb_per_s" in measures and "store.read.ring.p50" in measures
+    assert "store.batch.per_s" not in measures
+    assert report.summary[0].startswith("Missing here: ")
+    assert "store.batch" in report.summary[0] and "StoreFull: no space for another segment" in report.summary[0]
+    assert any(line.startswith("The device: ") for line in report.summary)
+    assert all(one.setting != "lanes" for one in report.advice)
+    assert not any("default StoreConfig fits" in line for line in report.summary)
+
+
+def test_share_of_a_missing_reference_is_no_share(host: Report) -> None:
+    measures = dict(host.measures())
+    one = measures["setting.durability_os.per_s"]
+    measures[one.name] = Measure(**{**one.__dict__, "reference": None})
+    assert "durability" not in {one.setting for one in advice(HostFigures(measures, 1 << 40))}
+
+
+def test_part_that_fails_in_a_later_round_keeps_the_rounds_before() -> None:
+    rounds = iter([1.0, 2.0])
+
+    def run() -> dict[str, float]:
+        value = next(rounds, None)
+        if value is None:
+            raise StoreFull("full")
+        return {"per_s": value}
+
+    count = Count(figure="per_s", what="a", unit="msg/s")
+    failed: dict[str, str] = {}
+    found = measured([Part("a", run, (count,))], 5, Run("host", NOWHERE), failed)
+    assert (found["a.per_s"].values, failed) == ((1.0, 2.0), {"a": "StoreFull: full"})
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])

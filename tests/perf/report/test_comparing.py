@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from stratalog.perf.report.comparing import Comparison, Verdict, compare
-from stratalog.perf.report.record import Measure, Report
+from stratalog.perf.report.record import Measure, Report, report_of
 from tests.seeds import draw_seed
 
 from .reports import rate, report
@@ -51,6 +52,20 @@ def test_slower_machine_is_told_apart_from_slower_code() -> None:
     assert verdict_of(before, rates("a", 70.0, 0.02, reference=141.0)) == "with the machine"
     assert verdict_of(before, rates("a", 70.0, 0.02, reference=198.0)) == "worse"
     assert verdict_of(before, rates("a", 140.0, 0.02, reference=100.0)) == "better"
+
+
+def test_reference_of_the_store_itself_excuses_nothing() -> None:
+    before, after = (
+        replace(rates("setting.a", middle, 0.02, reference=2 * middle), reference_is_store=True)
+        for middle in (100.0, 70.0)
+    )
+    assert verdict_of(before, after) == "worse"
+
+
+def test_report_from_before_the_mark_of_the_store_is_read() -> None:
+    whole = report(rate("a", reference=50.0)).as_dict()
+    del whole["chapters"][0]["measures"][0]["reference_is_store"]
+    assert not report_of(whole, "old.json").measures()["a"].reference_is_store
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
