@@ -25,7 +25,7 @@ from ..workload.latencies import Latencies
 from ..workload.memory import Memory
 from ..workload.timed import HEAD, TOPIC, Appended, Over
 from .host_device import BATCH, name_of
-from .parts import Count, Part, latencies
+from .parts import TAILS, Count, Part, latencies
 
 MESSAGE_BYTES = 1024
 THREADS = (1, 10, 40)
