@@ -84,9 +84,9 @@ class MessagingService:
         self.topics.forget()
 
     def _remove_all(self) -> None:
-        for one in self._store.subscriptions():
+        for one in self._store.subscriptions():  # here and below: a test's reset is of all that there is
             self._store.delete_subscription(one.topic, one.name)
-        for topic in self._store.topics():
+        for topic in self._store.topics():  # as above
             self._store.delete_topic(topic)
 
     def service(self) -> Service:

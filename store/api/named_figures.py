@@ -105,6 +105,7 @@ def named_figures(
 
 def retention_figures(lanes: Sequence[Lane], config: StoreConfig, now_ms: int) -> dict[str, Any]:
     """What the log holds and may hold: bytes, and the age of the newest message of the oldest sealed segment in ms."""
+    # A store has 64 lanes at the most, and of each one segment is looked at.
     oldest = [view.sealed[0].record.newest_ms for view in [lane.view for lane in lanes] if view.sealed]
     return {
         "log_bytes": held_bytes(lanes),

@@ -40,7 +40,7 @@ with MessageStore.open(sys.argv[1], config) as store:
         store.append_batch([("orders", queue, bytes(300)) for queue in range(4)] * 5)
         for delivery in sub.receive(10):
             sub.ack(delivery)
-        time.sleep(0.05)
+        time.sleep(0.05)  # its pace: it is to leave the processor to the page
 """
 
 

@@ -14,12 +14,12 @@ from ..store.helpers import until
 T = TypeVar("T")
 
 
-def once_connected(call: Callable[[], T]) -> T:
-    """What a call gives once its connection is made again."""
+def once_connected(call: Callable[[], T], meanwhile: type[Exception] = ConnectionLost) -> T:
+    """What a call gives once its connection is made again, or once it does not raise `meanwhile` any more."""
     found: list[T] = []
 
     def is_answered() -> bool:
-        with suppress(ConnectionLost):
+        with suppress(meanwhile):  # it is tried again, until `until` gives up
             found.append(call())
         return bool(found)
 

@@ -39,8 +39,8 @@ def eventually(call: Callable[[], Any]) -> Any:
     for _ in range(150):
         try:
             return call()
-        except Exception:
-            time.sleep(0.1)
+        except Exception:  # of a client that is not ours, of whatever kind; the last one is raised below
+            time.sleep(0.1)  # a client that is refused answers at once
     return call()
 
 
@@ -290,9 +290,9 @@ def test_a_running_clock_runs_and_stands_still_when_it_is_told() -> None:
         began_ms = clock.wall_ms()
         until(lambda: clock.wall_ms() != began_ms)
         clock.freeze()
-        time.sleep(0.05)
+        time.sleep(0.05)  # here and below: time passes, and the clock is not to see it
         still_ms = clock.wall_ms()
-        time.sleep(0.05)
+        time.sleep(0.05)  # as above
         assert clock.wall_ms() == still_ms
         assert clock.advance(ms=HOUR_MS) == still_ms + HOUR_MS
         clock.run()

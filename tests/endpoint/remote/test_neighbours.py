@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import time
 from typing import Any, cast
 
 import pytest
@@ -43,12 +42,7 @@ def test_subscriptions_that_nobody_has_any_more_take_no_place(
     store.append("t", 0, b"x")
     with connect(served.address) as remote:
         for _ in range(20):
-            for _ in range(100):  # the server hears of it soon
-                try:
-                    sub = remote.subscribe("t", "s")
-                    break
-                except StoreError:
-                    time.sleep(0.01)
+            sub = once_connected(lambda: remote.subscribe("t", "s"), StoreError)  # it hears soon of those that went
             assert [one.message.data for one in sub.receive(wait_ms=60_000)] == [b"x"]
             del sub
             gc.collect()

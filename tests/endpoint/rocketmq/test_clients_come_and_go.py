@@ -142,7 +142,7 @@ def test_a_consumer_that_was_killed_while_it_waited_is_gone_soon(store: MessageS
         call = open_receive(first)
         until(lambda: is_waiting(endpoint, "first"))
         stream.cancel()
-        time.sleep(0.01)
+        time.sleep(0.01)  # so that in most runs the server hears of the stream first, as with a client that is killed
         call.cancel()
         until(lambda: "first" not in names(endpoint), limit_s=5)
 

@@ -47,7 +47,7 @@ class Client:
                 producer.send(message(TOPIC, name.encode()))
             except Exception as error:
                 self.say("failed", name, type(error).__name__)
-                time.sleep(REST_S)
+                time.sleep(REST_S)  # a dead endpoint refuses at once
             else:
                 self.say("sent", name)
 
@@ -56,8 +56,8 @@ class Client:
         while not self.is_over.is_set():
             try:
                 found = consumer.receive(8, INVISIBLE_S)
-            except Exception:
-                time.sleep(REST_S)
+            except Exception:  # of the official client, of whatever kind: the endpoint is dead, and comes back
+                time.sleep(REST_S)  # it refuses at once
                 continue
             if not found:
                 self.say("idle")

@@ -51,7 +51,7 @@ def run(
     with broker, _client(broker.address, ledger, node) as client:
         for death in range(deaths):
             _wait_for_progress(ledger)
-            time.sleep(chance.uniform(0, MOST_LIFE_S))
+            time.sleep(chance.uniform(0, MOST_LIFE_S))  # the moment of its death is drawn
             if isinstance(broker, RocketMQProcess):
                 broker.kill()
             else:

@@ -62,6 +62,17 @@ def meet_all(sub: Subscription) -> int:
     return len(got)
 
 
+def with_old_messages(store: MessageStore, clock: VirtualClock) -> tuple[ByHand, Subscription]:
+    """Retention by hand, and a subscription that has still to get 60 messages, which are too old for their topic."""
+    remove = ByHand(store)
+    store.configure_topic("t", retention_ms=HOUR_MS)
+    sub = store.subscribe("t", "a")
+    fill(store, 60, size=SIZE)
+    fill(store, 60, "u", size=SIZE)
+    clock.advance(ms=HOUR_MS + 1)
+    return remove, sub
+
+
 @pytest.mark.parametrize("mode", ["shared", "ordered"])
 @pytest.mark.parametrize("ttl_ms", [None, HOUR_MS])
 @pytest.mark.parametrize("of_topic", [True, False], ids=["an age of the topic", "whole segments"])
@@ -94,12 +105,7 @@ def test_a_trim_that_fails_counts_nothing_and_is_done_and_counted_by_the_next_lo
     tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path, clock) as store:
-        remove = ByHand(store)
-        store.configure_topic("t", retention_ms=HOUR_MS)
-        sub = store.subscribe("t", "a")
-        fill(store, 60, size=SIZE)
-        fill(store, 60, "u", size=SIZE)
-        clock.advance(ms=HOUR_MS + 1)
+        remove, sub = with_old_messages(store, clock)
 
         def fail(*given: object) -> None:
             raise OSError("no memory")
@@ -117,12 +123,7 @@ def test_what_was_trimmed_by_hand_meanwhile_is_not_counted(
     tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(tmp_path, clock) as store:
-        remove = ByHand(store)
-        store.configure_topic("t", retention_ms=HOUR_MS)
-        sub = store.subscribe("t", "a")
-        fill(store, 60, size=SIZE)
-        fill(store, 60, "u", size=SIZE)
-        clock.advance(ms=HOUR_MS + 1)
+        remove, sub = with_old_messages(store, clock)
         before_counts(monkeypatch, store, lambda: (store.trim("t", 0, 20), meet_all(sub)))
         remove()
         assert (store.queue_bounds("t", 0)[0], info(store).removed_unacknowledged) == (60, 40)
