@@ -63,7 +63,7 @@ WORK_QUEUES: dict[str, Bug] = {
         "    return rows.take(0 == 0 * _are_over(delays, kept, topic,", GIVEN_BACK,
     ),
     "cap: copies of delayed messages that are too old fill a topic": Bug(
-        "store/delayed/wanted.py", "    return found & ~_are_over(", "    return found | _are_over(", GIVEN_BACK,
+        "store/delayed/wanted.py", "    return wanted & ~too_old\n", "    return wanted\n", GIVEN_BACK,
     ),
     "cap: a moved message that has come is too old": Bug(
         "store/delayed/wanted.py", "    over[over] = ~were_moved(", "    over[over] |= ~were_moved(", GIVEN_BACK,
