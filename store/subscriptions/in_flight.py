@@ -34,6 +34,7 @@ class RowState:
 
 HELD_BY_CONSUMER = RowState.OUT, RowState.LATE, RowState.RESTING
 JUST_ACKED = (RowState.ACKED,)
+LIVE = RowState.OUT, RowState.HELD, RowState.LATE, RowState.BACK, RowState.ACKED, RowState.RESTING
 
 
 class Places(NamedTuple):
@@ -220,13 +221,10 @@ class InFlight:
 
     def remove_each(self, receipts: Sequence[int]) -> None:
         """Make the rows of receipts GONE that are not; some may have none."""
-        known, rows, states = self._receipts, self._rows, self._state_of
-        for receipt in receipts if rows else ():
-            row = receipt - known[0]  # as `row_of` finds it, for many
-            if not 0 <= row < rows or known[row] != receipt:
-                row = bisect_left(known, receipt, 0, rows)
-            if row < rows and known[row] == receipt and states[row] != RowState.GONE:
-                states[row] = RowState.GONE
+        for receipt in receipts:
+            row = self.row_of(receipt, LIVE)
+            if row >= 0:
+                self._state_of[row] = RowState.GONE
                 self._gone += 1
 
     def unacknowledge_one(self, receipt: int, now_ms: int) -> bool:
