@@ -55,7 +55,7 @@ class IdBatch:
         messages = list(messages) if not isinstance(messages, str | bytes | bytearray | memoryview) else messages
         self._digests = digests_of(message_ids, len(messages))
         self._streams, self._datas, self._sizes = self._accept(appender, messages)
-        self._all_have_ids = None not in self._digests
+        self._all_have_ids = all(self._digests)  # no digest is empty
         self._topics = self._topics_with_ids()
         self._is_uniform = len(self._topics) == 1 and self._all_have_ids  # as most batches are
         self._same = self._found_twice()
@@ -86,9 +86,6 @@ class IdBatch:
         return appender.make(names), datas, list(map(len, datas))
 
     def _topics_with_ids(self) -> set[str]:
-        streams = self._streams
-        if self._all_have_ids and streams and streams.count(streams[0]) == len(streams):
-            return {streams[0].topic}
         if self._all_have_ids:
             return {stream.topic for stream in {*self._streams}}
         pairs = zip(self._streams, self._digests, strict=True)
@@ -153,8 +150,6 @@ class IdBatch:
         for topic in self._topics:
             window = self._windows.of(topic)
             window.expire(now_ms)
-            if window.has_old_records:
-                self._windows.trim_old(window)
         for mine in self._by_lane(rows):
             self._plan_lane(mine)
 
@@ -243,6 +238,7 @@ class IdBatch:
             self._plan(rows)
             for _, group in self._groups:
                 group.stream.lane.queue.put(group)
+            self._trim_old()
         except BaseException as error:
             try:
                 self._take_back(error)
@@ -254,13 +250,22 @@ class IdBatch:
         try:
             self._plan(rows)
             groups = [group for _, group in self._groups]
-            return self._shared.batches.put([BatchPart(None, groups)]) if groups else None
+            handed = self._shared.batches.put([BatchPart(None, groups)]) if groups else None
+            self._trim_old()
         except BaseException as error:
             try:
                 self._take_back(error)
             finally:
                 self._take_back(error)
             raise
+        return handed
+
+    def _trim_old(self) -> None:
+        """Trim records that nothing needs: after the groups were put, so that they share a frame with these."""
+        for topic in self._topics:
+            window = self._windows.loaded.get(topic)
+            if window is not None and window.has_old_records:
+                self._windows.trim_old(window)
 
     def _take_back(self, error: BaseException) -> None:
         for ids in self._made:

@@ -56,11 +56,12 @@ class IdentifiedAppender:
                 topic, queue_id, data, deliver_at_ms, key, properties, queues
             )
         assert queue_id is not None
-        is_plain = type(message_id) is str and message_id.isascii() and 0 < len(message_id) <= MAX_ID_BYTES
-        digest = digest_of(message_id.encode() if is_plain else check_id(message_id))
-        window = self._loaded.get(topic)
-        if window is None:
-            window = self.windows.of(topic)
+        try:
+            text = str.encode(message_id)
+        except (TypeError, UnicodeEncodeError):
+            text = b""
+        digest = digest_of(text if 0 < len(text) <= MAX_ID_BYTES else check_id(message_id))
+        window = self._loaded.get(topic) or self.windows.of(topic)
         if stream is None:
             window.expire(self._clock.wall_ms())
             if (found := window.find(digest)) is not None:

@@ -57,6 +57,7 @@ _COUNTS = struct.Struct("<II")
 _OFFSET = struct.Struct("<q")
 _ONE = struct.Struct("<IIB3xIq")  # a group of the form ONE
 _ONE_ALONE = struct.Struct("<4sBBHHHIIIB3xIq")  # with the record's head
+ONE_BYTES: Final = _ONE_ALONE.size
 HEAD_BYTES: Final = _HEAD.size
 FEW_RANGES: Final = 8  # up to here a bitmap is not tried
 
@@ -139,7 +140,7 @@ def unpack_state(parts: Sequence[memoryview]) -> State:
 
 
 def pack_one(life: int, queue_id: int, era: int, offset: int) -> bytes:
-    """The record of one acknowledged message: as `pack_ones`, in a third of the time."""
+    """The record of one acknowledged message, `ONE_BYTES` long: as `pack_ones`, in a third of the time."""
     return _ONE_ALONE.pack(CURSOR_MAGIC, CURSOR_VERSION, ACKS, 0, 1, 0, life, queue_id, era, ONE, _OFFSET.size, offset)
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,7 @@ _HEAD = struct.Struct("<4sBBHIIq")
 HEAD_BYTES: Final = _HEAD.size
 
 digest_of = xxhash.xxh3_128_digest
+QueueIds: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 class SeenIds(NamedTuple):
@@ -96,7 +97,7 @@ def seen_bytes(count: int) -> int:
 
 
 def pack_seen(
-    packed: bytes, queue_ids: Sequence[int] | Int64s, offsets: Sequence[int] | Int64s, stamp: int
+    packed: bytes, queue_ids: QueueIds, offsets: Sequence[int] | Int64s, stamp: int
 ) -> bytes:  # fmt: skip
     """The SEEN record of some messages, `seen_bytes` long; `packed` has the digests, one after the other."""
     count = len(offsets)

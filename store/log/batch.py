@@ -15,10 +15,10 @@ from .atomic_group import AtomicGroup, are_atomic
 from .message_ids import IdRequest
 from .request import AsyncRequest, BlockingRequest, Group, Request, RowGroup
 from .streams import Stream
-from .ticket import SubmitRequest
+from .ticket import RecordTicket, SubmitRequest
 
 SHARED_OFFSETS = 256  # of a frame, which an ended transaction may keep
-PLAIN = frozenset({SubmitRequest, IdRequest, BlockingRequest, AsyncRequest})  # one message each
+PLAIN = frozenset({SubmitRequest, IdRequest, RecordTicket, BlockingRequest, AsyncRequest})  # one message each
 
 
 def columns_of(requests: Sequence[Request], plain: bool) -> tuple[list[Stream], list[bytes], list[int]]:

@@ -6,6 +6,7 @@ producers that share a frame.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from itertools import chain
 from typing import cast
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..format.arrays import Int64s
 from ..format.extras import NO_EXTRAS, Extras, ExtrasWithIds
-from ..format.message_ids import FEW, STAMP_BITS, pack_seen, seen_bytes
+from ..format.message_ids import FEW, STAMP_BITS, QueueIds, pack_seen, seen_bytes
 from .message_ids import IdRequest, IdTarget, OnTheWay, PendingId, PendingIds, ids_of
 from .request import Request
 from .streams import Stream
@@ -42,7 +43,7 @@ class FrameIds:
 
     def __init__(
         self, target: IdTarget, parts: Sequence[PendingIds], digests: Sequence[bytes],
-        queue_ids: Sequence[int] | Int64s, entries: slice | Sequence[int] | Int64s,
+        queue_ids: QueueIds, entries: slice | Sequence[int] | Int64s,
     ) -> None:  # fmt: skip
         self.target = target
         self.parts = parts
@@ -103,11 +104,11 @@ def _column(rows: Sequence[int]) -> Int64s:
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else np.array(rows, np.int64)
 
 
-def queue_ids_of(streams: Sequence[Stream]) -> Sequence[int] | Int64s:
+def queue_ids_of(streams: Sequence[Stream]) -> QueueIds:
     """The queue of each message."""
-    if len(streams) > FEW and streams.count(streams[0]) == len(streams):
-        return np.full(len(streams), streams[0].queue_id)
-    return [stream.queue_id for stream in streams]
+    queue_ids = [stream.queue_id for stream in streams]
+    # An array of the standard library takes a third of the time of one of numpy.
+    return queue_ids if len(queue_ids) <= FEW else np.frombuffer(array("I", queue_ids), np.uint32)
 
 
 def ids_in(requests: Sequence[Request]) -> list[FrameIds]:

@@ -43,7 +43,7 @@ class LaneMachine(WrittenLane):
         Returns how many requests were answered at once: barriers of a lane that nothing was ever written to.
         Raises StoreFull when no segment could be had; then nothing has changed.
         """
-        plain = PLAIN.issuperset(map(type, requests))  # each is one message: no group, no barrier, no record
+        plain = PLAIN.issuperset(map(type, requests))  # each is one message: no group, no barrier, no trim
         if not plain and have_columns(requests):
             return build_columns(self, requests)  # of users, and records that come with them
         if not requests or not (plain or any([request.count for request in requests])):

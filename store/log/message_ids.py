@@ -14,10 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ..errors import StoreError
-from ..format.arrays import Int64s
 from ..format.extras import Extras, ExtrasWithIds
 from ..format.layout import MAX_FRAME_MESSAGES
-from ..format.message_ids import ID_BYTES
+from ..format.message_ids import ID_BYTES, QueueIds
 from .queue import RequestQueue
 from .request import Barrier, Request
 from .streams import Stream
@@ -91,9 +90,7 @@ class PendingIds:
     promise: IdPromise | None = None
     queue: RequestQueue[Request] | None = None
 
-    def __init__(
-        self, target: IdTarget, digests: Sequence[bytes], queue_ids: Sequence[int] | Int64s, rows: Sequence[int]
-    ) -> None:
+    def __init__(self, target: IdTarget, digests: Sequence[bytes], queue_ids: QueueIds, rows: Sequence[int]) -> None:
         self.target = target
         self.digests = digests
         self.queue_ids = queue_ids

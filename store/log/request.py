@@ -2,7 +2,7 @@
 
 Six kinds share one shape, `Request`, so that a frame is built from any mix of them: `SubmitRequest` (see `ticket`),
 `BlockingRequest` and `AsyncRequest` have one message; `RowGroup`, `AtomicGroup` and `ColumnGroup` have many. `Barrier`
-and `NotedBarrier` have none. Records of the store's own are requests too: `TrimRequest`, `AckTicket`.
+and `NotedBarrier` have none. Records of the store's own are requests too: `TrimRequest`, `RecordTicket`, `AckRecord`.
 """
 
 from __future__ import annotations

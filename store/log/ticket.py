@@ -14,8 +14,10 @@ from ..device.background import report
 from ..errors import StoreError, copy_of
 from .listeners import Listeners
 from .request import Request, call_in_loop
+from .streams import Stream
 
 OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
+RowT = TypeVar("RowT")
 
 
 class Promise(ABC, Generic[OutcomeT_co]):
@@ -133,3 +135,27 @@ class SubmitRequest(Request, Ticket):
         name, error = f"{self.stream.topic!r}/{self.stream.queue_id}", self._error
         outcome = "failed" if error is not None else f"offset {self.offset}" if self._done else "not durable yet"
         return f"<Ticket of {name}: {outcome}>"
+
+
+class RecordTicket(SubmitRequest, Generic[RowT]):
+    """One record of the store's own, and the ticket of the call that wants it durable.
+
+    Attributes:
+        rows: what the record is about. Without any, it is about nothing that counts.
+    """
+
+    __slots__ = ("_settle", "rows")
+
+    def __init__(self, stream: Stream, settle: Callable[[list[RowT], StoreError | None], object]) -> None:
+        """`settle` gets the rows and the outcome, before the caller does."""
+        # Written out, as each acknowledgement of `submit_ack` comes here: a call saved shows.
+        self.stream = stream
+        self.data, self.size_bytes, self.extras = b"", 0, None
+        self.offset = -1
+        self._done, self._error, self._waiters = False, None, None
+        self.rows: list[RowT] = []
+        self._settle = settle
+
+    def answer(self, error: StoreError | None = None) -> None:
+        self._settle(self.rows, error)
+        Request.answer(self, error)  # through `super` it takes a call more

@@ -10,12 +10,13 @@ import numpy as np
 from ...index.locks import let_pass
 from ..errors import StoreError
 from ..format.arrays import Int64s
-from ..format.cursors import pack_acks, pack_one
-from ..log.ticket import Ticket
+from ..format.cursors import ONE_BYTES, pack_acks, pack_one
+from ..log.ticket import RecordTicket, Ticket
 from .ack_row import AckRow
 from .group_commit import AckTicket, GroupCommit
 from .in_flight import RowState
 from .joint_acks import JointAcks
+from .journal import RECORD_COST_BYTES
 from .settings import stale
 from .state import TAKEN_TOGETHER, State
 
@@ -63,7 +64,7 @@ class Acknowledging:
         """Acknowledge one message; durable when it returns. After an interrupt it is durable, or may be repeated."""
         if self._state.lock.locked():
             let_pass(self._state.lock)
-        ticket = AckTicket(self._journal.stream).of_thread()
+        ticket = AckTicket().of_thread()
         if self._hand_over(receipt, ticket, self.group_commit.write) and self._journal.wants_compaction:
             self._state.compact_in_time()
 
@@ -72,7 +73,7 @@ class Acknowledging:
 
         It does not let other threads pass at a busy lock, as `ack_one` does: all coroutines of its loop would wait.
         """
-        ticket = AckTicket(self._journal.stream)
+        ticket = AckTicket()
         future = ticket.of_coroutine()
         if not self._hand_over(receipt, ticket, self.group_commit.begin):
             return
@@ -87,45 +88,55 @@ class Acknowledging:
                 self._is_compacted = False
 
     def submit(self, receipt: int) -> Ticket:
-        """Acknowledge one message; durable when the ticket is done."""
-        self._state.compact_in_time()
+        """Acknowledge one message; durable when the ticket is done. It shares no record: many can be on their way."""
+        journal, stream = self._journal, self._journal.stream
+        assert stream is not None, "its subscription is durable"
+        if journal.wants_compaction:
+            self._state.compact_in_time()
         if self._state.lock.locked():
             let_pass(self._state.lock)
-        ticket = AckTicket(self._journal.stream)
-        if not self._hand_over(receipt, ticket, self._submit):
-            ticket.answer()
-        return ticket
-
-    def _submit(self, ticket: AckTicket) -> None:
-        """Hand over a record for this ticket alone: it shares none, so that many can be on their way."""
-        (row,) = ticket.rows
-        record = pack_one(row.life, row.queue_id, row.era, row.offset)
-        ticket.data, ticket.size_bytes, ticket.settle = record, len(record), self.settle
-        self._journal.count([record])
+        ticket: RecordTicket[AckRow] = RecordTicket(stream, self.settle)
         try:
-            ticket.stream.lane.queue.put(ticket)
-        except StoreError as error:
-            self.settle([row], error)
+            if not self._mark_one(receipt, ticket.rows):
+                ticket.answer()
+                return ticket
+            ((life, era, _, queue_id, offset),) = rows = ticket.rows
+            ticket.data, ticket.size_bytes = pack_one(life, queue_id, era, offset), ONE_BYTES
+            journal.count_bytes(ONE_BYTES + RECORD_COST_BYTES)
+            try:
+                stream.lane.queue.put(ticket)
+            except StoreError as error:
+                self.settle(rows, error)
+                raise
+        except StoreError:
             raise
+        except BaseException:
+            self._take_back(ticket)
+            raise
+        return ticket
 
     def _hand_over(self, receipt: int, ticket: AckTicket, write: Callable[[AckTicket], None]) -> bool:
         """Mark one message as ACKED, and `write` it; False if it was removed, which counts as acknowledged."""
         try:
-            if not self._mark_one(receipt, ticket):
+            if not self._mark_one(receipt, ticket.rows):
                 return False
             write(ticket)
         except StoreError:
             raise
-        except BaseException:  # passed on; after an interrupt a message without a record is not acknowledged
+        except BaseException:
             if not ticket.is_handed_over:
-                rows, ticket.rows = ticket.rows, []  # its record may be in the log: its answer is about nothing
-                self.cut_short += [rows]
-                self._finish()
+                self._take_back(ticket)
             raise
         return True
 
-    def _mark_one(self, receipt: int, ticket: AckTicket) -> bool:
-        """Make the row of a message ACKED; False if it was removed."""
+    def _take_back(self, ticket: AckTicket | RecordTicket[AckRow]) -> None:
+        """An interrupt has ended the call: a message without a record is not acknowledged."""
+        rows, ticket.rows = ticket.rows, []  # its record may be in the log: its answer is about nothing
+        self.cut_short += [rows]
+        self._finish()
+
+    def _mark_one(self, receipt: int, marked: list[AckRow]) -> bool:
+        """Make the row of a message ACKED, and note it; False if it was removed."""
         state, table = self._state, self._state.table
         with state.lock:
             if len(state.stored) >= TAKEN_TOGETHER:
@@ -136,7 +147,9 @@ class Acknowledging:
                     return False
                 raise stale(state.name, [receipt])
             queue_id, offset, _ = table.place_of(row)
-            ticket.rows += [AckRow(state.cursor.life, state.cursor.queue(queue_id).era, receipt, queue_id, offset)]
+            cursor = state.cursor
+            # `AckRow(..)` would call a function of Python.
+            marked += [tuple.__new__(AckRow, (cursor.life, cursor.queue(queue_id).era, receipt, queue_id, offset))]
             table.acknowledge_one(row, self._journal.next_offset)
         return True
 

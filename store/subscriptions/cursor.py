@@ -68,7 +68,8 @@ class AckedOffsets:
         """Add one offset."""
         if offset == self.mark:
             self.mark = offset + 1
-            self._settle()
+            if self.above:
+                self._settle()
         elif offset > self.mark:
             self.above.add(offset)
 

@@ -20,7 +20,6 @@ from ..errors import StoreError, copy_of
 from ..format.cursors import pack_ones
 from ..log.request import Request, call_in_loop, pass_on
 from ..log.streams import Stream
-from ..log.ticket import SubmitRequest
 from .ack_row import AckRow
 from .journal import Journal
 from .parts import Parts
@@ -35,32 +34,28 @@ MOST_AWAITED = 16_384  # of a record, which has to fit into the smallest ring of
 Settle: TypeAlias = Callable[[Sequence[AckRow], "StoreError | None"], None]
 
 
-class AckTicket(SubmitRequest):
-    """One acknowledgement: of a thread that sleeps, a coroutine that awaits, or a caller that asks the ticket later.
-
-    The first two share a record with others; the ticket of the third is the request of its own record.
+class AckTicket:
+    """One acknowledgement: of a thread that sleeps, or a coroutine that awaits. It shares a record with others.
 
     Attributes:
         rows: the acknowledged message; empty until it is acknowledged in memory.
         is_handed_over: it will be written, whatever becomes of its thread.
         thread_id: of the thread that sleeps on `lock`, and is woken along the `chain` of its record, see
             `BlockingRequest`; 0 if none does.
+        error: the outcome, for a thread.
         future: a coroutine awaits it, and `tell_loops` answers it.
-        settle: gets the outcome of the ticket's own record before the caller does.
     """
 
-    __slots__ = ("abandoned", "chain", "future", "is_handed_over", "lock", "rows", "settle", "thread_id")
+    __slots__ = ("abandoned", "chain", "error", "future", "is_handed_over", "lock", "rows", "thread_id")
     lock: threading.Lock
 
-    def __init__(self, stream: Stream | None) -> None:
-        assert stream is not None, "its subscription is durable"
-        super().__init__(stream, b"", 0)
+    def __init__(self) -> None:
         self.rows: list[AckRow] = []
         self.is_handed_over = self.abandoned = False
         self.thread_id = 0
+        self.error: StoreError | None = None
         self.future: asyncio.Future[None] | None = None
         self.chain: list[AckTicket] | None = None
-        self.settle: Settle | None = None
 
     def of_thread(self) -> AckTicket:
         """Make it this thread's, which sleeps until the answer."""
@@ -73,11 +68,6 @@ class AckTicket(SubmitRequest):
         """Make it a coroutine's in this loop. Returns the future to await."""
         self.future = future = asyncio.get_running_loop().create_future()
         return future
-
-    def answer(self, error: StoreError | None = None) -> None:
-        if self.settle is not None:
-            self.settle(self.rows, error)
-        super().answer(error)
 
 
 class AckRate:
@@ -207,8 +197,8 @@ class GroupCommit:
             if ticket.chain is not None:
                 pass_on(ticket.chain)
             raise
-        if ticket._error is not None:
-            raise copy_of(ticket._error)
+        if ticket.error is not None:
+            raise copy_of(ticket.error)
 
     def begin(self, ticket: AckTicket) -> None:
         """Begin an acknowledgement for a coroutine, which awaits `ticket.future` then. Called in its loop."""
@@ -368,7 +358,7 @@ class GroupCommit:
             chain = [each for each in reversed(record.tickets) if each.thread_id]
             for each in chain[:]:
                 each.chain = chain
-                each._error = error
+                each.error = error
             record.chain = chain
         pass_on(record.chain)
 

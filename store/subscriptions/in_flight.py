@@ -219,12 +219,13 @@ class InFlight:
         acked = self._states[: self._rows] == RowState.ACKED
         return int(self._columns[4, : self._rows][acked].min(initial=NEVER))
 
-    def remove_one(self, receipt: int) -> None:
-        """Make the row of a receipt GONE."""
-        row = self.row_of(receipt, LIVE)
-        if row >= 0:
-            self._state_of[row] = RowState.GONE
-            self._gone += 1
+    def remove_each(self, receipts: Sequence[int]) -> None:
+        """Make the rows of receipts GONE that are not; some may have none."""
+        for receipt in receipts:
+            row = self.row_of(receipt, LIVE)
+            if row >= 0:
+                self._state_of[row] = RowState.GONE
+                self._gone += 1
 
     def unacknowledge_one(self, receipt: int, now_ms: int) -> bool:
         """Make the row of a receipt OUT, and let it time out now; False if it is not ACKED."""

@@ -85,7 +85,7 @@ class State:
     def note_progress(self) -> None:
         """Note that messages were acknowledged for good, or are wanted again: retention may look at work queues."""
         delays = self.parts.delays
-        if delays is not None:
+        if delays is not None and delays.changed.is_followed:
             delays.changed.note(self.topic)
 
     def mark_changed(self) -> None:
@@ -224,15 +224,15 @@ class State:
         Rows of an earlier life or era do not count: a seek or a deletion has met them.
         """
         cursor, table, order, is_news = self.cursor, self.table, self.order, False
-        count = len(self.stored)
-        for life, era, receipt, queue_id, offset in self.stored[:count]:
+        rows = self.stored[:]
+        for life, era, _, queue_id, offset in rows:
             acked = cursor.queues.get(queue_id)
             if acked is not None and era == acked.era and life == cursor.life:
                 acked.add(offset)
                 if order is not None:
                     is_news |= order.release(queue_id, offset)
-            table.remove_one(receipt)
-        del self.stored[:count]  # last: after an interrupt they are taken in again
+        table.remove_each([row.receipt for row in rows])
+        del self.stored[: len(rows)]  # last: after an interrupt they are taken in again
         return is_news
 
     # -- messages that nobody gets ----------------------------------------------------------------------

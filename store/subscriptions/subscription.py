@@ -87,7 +87,7 @@ class Subscription(Inspecting, Iterating):
         if state.unfinished.change is not None or self._acks.cut_short:  # no call: each acknowledgement comes here
             self._acks.finish()
         settings = state.cursor.settings
-        if self.closed or settings is None:
+        if self._closed or self._life != state.cursor.life or settings is None:
             why = "closed" if self._closed else "deleted"
             raise SubscriptionClosed(f"the subscription {self.name!r} of {self.topic!r} was {why}; subscribe again")
         return settings

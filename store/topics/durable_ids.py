@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..format.arrays import Int64s
-from ..format.message_ids import FEW
+from ..format.message_ids import FEW, QueueIds
 
 CHAINS = 2  # for each id that there is room for: so most new ids find an empty chain
 LEAST = 64  # ids that there is room for at the least
@@ -87,20 +87,20 @@ class DurableIds:
         heads, rests = _columns(packed)
         mask, begin = self._mask, self.begin
         found: list[tuple[Int64s, Int64s]] = []
-        numbers = self._newest[heads & self._chains]
-        asked = np.flatnonzero(numbers >= begin)
-        numbers = numbers[asked]
+        numbers = self._newest.take(heads & self._chains)  # `take` takes half the time of brackets
+        asked = (numbers >= begin).nonzero()[0]
+        numbers = numbers.take(asked)
         while len(asked) > FEW:
             rows = numbers & mask
-            is_like = self._heads[rows] == heads[asked]
+            is_like = self._heads.take(rows) == heads.take(asked)
             if is_like.any():
                 like, there = asked[is_like], rows[is_like]
                 is_it = self._rests[there] == rests[like]
                 if is_it.any():
                     found.append((like[is_it], there[is_it]))
-            numbers = self._before[rows]
-            left = np.flatnonzero(numbers >= begin)
-            asked, numbers = asked[left], numbers[left]
+            numbers = self._before.take(rows)
+            left = (numbers >= begin).nonzero()[0]
+            asked, numbers = asked.take(left), numbers.take(left)
         few = [
             self._row_from(*one)
             for one in zip(numbers.tolist(), heads[asked].tolist(), rests[asked].tolist(), strict=True)
@@ -115,7 +115,7 @@ class DurableIds:
             queue_ids[some], offsets[some] = self._queue_ids[rows], self._offsets[rows]
         return queue_ids, offsets
 
-    def add(self, packed: bytes, queue_ids: Sequence[int] | Int64s, offsets: Sequence[int] | Int64s) -> None:
+    def add(self, packed: bytes, queue_ids: QueueIds, offsets: Sequence[int] | Int64s) -> None:
         """Ids have become durable that are not there. They are all different, the oldest first."""
         count = len(offsets)
         needed = len(self) + count
@@ -134,7 +134,7 @@ class DurableIds:
         self.end += count
         self._is_whole = True
 
-    def _add_few(self, packed: bytes, queue_ids: Sequence[int] | Int64s, offsets: Sequence[int] | Int64s) -> None:
+    def _add_few(self, packed: bytes, queue_ids: QueueIds, offsets: Sequence[int] | Int64s) -> None:
         heads, rests, queues, all_offsets, before, newest = self._each
         number, mask = self.end, self._mask
         for (head, rest), queue_id, offset in zip(_HALVES.iter_unpack(packed), queue_ids, offsets, strict=True):

@@ -113,14 +113,16 @@ class IdWindow:
 
     def admit_all(self, ids: PendingIds) -> bool:
         """`admit` all of them, which are all different; if one is known, none is noted: False."""
+        mine: dict[bytes, OnTheWay] = dict.fromkeys(ids.digests, ids)
         with self._lock:
             if self._durable.offsets_of(ids.digests) is not None:
                 return False
-            found = list(map(self._on_way.setdefault, ids.digests, repeat(ids)))
-        if found.count(ids) == len(found):
-            return True
-        self.fail(ids, None)
-        return False
+            on_way, there, asked = self._on_way, self._on_way.keys(), mine.keys()
+            # No call from here on, so no other thread comes in between: `note` takes no lock.
+            if there & asked:
+                return False
+            on_way |= mine
+        return True
 
     def promise_of(self, ids: OnTheWay) -> IdPromise | IdRequest | None:
         """A request that is answered when ids have their outcome; None if they have it."""

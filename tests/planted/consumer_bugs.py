@@ -68,7 +68,7 @@ CONSUMERS: dict[str, Bug] = {
         "self.cursor.frozen(), 1 << 62\n", (f"{FOLDER}/test_failed_acks.py",),
     ),
     "consumers: an interrupted acknowledgement leaves its message with nobody": Bug(
-        "store/subscriptions/acknowledging.py", "                self.cut_short += [rows]\n", "                pass\n",
+        "store/subscriptions/acknowledging.py", "        self.cut_short += [rows]\n", "        pass\n",
         (f"{FOLDER}/test_interrupts.py::test_the_answer_to_an_acknowledgement_that_was_taken_back_frees_no_line",),
     ),
     "consumers: an acknowledgement on its way is counted as left": Bug(

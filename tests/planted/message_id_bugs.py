@@ -186,6 +186,10 @@ MESSAGE_IDS: dict[str, Bug] = {
         DURABLE, "if not self._is_whole or needed >", "if needed >",
         ("tests/store/ids/test_durable_ids.py",), hangs=True,
     ),
+    "message ids: a batch takes ids that others have on their way": Bug(
+        WINDOW, "if there & asked:", "if False:",
+        ("tests/store/ids/test_large_batches.py::test_a_batch_of_which_another_append_has_an_id_notes_none_of_its_own",),
+    ),
     "message ids: a crash leaves an id without its message": Bug(
         FRAMES, "self.record[:] = pack_seen(self.packed, self.queue_ids, self.offsets, stamp)",
         "self.record[:] = pack_seen(self.packed, self.queue_ids, [one + 1 for one in self.offsets], stamp)",

@@ -18,8 +18,8 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "        self._answered(self, error)\n        super().answer(error)\n", (f"{FOLDER}/test_group_commit.py",),
     ),
     "subscriptions: nobody hears of a submitted acknowledgement that was refused": Bug(
-        "store/subscriptions/acknowledging.py", "            self.settle([row], error)\n            raise\n",
-        "            raise\n", (f"{FOLDER}/test_group_commit.py",),
+        "store/subscriptions/acknowledging.py", "                self.settle(rows, error)\n                raise\n",
+        "                raise\n", (f"{FOLDER}/test_group_commit.py",),
     ),
     "subscriptions: a loop is not told of its coroutines' record": Bug(
         "store/subscriptions/group_commit.py", "    for loop in {future.get_loop() for future in futures}:\n",

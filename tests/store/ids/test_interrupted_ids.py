@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, PublishBufferFull, StoreError, Ticket
-from stratalog.store.format.message_ids import digest_of
-from stratalog.store.log.message_ids import IdRequest, PendingIds
+from stratalog.store import MessageStore, PublishBufferFull, Ticket
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
-from stratalog.store.topics.id_window import IdWindow
 from stratalog.testing import VirtualClock
 
 from ..helpers import PATIENCE_S, start, tiny
@@ -88,44 +84,6 @@ def test_an_interrupt_while_ids_leave_the_window_forgets_each_of_them_or_none(tm
             if not raised:
                 break
         assert place > 3
-
-
-def test_an_interrupt_while_an_append_gives_its_id_back_leaves_nobody_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waiting: list[Ticket] = []
-    with MessageStore.open(tmp_path, tiny(durability="os")) as store:
-        store.append("t", 0, b"", message_id="before")
-        window = store._windows.of("t")
-        target = store._windows.target("t", window, store._lanes[0])
-        known = IdRequest(store._streams.topics["t"][0], b"", None, target, digest_of(b"known"))
-        known.answer()  # as of another thread that has its answer, but not yet left the table
-        window.note(known.digest, known)
-        known.offset = 0
-        fail = IdWindow.fail
-
-        def fail_with_waiter(window: IdWindow, ids: PendingIds, error: StoreError | None) -> None:
-            if not ids.is_over and threading.current_thread() is threading.main_thread() and len(ids.digests) == 2:
-                tracer = sys.gettrace()
-                sys.settrace(None)
-                worker = start(lambda: waiting.append(store.submit("t", 0, b"", message_id=ids_of_place[0])))
-                worker.join()
-                sys.settrace(tracer)
-            fail(window, ids, error)
-
-        monkeypatch.setattr(IdWindow, "fail", fail_with_waiter)
-        for place in places():
-            waiting.clear()
-            ids_of_place = [f"{place}", "known"]
-            raised, _ = interrupt_at(
-                place, ("topics/id_window.py",),
-                lambda: store.append_batch([("t", 0, b"x")] * 2, message_ids=ids_of_place),  # noqa: B023
-            )  # fmt: skip
-            for ticket in waiting:
-                assert ticket.result(PATIENCE_S) == store.append("t", 0, b"", message_id=f"{place}"), raised
-            if not raised:
-                break
-        assert place > 3 and waiting
 
 
 @pytest.mark.parametrize("call", ["submit", "append_batch"])

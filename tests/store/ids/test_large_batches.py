@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from stratalog.store import MessageStore, MessageTooLarge, StoreClosed
-from stratalog.store.format.message_ids import ID_BYTES
+from stratalog.store.format.message_ids import ID_BYTES, digest_of
+from stratalog.store.log.message_ids import IdTarget, PendingIds
+from stratalog.store.log.request import NO_STREAM
 from stratalog.store.topics.id_window import IdWindow
 
 from ..disks import GatedDisk
@@ -172,3 +176,46 @@ def test_ids_take_room_in_a_transaction_when_they_are_given(tmp_path: Path, monk
         tx.append("t", 0, bytes(100), message_id="a")
         tx.commit()
         assert tx.offsets.tolist() == list(range(10))
+
+
+def test_a_batch_of_which_another_append_has_an_id_notes_none_of_its_own() -> None:
+    """So nobody waits for it, and there is nothing to give back."""
+    window = IdWindow(1000, 1000)
+    target, digests = IdTarget(window, NO_STREAM), [digest_of(name.encode()) for name in names(20)]
+    first = PendingIds(target, digests[7:8], [0], range(1))
+    second = PendingIds(target, digests, [0] * 20, range(20))
+    assert window.admit_all(first)
+    assert not window.admit_all(second)
+    assert [window.find(digest) for digest in digests] == [first if at == 7 else None for at in range(20)]
+    window.free(first)
+    assert window.admit_all(second) and window.find(digests[7]) is second
+
+
+def test_batches_and_submits_of_the_same_ids_beside_each_other_store_each_once(tmp_path: Path) -> None:
+    """A submit notes its id without the lock that a batch holds."""
+    rounds, count, interval = 30, 64, sys.getswitchinterval()
+    with MessageStore.open(tmp_path, tiny(durability="os")) as store:
+        found: dict[str, list[int]] = {}
+        together = threading.Barrier(3)
+
+        def work(how: str) -> None:
+            given = found[how] = []
+            for turn in range(rounds):
+                ids = [f"{turn}/{number}" for number in range(count)]
+                together.wait()
+                if how == "batch":
+                    given += append(store, ids, queues=1)
+                else:
+                    ids = ids[::-1] if how == "back" else ids
+                    offsets = [store.submit("t", 0, b"x", message_id=one) for one in ids]
+                    some = [one.result() for one in offsets]
+                    given += some[::-1] if how == "back" else some
+
+        sys.setswitchinterval(1e-6)
+        try:
+            for worker in [start(work, how) for how in ("batch", "forth", "back")]:
+                worker.join()
+        finally:
+            sys.setswitchinterval(interval)
+        assert found["batch"] == found["forth"] == found["back"]
+        assert store.queue_bounds("t", 0)[1] == rounds * count

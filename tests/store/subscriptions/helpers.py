@@ -53,8 +53,8 @@ def story(letter: Message) -> dict[str, str]:
 
 def ticket_of(sub: Subscription, receipt: int) -> AckTicket:
     """An acknowledgement that was begun, and is in no record yet."""
-    ticket = AckTicket(sub._state.journal.stream)
-    assert sub._acks._mark_one(receipt, ticket)
+    ticket = AckTicket()
+    assert sub._acks._mark_one(receipt, ticket.rows)
     return ticket
 
 

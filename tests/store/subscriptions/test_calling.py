@@ -24,7 +24,7 @@ from stratalog.store.subscriptions.receiving import Looking
 from ...seeds import draw_seed
 from ..helpers import tiny, until
 from ..interrupts import interrupt_at, places
-from .helpers import TOPIC, ticket_of
+from .helpers import TOPIC
 
 WAIT_MS = 120_000  # nobody looks by himself before a test has failed
 WAITING = 8
@@ -278,12 +278,13 @@ def test_an_acknowledgement_that_others_meet_before_it_settles_wakes_one_of_its_
     sub, other = [store.subscribe(TOPIC, "a", mode="ordered", order_by="key") for _ in range(2)]
     for key in (b"a", b"b", b"a"):
         store.append(TOPIC, 0, b"x", key=key)
-    (first,), (of_another_line,) = [other.receive(1, visibility_timeout_ms=WAIT_MS) for _ in range(2)]
+    (first,), _ = [other.receive(1, visibility_timeout_ms=WAIT_MS) for _ in range(2)]
 
     class Stored(list[AckRow]):
         def __iadd__(self, rows: Iterable[AckRow], /) -> Self:  # type: ignore[override,misc]  # no sum of such lists is made
             super().__iadd__(rows)
-            ticket_of(sub, of_another_line.receipt)  # before the lock is taken
+            with sub._state.lock:  # before the answer takes it
+                sub._state.take_in()
             return self
 
     with waiting(sub, 1, one(sub)) as got, mock.patch.object(sub._state, "stored", Stored()):

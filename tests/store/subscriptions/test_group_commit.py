@@ -377,14 +377,14 @@ def test_a_record_in_line_is_looked_at_when_its_time_is_over(
     """It came into line a moment after its thread began to sleep."""
     fill(store, 1)
     sub, looks = store.subscribe(TOPIC, "a"), list[float]()
-    state, commit = sub._state, sub._acks.group_commit
+    commit = sub._acks.group_commit
 
     class Sleep:
         def acquire(self, timeout: float) -> bool:
             clock.now += timeout
             return len(looks) == 3
 
-    ticket = AckTicket(state.journal.stream).of_thread()
+    ticket = AckTicket().of_thread()
     ticket.lock = Sleep()  # type: ignore[assignment]  # it takes no time
     over_s = clock.now + commit._timeout_s + 0.01
     commit._waiting.append(ticket)
@@ -419,4 +419,4 @@ def test_what_is_wanted_and_does_not_come_is_not_waited_for(store: MessageStore)
     for one in sub.receive():
         sub.ack(one)
     assert sub.backlog().total == 0
-    assert AckTicket(sub._state.journal.stream).of_thread().thread_id == threading.get_ident()
+    assert AckTicket().of_thread().thread_id == threading.get_ident()

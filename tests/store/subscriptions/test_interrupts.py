@@ -6,13 +6,14 @@ import random
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
+from stratalog.store.log.request import Request
 from stratalog.store.subscriptions.cursor import Cursor
-from stratalog.store.subscriptions.group_commit import AckTicket
 from stratalog.store.subscriptions.in_flight import Places
 from stratalog.store.subscriptions.journal import Journal
 
@@ -157,17 +158,18 @@ def test_an_acknowledgement_that_fails_can_be_made_again_behind_an_interrupt(
             sub.ack(only)
 
 
-def interrupted_ack(sub: Subscription, receipt: int) -> AckTicket:
-    """An acknowledgement whose call was interrupted once the log had taken its record."""
-    acks, ticket = sub._acks, AckTicket(sub._state.journal.stream)
+def interrupted_ack(sub: Subscription, receipt: int) -> Request:
+    """The record of an acknowledgement whose call was interrupted once the log had taken it."""
+    stream, taken = sub._state.journal.stream, list[Request]()
+    assert stream is not None
 
-    def submit(_ticket: AckTicket) -> None:
-        ticket.settle = acks.settle
+    def put(request: Request) -> None:
+        taken.append(request)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        acks._hand_over(receipt, ticket, submit)
-    return ticket
+    with patch.object(stream.lane.queue, "put", put), pytest.raises(KeyboardInterrupt):
+        sub.submit_ack(receipt)
+    return taken[0]
 
 
 @pytest.mark.parametrize("error", [None, PublishBufferFull("as if there were no room")])
