@@ -11,10 +11,7 @@ from typing import Any
 
 import typer
 
-from ..experiments.alignment import Alignment
-from ..experiments.apis import Apis
 from ..experiments.batch import Batch
-from ..experiments.cache import Cache
 from ..experiments.columns import Columns
 from ..experiments.connections import Connections
 from ..experiments.delayed import Delayed
@@ -24,10 +21,8 @@ from ..experiments.experiment import Experiment
 from ..experiments.growth import Growth
 from ..experiments.host import Host
 from ..experiments.hotcold import HotCold
-from ..experiments.lanes import Lanes
 from ..experiments.latency import Latency
 from ..experiments.memory import Memory
-from ..experiments.prewrite import Prewrite
 from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
 from ..experiments.reads import Reads
@@ -54,7 +49,7 @@ from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    Host, Latency, All, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
+    Host, Latency, All, HotCold, Recovery, Batch, Columns, Reads, Memory,
     TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
     Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
 )  # fmt: skip

@@ -29,7 +29,7 @@ class Count:
     Attributes:
         figure: its name in what the part gives.
         beside: the name ("PART.FIGURE") of any figure that it stands beside; ".FIGURE" is one of the same part. Its
-            median over the same rounds is the reference.
+            median over the same rounds is the reference. None is its own.
         beside_is_store: whether that is a figure of the store, which a slower store changes; by itself where its name
             begins with one of OF_THE_STORE.
     """
@@ -50,15 +50,15 @@ class Part:
     """What runs: `run()` measures once and gives its figures by name. `what` comes before the words of each count."""
 
     name: str
-    run: Callable[[], Mapping[str, float]]
+    run: Callable[[], Mapping[str, float | None]]
     counts: tuple[Count, ...]
     what: str = ""
 
 
-def latencies(what: str, meaning: str, *marks: str) -> tuple[Count, ...]:
-    """Counts of latencies in microseconds: by default the median and p99."""
+def latencies(what: str, meaning: str, *marks: str, prefix: str = "") -> tuple[Count, ...]:
+    """Counts of latencies in microseconds: by default the median and p99. `prefix`: of the figures' names."""
     return tuple(
-        Count(figure=mark, what=f"{what}, {mark}", unit="us", better="lower", noise=TAILS[mark],
+        Count(figure=f"{prefix}{mark}", what=f"{what}, {mark}", unit="us", better="lower", noise=TAILS[mark],
               meaning=meaning if mark == "p50" else "")
         for mark in (marks or ("p50", "p99"))
     )  # fmt: skip
@@ -89,8 +89,8 @@ def measured(
     }
 
 
-def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], dict[str, float]]:
-    def figures() -> dict[str, float]:
+def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], dict[str, float | None]]:
+    def figures() -> dict[str, float | None]:
         if failed is None:
             return dict(part.run())
         if part.name in failed:
@@ -107,10 +107,11 @@ def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], dict[str
 def _measure(part: Part, count: Count, values: Mapping[str, tuple[float, ...]]) -> Measure:
     """The measure of a count. A latency says of how many calls it is: those of the round with the fewest."""
     name, meaning = f"{part.name}.{count.figure}", count.meaning
-    if count.figure in TAILS and (calls := values.get(f"{part.name}.calls")):
+    mark = next((mark for mark in TAILS if name.endswith(f".{mark}")), None)
+    if mark is not None and (calls := values.get(f"{name.removesuffix(mark)}calls")):
         meaning = f"{meaning}; of {counted(int(min(calls)), 'call')}".removeprefix("; ")
     beside = f"{part.name}{count.beside}" if count.beside.startswith(".") else count.beside
-    reference = values.get(beside)
+    reference = values.get(beside) if beside != name else None
     return Measure(
         name=name, what=": ".join(filter(None, (part.what, count.what))), unit=count.unit, values=values[name],
         better=count.better, meaning=meaning, noise=count.noise,

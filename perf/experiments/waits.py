@@ -15,30 +15,41 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from rich.console import Console
 
 from ...store import MessageStore, StoreConfig
 from ..machine.folders import sub_folder
 from ..machine.threads import run_together
-from ..report import figures as report
-from ..report.figures import Figures
+from ..report.figures import counted
 from ..report.progress import Run
+from ..report.record import Chapter
+from ..report.words import sentence
 from ..workload.checker import WrongResult
+from ..workload.latencies import Latencies
 from ..workload.settings import space_bytes
-from .experiment import Experiment, by_turns, medians, repeats, setting
+from .experiment import repeats, setting
+from .parts import Count, Part, latencies, measured
+from .reported import Reported, Study
 
 TOPIC, OTHERS = "waits", "others"
 AN_HOUR_MS = 3_600_000
 PACE_S = 0.001
 SETTLE_S = 0.001
 MOST_PER_S = 60_000
+LONGEST = Count(figure="max", what="the longest", unit="us", better="neither")
+MEMORY = (
+    Count(figure="bytes_each", what="memory without its task", unit="B", better="lower",
+          meaning="as tracemalloc counts it"),
+    Count(figure="with_task", what="memory with it", unit="B", better="lower"),
+    Count(figure="threads", what="threads that all of them need", unit="", better="lower"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits(Experiment):
+class Waits(Reported):
     """Reads that wait for a message: a thread's and a coroutine's, beside many that wait on other queues."""
 
     NAME: ClassVar[str] = "waits"
+    TITLE: ClassVar[str] = "Reads that wait for a message"
     METHOD: ClassVar[str] = (
         "one reader waits for each message in turn, from the answer of its append; the writers' rates by turns with "
         "nobody waiting; memory as tracemalloc counts it, with and without the task that waits"
@@ -55,23 +66,26 @@ class Waits(Experiment):
         """The space of a row."""
         return space_bytes(MOST_PER_S * self.seconds * 120)
 
-    def measure(self, base: Path, run: Run) -> Figures:
+    def study(self, base: Path, run: Run) -> Study:
         """The latencies, the rates with and without waiting readers, and the memory of a waiting reader."""
-        ways = {str(count): partial(self._rate, base, count) for count in (0, self.waiting)}
-        rounds = by_turns(ways, self.repeat, run)
-        rows = []
-        for count in ways:
-            own = report.median_of([one[count] for one in rounds])
-            ratios = [one[count]["messages_per_s"] / one["0"]["messages_per_s"] for one in rounds]
-            rows.append({**own, "of_alone": float(np.median(ratios))})
-        alone = {
-            "thread": partial(self._latency, base, of_thread=True, run=run),
-            "coroutine": partial(self._latency, base, of_thread=False, run=run),
-            "memory": partial(self._memory, base),
-        }
-        return {"rows": rows, **medians(alone, self.repeat, run)}
+        rate = Count(figure="per_s", what="rate", unit="msg/s", beside="rate.0.per_s", beside_is_store=True,
+                     beside_what="nobody waits", meaning="1.00: those that wait cost the writers nothing")  # fmt: skip
+        told = "from the answer of its append; one message each millisecond, whatever the reader does"
+        parts = [
+            *(Part(f"rate.{count}", partial(self._rate, base, count), (rate,),
+                   f"{self.producers} threads append beside {counted(count, 'waiting read')}")
+              for count in dict.fromkeys((0, self.waiting))),
+            *(Part(f"wait.{whom}", partial(self._latency, base, of_thread=whom == "thread", run=run),
+                   (*latencies("sees a message after", told), LONGEST), f"a waiting {whom}")
+              for whom in ("thread", "coroutine")),
+            Part("memory", partial(self._memory, base), MEMORY, "a waiting coroutine"),
+        ]  # fmt: skip
+        found = measured(parts, self.repeat, run)
+        names = ("wait.thread.p50", "wait.coroutine.p50", f"rate.{self.waiting}.per_s", "memory.bytes_each")
+        chapter = Chapter(title="Reads that wait", text="In the writing process.", measures=tuple(found.values()))
+        return Study(summary=tuple(sentence(found[name]) for name in names), chapters=(chapter,))
 
-    def _rate(self, base: Path, waiting: int) -> Figures:
+    def _rate(self, base: Path, waiting: int) -> dict[str, float]:
         counts = [0] * self.producers
 
         def produce(store: MessageStore, at: int, until: float) -> None:
@@ -86,9 +100,9 @@ class Waits(Experiment):
         ):
             until = time.perf_counter() + self.seconds
             took = run_together([partial(produce, store, at, until) for at in range(self.producers)])
-        return {"waiting": waiting, "messages_per_s": sum(counts) / took}
+        return {"per_s": sum(counts) / took}
 
-    def _latency(self, base: Path, *, of_thread: bool, run: Run) -> Figures:
+    def _latency(self, base: Path, *, of_thread: bool, run: Run) -> dict[str, float]:
         durable: list[int] = []
         seen: list[int] = []
 
@@ -116,14 +130,15 @@ class Waits(Experiment):
                 time.sleep(PACE_S)  # the pace of the appends
             reader.join()
         run.checked(len(seen))
-        marks = np.percentile((np.array(seen) - np.array(durable)) / 1e3, [50, 99, 100])
-        return dict(zip(("p50_us", "p99_us", "max_us"), marks.tolist(), strict=True))
+        took = Latencies()
+        took.add(np.array(seen) - np.array(durable))
+        return {"calls": took.count, **took.marks_us()}
 
-    def _memory(self, base: Path) -> Figures:
+    def _memory(self, base: Path) -> dict[str, float]:
         with sub_folder(base, "store") as folder, MessageStore.open(folder, StoreConfig()) as store:
             return asyncio.run(self._count_memory(store))
 
-    async def _count_memory(self, store: MessageStore) -> Figures:
+    async def _count_memory(self, store: MessageStore) -> dict[str, float]:
         async with waiting_tasks(store, 1):  # for the objects that are made once
             pass
         threads = threading.active_count()
@@ -142,18 +157,7 @@ class Waits(Experiment):
             await asyncio.gather(*bare, return_exceptions=True)
         finally:
             tracemalloc.stop()
-        return {"coroutines": self.memory, "bytes_each": with_task - of_task, "with_task": with_task, "threads": more}
-
-    def show(self, figures: Figures, console: Console) -> None:
-        """Show the rates, then the other figures."""
-        console.print(report.table("the writers' rate beside reads that wait elsewhere", figures["rows"], labels=1))
-        titles = {
-            "thread": "from the answer of an append to a waiting thread",
-            "coroutine": "from the answer of an append to a waiting coroutine",
-            "memory": "a coroutine that waits",
-        }
-        for name, title in titles.items():
-            console.print(report.pairs(title, {key: value for key, value in figures[name].items() if key != "way"}))
+        return {"bytes_each": with_task - of_task, "with_task": with_task, "threads": more}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from ..machine.threads import run_together
 from . import producers
 from .checker import Counts, QueueReader
 from .contest import IntArray, Workload
+from .latencies import exact_marks_us
 from .producers import Acknowledged, Track
 
 Api = Literal["blocking", "pipelined", "batch", "asyncio"]
@@ -64,19 +65,10 @@ class PhaseResult:
     bytes: int
     latencies_ns: IntArray
 
-    def as_dict(self) -> dict[str, Any]:
-        """The phase's part of the JSON: rates a second, MB = 10^6 bytes, latencies in microseconds."""
-        known = len(self.latencies_ns) > 0
-        marks = np.percentile(self.latencies_ns, [50, 99, 99.9]) / 1e3 if known else np.zeros(3)
-        return {
-            "seconds": self.seconds,
-            "write_s": self.write_s,
-            "messages": self.messages,
-            "bytes": self.bytes,
-            "messages_per_s": self.messages / self.seconds,
-            "mb_per_s": self.bytes / self.seconds / 1e6,
-            "latency_us": dict(zip(("p50", "p99", "p999"), marks.tolist(), strict=True)),
-        }
+    def figures(self) -> dict[str, float]:
+        """Rates a second, MB = 10^6 bytes; latencies of callers that wait for each answer, in microseconds."""
+        rates = {"per_s": self.messages / self.seconds, "mb_per_s": self.bytes / self.seconds / 1e6}
+        return {"seconds": self.seconds, "calls": self.messages, **rates, **exact_marks_us(self.latencies_ns)}
 
 
 def _result(tracks: list[Track], seconds: float, write_s: float) -> PhaseResult:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from stratalog.perf.experiments.amplification import amplification, footer_bytes
 from stratalog.perf.experiments.experiment import by_turns, medians
-from stratalog.perf.experiments.hotcold_run import Options, references, with_ratios
+from stratalog.perf.experiments.hotcold_run import Options, references
 from stratalog.perf.references.rawfile import round_up
 from stratalog.perf.report.figures import Figures
 from stratalog.perf.report.progress import Run
@@ -62,24 +62,9 @@ def test_no_round_begins_that_would_end_behind_the_limit(limit_s: float, rounds:
 def test_device_is_measured_at_the_mean_write_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(monkeypatch)
     options = Options(drive=Drive("batch"), reference_s=0.02, reference_file_bytes=1 << 20)
-    figures = references(options, tmp_path, 123_456.7, 1)
-    assert figures["raw_device_write_bytes"] == round_up(123_457)
+    figures = references(options, tmp_path, 123_457, 1)
     assert set(recorder.sizes[1:]) == {round_up(123_457)}
-    assert figures["thread_floor_messages_per_s"] is None  # one producer waits for nobody
-
-
-def test_ratios_are_over_the_mean_of_before_and_after() -> None:
-    names = ("thread_floor", "thread_floor_bare", "thread_floor_all_cpus")
-
-    def measured(device: float, floor: float | None) -> Figures:
-        rates = {f"{name}_messages_per_s": floor for name in names}
-        return {"raw_device_mb_per_s": device, "raw_device_write_bytes": 4096, **rates}
-
-    phase = {"phase1": {"messages_per_s": 600.0, "mb_per_s": 30.0}}
-    figures = with_ratios(phase, measured(50.0, 1000.0), measured(150.0, 2000.0))
-    assert (figures["raw_device_mb_per_s"], figures["raw_device_ratio"]) == (100.0, pytest.approx(0.3))
-    assert [figures[f"{name}_ratio"] for name in names] == [pytest.approx(0.4)] * 3
-    assert with_ratios(phase, measured(1.0, None), measured(1.0, None))["thread_floor_ratio"] is None
+    assert figures.keys() == {"device.mb_per_s"}  # one producer waits for nobody
 
 
 def test_write_amplification_is_said_with_footers_and_with_the_zeros_of_pre_writing(tmp_path: Path) -> None:
