@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -14,9 +14,9 @@ from ..report.record import Better, Chapter, Measure
 from ..report.words import amount, sentence
 from ..workload.checker import Counts
 from ..workload.contest import Sizes
-from ..workload.memory import BLOCK_BYTES, SHARED_MEMORY, Memory
+from ..workload.memory import SHARED_MEMORY, Memory
 from ..workload.phases import Api, Drive
-from ..workload.producers import BATCH_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
+from ..workload.producers import BATCH_MESSAGES
 from .experiment import queues, repeats, setting
 from .hotcold_run import PHASE_1_PART, Options, run_once
 from .parts import TAILS, Count, Part, latencies, measured, of
@@ -115,20 +115,12 @@ class HotCold(Reported):
     sizes: str = setting("contest", '"contest" (100 B to 17 KiB), "small" (100 to 1,000 B) or one size')
     queues: int = queues()
     batch_messages: int = setting(BATCH_MESSAGES, "messages per call, with --api batch", least=1)
-    window_bytes: int = setting(WINDOW_BYTES, "bytes under way, with --api pipelined")
-    readers: int = setting(1, "reading threads; not with --api blocking", least=1)
     cpus: int | None = setting(None, "the number of CPUs; 0: all (without it: 1 if blocking, else all)", least=0)
     repeat: int = repeats(1)
     reference: bool = setting(True, "also measure the device, and producers without an engine")
     prewrite: bool = setting(True, "make segments before the clock starts")
     contest_memory: bool = setting(False, "tiers for a part of the data: DRAM 5.6 %, persistent memory 49 %")
-    dram_bytes: int | None = setting(None, "bytes of the message cache's DRAM tiers")
-    pmem_bytes: int | None = setting(None, "bytes of the persistent memory tier")
     pmem_dir: Path = setting(SHARED_MEMORY, "folder of the persistent memory tier's file")
-    edge_bytes: int = setting(0, "bytes for fragments of messages that are not cached")
-    block_bytes: int = setting(BLOCK_BYTES, "bytes per block of the message cache")
-    expected: bool = setting(False, "compute the admission threshold from phase 1")
-    release: bool = setting(False, "release messages that were read")
     recent_bytes: int | None = setting(None, "bytes of the ring of recent frames")
     read_cache_bytes: int | None = setting(None, "bytes of the read cache")
     memory_limit_bytes: int | None = setting(None, "memory_limit_bytes of the store")
@@ -146,7 +138,7 @@ class HotCold(Reported):
             size_bytes=self.size_bytes,
             threads=self.threads,
             sizes=Sizes.parse(self.sizes),
-            drive=Drive(self.api, self.window_bytes, WINDOW_MESSAGES, self.batch_messages, self.readers),
+            drive=Drive(self.api, batch_messages=self.batch_messages),
             seed=self.seed,
             queues=self.queues,
             prewrite=self.prewrite,
@@ -158,20 +150,14 @@ class HotCold(Reported):
         )
 
     def memory(self) -> Memory:
-        """The tiers: the contest's first, so that single sizes can be changed."""
+        """The ring, the caches and, with --contest-memory, the tiers and a threshold computed from phase 1."""
         memory = Memory(
-            persistent_folder=self.pmem_dir, edge_bytes=self.edge_bytes, block_bytes=self.block_bytes,
-            recent_bytes=self.recent_bytes, read_cache_bytes=self.read_cache_bytes,
-            limit_bytes=self.memory_limit_bytes, release_on_read=self.release,
+            persistent_folder=self.pmem_dir, recent_bytes=self.recent_bytes,
+            read_cache_bytes=self.read_cache_bytes, limit_bytes=self.memory_limit_bytes,
         )  # fmt: skip
-        if self.contest_memory:
-            memory = memory.as_in_the_contest(self.size_bytes)
-        if self.dram_bytes is not None:
-            memory = memory.with_dram(self.dram_bytes)
-        if self.pmem_bytes is not None:
-            memory = replace(memory, persistent_bytes=self.pmem_bytes)
-        computed = self.expected or self.contest_memory
-        return replace(memory, expected_bytes=int(self.size_bytes * PHASE_1_PART)) if computed else memory
+        if not self.contest_memory:
+            return memory
+        return memory.as_in_the_contest(self.size_bytes, int(self.size_bytes * PHASE_1_PART))
 
     def need_bytes(self) -> float:
         """The space of the store's segments, or of the references' files."""

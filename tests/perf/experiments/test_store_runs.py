@@ -62,8 +62,8 @@ def test_hotcold_keeps_each_round_and_sums_what_was_compared(tmp_path: Path) -> 
 
 
 def test_hotcold_passes_its_settings_on() -> None:
-    given = HotCold(lanes=2, alignment="trim", durability="os", sizes="small", cpus=1, prewrite=False, release=True,
-                    dram_bytes=1 << 20).options()  # fmt: skip
+    given = HotCold(lanes=2, alignment="trim", durability="os", sizes="small", cpus=1, prewrite=False,
+                    contest_memory=True).options()  # fmt: skip
     config = given.config(Path())
     assert isinstance(config, TunedConfig)
     assert (config.lanes, config.alignment, config.durability, config.prewrite_bytes) == (2, "trim", "os", 0)
@@ -74,8 +74,7 @@ def test_hotcold_passes_its_settings_on() -> None:
 
 def test_hotcold_tells_which_layer_served_and_what_the_cache_holds(tmp_path: Path) -> None:
     report = report_of_run(
-        tmp_path, "hotcold", "--size", "3MiB", "--no-reference", "--contest-memory", "--block", "4KiB",
-        "--pmem-dir", str(tmp_path), "--edge", "64KiB",
+        tmp_path, "hotcold", "--size", "3MiB", "--no-reference", "--contest-memory", "--pmem-dir", str(tmp_path),
     )  # fmt: skip
     found = values(report)
     shares = {name: value for name, value in found.items() if name.endswith(".percent")}

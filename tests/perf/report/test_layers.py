@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 def test_contest_tiers_have_the_contests_parts() -> None:
     size = 1 << 30
-    memory = Memory().as_in_the_contest(size)
+    memory = Memory().as_in_the_contest(size, size // 2)
     dram = memory.tier_bytes - memory.persistent_bytes
     assert memory.recent_bytes is not None
     assert dram + memory.recent_bytes == pytest.approx(CONTEST_DRAM_PART * size, rel=0.01)
