@@ -37,7 +37,6 @@ from ..experiments.tail_catchup import TailCatchup
 from ..experiments.timers import TimerRates
 from ..experiments.transactions import Transactions
 from ..experiments.turns import Turns
-from ..experiments.waits import Waits
 from ..machine.folders import run_folder
 from ..machine.usage import describe
 from ..references.device import write_call
@@ -50,7 +49,7 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     Host, Latency, All, HotCold, Recovery, Batch, Columns, Reads, Memory,
-    TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
+    TailCatchup, Readers, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
     Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
 )  # fmt: skip
 

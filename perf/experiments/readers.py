@@ -1,7 +1,8 @@
-"""Readers in other processes: their cost for the writer, how soon they see a message, their cost when idle."""
+"""Readers: what those of other processes cost the writer, and how soon one that waits sees a message."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
 from ..machine.folders import sub_folder
 from ..machine.usage import Turns, turns_of
 from ..report.progress import Run
@@ -42,6 +43,7 @@ from .reported import Reported, Study
 QUEUES = Queues("readers", 16)
 FEW_MESSAGES = READ_MESSAGES  # after a round with fewer, a reader pauses
 PACE_S = 0.002
+AN_HOUR_MS = 3_600_000
 LONGEST_S = 60  # for what a reader has still to read after a slice
 PAUSE_S = 0.002
 MOST_PER_S = 3_000_000
@@ -124,10 +126,10 @@ class _Writer:
 
 @dataclass(frozen=True, kw_only=True)
 class Readers(Reported):
-    """Readers in other processes, which share the queues and read everything, beside a writer."""
+    """Readers of other processes beside a writer; how soon a reader sees a message, here and in another process."""
 
     NAME: ClassVar[str] = "readers"
-    TITLE: ClassVar[str] = "Readers in other processes"
+    TITLE: ClassVar[str] = "Readers beside a writer"
     METHOD: ClassVar[str] = (
         "one writer, which pauses while readers catch up after a slice, and by turns with no readers and some, which "
         f"share {QUEUES.count} queues and read them as they grow; a slice's rate over the mean of those alone before "
@@ -143,7 +145,7 @@ class Readers(Reported):
         short=0.02, least=0,
     )  # fmt: skip
     together_ms: float = setting(5.0, "ms in which a reader that has read little takes together what comes", least=0)
-    waits: int = setting(2_000, "messages whose way to a waiting process is timed", short=50, least=1)
+    waits: int = setting(2_000, "messages whose way to a waiting reader is timed", short=50, least=1)
     idle: int = setting(10, "processes that wait and get nothing", short=2, least=1)
     idle_s: float = setting(3.0, "seconds for which they wait", short=0.2, least=0.01)
     repeat: int = repeats(5)
@@ -162,19 +164,26 @@ class Readers(Reported):
             workers = {name: background if way.in_background else foreground for name, way in WAYS.items()}
             parts = [
                 *(Part(api, partial(self._turn, base, api, workers, run), RATES, what) for api, what in APIS.items()),
-                Part("wait", partial(self._latency, base, in_background=False), counts, "a waiting process"),
-                Part("wait_background", partial(self._latency, base, in_background=True), counts,
-                     "one in the background"),
+                Part("wait.thread", partial(self._here, base, in_thread=True), counts, "a waiting thread"),
+                Part("wait.coroutine", partial(self._here, base, in_thread=False), counts, "a waiting coroutine"),
+                Part("wait.process", partial(self._elsewhere, base, in_background=False), counts, "a waiting process"),
+                Part("wait.background", partial(self._elsewhere, base, in_background=True), counts,
+                     "a process that waits in the background"),
                 Part("idle", partial(self._idle, base), (IDLE,), f"{self.idle} processes that wait and get nothing"),
             ]  # fmt: skip
             found = measured(parts, self.repeat, run)
         chapters = (
             Chapter(title="The writer's rate beside readers", measures=of(found, *(f"{api}." for api in APIS)),
                     text=f"Messages of {self.message_bytes} B. Readers get all messages up to their slice's end."),
-            Chapter(title="Processes that wait", text="For one message after the other; and for nothing.",
-                    measures=of(found, "wait", "idle.")),
+            Chapter(title="Readers that wait", text="For one message after the other; and for nothing.",
+                    measures=of(found, "wait.", "idle.")),
         )  # fmt: skip
-        names = (*(f"{api}.{next(iter(WAYS))}.per_s" for api in APIS), "wait.p50", "idle.percent")
+        names = (
+            *(f"{api}.{next(iter(WAYS))}.per_s" for api in APIS),
+            "wait.thread.p50",
+            "wait.process.p50",
+            "idle.percent",
+        )
         return Study(summary=tuple(sentence(found[name]) for name in names), chapters=chapters)
 
     # -- the writer, and slices of its time -----------------------------------------------------------
@@ -198,7 +207,7 @@ class Readers(Reported):
     def _writer(self, base: Path, api: str) -> Iterator[_Writer]:
         data = Content(self.seed, self.message_bytes).make(0, 0, self.message_bytes)
         producers = self.producers if api == "blocking" else 1
-        with sub_folder(base, "store") as folder, MessageStore.open(folder, StoreConfig()) as store:
+        with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
             writer = _Writer(store, folder, [0] * producers)
             appends = [self._append(store, api, data, at) for at in range(producers)]
             threads = [threading.Thread(target=writer.produce, args=one) for one in enumerate(appends)]
@@ -252,27 +261,51 @@ class Readers(Reported):
 
     # -- latency, and idle readers --------------------------------------------------------------------
 
-    def _latency(self, base: Path, *, in_background: bool) -> Figures:
-        durable: list[int] = []
+    def _here(self, base: Path, *, in_thread: bool) -> Figures:
+        """A thread or a coroutine of the writing process waits for one message after the other."""
+        seen: list[int] = []
+
+        def read(store: MessageStore) -> None:
+            while len(seen) < self.waits:
+                found = store.read(QUEUES.topic, 0, len(seen), max_messages=1, wait_ms=AN_HOUR_MS)
+                seen.extend([time.monotonic_ns()] * len(found))
+
+        async def read_async(store: MessageStore) -> None:
+            while len(seen) < self.waits:
+                found = await store.read_async(QUEUES.topic, 0, len(seen), max_messages=1, wait_ms=AN_HOUR_MS)
+                seen.extend([time.monotonic_ns()] * len(found))
+
+        with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
+            work = partial(read, store) if in_thread else lambda: asyncio.run(read_async(store))
+            reader = threading.Thread(target=work)
+            reader.start()
+            durable = self._paced(store)
+            reader.join()
+        return _after(durable, seen)
+
+    def _elsewhere(self, base: Path, *, in_background: bool) -> Figures:
+        """A process waits for one message after the other."""
         with (
             sub_folder(base, "store") as folder,
-            MessageStore.open(folder, StoreConfig()) as store,
+            MessageStore.open(folder) as store,
             processes(1, in_background=in_background) as workers,
             at_work(workers, wait_for_each, [(folder, QUEUES.topic, self.waits)]) as (pipe,),
         ):
-            for number in range(self.waits):
-                store.append(QUEUES.topic, 0, b"%d" % number)
-                durable.append(time.monotonic_ns())
-                time.sleep(PACE_S)
-            seen: list[int] = pipe.recv()
-        took = Latencies()
-        took.add(np.array(seen) - np.array(durable))
-        return {"calls": took.count, **took.marks_us()}
+            return _after(self._paced(store), pipe.recv())
+
+    def _paced(self, store: MessageStore) -> list[int]:
+        """Append a message each `PACE_S`. Returns when each was durable, in ns of the monotonic clock."""
+        durable = []
+        for number in range(self.waits):
+            store.append(QUEUES.topic, 0, b"%d" % number)
+            durable.append(time.monotonic_ns())
+            time.sleep(PACE_S)  # the pace of the appends
+        return durable
 
     def _idle(self, base: Path) -> Figures:
         with (
             sub_folder(base, "store") as folder,
-            MessageStore.open(folder, StoreConfig()) as store,
+            MessageStore.open(folder) as store,
             processes(self.idle) as workers,
         ):
             store.append(QUEUES.topic, 0, b"x")
@@ -294,6 +327,13 @@ def _between(before: _Sample, after: _Sample) -> Figures:
     if before.writer is not None and after.writer is not None:
         found["writer_us"] = _ran_s(before.writer, after.writer) * 1e6 / messages
     return found
+
+
+def _after(durable: Sequence[int], seen: Sequence[int]) -> Figures:
+    """How long after its durable moment each message was seen."""
+    took = Latencies()
+    took.add(np.array(seen) - np.array(durable))
+    return {"calls": took.count, **took.marks_us()}
 
 
 def _ran_s(before: Turns | None, after: Turns | None) -> float:

@@ -130,17 +130,6 @@ def test_tail_is_served_by_the_ring_and_catching_up_reads_the_backlog(tmp_path: 
     assert found["catchup.alone.p50"] <= found["catchup.alone.p99"]
 
 
-def test_waits_give_the_rates_the_latencies_and_the_memory_of_a_coroutine(tmp_path: Path) -> None:
-    report = report_of_run(tmp_path, "waits")
-    found = values(report)
-    (beside,) = named(report, "rate.20.per_s")
-    assert beside.share == pytest.approx(found["rate.20.per_s"] / found["rate.0.per_s"])
-    for whom in ("thread", "coroutine"):
-        assert found[f"wait.{whom}.p50"] <= found[f"wait.{whom}.p99"] <= found[f"wait.{whom}.max"]
-    assert 0 < found["memory.bytes_each"] < found["memory.with_task"]
-    assert found["memory.threads"] <= 1  # the one for time-outs, if it is not there yet
-
-
 def test_readers_give_the_writers_rates_the_latencies_and_the_idle_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +145,8 @@ def test_readers_give_the_writers_rates_the_latencies_and_the_idle_time(
             assert (found[f"{api}.{way}.per_s"].share or 0) > 0
             assert found[f"{api}.{way}.writer_us"].value > 0 and found[f"{api}.{way}.readers_cpu"].value >= 0
         assert found[f"{api}.alone.per_s"].value > 0
-    for name in ("wait", "wait_background"):
+    for whom in ("thread", "coroutine", "process", "background"):
+        name = f"wait.{whom}"
         assert found[f"{name}.p50"].value <= found[f"{name}.p99"].value <= found[f"{name}.max"].value
     assert found["idle.percent"].value >= 0
     assert report.checked_messages > 0
