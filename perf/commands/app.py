@@ -16,7 +16,6 @@ from ..experiments.apis import Apis
 from ..experiments.batch import Batch
 from ..experiments.cache import Cache
 from ..experiments.columns import Columns
-from ..experiments.connections import Connections
 from ..experiments.delayed import Delayed
 from ..experiments.endpoint import Endpoint
 from ..experiments.everything import All
@@ -32,7 +31,6 @@ from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
-from ..experiments.remote import Remote
 from ..experiments.spark_reads import SparkReads
 from ..experiments.spark_scale import SparkScale
 from ..experiments.spark_writes import SparkWrites
@@ -55,7 +53,7 @@ from .options import asked, made, parameters
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     Host, Latency, All, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
     TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
-    Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
+    Subscriptions, Transactions, Growth, Turns, Endpoint,
 )  # fmt: skip
 
 
