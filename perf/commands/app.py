@@ -31,9 +31,8 @@ from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
-from ..experiments.spark_reads import SparkReads
-from ..experiments.spark_scale import SparkScale
-from ..experiments.spark_writes import SparkWrites
+from ..experiments.reported import Reported
+from ..experiments.spark import Spark
 from ..experiments.subscriptions import Subscriptions
 from ..experiments.tail_catchup import TailCatchup
 from ..experiments.timers import TimerRates
@@ -52,7 +51,7 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     Host, Latency, All, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
-    TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
+    TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, Spark,
     Subscriptions, Transactions, Growth, Turns, Endpoint,
 )  # fmt: skip
 
@@ -88,8 +87,9 @@ def measure(experiment: Experiment, command: str, where: Path | None, json: Path
     with run_folder(where, experiment.need_bytes()) as base:
         measured = experiment.measure(base, run)
         told = how(experiment, command, base, run)
-    figures = {"config": dataclasses.asdict(experiment), "seed": experiment.seed, **measured,
-               "checked_messages": run.checked_messages, "how": told}  # fmt: skip
+    figures = {**measured, "checked_messages": run.checked_messages, "how": told}
+    if not isinstance(experiment, Reported):
+        figures = {"config": dataclasses.asdict(experiment), "seed": experiment.seed, **figures}
     right, verdict = experiment.verdict(figures)
     out = None if str(json) == "-" else console()
     if out is not None:

@@ -14,7 +14,7 @@ from ..workload import paced, rocketmq
 from ..workload.paced import Answers, Rate
 from ..workload.rocketmq import Client
 from .endpoint_options import Options
-from .ladder import Ladder, climbed, measures_of, sentence, waits_chart, waits_line
+from .ladder import Ladder, capital, climbed, measures_of, waits_chart, waits_line
 from .servers import served, trivial
 
 NOTHING = "endpoint.nothing"
@@ -44,7 +44,7 @@ def chapters(options: Options, rates: Sequence[int], seconds: float, repeat: int
     made = [
         Chapter(
             title=f"Endpoint: {ladder.what}, latency by rate",
-            text=f"{sentence(KINDS[kind][1])}. Requests arrive at a fixed rate over one connection, and a latency "
+            text=f"{capital(KINDS[kind][1])}. Requests arrive at a fixed rate over one connection, and a latency "
             "counts from the moment at which its request was due (no coordinated omission). A fresh server a step.",
             measures=measures_of(ladder, climbs),
             charts=(waits_chart(ladder, climbs[ladder.name]),),

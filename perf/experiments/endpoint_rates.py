@@ -45,7 +45,7 @@ def parts(options: Options) -> list[Part]:
         counts = (
             Count(
                 figure="per_s",
-                what=what,
+                what="all callers together",
                 unit="1/s",
                 beside=f"{NOTHING}.per_s" if is_beside else "",
                 beside_what=BESIDE,
@@ -53,14 +53,14 @@ def parts(options: Options) -> list[Part]:
             ),
             Count(
                 figure="cpu_us",
-                what=f"{what}, the server's processor time of one",
+                what="the server's processor time of one",
                 unit="us",
                 better="lower",
                 beside=f"{NOTHING}.cpu_us" if is_beside else "",
                 beside_what=BESIDE,
             ),
         )
-        found.append(Part(f"rates.{name}", work, counts))
+        found.append(Part(f"rates.{name}", work, counts, what))
     start = Count(
         figure="ms",
         what="a store is opened with an endpoint, a first message is sent, and all is closed",

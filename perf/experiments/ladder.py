@@ -128,7 +128,7 @@ def waits_chart(ladder: Ladder, rounds: Sequence[Round]) -> Chart:
     """The latencies by rate."""
     rates = rates_of(rounds)
     return Chart(
-        title=f"{sentence(ladder.what)}: latency by rate",
+        title=f"{capital(ladder.what)}: latency by rate",
         x_what=f"{ladder.what} a second, as they arrive",
         y_what="us",
         log_x=True,
@@ -151,9 +151,9 @@ def waits_line(ladder: Ladder, measures: Sequence[Measure]) -> str:
     ]
     waits = f"; at {at:,} a second a caller waits {', '.join(found)}" if found else ""
     reached = amount(by_name[f"{ladder.name}.reached"].value, "a second")
-    return f"{sentence(ladder.what)}: {reached} at the most{waits}."
+    return f"{capital(ladder.what)}: {reached} at the most{waits}."
 
 
-def sentence(text: str) -> str:
+def capital(text: str) -> str:
     """The text with a capital letter."""
     return text[:1].upper() + text[1:]

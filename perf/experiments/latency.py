@@ -17,7 +17,7 @@ from ..workload.latencies import Latencies
 from ..workload.paced import Rate
 from ..workload.timed import HEAD
 from .experiment import repeats, setting
-from .ladder import EXPLAINED, Ladder, climbed, measures_of, sentence, waits_chart, waits_line
+from .ladder import EXPLAINED, Ladder, capital, climbed, measures_of, waits_chart, waits_line
 from .reported import Reported, Study
 
 MESSAGE_BYTES = 1024
@@ -46,6 +46,7 @@ class Latency(Reported):
 
     NAME: ClassVar[str] = "latency"
     TITLE: ClassVar[str] = "Latency by rate"
+    WRITES_HERE: ClassVar[bool] = True
     METHOD: ClassVar[str] = (
         "requests arrive at a fixed rate, and a latency counts from the moment at which its request was due, so that a "
         "slow answer does not put off those after it (no coordinated omission); HdrHistogram of 3 digits; a fresh "
@@ -76,8 +77,8 @@ class Latency(Reported):
         climbs = climbed(ladders, rates(self.first, self.steps), self.repeat, run)
         chapters = tuple(
             Chapter(
-                title=f"{sentence(ladder.what)}: latency by rate",
-                text=f"{sentence(told)}. Messages of 1 KiB; requests arrive at a fixed rate, whatever the store does.",
+                title=f"{capital(ladder.what)}: latency by rate",
+                text=f"{capital(told)}. Messages of 1 KiB; requests arrive at a fixed rate, whatever the store does.",
                 measures=measures_of(ladder, climbs),
                 charts=(waits_chart(ladder, climbs[ladder.name]),),
             )

@@ -23,9 +23,9 @@ def figures_of(tmp_path: Path, *arguments: str, exit_code: int = 0) -> dict[str,
     return figures
 
 
-def report_of_run(tmp_path: Path, *arguments: str) -> Report:
+def report_of_run(tmp_path: Path, *arguments: str, exit_code: int = 0) -> Report:
     """The report of a short run."""
-    return report_of(figures_of(tmp_path, *arguments, "--report", str(tmp_path)), arguments[0])
+    return report_of(figures_of(tmp_path, *arguments, exit_code=exit_code), "a short run")
 
 
 def error_of(tmp_path: Path, *arguments: str) -> BaseException | None:

@@ -73,9 +73,9 @@ def test_send_that_never_came_ends_the_command(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(rocketmq.Client, "send", forgetful)
     monkeypatch.setattr(endpoint_rates, "WAYS", {"send.os": "sends"})
-    found = error_of(tmp_path, "endpoint", "--only", "rates", "--report", str(tmp_path))
+    found = error_of(tmp_path, "endpoint", "--only", "rates")
     assert isinstance(found, WrongResult) and "320 sends were answered" in str(found)
 
 
 def test_chapter_that_is_not_known_is_a_usage_error(tmp_path: Path) -> None:
-    assert isinstance(error_of(tmp_path, "endpoint", "--only", "nothing", "--report", str(tmp_path)), SystemExit)
+    assert isinstance(error_of(tmp_path, "endpoint", "--only", "nothing"), SystemExit)

@@ -100,7 +100,7 @@ def test_timer_that_does_not_fire_is_a_wrong_result_and_ends_the_command_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Heap, "advance", lambda self, now_ms: 0)
-    assert isinstance(error_of(tmp_path, "timers", "--report", str(tmp_path)), WrongResult)
+    assert isinstance(error_of(tmp_path, "timers"), WrongResult)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.NAME)
