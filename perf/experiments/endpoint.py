@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,18 @@ PARTS: dict[str, tuple[str, str, Callable[[Options], Sequence[Part]]]] = {
     ),
 }
 CURVES = "curves"
-NEEDED = "grpc"
+
+
+class NoEndpoint(Exception):
+    """The endpoint's packages are not installed; the sentence says what to do."""
+
+
+def need_endpoint() -> None:
+    """Raise NoEndpoint if the endpoint's packages are missing."""
+    try:
+        from ... import endpoint  # noqa: F401, PLC0415  # an extra
+    except ImportError as error:
+        raise NoEndpoint(str(error)) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +86,7 @@ class Endpoint(Reported):
 
     def study(self, base: Path, run: Run) -> Study:
         """The chapters that `only` names; the curves are the last one."""
+        need_endpoint()
         Latencies()  # raises before the work if its package is missing
         options = Options(
             base=base, run=run, calls=self.calls, messages=self.messages, connections=self.connections,
@@ -96,10 +107,3 @@ class Endpoint(Reported):
             chapters += made
             lines += [*told, EXPLAINED]
         return Study(summary=tuple(lines), chapters=tuple(chapters))
-
-
-def is_missing() -> str:
-    """Why the endpoint cannot be measured here; empty if it can."""
-    return (
-        "" if importlib.util.find_spec(NEEDED) else "it needs the extra `rocketmq`: pip install 'stratalog[rocketmq]'"
-    )

@@ -11,7 +11,7 @@ from ...store import StoreError
 from ..machine.folders import sub_folder, there
 from ..report.progress import Run
 from . import endpoint_curves
-from .endpoint import CURVES, Endpoint, is_missing
+from .endpoint import CURVES, Endpoint, NoEndpoint
 from .experiment import repeats, setting
 from .growth import Growth
 from .host import Host
@@ -76,14 +76,10 @@ class All(Reported):
         studies = []
         for part in self.parts():
             with sub_folder(base, part.NAME) as folder:
-                why = is_missing() if isinstance(part, Endpoint) else ""
                 try:
-                    if not why:
-                        studies.append(part.study(folder, run))
-                except (StoreError, OSError) as error:
-                    why = f"{type(error).__name__}: {error}"
-                if why:
-                    line = f"Missing here: the chapters of `{part.NAME}` ({why})."
+                    studies.append(part.study(folder, run))
+                except (StoreError, OSError, NoEndpoint) as error:
+                    line = f"Missing here: the chapters of `{part.NAME}` ({type(error).__name__}: {error})."
                     studies.append(Study(summary=(line,), chapters=()))
         return Study(
             summary=tuple(line for study in studies for line in study.summary),

@@ -64,13 +64,13 @@ class TimerRates(Reported):
 
     def study(self, base: Path, run: Run) -> Study:
         """The bytes of a timer first, while the process has no free memory; then costs and lateness by turns."""
-        failed: dict[str, str] = {}
+        Latencies()  # raises before the work if its package is missing
         steps = [pending for pending in PENDING if pending <= self.timers]
-        bytes_each = measured([self._bytes_part(way, steps[-1]) for way in WAYS], 1, run, failed)
+        bytes_each = measured([self._bytes_part(way, steps[-1]) for way in WAYS], 1, run)
         parts = [self._part(way, pending) for pending in steps for way in WAYS]
         late = latencies("lateness of a payload", "from its deadline to its call, by a timer thread", *TAILS)
         parts.append(Part("thread", partial(lateness, self.rate, self.seconds), late))
-        found = measured(parts, self.repeat, run, failed)
+        found = measured(parts, self.repeat, run)
         charts = tuple(chart(cost, steps, found) for cost in COSTS)
         costs = Chapter(
             title="What a timer costs",
