@@ -13,7 +13,6 @@ import typer
 
 from ..experiments.batch import Batch
 from ..experiments.columns import Columns
-from ..experiments.connections import Connections
 from ..experiments.delayed import Delayed
 from ..experiments.endpoint import Endpoint
 from ..experiments.everything import All
@@ -27,11 +26,8 @@ from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
 from ..experiments.reads import Reads
 from ..experiments.recovery import Recovery
-from ..experiments.remote import Remote
 from ..experiments.reported import Reported
-from ..experiments.spark_reads import SparkReads
-from ..experiments.spark_scale import SparkScale
-from ..experiments.spark_writes import SparkWrites
+from ..experiments.spark import Spark
 from ..experiments.subscriptions import Subscriptions
 from ..experiments.tail_catchup import TailCatchup
 from ..experiments.timers import TimerRates
@@ -48,9 +44,8 @@ from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    Host, Latency, All, HotCold, Recovery, Batch, Columns, Reads, Memory,
-    TailCatchup, Readers, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
-    Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
+    Host, Latency, All, HotCold, Recovery, Batch, Columns, Reads, Memory, TailCatchup, Readers, Purgatory, TimerRates,
+    Delayed, Spark, Subscriptions, Transactions, Growth, Turns, Endpoint,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Timers by each way, with one interface: both wheels, and the standard library's heapq and sched."""
+"""Timers by each way, with one interface: the wheel, and the standard library's heapq and sched."""
 
 from __future__ import annotations
 
@@ -7,26 +7,21 @@ import sched
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from ...index import Timer, TimingWheel
-from .bulk_timing_wheel import BulkTimingWheel
 
 
 class Timers(ABC):
-    """Timers with integer deadlines. A call takes and gives the types of the way: objects, or arrays."""
+    """Timers with integer deadlines. A call gives and takes the handles of the way."""
 
     NAME: ClassVar[str]
-    IN_BULK: ClassVar[bool] = False
     CANCELS_SLOWLY: ClassVar[bool] = False  # in the time of a search through all
 
     @abstractmethod
-    def add(self, deadlines: Any) -> Any:
-        """Handles of new timers; `deadlines` is an array for a bulk way, else a list."""
+    def add(self, deadlines: list[int]) -> list[Any]:
+        """Handles of new timers."""
 
     @abstractmethod
-    def cancel(self, handles: Any) -> int:
+    def cancel(self, handles: list[Any]) -> int:
         """Cancel timers. Returns how many were pending."""
 
     @abstractmethod
@@ -34,8 +29,8 @@ class Timers(ABC):
         """The number of due timers."""
 
 
-class OneByOne(Timers):
-    """`TimingWheel`: a call a timer."""
+class Wheel(Timers):
+    """`TimingWheel`, which the store uses."""
 
     NAME = "TimingWheel"
 
@@ -53,28 +48,6 @@ class OneByOne(Timers):
 
     def advance(self, now_ms: int) -> int:
         """Payloads."""
-        return len(self.wheel.advance(now_ms))
-
-
-class InBulk(Timers):
-    """`BulkTimingWheel`: a call for many."""
-
-    NAME = "BulkTimingWheel"
-    IN_BULK = True
-
-    def __init__(self) -> None:
-        self.wheel = BulkTimingWheel()
-
-    def add(self, deadlines: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Ids."""
-        return self.wheel.add(deadlines)
-
-    def cancel(self, handles: npt.NDArray[np.int64]) -> int:
-        """By id."""
-        return self.wheel.cancel(handles)
-
-    def advance(self, now_ms: int) -> int:
-        """Ids."""
         return len(self.wheel.advance(now_ms))
 
 
@@ -146,4 +119,4 @@ class Scheduler(Timers):
         return self.fired - before
 
 
-WAYS: tuple[type[Timers], ...] = (OneByOne, InBulk, Heap, Scheduler)
+WAYS: tuple[type[Timers], ...] = (Wheel, Heap, Scheduler)

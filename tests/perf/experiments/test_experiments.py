@@ -81,25 +81,3 @@ def test_missing_peer_is_said_and_the_rest_is_measured(
         assert "pip install" in figures["missing"]
         assert figures["ratios"]["queues_over_lmdb"] is figures["ratios"]["tail_over_lmdb"] is None
         assert figures["ratios"]["scan_over_raw"] > 0
-
-
-def test_connections_give_memory_and_the_times_of_another_client(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "connections")
-    assert [row["beside"] for row in figures["rows"]] == ["nobody", "20 idle clients", "and their heartbeats"]
-    assert figures["descriptors"] >= 3.0
-    assert figures["checked_messages"] == figures["answered"] == 4 + 3 * 20
-
-
-def test_endpoint_gives_its_rates_beside_those_of_a_handler_that_does_nothing(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "endpoint")
-    names = ["nothing", "send, os", "receive and ack, os", "send, force", "receive and ack, force"]
-    assert [row["handler"] for row in figures["rows"]] == names
-    assert figures["start_ms"] > 0
-
-
-def test_remote_gives_rates_beside_a_trivial_handler(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "remote")
-    ways = [row["way"] for row in figures["rows"]]
-    assert ways[:3] == ["a trivial handler, 64 at once", "append_batch of 1,000", "submit"]
-    assert all(row["per_s"] > 0 and row["messages"] > 0 for row in figures["rows"])
-    assert figures["checked_messages"] == sum(row["messages"] for row in figures["rows"][1:])

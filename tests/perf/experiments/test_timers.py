@@ -8,45 +8,49 @@ import numpy as np
 import pytest
 
 from stratalog.index import DelayedOperation
-from stratalog.perf.experiments.purgatory import bar, sustained
-from stratalog.perf.references.old_purgatory import OldPurgatory
-from stratalog.perf.references.timers import WAYS, Timers
-from stratalog.perf.workload.requests import PROFILES
-from tests.perf.short import figures_of
+from stratalog.perf.experiments import purgatory_virtual
+from stratalog.perf.experiments.purgatory import NEW, NONE, OLD
+from stratalog.perf.experiments.timers import COSTS
+from stratalog.perf.references.old_purgatory import NoPurgatory, OldPurgatory
+from stratalog.perf.references.timers import WAYS, Heap, Timers
+from stratalog.perf.workload import requests
+from stratalog.perf.workload.checker import WrongResult
+from stratalog.perf.workload.requests import PROFILES, Drive, Load
+from tests.perf.short import error_of, report_of_run
 from tests.seeds import draw_seed
 
 
-def test_purgatory_has_a_row_a_profile_and_design(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "purgatory")
-    rows = {(row["profile"], row["design"]): row for row in figures["rows"]}
-    assert rows.keys() == {(profile.name, design) for profile in PROFILES for design in ("none", "old", "new")}
-    for (_, design), row in rows.items():
-        assert row["requests"] == 1_000
-        assert row["early_expiries"] == 0
-        assert (0 < row["timed_out"] < 1_000) == (design != "none")
-        assert 0 < row["most_pending"] <= 1_000
-        assert row["achieved_per_s"] > 0 and row["cpu_us_per_request"] > 0
-    assert {row["latencies"] for row in figures["sustained_per_s"]} == {profile.name for profile in PROFILES}
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+def test_purgatory_has_the_rates_and_costs_of_each_profile_and_design(tmp_path: Path, clock: str) -> None:
+    report = report_of_run(tmp_path, "purgatory", *(["--virtual"] if clock == "virtual" else []))
+    assert [len(one.charts) for one in report.chapters] == [2] * len(PROFILES)
+    measures = report.measures()
+    for profile in PROFILES:
+        for design in (OLD, NEW) if clock == "virtual" else (NONE, OLD, NEW):
+            name = f"purgatory.{clock}.{profile.p50_ms:g}.{design}"
+            assert measures[f"{name}.sustained"].value in (0, 2_000)
+            assert measures[f"{name}.reached"].value > 0 and measures[f"{name}.2000.cpu_us"].value > 0
+            assert (f"{name}.2000.p99" in measures) == (clock == "real" and design != NONE)
 
 
-def test_purgatory_on_a_virtual_clock_has_the_same_ends_by_both_designs(tmp_path: Path) -> None:
-    rows = figures_of(tmp_path, "purgatory", "--virtual")["rows"]
-    for old, new in zip(rows[::2], rows[1::2], strict=True):
-        assert (old["design"], new["design"]) == ("old", "new")
+def test_both_designs_have_the_same_ends_on_a_virtual_clock() -> None:
+    for profile in PROFILES:
+        load = Load(profile, 2_000, 1_000, 200, 100, draw_seed())
+        old, new = (purgatory_virtual.run(is_new, load, 1_000) for is_new in (False, True))
         assert old["pending"] == pytest.approx(new["pending"], abs=50)
+        assert 0 < old["timed_out"] < 1_000
         assert old["timed_out"] == pytest.approx(new["timed_out"], rel=0.1)
-        assert old["interpreters"] > 0 and new["interpreters"] > 0
 
 
-def test_highest_rate_is_the_last_one_that_was_kept_up_with() -> None:
-    rows = [
-        {"profile": "p", "design": design, "target_per_s": target, "achieved_per_s": target * part, "requests": target,
-         "backlog_ms": backlog_ms}
-        for design, backlog_ms in (("old", 2.0), ("new", 31.0))
-        for target, part in ((10, 1.0), (20, 0.98), (40, 0.9))
-    ]  # fmt: skip
-    assert sustained(rows) == [{"latencies": "p", "old": 20, "new": None}]
-    assert bar({**rows[2], "achieved_per_s": 20.0}).count("#") == 20
+def test_request_that_never_ends_or_ends_early_is_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "GIVE_UP_S", 0.1)
+    load = Load(PROFILES[1], 2_000, 50, 20, 100, 1)
+    with pytest.raises(WrongResult, match="ends of 50"):  # nobody expires them
+        Drive(load).run(NoPurgatory())
+    drive = Drive(load, times_out=False)
+    drive.ends.late_ns.append(-1)
+    with pytest.raises(WrongResult, match="1 of 50 requests expired early"):
+        drive.run(NoPurgatory())
 
 
 def test_latencies_have_the_percentiles_of_their_profile() -> None:
@@ -80,22 +84,28 @@ def test_old_design_completes_each_request_once_and_forgets_it() -> None:
     assert {operation.completions for operation in operations} == {1}
 
 
-def test_timers_has_a_row_a_way_and_the_lateness(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "timers")
-    rows = {row["way"]: row for row in figures["rows"]}
-    assert rows.keys() == {way.NAME for way in WAYS}
-    for row in rows.values():
-        assert row["pending"] == 1_000
-        assert min(row["fill_m_per_s"], row["expire_m_per_s"], row["insert_ns"], row["cancel_ns"]) > 0
-    assert rows["BulkTimingWheel"]["bytes_per_timer"] > 0
-    assert figures["lateness"]["early"] == 0
-    p50, p99, most = (figures["lateness"][f"late_{name}_ms"] for name in ("p50", "p99", "max"))
-    assert p50 <= p99 <= most
+def test_timers_has_the_costs_of_each_way_and_the_lateness(tmp_path: Path) -> None:
+    report = report_of_run(tmp_path, "timers")
+    measures = report.measures()
+    for way in WAYS:
+        for cost in COSTS:
+            one = measures[f"{way.NAME}.1000.{cost}"]
+            assert one.value > 0 and (one.reference is None) == (way.NAME == "heapq")
+        assert f"{way.NAME}.memory.bytes" in measures
+    assert measures["thread.p50"].value <= measures["thread.p99"].value <= measures["thread.p99.9"].value
+    assert [len(chapter.charts) for chapter in report.chapters] == [len(COSTS), 0]
+
+
+def test_timer_that_does_not_fire_is_a_wrong_result_and_ends_the_command_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Heap, "advance", lambda self, now_ms: 0)
+    assert isinstance(error_of(tmp_path, "timers"), WrongResult)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.NAME)
 def test_every_way_fires_what_was_not_cancelled(way: type[Timers]) -> None:
-    timers, deadlines = way(), np.array([5, 9, 5, 300, 7], np.int64)
-    handles = timers.add(deadlines if way.IN_BULK else deadlines.tolist())
+    timers = way()
+    handles = timers.add([5, 9, 5, 300, 7])
     assert timers.cancel(handles[1:3]) == 2
     assert [timers.advance(now_ms) for now_ms in (4, 5, 100, 300)] == [0, 1, 1, 1]

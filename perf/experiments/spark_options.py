@@ -1,0 +1,63 @@
+"""What the chapters of `spark` share: the options, and the counts of a way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..report.progress import Run
+from .parts import Count, Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A folder for stores and files, and the options of the command."""
+
+    base: Path
+    run: Run
+    seed: int
+    size_bytes: int
+    message_bytes: int
+    cores: int
+    part_bytes: int
+    queues: int
+    repeat: int
+
+    def part(
+        self, name: str, what: str, rows: int, work: Callable[[], object], *, after: Callable[[], object] = int,
+        beside: tuple[str, str] = ("", ""), mb_beside: tuple[str, str] = ("", ""), meaning: str = "",
+    ) -> Part:  # fmt: skip
+        """A way whose rows and MB a second count, each beside a figure of these words. `after` is not timed."""
+        counts = (
+            Count(
+                figure="rows_per_s", what="rows", unit="1/s", beside=beside[0], beside_what=beside[1], meaning=meaning
+            ),
+            Count(figure="mb_per_s", what="payload", unit="MB/s", beside=mb_beside[0], beside_what=mb_beside[1]),
+        )
+
+        def run() -> dict[str, float]:
+            began = time.perf_counter()
+            work()
+            seconds = time.perf_counter() - began
+            after()
+            return {"rows_per_s": rows / seconds, "mb_per_s": rows * self.message_bytes / seconds / 1e6,
+                    "seconds": seconds}  # fmt: skip
+
+        return Part(name, run, counts, what)
+
+
+def noop(frame: Any) -> None:
+    """Run a query, and throw its rows away."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def stored(spark: SparkSession, path: Path, columns: str, part_bytes: int) -> Any:
+    """The rows of a store."""
+    read = spark.read.format("stratalog").options(columns=columns, partition_bytes=part_bytes)
+    return read.load(str(path))
