@@ -21,6 +21,11 @@ class Messages:
         self._sizes: list[int] = sizes.draw(np.random.default_rng([seed, 9]), DRAWN).tolist()
         self.mean_bytes = round(sizes.mean)
         self.varies = sizes.low != sizes.high
+        self._made_of = seed, sizes
+
+    def __reduce__(self) -> tuple[type[Messages], tuple[int, Sizes]]:
+        """For another process: made again there."""
+        return Messages, self._made_of
 
     def _size(self, queue: int, number: int) -> int:
         return self._sizes[(31 * queue + number) % DRAWN]
