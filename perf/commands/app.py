@@ -13,9 +13,7 @@ import typer
 
 from ..experiments.alignment import Alignment
 from ..experiments.apis import Apis
-from ..experiments.batch import Batch
 from ..experiments.cache import Cache
-from ..experiments.columns import Columns
 from ..experiments.connections import Connections
 from ..experiments.delayed import Delayed
 from ..experiments.endpoint import Endpoint
@@ -31,8 +29,6 @@ from ..experiments.peers import Peers
 from ..experiments.prewrite import Prewrite
 from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
-from ..experiments.reads import Reads
-from ..experiments.recovery import Recovery
 from ..experiments.remote import Remote
 from ..experiments.reported import Reported
 from ..experiments.spark_reads import SparkReads
@@ -55,7 +51,7 @@ from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    Host, Latency, All, Peers, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
+    Host, Latency, All, Peers, HotCold, Apis, Alignment, Prewrite, Lanes, Memory, Cache,
     TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
     Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
 )  # fmt: skip

@@ -24,7 +24,7 @@ from .peers_work import QUEUES, Figures, Work, batch_messages
 PREPARED_BYTES = 16 << 20  # of what is about to be written
 PREPARED_BATCH_BYTES = 64 << 20
 PER_S = Count(figure="per_s", what="", unit="msg/s", meaning="messages a second, each answered after its force")
-GROUPED_WHAT = " with a group-commit thread"
+WITH_GROUP_COMMIT = " with a group-commit thread"
 
 
 def blocking_works(
@@ -43,7 +43,7 @@ def blocking_works(
             if count > 1:
                 yield Work(
                     f"grouped.{name}.{count}", GROUPED, what, partial(measure, True), (PER_S, *marks),
-                    of_store=f"append.{name}.{count}", how=GROUPED_WHAT,
+                    of_store=f"append.{name}.{count}", how=WITH_GROUP_COMMIT,
                 )  # fmt: skip
 
 

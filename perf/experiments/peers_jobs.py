@@ -40,7 +40,8 @@ def job_works(base: Path, run: Run, seconds: float, messages: Messages, workers:
         )  # fmt: skip
     yield Work(
         "jobs.batches", JOB_BATCHES, f"batches of {IN_BATCH}, one worker",
-        partial(_in_batches, base, run, seconds, messages), (PER_S,), beside="sqlite.jobs.batches", beside_what="SQLite",
+        partial(_in_batches, base, run, seconds, messages), (PER_S,),
+        beside="sqlite.jobs.batches", beside_what="SQLite",
     )  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def _in_batches(base: Path, run: Run, seconds: float, messages: Messages, found:
 
 
 def check_jobs(messages: Messages, submitted: list[int], received: Iterable[bytes]) -> int:
-    """Compare the received jobs with the submitted ones, each exactly once. Returns their number. Raises WrongResult."""
+    """Compare the received jobs with the submitted ones: each once. Returns their number. Raises WrongResult."""
     seen = set()
     for job in received:
         worker, number = HEADER.unpack_from(job)[:2]

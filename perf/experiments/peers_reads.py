@@ -97,9 +97,7 @@ def cut(queue: int, first: int, count: int, rng: random.Random | None) -> Iterat
         done += size
 
 
-def timed(
-    read: Callable[[int, int, int], Collection[bytes]], steps: list[Step], messages: Messages, run: Run
-) -> float:
+def timed(read: Callable[[int, int, int], Collection[bytes]], steps: list[Step], messages: Messages, run: Run) -> float:
     """Seconds of all reads. The number of each is compared, and the bytes of each eighth, both outside of the time."""
     kept, short = [], 0
     began = perf_counter()

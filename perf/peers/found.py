@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from .lmdb import Lmdb
 from .nats import Nats
@@ -38,7 +39,7 @@ def found(wanted: Collection[str], servers: Mapping[type[Peer], Path | None]) ->
         if kind.NAME not in wanted:
             continue
         server = servers.get(kind)
-        given = {} if server is None else {"server": str(server)}
+        given: dict[str, Any] = {} if server is None else {"server": str(server)}
         try:
             here.append(Found(kind, kind.version(**given), partial(kind, **given)))
         except PeerMissing as error:

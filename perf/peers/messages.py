@@ -52,7 +52,7 @@ class Messages:
 
     def matches(self, data: bytes, queue: int, number: int) -> bool:
         """Whether these are the bytes of that message."""
-        return data == self.make(queue, number)
+        return queue >= 0 and data == self.make(queue, number)
 
     def check(self, chunks: Iterable[Chunk], written: dict[int, int], *, at_least: bool = False) -> int:
         """Compare all messages; `written`: queue -> messages. Returns their number. Raises WrongResult.

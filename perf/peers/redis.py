@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .peer import (
-    APPEND, BATCH, CHUNK, JOB_BATCHES, JOBS, RANGES, RECOVERY, SCAN, Chunk, Peer, PeerMissing, Row, load,
+    APPEND,
+    BATCH,
+    CHUNK,
+    JOB_BATCHES,
+    JOBS,
+    RANGES,
+    RECOVERY,
+    SCAN,
+    Chunk,
+    Peer,
+    PeerMissing,
+    Row,
+    load,
 )  # fmt: skip
 
 SERVER = "redis-server"
@@ -28,8 +40,8 @@ class Redis(Peer):
     TITLE: ClassVar[str] = "Redis Streams"
     PACKAGE: ClassVar[str] = "redis"
     SETUP: ClassVar[str] = (
-        "appendonly yes, appendfsync always, no snapshots; a socket of the machine, its client redis-py, a pipeline for "
-        "batches. It holds all messages in memory, and forces once for all commands that are there"
+        "appendonly yes, appendfsync always, no snapshots; a socket of the machine; its client redis-py, with "
+        "a pipeline for batches. It holds all messages in memory, and forces once for all commands that are there"
     )
     MANUAL: ClassVar[str] = "https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/"
     WORKS: ClassVar[frozenset[str]] = frozenset({APPEND, BATCH, RANGES, SCAN, RECOVERY, JOBS, JOB_BATCHES})

@@ -8,7 +8,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .peer import (
-    APPEND, BATCH, CHUNK, GROUPED, KEY, PIPELINED, QUEUE_BYTES, RANGES, RECOVERY, SCAN, Chunk, Peer, Row, load,
+    APPEND,
+    BATCH,
+    CHUNK,
+    GROUPED,
+    KEY,
+    PIPELINED,
+    QUEUE_BYTES,
+    RANGES,
+    RECOVERY,
+    SCAN,
+    Chunk,
+    Peer,
+    Row,
+    load,
     pairs_of,
 )  # fmt: skip
 

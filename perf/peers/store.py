@@ -30,9 +30,7 @@ class Store(Peer):
         'durability="force", the default: an answer comes after the force. Concurrent callers share one. Every read '
         "compares checksums"
     )
-    WORKS: ClassVar[frozenset[str]] = frozenset(
-        {APPEND, PIPELINED, BATCH, RANGES, SCAN, RECOVERY, JOBS, JOB_BATCHES}
-    )
+    WORKS: ClassVar[frozenset[str]] = frozenset({APPEND, PIPELINED, BATCH, RANGES, SCAN, RECOVERY, JOBS, JOB_BATCHES})
 
     def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:
         self._store = store = MessageStore.open(folder, config=TunedConfig(prewrite_bytes=prepare_bytes))

@@ -15,7 +15,6 @@ from stratalog.perf.experiments.hotcold import REFERENCE_NAMES, RUN_NAMES, HotCo
 from stratalog.perf.experiments.hotcold_run import COUNT_NAMES
 from stratalog.perf.experiments.lanes import SHOWN as LANES_NAMES
 from stratalog.perf.experiments.lanes import Lanes
-from stratalog.perf.experiments.recovery import Recovery
 from stratalog.perf.report import figures as report
 from stratalog.perf.report.figures import Figures
 from stratalog.perf.report.tables import figure
@@ -68,14 +67,6 @@ def lanes_figures() -> Figures:
     return {"rows": [{"api": "pipelined", "lanes": 4, **row} for row in figures_by_name(*names)]}
 
 
-def recovery_figures() -> Figures:
-    unsealed = ("messages", "unsealed_mb", "file_mb", "scan_s", "raw_read_s", "scan_mb_per_s", "raw_read_mb_per_s",
-                "scan_ratio", "open_s", "folder_mb", "open_ratio")  # fmt: skip
-    sealed = ("store_mb", "sealed_segments", "scanned_mb", "open_s", "raw_read_s", "open_share_of_raw_read")
-    rows = [{"sizes": "contest", **row} for row in figures_by_name(*unsealed)]
-    return {"unsealed": rows, "sealed": list(figures_by_name(*sealed))}
-
-
 def shown(width: int, show: Show, figures: Figures) -> list[str]:
     """The lines, none of them wider than the console."""
     console = Console(file=io.StringIO(), width=width)
@@ -104,8 +95,8 @@ def leaves(value: Any) -> Iterator[object]:
 @pytest.mark.parametrize("width", [60, 80, 140])
 @pytest.mark.parametrize(
     ("show", "figures"),
-    [(Alignment().show, alignment_figures()), (Lanes().show, lanes_figures()), (Recovery().show, recovery_figures())],
-    ids=["alignment", "lanes", "recovery"],
+    [(Alignment().show, alignment_figures()), (Lanes().show, lanes_figures())],
+    ids=["alignment", "lanes"],
 )
 def test_every_figure_of_a_wide_table_appears_whole(width: int, show: Show, figures: Figures) -> None:
     assert cells(shown(width, show, figures)) >= {figure(value) for value in leaves(figures)}
