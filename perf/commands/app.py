@@ -11,8 +11,6 @@ from typing import Any
 
 import typer
 
-from ..experiments.batch import Batch
-from ..experiments.columns import Columns
 from ..experiments.delayed import Delayed
 from ..experiments.endpoint import Endpoint
 from ..experiments.everything import All
@@ -22,10 +20,9 @@ from ..experiments.host import Host
 from ..experiments.hotcold import HotCold
 from ..experiments.latency import Latency
 from ..experiments.memory import Memory
+from ..experiments.peers import Peers
 from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
-from ..experiments.reads import Reads
-from ..experiments.recovery import Recovery
 from ..experiments.reported import Reported
 from ..experiments.spark import Spark
 from ..experiments.subscriptions import Subscriptions
@@ -44,8 +41,8 @@ from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
-    Host, Latency, All, HotCold, Recovery, Batch, Columns, Reads, Memory, TailCatchup, Readers, Purgatory, TimerRates,
-    Delayed, Spark, Subscriptions, Transactions, Growth, Turns, Endpoint,
+    Host, Latency, All, Peers, HotCold, Memory, TailCatchup, Readers, Purgatory, TimerRates, Delayed, Spark,
+    Subscriptions, Transactions, Growth, Turns, Endpoint,
 )  # fmt: skip
 
 

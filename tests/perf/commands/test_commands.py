@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from stratalog.perf.commands.app import EXPERIMENTS, app, command_of
 from stratalog.perf.commands.options import asked, made
-from stratalog.perf.experiments.batch import Batch
 from stratalog.perf.experiments.experiment import Experiment, repeats, setting
 from stratalog.perf.report.figures import Figures
 from stratalog.perf.report.progress import Run
@@ -87,11 +86,11 @@ def test_last_lines_say_how_it_was_measured_and_what_was_compared(tmp_path: Path
 
 
 def test_command_is_told_as_it_was_typed() -> None:
-    given: dict[str, Any] = {field.name: None for field in dataclasses.fields(Batch)}
-    assert asked(Batch, given, "python -m perf batch", None, short=False) == "python -m perf batch"
-    given |= {"message_bytes": 200, "batch_messages": 10}
-    assert asked(Batch, given, "stratalog bench batch", Path("/a disk"), short=True) == (
-        "stratalog bench batch --size 200 --batch-messages 10 --short --dir '/a disk'"
+    given: dict[str, Any] = {field.name: None for field in dataclasses.fields(Tried)}
+    assert asked(Tried, given, "python -m perf tried", None, short=False) == "python -m perf tried"
+    given |= {"message_bytes": 200, "threads": 10}
+    assert asked(Tried, given, "stratalog bench tried", Path("/a disk"), short=True) == (
+        "stratalog bench tried --size-each 200 --threads 10 --short --dir '/a disk'"
     )
 
 
