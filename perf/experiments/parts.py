@@ -7,7 +7,6 @@ it gives.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ from ...store import StoreError
 from ..report.figures import counted
 from ..report.progress import Run
 from ..report.record import NOISE, Better, Measure
-from .experiment import by_turns
 
+Round = Mapping[str, float | None]  # the figures of a part, by name
 OF_THE_STORE = ("store.", "setting.")  # names of measures that a slower store changes
 TAILS = {"p50": 0.2, "p99": 0.5, "p99.9": 1.0}  # how much equal runs differ in these
 
@@ -50,7 +49,7 @@ class Part:
     """What runs: `run()` measures once and gives its figures by name. `what` comes before the words of each count."""
 
     name: str
-    run: Callable[[], Mapping[str, float | None]]
+    run: Callable[[], Round]
     counts: tuple[Count, ...]
     what: str = ""
 
@@ -64,18 +63,14 @@ def latencies(what: str, meaning: str, *marks: str, prefix: str = "") -> tuple[C
     )  # fmt: skip
 
 
-def measured(
-    parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str] | None = None, limit_s: float = math.inf
-) -> dict[str, Measure]:
+def measured(parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str] | None = None) -> dict[str, Measure]:
     """All measures by name, after `repeat` rounds of all parts. References may be of any other part.
 
     With `failed`, a part that the store or the system refuses is not run again: `failed` gets its name and the reason,
     and its measures are of the rounds before. Without such rounds it has none. Without `failed` it raises what the part
-    raised. `limit_s`: no round but the first begins that would end later in the run.
+    raised.
     """
-    rounds = by_turns({part.name: _figures(part, failed) for part in parts}, repeat, run, limit_s)
-    if limit_s < math.inf:
-        run.rounds = len(rounds)
+    rounds = _by_turns({part.name: _figures(part, failed) for part in parts}, repeat, run)
     values: dict[str, tuple[float, ...]] = {}
     for part in parts:
         for figure in dict.fromkeys(name for one in rounds for name in one[part.name]):
@@ -89,8 +84,21 @@ def measured(
     }
 
 
-def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], dict[str, float | None]]:
-    def figures() -> dict[str, float | None]:
+def _by_turns(ways: Mapping[str, Callable[[], Round]], repeat: int, run: Run) -> list[dict[str, Round]]:
+    """Run each way once a round. Every second round goes backwards, so that no way always follows the same one."""
+    run.expect(repeat * len(ways))
+    rounds: list[dict[str, Round]] = []
+    for number in range(repeat):
+        found = {}
+        for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
+            found[name] = ways[name]()
+            run.one_done()
+        rounds.append(found)
+    return rounds
+
+
+def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], Round]:
+    def figures() -> Round:
         if failed is None:
             return dict(part.run())
         if part.name in failed:

@@ -157,6 +157,7 @@ class Readers(Reported):
 
     def study(self, base: Path, run: Run) -> Study:
         """Rates with 0, 1 and 4 readers, the latency, and the processor time of idle readers."""
+        Latencies()  # raises before the work if its package is missing
         told = "from the answer of its append; one message each 2 ms, whatever the reader does"
         counts = (*latencies("sees a message after", told),
                   Count(figure="max", what="the longest", unit="us", better="neither"))  # fmt: skip

@@ -11,6 +11,7 @@ from ..report.layers import LAYERS
 from ..report.progress import Run
 from ..report.record import Chapter
 from ..report.words import sentence
+from ..workload.latencies import Latencies
 from ..workload.memory import Memory
 from ..workload.settings import space_bytes
 from .catchup import ALONE, COLD, READ_AHEAD, backlog
@@ -81,6 +82,7 @@ class TailCatchup(Reported):
 
     def study(self, base: Path, run: Run) -> Study:
         """Windows by turns: the readers at the tail, and the three ways of catching up."""
+        Latencies()  # raises before the work if its package is missing
         load = Load(
             self.write, self.read, self.message_bytes, self.queues, self.backlog_bytes, self.seconds,
             self.warm_messages, self.seed, self.read_cache_bytes,

@@ -66,6 +66,7 @@ class Transactions(Reported):
 
     def study(self, base: Path, run: Run) -> Study:
         """The ways by turns, each transaction beside an append by as many threads."""
+        Latencies()  # raises before the work if its package is missing
         parts = [
             Part(f"{name}.{threads}", partial(self._round, base, run, work, threads, calls), _counts(name, threads),
                  f"{name}, {counted(threads, 'thread')}")

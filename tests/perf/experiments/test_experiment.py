@@ -9,54 +9,30 @@ import pytest
 from rich.console import Console
 
 from stratalog.perf.experiments.amplification import amplification, footer_bytes
-from stratalog.perf.experiments.experiment import by_turns, medians
 from stratalog.perf.experiments.hotcold_run import Options, references
+from stratalog.perf.experiments.parts import Count, Part, measured
 from stratalog.perf.references.rawfile import round_up
-from stratalog.perf.report.figures import Figures
 from stratalog.perf.report.progress import Run
 from stratalog.perf.workload.phases import Drive
 from stratalog.store import MessageStore
 from stratalog.store.testing import TunedConfig
 from tests.perf.references.recorder import Recorder
 
+RATE = (Count(figure="rate", what="rate", unit=""),)
 
-def test_ways_take_turns_and_every_second_round_goes_backwards() -> None:
+
+def test_parts_take_turns_and_every_second_round_goes_backwards() -> None:
     made: list[str] = []
 
-    def way(name: str) -> Figures:
+    def way(name: str) -> dict[str, float]:
         made.append(name)
-        return {"name": name, "rate": len(made)}
+        return {"rate": len(made)}
 
-    run = Run("x", Console(quiet=True))
-    found = by_turns({name: partial(way, name) for name in "abc"}, 3, run)
+    parts = [Part(name, partial(way, name), RATE) for name in "abc"]
+    found = measured(parts, 3, Run("x", Console(quiet=True)))
     assert "".join(made) == "abccbaabc"
-    assert [list(one) for one in found] == [["a", "b", "c"]] * 3
-    made.clear()
-    assert {name: row["rate"] for name, row in medians({n: partial(way, n) for n in "ab"}, 3, run).items()} == {
-        "a": 4, "b": 3,
-    }  # fmt: skip
-
-
-class Timed(Run):
-    """A run whose time is what it is told."""
-
-    now = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self.now
-
-
-@pytest.mark.parametrize(("limit_s", "rounds"), [(1, 1), (39.9, 1), (40, 2), (59, 2), (60, 3), (1000, 3)])
-def test_no_round_begins_that_would_end_behind_the_limit(limit_s: float, rounds: int) -> None:
-    run = Timed("x", Console(quiet=True))
-
-    def way() -> Figures:
-        run.now += 10
-        return {"rate": run.now}
-
-    assert medians({"a": way, "b": way}, 3, run, limit_s)["a"]["rate"] > 0
-    assert (run.now, run.rounds) == (20 * rounds, rounds)
+    assert list(found) == ["a.rate", "b.rate", "c.rate"]
+    assert found["a.rate"].values == (1, 6, 7)
 
 
 def test_device_is_measured_at_the_mean_write_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
