@@ -35,7 +35,6 @@ from ..experiments.reported import Reported
 from ..experiments.spark import Spark
 from ..experiments.subscriptions import Subscriptions
 from ..experiments.tail_catchup import TailCatchup
-from ..experiments.timers import TimerRates
 from ..experiments.transactions import Transactions
 from ..experiments.turns import Turns
 from ..experiments.waits import Waits
@@ -51,7 +50,7 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     Host, Latency, All, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
-    TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, Spark,
+    TailCatchup, Readers, Waits, Purgatory, Delayed, Spark,
     Subscriptions, Transactions, Growth, Turns, Endpoint,
 )  # fmt: skip
 
