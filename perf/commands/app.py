@@ -26,7 +26,6 @@ from ..experiments.reported import Reported
 from ..experiments.spark import Spark
 from ..experiments.subscriptions import Subscriptions
 from ..experiments.tail_catchup import TailCatchup
-from ..experiments.timers import TimerRates
 from ..experiments.transactions import Transactions
 from ..experiments.turns import Turns
 from ..machine.folders import run_folder
@@ -41,7 +40,7 @@ from .json_option import JsonGroup
 from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Reported], ...] = (
-    Host, Latency, All, Peers, HotCold, Memory, TailCatchup, Readers, Purgatory, TimerRates, Delayed, Spark,
+    Host, Latency, All, Peers, HotCold, Memory, TailCatchup, Readers, Purgatory, Delayed, Spark,
     Subscriptions, Transactions, Growth, Turns, Endpoint,
 )  # fmt: skip
 

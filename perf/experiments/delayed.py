@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from ..machine.folders import sub_folder
 from ..report.progress import Run
-from ..report.record import Chapter, Chart, Measure
+from ..report.record import Chapter
 from ..report.words import sentence
 from ..workload.checker import WrongResult
-from ..workload.delayed import HEAP, LEDGER_ENTRIES, Load, fill_on_disk, in_memory, one_at_a_time, open_and_drain
+from ..workload.delayed import HEAP, Load, fill_on_disk, in_memory, open_and_drain
 from ..workload.delayed_store import StoreLoad, deliver
 from ..workload.latencies import Latencies
 from .experiment import repeats, setting
@@ -48,7 +48,6 @@ ROWS = (
     Row("hour", "random over an hour, precision 2^10 ms", 8, 10, HOUR_MS, 200),
     Row("week", "random over 7 days, precision 2^10 ms", 8, 10, 7 * 24 * HOUR_MS, 0),
 )
-SLOTS = ((1, 8), (1, 10), (4, 10), (4, 12), (8, 12), (16, 12), (4, 15), (16, 15))  # rate, bits: 256 to 524,288 a slot
 SPEEDS = (
     Count(figure="add_m_per_s", what="added", unit="million/s", meaning="in batches of 100,000"),
     Count(figure="longest_add_ms", what="the longest batch", unit="ms", better="lower", noise=1.0),
@@ -76,16 +75,6 @@ STORE = (
     Count(figure="all_p99", what="lateness with those that were due while the store was filled, p99", unit="us",
           better="lower", noise=TAILS["p99"]),
 )  # fmt: skip
-
-
-def model_bytes(rate: int, bits: int, ledger_entries: int = LEDGER_ENTRIES) -> float:
-    """The source's analytical model: bytes for an entry of Roaring bitmaps without runs, by the content of one slot.
-
-    M = rate * 2**bits entries a slot. Below 4,096 an array of 2 bytes each; else a bitmap of 8 KiB for each ledger, of
-    which so many entries are delayed.
-    """
-    entries = rate << bits
-    return 2.0 if entries < 4096 else 8192 * -(-entries // ledger_entries) / entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +105,14 @@ class Delayed(Reported):
         return DISK_BYTES * self.entries + STORED_BYTES * stored
 
     def study(self, base: Path, run: Run) -> Study:
-        """Memory and single entries by turns; then the model, the tracker on disk and the store, once each."""
+        """The loads in memory by turns; then the tracker on disk and the store, once each."""
         Latencies()  # raises before the work if its package is missing
         memory = Chapter(
             title="Delayed entries in memory",
-            text=f"{self.messages:,} entries of the time-bucket tracker, 50,000 a ledger as in the source's test; the "
-            "heap and single entries with a tenth of them.",
-            measures=tuple(measured([*self._memory(), *self._single(base)], self.repeat, run).values()),
+            text=f"{self.messages:,} entries of the time-bucket tracker, 50,000 a ledger as in the source's test; of a "
+            "heap a tenth of them.",
+            measures=tuple(measured(self._memory(), self.repeat, run).values()),
         )
-        model = self._model(measured(self._slots(), 1, run))
         disk = Chapter(
             title="Delayed entries on disk",
             text=f"{self.entries:,} entries with delays that are random over an hour, exact times. The process "
@@ -132,7 +120,7 @@ class Delayed(Reported):
             f"{min(self.drained, self.entries):,}.",
             measures=tuple(measured([Part("disk", partial(self._disk, base), DISK, "on disk")], 1, run).values()),
         )
-        chapters = [memory, model, disk]
+        chapters = [memory, disk]
         if self.stored:
             part = Part("store", partial(self._store, base, run), STORE, "a store")
             text = (
@@ -147,10 +135,6 @@ class Delayed(Reported):
             verdict=f"{self.messages:,} entries a row and more: none was early, late beyond its precision, or lost",
         )
 
-    @property
-    def _few(self) -> Load:
-        return Load(max(LEAST_LOAD, self.messages // 10), 8)
-
     def _memory(self) -> list[Part]:
         parts = []
         for row in ROWS:
@@ -162,66 +146,9 @@ class Delayed(Reported):
             run = partial(self._apart, in_memory, row.bits, load, self.seed, **source)
             parts.append(Part(f"memory.{row.name}", run, (grown, each, *SPEEDS), row.what))
         each = Count(figure="bytes_each", what="memory of one", unit="B", better="lower", noise=0.25)
-        heap = partial(self._apart, in_memory, HEAP, self._few, self.seed)
+        few = Load(max(LEAST_LOAD, self.messages // 10), 8)
+        heap = partial(self._apart, in_memory, HEAP, few, self.seed)
         return [*parts, Part("memory.heap", heap, (each, *SPEEDS), "a heap of triples, one delay")]
-
-    def _single(self, base: Path) -> list[Part]:
-        count = Count(figure="one_m_per_s", what="added one at a time", unit="million/s",
-                      beside="single.heap.one_m_per_s", beside_what="a heap")  # fmt: skip
-
-        def on_disk() -> dict[str, float]:
-            with sub_folder(base, "single") as folder:
-                return self._apart(one_at_a_time, 0, self._few, folder)
-
-        return [
-            Part("single.heap", partial(self._apart, one_at_a_time, HEAP, self._few), (count,), "a heap"),
-            Part("single.buckets", partial(self._apart, one_at_a_time, 10, self._few), (count,), "time buckets"),
-            Part("single.disk", on_disk, (count,), "on disk"),
-        ]
-
-    def _slots(self) -> list[Part]:
-        """The memory that the tracker says, with each message delayed and with each second one.
-
-        With every second message neighbours are no stretch, and so bitmaps cannot write them as one.
-        """
-        entries = max(LEAST_LOAD, self.messages // 5)
-        return [
-            Part(
-                f"model.{rate << bits}.{name}",
-                partial(
-                    self._apart, in_memory, bits, Load(entries, rate, stride=stride), self.seed,
-                    model=model_bytes(rate, bits, LEDGER_ENTRIES // stride),
-                ),
-                (
-                    Count(figure="told_bytes_each", what="memory of one, as the tracker says", unit="B", better="lower",
-                          beside=".model", beside_what="the source's model"),
-                ),
-                f"{rate << bits:,} messages a slot, {words} delayed",
-            )
-            for rate, bits in SLOTS
-            for name, words, stride in (("all", "all", 1), ("half", "every second one", 2))
-        ]  # fmt: skip
-
-    def _model(self, found: Mapping[str, Measure]) -> Chapter:
-        slots = [rate << bits for rate, bits in SLOTS]
-        half = LEDGER_ENTRIES // 2
-        lines: dict[str, tuple[float | None, ...]] = {
-            "the model, every second one": tuple(model_bytes(rate, bits, half) for rate, bits in SLOTS),
-            "every second one": tuple(found[f"model.{slot}.half.told_bytes_each"].value for slot in slots),
-            "all": tuple(found[f"model.{slot}.all.told_bytes_each"].value for slot in slots),
-        }
-        chart = Chart(
-            title="Memory of an entry by the messages of a slot",
-            x_what="messages that are due within one precision",
-            y_what="B",
-            x=tuple(map(float, slots)),
-            lines=lines,
-            log_x=True,
-            meaning="The more messages share a slot of the time, the less each takes.",
-        )
-        text = "One delay for all, so a slot has the messages of as much time as the precision."
-        return Chapter(title="Delayed entries beside the source's model", text=text, measures=tuple(found.values()),
-                       charts=(chart,))  # fmt: skip
 
     def _apart(self, work: Callable[..., dict[str, float]], *arguments: Any, **told: float) -> dict[str, float]:
         """The figures of work in a fresh process, if memory counts; and what is `told`, which stands beside them."""

@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from ..report.progress import Run
 from ..report.record import Chapter
-from ..report.words import amount
 from ..workload.latencies import Latencies
-from . import endpoint_connections, endpoint_curves, endpoint_rates, endpoint_remote
+from . import endpoint_connections, endpoint_curves, endpoint_remote
 from .endpoint_options import Options
 from .experiment import repeats, setting
 from .ladder import EXPLAINED
@@ -20,16 +19,10 @@ from .parts import Part, measured, of
 from .reported import Reported, Study
 
 PARTS: dict[str, tuple[str, str, Callable[[Options], Sequence[Part]]]] = {
-    "rates": (
-        "RocketMQ clients",
-        "64 callers at once over one connection, each of which waits for its answers (a stalled one asks for less). "
-        "The handler that does nothing is a server of the same gRPC library.",
-        endpoint_rates.parts,
-    ),
     "connections": (
-        "Idle RocketMQ clients",
-        "Each has a connection and an open stream. Another client sends, one message after the other (a stalled one "
-        "asks for less), beside none of them, beside all, and beside all with their heartbeats.",
+        "Idle RocketMQ clients, and an endpoint's opening",
+        "Each idle client has a connection and an open stream. Another client sends, one message after the other (a "
+        "stalled one asks for less), beside none of them, and beside all with their heartbeats.",
         endpoint_connections.parts,
     ),
     "remote": (
@@ -55,7 +48,7 @@ def need_endpoint() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(Reported):
-    """The endpoint: RocketMQ clients, idle ones, `stratalog.connect`; rates and the latency by rate."""
+    """The endpoint: latency by rate of RocketMQ clients, idle ones, and `stratalog.connect`."""
 
     NAME: ClassVar[str] = "endpoint"
     TITLE: ClassVar[str] = "The endpoint"
@@ -64,8 +57,8 @@ class Endpoint(Reported):
         "client of Python takes its part of the machine, so a handler that does nothing stands beside"
     )
 
-    calls: int = setting(10_000, "calls, or messages, of each way, a round", short=320, least=64)
     messages: int = setting(100_000, "of each way of `stratalog.connect` in batches", short=2_000, least=1_000)
+    calls: int = setting(4_000, "messages of each way that waits for every one", short=320, least=64)
     connections: int = setting(1_000, "idle clients", short=20, least=1)
     size_bytes: int = setting(100, "of a message", least=8)
     seconds: float = setting(1.5, "seconds of a step of the curves", short=0.2, least=0.01)
@@ -100,8 +93,6 @@ class Endpoint(Reported):
             Chapter(title=title, text=text, measures=of(found, f"{name}.")) for name, (title, text, _) in chosen.items()
         ]
         lines = [f"Missing here: {name} ({why})." for name, why in failed.items()]
-        if (sent := found.get("rates.send.force.per_s")) is not None:
-            lines.append(f"Durable sends of 64 callers: {amount(sent.value, 'a second')}.")
         if self.only in CURVES:
             made, told = endpoint_curves.chapters(options, rates(self.first, self.steps), self.seconds, self.repeat)
             chapters += made

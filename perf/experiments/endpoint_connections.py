@@ -12,55 +12,74 @@ from typing import Any
 
 import psutil
 
+from ...store import MessageStore
 from ..machine.folders import sub_folder
+from ..report.record import NOISE
 from ..workload import rocketmq
 from ..workload.checker import WrongResult
 from ..workload.latencies import Latencies
 from ..workload.rocketmq import Client
 from .endpoint_options import Options
 from .parts import TAILS, Count, Part
-from .servers import served
+from .servers import served, server_cpu_s
 
 AT_ONCE = 50  # connections that are made at the same time
 SENDS = 1_000  # of the active client in each state, at most
 WARM_UP = 5  # the share of the sends that warm it up is one of so many
 BEAT_S = 10  # official clients send a heartbeat so often
 GRPC_OPTIONS = (("grpc.use_local_subchannel_pool", 1),)  # a connection a channel
-STATES = {"alone": "beside nobody", "idle": "beside the idle clients", "beats": "beside the idle clients' heartbeats"}
+MARKS = {"p50": "p50", "p99": "p99", "cpu_us": "the endpoint's processor time"}
+STATES = {"alone": "beside nobody", "idle": "beside the idle clients and their heartbeats"}
 
 
 def parts(options: Options) -> list[Part]:
-    """One part, in which the states come one after the other."""
+    """The states, one after the other; and an opening."""
     counts = [
         Count(
             figure=f"{state}.{mark}",
-            what=f"a send {words}, {mark}",
+            what=f"a send {words}, {told}",
             unit="us",
             better="lower",
-            noise=TAILS[mark],
-            beside=f"connections.alone.{mark}" if state != "alone" else "",
+            noise=TAILS.get(mark, NOISE),
+            beside=f".alone.{mark}" if state != "alone" else "",
             beside_what="beside nobody",
         )
         for state, words in STATES.items()
-        for mark in ("p50", "p99")
+        for mark, told in MARKS.items()
     ]
-    counts += [
-        Count(
-            figure=f"{state}.cpu_us",
-            what=f"a send {words}, the endpoint's processor time",
-            unit="us",
-            better="lower",
-            beside="connections.alone.cpu_us" if state != "alone" else "",
-            beside_what="beside nobody",
-        )
-        for state, words in STATES.items()
-    ]  # fmt: skip
     counts += [
         Count(figure="memory_kib", what="an idle client: the endpoint's memory", unit="KiB", better="lower", noise=0.25,
               meaning=f"the growth of its process over {options.connections:,} clients"),
         Count(figure="descriptors", what="an idle client: the endpoint's descriptors", unit="", better="lower"),
     ]  # fmt: skip
-    return [Part("connections", partial(_states, options), tuple(counts))]
+    start = Count(
+        figure="ms",
+        what="a store is opened with an endpoint, a first message is sent, and all is closed",
+        unit="ms",
+        better="lower",
+        meaning="what a test with an endpoint of its own waits for",
+    )
+    return [
+        Part("connections", partial(_states, options), tuple(counts)),
+        Part("connections.start", partial(_start, options), (start,)),
+    ]
+
+
+def _start(options: Options) -> dict[str, float]:
+    import grpc  # noqa: PLC0415  # an extra
+
+    from ...endpoint import RocketMQEndpoint  # noqa: PLC0415  # as above
+
+    with sub_folder(options.base, "start") as folder:
+        began_s = time.perf_counter()
+        with (
+            MessageStore.open(folder) as store,
+            RocketMQEndpoint(store) as endpoint,
+            grpc.insecure_channel(endpoint.address) as channel,
+        ):
+            send: Any = channel.unary_unary(rocketmq.path_of("SendMessage"))
+            send(Client(channel, options.size_bytes).request(0), metadata=rocketmq.HEADERS)
+        return {"ms": (time.perf_counter() - began_s) * 1000}
 
 
 def _states(options: Options) -> dict[str, float]:
@@ -107,9 +126,8 @@ class _Clients:
                 await asyncio.gather(*(self._come(number) for number in range(begin, min(begin + AT_ONCE, count))))
             memory_kib = (self._server.memory_info().rss - before) / count / 1024
             descriptors = (self._server.num_fds() - files) / count
-            found["idle"] = await self._state(active, self._sends)
             beats = asyncio.create_task(self._beats())
-            found["beats"] = await self._state(active, self._sends)
+            found["idle"] = await self._state(active, self._sends)
             beats.cancel()
         for idle in self._idle:
             await idle.close()
@@ -119,13 +137,13 @@ class _Clients:
     async def _state(self, active: Client, count: int) -> dict[str, float]:
         """Sends one after the other: their times, and the endpoint's processor time."""
         times = array("q")
-        used_s = sum(self._server.cpu_times()[:2])
+        before_s = server_cpu_s(self._server.pid)
         for _ in range(count):
             began = time.perf_counter_ns()
             await active.send(self.sent)
             times.append(time.perf_counter_ns() - began)
             self.sent += 1
-        used_s = sum(self._server.cpu_times()[:2]) - used_s
+        used_s = server_cpu_s(self._server.pid) - before_s
         latencies = Latencies()
         latencies.add(times)
         return {**latencies.marks_us(), "cpu_us": used_s / count * 1e6}

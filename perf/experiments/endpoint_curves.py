@@ -11,13 +11,15 @@ from ..machine.folders import sub_folder
 from ..references.trivial_grpc import METHOD
 from ..report.record import Chapter
 from ..workload import paced, rocketmq
-from ..workload.paced import Answers, Rate
+from ..workload.paced import Rate
 from ..workload.rocketmq import Client
 from .endpoint_options import Options
-from .ladder import Ladder, capital, climbed, measures_of, waits_chart, waits_line
-from .servers import served, trivial
+from .ladder import WAITS, Ladder, capital, climbed, measures_of, waits_chart, waits_line
+from .parts import Count
+from .servers import served, server_cpu_s, trivial
 
 NOTHING = "endpoint.nothing"
+CPU = Count(figure="cpu_us", what="the server's processor time of one", unit="us", better="lower")
 WARM_UP = 20  # requests before the first one that counts
 KINDS = {
     "nothing": ("calls of a handler that does nothing", "a server of the same gRPC library answers a send at once"),
@@ -36,6 +38,7 @@ def chapters(options: Options, rates: Sequence[int], seconds: float, repeat: int
             name=f"endpoint.{kind}",
             what=what,
             step=partial(_step, kind, options, seconds),
+            counts=(*WAITS, CPU),
             beside=None if kind == "nothing" else (NOTHING, "a handler that does nothing"),
         )
         for kind, (what, _) in KINDS.items()
@@ -59,15 +62,15 @@ def _step(kind: str, options: Options, seconds: float, per_s: int) -> dict[str, 
     rate = Rate(per_s, seconds)
     messages = WARM_UP + rate.requests
     if kind == "nothing":
-        with trivial() as (_, address):
-            return asyncio.run(_answers(address, options, rate, _send, METHOD)).figures()
+        with trivial() as (child, address):
+            return asyncio.run(_answers(address, child.pid, options, rate, _send, METHOD))
     with sub_folder(options.base, "store") as folder:
         if kind == "receive":
             rocketmq.fill(folder, messages, options.size_bytes)
-        with served(folder, "force") as (_, address):
-            answers = asyncio.run(_answers(address, options, rate, _send if kind == "send" else _receive))
+        with served(folder, "force") as (child, address):
+            figures = asyncio.run(_answers(address, child.pid, options, rate, _send if kind == "send" else _receive))
         options.run.checked(_checked(kind, folder, messages, options))
-    return answers.figures()
+    return figures
 
 
 def _checked(kind: str, folder: Path, messages: int, options: Options) -> int:
@@ -77,17 +80,18 @@ def _checked(kind: str, folder: Path, messages: int, options: Options) -> int:
 
 
 async def _answers(
-    address: str, options: Options, rate: Rate, call: Callable[[Client, int], Awaitable[None]], path: str = ""
-) -> Answers:
-    """All requests, over one connection that has answered some before the first one is due."""
+    address: str, pid: int, options: Options, rate: Rate, call: Callable[[Client, int], Awaitable[None]], path: str = ""
+) -> dict[str, float]:
+    """The figures of all requests, over one connection that has answered some before the first one is due."""
     import grpc  # noqa: PLC0415  # an extra
 
     async with grpc.aio.insecure_channel(address) as channel:
-        await channel.channel_ready()
         client = Client(channel, options.size_bytes, path)
         for number in range(WARM_UP):
             await call(client, number)
-        return await paced.calls(rate, lambda number: call(client, WARM_UP + number))
+        before_s = server_cpu_s(pid)
+        answers = await paced.calls(rate, lambda number: call(client, WARM_UP + number))
+        return {**answers.figures(), "cpu_us": (server_cpu_s(pid) - before_s) / rate.requests * 1e6}
 
 
 async def _send(client: Client, number: int) -> None:

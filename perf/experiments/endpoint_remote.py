@@ -13,6 +13,7 @@ from ..machine.folders import sub_folder
 from ..machine.threads import run_together
 from ..references.trivial_grpc import METHOD
 from ..workload.checker import WrongResult
+from ..workload.rocketmq import Client
 from .endpoint_options import AT_ONCE, Options
 from .parts import Count, Part
 from .servers import served, trivial
@@ -53,8 +54,22 @@ def _trivial(options: Options) -> dict[str, float]:
     count = options.calls // AT_ONCE * AT_ONCE
     with trivial() as (_, address):
         began = time.perf_counter()
-        asyncio.run(_call(address, count))
+        asyncio.run(_calls(address, options))
         return {"per_s": count / (time.perf_counter() - began)}
+
+
+async def _calls(address: str, options: Options) -> None:
+    """Call the handler, many at a time."""
+    import grpc  # noqa: PLC0415  # an extra
+
+    async with grpc.aio.insecure_channel(address) as channel:
+        client = Client(channel, options.size_bytes, METHOD)
+
+        async def some() -> None:
+            for number in range(options.calls // AT_ONCE):
+                await client.send(number)
+
+        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
 
 
 def _way(options: Options, work: Work, count: int) -> dict[str, float]:
@@ -75,20 +90,6 @@ def _way(options: Options, work: Work, count: int) -> dict[str, float]:
         raise WrongResult(f"{done:,} messages were answered; the {len(there):,} of the store are not these")
     options.run.checked(done)
     return {"per_s": done / seconds}
-
-
-async def _call(address: str, count: int) -> None:
-    """Call the trivial handler, many at a time, with an empty message."""
-    import grpc  # noqa: PLC0415  # an extra
-
-    async with grpc.aio.insecure_channel(address) as channel:
-        call: Any = channel.unary_unary(METHOD)
-
-        async def some() -> None:
-            for _ in range(count // AT_ONCE):
-                await call(b"")
-
-        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
 
 
 def _in_batches(store: RemoteStore, count: int, data: bytes) -> int:
@@ -124,12 +125,6 @@ def _by_threads(store: RemoteStore, count: int, data: bytes) -> int:
     return count // THREADS * THREADS
 
 
-def _one_by_one(store: RemoteStore, count: int, data: bytes) -> int:
-    for _ in range(count // 4):
-        store.append(TOPIC, 0, data)
-    return count // 4
-
-
 def _read(store: RemoteStore, count: int, data: bytes) -> int:
     return sum(len(batch) for batch in store.scan())
 
@@ -163,7 +158,6 @@ WAYS: dict[str, tuple[Work, str, bool]] = {  # name: what runs, in words, and wh
     "submit": (_by_tickets, "`submit`", False),
     "async": (_in_a_loop, f"`append_async`, {AT_ONCE} at once", True),
     "threads": (_by_threads, f"`append`, {THREADS} threads", True),
-    "one": (_one_by_one, "`append`, one by one", True),
     "scan": (_read, "`scan`", False),
     "receive": (_received, "`receive_batch` and `ack_batch`", False),
     "receive_one": (_received_one_by_one, f"`receive_async` of 1 and `ack_async`, {AT_ONCE} coroutines", True),

@@ -43,7 +43,6 @@ LATE = Count(
     figure="p99", what="lateness of time-outs, p99", unit="us", better="lower", noise=TAILS["p99"],
     meaning="from the time-out to the end; requests arrive at a fixed rate, however slow their ends are",
 )  # fmt: skip
-MEMORY = Count(figure="grown_mb", what="growth of the process", unit="MB", better="lower", noise=0.25)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +106,7 @@ class Purgatory(Reported):
         for design, what in DESIGNS.items():
             if self.virtual and design == NONE:
                 continue
-            counts = (CPU,) if self.virtual else (CPU, MEMORY) if design == NONE else (CPU, LATE, MEMORY)
+            counts = (CPU,) if self.virtual or design == NONE else (CPU, LATE)
             found.append(
                 Ladder(
                     name=f"{name}.{design}",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from ..machine.folders import sub_folder
 from ..report.progress import Run
 from ..report.words import sentence
 from ..workload.settings import space_bytes
@@ -42,8 +43,8 @@ class Spark(Reported):
             raise ValueError(f"--only: no chapter has {self.only!r} in its name")
 
     def need_bytes(self) -> float:
-        """The space of a store, or of Arrow files, and of two copies; or of the stores of more workers."""
-        return max(3 * space_bytes(self.size_bytes), spark_scale.STORED_PARTS * space_bytes(self.part_bytes))
+        """The space of a store, Arrow files and Parquet."""
+        return 3 * space_bytes(self.size_bytes)
 
     def study(self, base: Path, run: Run) -> Study:
         """The chapters that `only` names."""
@@ -51,5 +52,9 @@ class Spark(Reported):
             base=base, run=run, seed=self.seed, size_bytes=self.size_bytes, message_bytes=self.message_bytes,
             cores=self.cores, part_bytes=self.part_bytes, queues=self.queues, repeat=self.repeat,
         )  # fmt: skip
-        chapters = tuple(make(options) for name, make in CHAPTERS.items() if self.only in name)
-        return Study(summary=tuple(sentence(one.measures[0]) for one in chapters), chapters=chapters)
+        chapters = []
+        for name, make in CHAPTERS.items():
+            if self.only in name:
+                with sub_folder(base, name) as folder:
+                    chapters.append(make(replace(options, base=folder)))
+        return Study(summary=tuple(sentence(one.measures[0]) for one in chapters), chapters=tuple(chapters))

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...store import MessageStore
+from ...testing import TunedConfig
 from ..report.progress import Run
+from ..workload.contest import Sizes, Workload
+from ..workload.filling import fill
+from ..workload.settings import prewritten
 from .parts import Count, Part
 
 if TYPE_CHECKING:
@@ -31,13 +36,11 @@ class Options:
 
     def part(
         self, name: str, what: str, rows: int, work: Callable[[], object], *, after: Callable[[], object] = int,
-        beside: tuple[str, str] = ("", ""), mb_beside: tuple[str, str] = ("", ""), meaning: str = "",
+        beside: tuple[str, str] = ("", ""), mb_beside: tuple[str, str] = ("", ""),
     ) -> Part:  # fmt: skip
         """A way whose rows and MB a second count, each beside a figure of these words. `after` is not timed."""
         counts = (
-            Count(
-                figure="rows_per_s", what="rows", unit="1/s", beside=beside[0], beside_what=beside[1], meaning=meaning
-            ),
+            Count(figure="rows_per_s", what="rows", unit="1/s", beside=beside[0], beside_what=beside[1]),
             Count(figure="mb_per_s", what="payload", unit="MB/s", beside=mb_beside[0], beside_what=mb_beside[1]),
         )
 
@@ -46,10 +49,16 @@ class Options:
             work()
             seconds = time.perf_counter() - began
             after()
-            return {"rows_per_s": rows / seconds, "mb_per_s": rows * self.message_bytes / seconds / 1e6,
-                    "seconds": seconds}  # fmt: skip
+            return {"rows_per_s": rows / seconds, "mb_per_s": rows * self.message_bytes / seconds / 1e6}
 
         return Part(name, run, counts, what)
+
+
+def filled(options: Options, path: Path) -> int:
+    """Fill a store. Returns its number of messages."""
+    work = Workload(options.seed, Sizes(options.message_bytes, options.message_bytes), queues=options.queues)
+    with MessageStore.open(path, TunedConfig(**prewritten(options.size_bytes))) as store:
+        return fill(store, work, options.size_bytes)
 
 
 def noop(frame: Any) -> None:

@@ -7,15 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...pipeline import borrowed_session
-from ...store import MessageStore
-from ...testing import TunedConfig
 from ..report.record import Chapter
 from ..workload.checker import WrongResult
-from ..workload.contest import Sizes, Workload
-from ..workload.filling import fill
-from ..workload.settings import prewritten
 from .parts import measured
-from .spark_options import Options, noop, stored
+from .spark_options import Options, filled, noop, stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,13 +38,9 @@ Reads = dict[str, Callable[[], "DataFrame"]]
 
 def chapter(options: Options) -> Chapter:
     """All ways over the same rows. Raises WrongResult unless their rows are equal."""
-    store, run = options.base / "store", options.run
-    work = Workload(options.seed, Sizes(options.message_bytes, options.message_bytes), queues=options.queues)
-    with (
-        run.stage("filling the store"),
-        MessageStore.open(store, TunedConfig(**prewritten(options.size_bytes))) as opened,
-    ):
-        count = fill(opened, work, options.size_bytes)
+    run = options.run
+    with run.stage("filling the store"):
+        count = filled(options, options.base / "store")
     with borrowed_session(
         f"local[{options.cores}]", settings={"spark.sql.shuffle.partitions": str(options.cores)}
     ) as spark:

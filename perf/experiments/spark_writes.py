@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...pipeline import borrowed_session
-from ...store import MessageStore, ShardWriter, commit_shards
 from ..report.record import Chapter
 from ..workload.checker import WrongResult
-from .parts import Count, Part, measured
+from .parts import Part, measured
 from .spark_options import Options
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ Save = Callable[["DataFrame", Path], None]
 
 
 def chapter(options: Options) -> Chapter:
-    """All ways from the same rows, and attaching. Raises WrongResult unless the store has what was written."""
+    """All ways from the same rows. Raises WrongResult unless the store has what was written."""
     from ..references.arrow_files import NAME, ArrowFiles  # noqa: PLC0415  # it imports PySpark, which is an extra
     from ..references.arrow_sink import ArrowSink  # noqa: PLC0415  # it imports PySpark
 
@@ -47,20 +45,11 @@ def chapter(options: Options) -> Chapter:
             _compared(spark, rows, base / "warm", count)
         run.checked(count)
         found = measured(_parts(options, rows, count), options.repeat, run)
-    shutil.rmtree(base / "source")
-    attach = Count(
-        figure="seconds",
-        what=f"{options.size_bytes / (1 << 30):.3g} GiB of durable shards are attached to a store that nobody has open",
-        unit="s",
-        better="lower",
-        meaning="the commit of a bulk write: it copies nothing, so it hardly grows with the size",
-    )
-    attached = measured([Part("attach", partial(_attach, options), (attach,))], 1, run)
     return Chapter(
         title="Spark writes",
         text=f"{count:,} messages of {options.message_bytes:,} B from mapped Arrow files, {options.cores} tasks at a "
         "time, to a new folder each time. The bare sink forces its files; Spark forces none of Parquet's.",
-        measures=(*found.values(), *attached.values()),
+        measures=tuple(found.values()),
     )
 
 
@@ -137,27 +126,3 @@ def _write_source(options: Options) -> int:
     for number in range(options.cores):
         write_arrow_file(folder / f"{number}{SUFFIX}", schema, _batches(options, each))
     return each * options.cores
-
-
-def _attach(options: Options) -> dict[str, float]:
-    """Seconds of a commit of durable shards. Raises WrongResult unless all of them are there after it."""
-    path = options.base / "attach"
-    MessageStore.open(path).close()
-    rows = options.size_bytes // options.message_bytes
-    streams: list[tuple[str, int]] = [(TOPIC, number) for number in range(options.queues)]
-    with ShardWriter(path) as writer:
-        for batch in _batches(options, rows):
-            lengths = np.full(batch.num_rows, options.message_bytes)
-            payload = memoryview(batch.column(2).buffers()[2])[: options.message_bytes * batch.num_rows]
-            writer.append_columns(streams, batch.column(1).to_numpy(), lengths, payload)
-        shards = writer.finish()
-    began = time.perf_counter()
-    commit_shards(path, shards, name="attach")
-    seconds = time.perf_counter() - began
-    with MessageStore.open(path, read_only=True) as store:
-        found = store.get_range(TOPIC, 0, 0, 1)
-        if store.queue_bounds(TOPIC, 0) != (0, -(-rows // options.queues)) or len(found[0]) != options.message_bytes:
-            raise WrongResult("what was attached is not what was written")
-    options.run.checked(rows)
-    shutil.rmtree(path)
-    return {"seconds": seconds}

@@ -137,30 +137,12 @@ def in_memory(kind: int | str, load: Load, seed: int) -> dict[str, float]:
     del batch
     gc.collect()
     give_back_free_memory()
-    grown, told = resident_bytes() - before, tracker.buffer_memory_usage
+    grown = resident_bytes() - before
     return {
-        "grown_mb": grown / 1e6, "bytes_each": grown / load.entries, "told_bytes_each": told / load.entries,
+        "grown_mb": grown / 1e6, "bytes_each": grown / load.entries,
         "add_m_per_s": load.entries / timed.seconds / 1e6, "longest_add_ms": timed.longest * 1e3,
         "drain_m_per_s": 1e-6 / drain(tracker, due, load.entries),
     }  # fmt: skip
-
-
-def one_at_a_time(kind: int | str, load: Load, folder: Path | None = None) -> dict[str, float]:
-    """Add entries one by one, with one delay for all."""
-    tracker: Tracker = made(kind) if folder is None else BucketTracker(folder)
-    rows = [
-        row for ledgers, entries, times in load.batches(0)
-        for row in zip(ledgers.tolist(), entries.tolist(), times.tolist(), strict=True)
-    ]  # fmt: skip
-    add = tracker.add_message
-    began = time.perf_counter()
-    for ledger, entry, time_ms in rows:
-        add(ledger, entry, time_ms)
-    taken_s = time.perf_counter() - began
-    if len(tracker) != len(rows):
-        raise WrongResult(f"{len(tracker):,} of {len(rows):,} entries are pending")
-    tracker.close()
-    return {"one_m_per_s": len(rows) / taken_s / 1e6}
 
 
 def fill_on_disk(folder: Path, load: Load, seed: int) -> dict[str, float]:

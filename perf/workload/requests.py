@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...index import DelayedOperation
-from ..machine.usage import cpu_seconds, resident_bytes
+from ..machine.usage import cpu_seconds
 from .checker import WrongResult
 from .latencies import Latencies
 
@@ -23,7 +23,6 @@ QUARTILE = 0.674490  # the 75th percentile of a normal distribution of deviation
 KEYS = ("key-1", "key-2", "key-3")  # of each request, as in the source's code
 BATCH = 512  # requests that are made, or completed, without a look at the clock, at most
 SLEEP_S = 0.001  # what arrives within a tick is taken together: a sleep a request costs more than the request
-SAMPLE_S = 0.05
 COLLECT_AT = 50_000  # objects that are new: the collector's own 700 has it look through most requests several times
 GIVE_UP_S = 60.0
 
@@ -137,11 +136,10 @@ class Drive:
         self._waiting: list[Request | None] = [None] * load.requests  # those that are to be completed
         self._behind_s = 0.0  # so late are requests made
         self._is_over = False
-        self.grown_bytes = 0
 
     def run(self, purgatory: Taker) -> dict[str, float]:
         """ "per_s", the rate at which requests were made and ended; "cpu_us" of one; "p50" and "p99" of the lateness
-        of time-outs in microseconds; "grown_mb". Raises WrongResult unless each request has ended once, none of them
+        of time-outs in microseconds. Raises WrongResult unless each request has ended once, none of them
         early.
         """
         requests = self.load.requests
@@ -169,11 +167,11 @@ class Drive:
         late.add(self.ends.late_ns)
         return {
             "per_s": self.load.rate * planned_s / (planned_s + late_s), "cpu_us": cpu_s / requests * 1e6,
-            "grown_mb": self.grown_bytes / 1e6, **late.marks_us(),
+            **late.marks_us(),
         }  # fmt: skip
 
     def _make(self, purgatory: Taker, began_s: float) -> None:
-        at, sample_s, before = 0, 0.0, resident_bytes()
+        at = 0
         is_completed, waiting = self.is_completed.tolist(), self._waiting
         take, requests, ends = purgatory.try_complete_else_watch, self.load.requests, self.ends
         timeout_ms, size_bytes = self.load.timeout_ms, self.load.size_bytes
@@ -191,9 +189,6 @@ class Drive:
                     waiting[number] = request
                 take(request, KEYS)
             at = end
-            if now_s >= sample_s:
-                sample_s = now_s + SAMPLE_S
-                self.grown_bytes = max(self.grown_bytes, resident_bytes() - before)
 
     def _complete(self, began_s: float) -> None:
         at, waiting = 0, self._waiting

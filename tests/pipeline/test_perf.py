@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.perf.experiments import spark_reads, spark_scale
+from stratalog.perf.experiments import spark_options, spark_reads, spark_scale
 from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.filling import fill
 from tests.perf.short import error_of, report_of_run
@@ -24,16 +24,12 @@ def test_spark_measures_reads_writes_and_workers_over_compared_rows(
         assert (measures[f"read.{name}.rows_per_s"].reference is None) == (name not in spark_reads.BESIDE)
     assert {f"write.{way}.mb_per_s" for way in ("store", "bare", "parquet")} <= measures.keys()
     assert measures["write.store.rows_per_s"].reference == measures["write.bare.rows_per_s"].value
-    assert measures["attach.seconds"].value > 0
     assert report.chapters[2].charts[0].x == spark_scale.WORKERS
-    assert {f"scale.parts.{parts}.rows_per_s" for parts in (1, 2, 4)} <= measures.keys()
-    total, plan, device = (measures[f"scale.cluster.{name}"].value for name in ("total", "plan", "device"))
-    assert total >= plan + device and device == 1000
     read = written = (1 << 20) // 500
     assert report.checked_messages >= read + written
 
 
 @pytest.mark.usefixtures("spark")  # as above
 def test_rows_that_were_not_read_are_a_wrong_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_reads, "fill", lambda *arguments: fill(*arguments) + 1)
+    monkeypatch.setattr(spark_options, "fill", lambda *arguments: fill(*arguments) + 1)
     assert isinstance(error_of(tmp_path, "spark", "--only", "reads"), WrongResult)

@@ -1,4 +1,4 @@
-"""The measurement of delayed entries runs in its short form, and its model is the source's."""
+"""The measurement of delayed entries runs in its short form, and what it checks it notices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from stratalog import Subscription
 from stratalog.index import HeapTracker
-from stratalog.perf.experiments.delayed import ROWS, SLOTS, model_bytes
+from stratalog.perf.experiments.delayed import ROWS
 from stratalog.perf.workload import delayed_store
 from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.delayed import DueCounts, Load, drain
@@ -18,16 +18,14 @@ from stratalog.perf.workload.delayed_store import StoreLoad
 from tests.perf.short import report_of_run
 
 
-def test_delayed_has_memory_the_model_the_tracker_on_disk_and_a_store(tmp_path: Path) -> None:
+def test_delayed_has_memory_the_tracker_on_disk_and_a_store(tmp_path: Path) -> None:
     report = report_of_run(tmp_path, "delayed")
     measures = report.measures()
     for row in ROWS:
         names = [f"memory.{row.name}.{figure}" for figure in ("add_m_per_s", "drain_m_per_s", "bytes_each", "grown_mb")]
         assert measures[names[0]].value > 0 and measures[names[1]].value > 0
         assert measures[names[3]].reference == (row.source_mb * 20_000 / 10_000_000 or None)
-    assert {"memory.heap.bytes_each", "single.heap.one_m_per_s", "single.disk.one_m_per_s"} <= measures.keys()
-    assert report.chapters[1].charts[0].x == tuple(rate << bits for rate, bits in SLOTS)
-    assert measures["model.1024.half.told_bytes_each"].reference == 2.0
+    assert "memory.heap.bytes_each" in measures
     assert 0 < measures["disk.not_sealed"].value < 120_000
     assert 0 < measures["disk.disk_bytes_each"].value < 20  # each entry is there by its time and by its place
     assert 0 <= measures["store.p50"].value <= measures["store.p99"].value <= measures["store.p99.9"].value
@@ -47,20 +45,6 @@ def test_delayed_message_that_is_acknowledged_twice_is_a_wrong_result(
     monkeypatch.setattr(delayed_store, "_receive", twice)
     with pytest.raises(WrongResult, match="0 early, 0 lost, 1 twice"):
         delayed_store.deliver(tmp_path / "store", StoreLoad(200, 100, 100), 1)
-
-
-@pytest.mark.parametrize(
-    ("rate", "bits", "expected"),
-    [(1, 10, 2.0), (4, 10, 2.0), (8, 10, 1.0), (8, 15, 6 * 8192 / 262_144), (1000, 20, 0.16384)],
-)
-def test_model_is_the_one_of_the_source(rate: int, bits: int, expected: float) -> None:
-    assert model_bytes(rate, bits) == pytest.approx(expected, rel=1e-4)
-
-
-def test_every_second_message_is_a_load_without_neighbours() -> None:
-    ledgers, entries, times = next(Load(1_000, 4, stride=2).batches(1))
-    assert (np.diff(entries) == 2).all() and ledgers[-1] == 0
-    assert np.diff(times).max() == 1 and times[7] - times[0] == 1
 
 
 def test_entry_that_is_lost_early_or_late_is_noticed() -> None:

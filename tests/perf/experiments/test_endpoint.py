@@ -1,4 +1,4 @@
-"""`bench endpoint` in its short form: its four chapters, and what is a wrong result."""
+"""`bench endpoint` in its short form: its chapters, and what is a wrong result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import MessageStore
-from stratalog.perf.experiments import endpoint_curves, endpoint_rates, endpoint_remote
+from stratalog.perf.experiments import endpoint_curves, endpoint_remote
 from stratalog.perf.report.record import Report
 from stratalog.perf.workload import rocketmq
 from stratalog.perf.workload.checker import WrongResult
@@ -21,10 +21,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 def test_each_way_stands_beside_a_handler_that_does_nothing(report: Report) -> None:
     measures = report.measures()
-    for name in (f"rates.{way}" for way in endpoint_rates.WAYS):
-        assert measures[f"{name}.per_s"].value > 0 and measures[f"{name}.cpu_us"].value > 0
-        assert (measures[f"{name}.per_s"].reference is None) == (name == endpoint_rates.NOTHING)
-    assert measures["rates.start.ms"].value > 0
+    for kind in endpoint_curves.KINDS:
+        assert measures[f"endpoint.{kind}.100.cpu_us"].value > 0
+        assert (measures[f"endpoint.{kind}.reached"].reference is None) == (kind == "nothing")
     for way in endpoint_remote.WAYS:
         assert measures[f"remote.{way}.per_s"].value > 0
         assert measures[f"remote.{way}.per_s"].reference == measures["remote.trivial.per_s"].value
@@ -33,9 +32,9 @@ def test_each_way_stands_beside_a_handler_that_does_nothing(report: Report) -> N
 def test_idle_clients_are_told_with_the_times_of_another_one(report: Report) -> None:
     measures = report.measures()
     assert measures["connections.descriptors"].value >= 3.0
-    for state in ("alone", "idle", "beats"):
+    for state in ("alone", "idle"):
         assert 0 < measures[f"connections.{state}.p50"].value <= measures[f"connections.{state}.p99"].value
-    assert "connections.memory_kib" in measures
+    assert "connections.memory_kib" in measures and measures["connections.start.ms"].value > 0
 
 
 def test_curves_count_from_the_moment_at_which_a_request_was_due(report: Report) -> None:
@@ -72,9 +71,9 @@ def test_send_that_never_came_ends_the_command(tmp_path: Path, monkeypatch: pyte
         await real(self, max(number, 1))  # message 1 twice, message 0 never
 
     monkeypatch.setattr(rocketmq.Client, "send", forgetful)
-    monkeypatch.setattr(endpoint_rates, "WAYS", {"send.os": "sends"})
-    found = error_of(tmp_path, "endpoint", "--only", "rates")
-    assert isinstance(found, WrongResult) and "320 sends were answered" in str(found)
+    monkeypatch.setattr(endpoint_curves, "KINDS", {"send": endpoint_curves.KINDS["send"]})
+    found = error_of(tmp_path, "endpoint", "--only", "curves")
+    assert isinstance(found, WrongResult) and "40 sends were answered" in str(found)
 
 
 def test_chapter_that_is_not_known_is_a_usage_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The measurements of timers and of waiting requests run in their short form, and what they compare is right."""
+"""The measurement of waiting requests runs in its short form, and what it compares is right."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import pytest
 from stratalog.index import DelayedOperation
 from stratalog.perf.experiments import purgatory_virtual
 from stratalog.perf.experiments.purgatory import NEW, NONE, OLD
-from stratalog.perf.experiments.timers import COSTS
 from stratalog.perf.references.old_purgatory import NoPurgatory, OldPurgatory
-from stratalog.perf.references.timers import WAYS, Heap, Timers
 from stratalog.perf.workload import requests
 from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.requests import PROFILES, Drive, Load
-from tests.perf.short import error_of, report_of_run
+from tests.perf.short import report_of_run
 from tests.seeds import draw_seed
 
 
@@ -82,30 +80,3 @@ def test_old_design_completes_each_request_once_and_forgets_it() -> None:
     finally:
         old.close()
     assert {operation.completions for operation in operations} == {1}
-
-
-def test_timers_has_the_costs_of_each_way_and_the_lateness(tmp_path: Path) -> None:
-    report = report_of_run(tmp_path, "timers")
-    measures = report.measures()
-    for way in WAYS:
-        for cost in COSTS:
-            one = measures[f"{way.NAME}.1000.{cost}"]
-            assert one.value > 0 and (one.reference is None) == (way.NAME == "heapq")
-        assert f"{way.NAME}.memory.bytes" in measures
-    assert measures["thread.p50"].value <= measures["thread.p99"].value <= measures["thread.p99.9"].value
-    assert [len(chapter.charts) for chapter in report.chapters] == [len(COSTS), 0]
-
-
-def test_timer_that_does_not_fire_is_a_wrong_result_and_ends_the_command_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Heap, "advance", lambda self, now_ms: 0)
-    assert isinstance(error_of(tmp_path, "timers"), WrongResult)
-
-
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.NAME)
-def test_every_way_fires_what_was_not_cancelled(way: type[Timers]) -> None:
-    timers = way()
-    handles = timers.add([5, 9, 5, 300, 7])
-    assert timers.cancel(handles[1:3]) == 2
-    assert [timers.advance(now_ms) for now_ms in (4, 5, 100, 300)] == [0, 1, 1, 1]
