@@ -68,8 +68,11 @@ def measured(parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str
 
     With `failed`, a part that the store or the system refuses is not run again: `failed` gets its name and the reason,
     and its measures are of the rounds before. Without such rounds it has none. Without `failed` it raises what the part
-    raised.
+    raised. Raises ValueError if two parts have one name.
     """
+    names = [part.name for part in parts]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"two parts have the name {', '.join(sorted(twice))}")
     rounds = _by_turns({part.name: _figures(part, failed) for part in parts}, repeat, run)
     values: dict[str, tuple[float, ...]] = {}
     for part in parts:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from ..machine.facts import Others, facts
 from ..machine.folders import there
+from ..report.figures import counted
 from ..report.files import write_report
 from ..report.progress import Run
 from ..report.record import Advice, Chapter, Report
@@ -80,7 +81,7 @@ class Reported(ABC):
         share, summary = others.share(), study.summary
         if share > BUSY:
             summary += (f"Others used {100 * share:.0f} % of the CPUs meanwhile: measure again when it is quiet.",)
-        compared = f"{run.checked_messages:,} messages read and compared with what was written: no difference"
+        compared = f"{counted(run.checked_messages, 'message')} read and compared with what was written: no difference"
         verdict = study.verdict or compared
         return Report(
             name=self.NAME, title=self.TITLE, summary=summary if study.right else (f"WRONG: {verdict}", *summary),

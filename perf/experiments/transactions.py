@@ -68,15 +68,15 @@ class Transactions(Reported):
         """The ways by turns, each transaction beside an append by as many threads."""
         Latencies()  # raises before the work if its package is missing
         parts = [
-            Part(f"{name}.{threads}", partial(self._round, base, run, work, threads, calls), _counts(name, threads),
+            Part(f"{name}.{group}", partial(self._round, base, run, work, threads, calls), _counts(name, group),
                  f"{name}, {counted(threads, 'thread')}")
-            for threads, calls in ((1, self.calls), (self.threads, self.calls_each))
+            for group, threads, calls in (("one", 1, self.calls), ("many", self.threads, self.calls_each))
             for name, work in WAYS.items()
         ]  # fmt: skip
         found = measured(parts, self.repeat, run)
         text = "An append of one message; a transaction of 3 appends to 3 topics and 1 acknowledgement. All durable."
         chapter = Chapter(title="Transactions", text=text, measures=tuple(found.values()))
-        names = ("transaction.1.p50", f"transaction.{self.threads}.per_s")
+        names = ("transaction.one.p50", "transaction.many.per_s")
         return Study(summary=tuple(sentence(found[name]) for name in names), chapters=(chapter,))
 
     def _round(self, base: Path, run: Run, work: Work, threads: int, calls: int) -> dict[str, float]:
@@ -113,11 +113,11 @@ class Transactions(Reported):
             raise WrongResult(f"there are {ends} results of {total}, and {left} messages are not acknowledged")
 
 
-def _counts(name: str, threads: int) -> tuple[Count, ...]:
+def _counts(name: str, group: str) -> tuple[Count, ...]:
     beside = {} if name == "append" else {"beside_what": "an append", "beside_is_store": True}
 
     def at(figure: str) -> dict[str, Any]:
-        return {"figure": figure, **beside, "beside": f"append.{threads}.{figure}" if beside else ""}
+        return {"figure": figure, **beside, "beside": f"append.{group}.{figure}" if beside else ""}
 
     return (
         Count(**at("per_s"), what="rate", unit="calls/s"),

@@ -162,8 +162,14 @@ def test_subscriptions_have_a_rate_a_way_and_the_times_of_many(tmp_path: Path) -
 
 def test_transactions_stand_beside_an_append_by_as_many_threads(tmp_path: Path) -> None:
     report = report_of_run(tmp_path, "transactions")
-    for threads in (1, 4):
+    for threads in ("one", "many"):
         for figure in ("per_s", "p50", "processor_us"):
             append, transaction = named(report, f"append.{threads}.{figure}", f"transaction.{threads}.{figure}")
             assert (append.share, transaction.reference) == (None, append.value)
     assert report.checked_messages == 2 * (20 + 4 * 5)
+
+
+def test_transactions_of_one_thread_stay_apart_from_those_of_many(tmp_path: Path) -> None:
+    report = report_of_run(tmp_path, "transactions", "--threads", "1", "--calls", "3", "--calls-each", "2")
+    assert report.checked_messages == 2 * (3 + 2)
+    named(report, "transaction.one.p50", "transaction.many.p50")
