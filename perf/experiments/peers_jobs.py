@@ -24,6 +24,7 @@ from .peers_appends import PREPARED_BYTES
 from .peers_work import Figures, Work
 
 IN_BATCH = 256
+LOST_NS = 30_000_000_000
 PER_S = Count(
     figure="per_s", what="", unit="jobs/s", meaning="jobs a second that were submitted, received and acknowledged"
 )
@@ -59,8 +60,11 @@ def _by_workers(base: Path, run: Run, seconds: float, messages: Messages, worker
                 job = messages.make(worker, submitted[worker])
                 began = clock()
                 put([job])
-                while not (taken := take(1)):  # there is one for each worker that has submitted
-                    pass
+                taken = take(1)
+                while not taken:  # there is one for each worker that has submitted
+                    if clock() - began > LOST_NS:
+                        raise WrongResult(f"worker {worker} got no job in {LOST_NS // 10**9} s, and one was submitted")
+                    taken = take(1)
                 ack([taken[0][0]])
                 note(clock() - began)
                 submitted[worker] += 1

@@ -59,9 +59,9 @@ TEXTS = {
     ),
     "recovery": (
         "Recovery after a kill",
-        "A process, with its server if there is one, is killed by SIGKILL in the middle of a write. A copy of what "
-        "is left is opened with nothing of it in the page cache. Every acknowledged message is there, or the run ends with "
-        "an error. The raw device reads as many bytes.",
+        "A process, with its server if there is one, is killed by SIGKILL in the middle of a write. A copy of what is "
+        "left is opened with nothing of it in the page cache. Every acknowledged message is there, or the run ends "
+        "with an error. The raw device reads as many bytes.",
     ),
     "jobs": (
         "A queue of jobs",

@@ -172,7 +172,7 @@ class PersistQueue(Peer):
 
     def take(self, count: int) -> list[tuple[Any, bytes]]:
         """`get`: the message is marked."""
-        found = self._queue.get(raw=True)
+        found = self._queue.get(raw=True, timeout=BUSY_S)
         return [(found["pqid"], found["data"])]
 
     def ack(self, receipts: Sequence[Any]) -> None:

@@ -25,6 +25,7 @@ from .many_topic_bugs import MANY_TOPICS
 from .message_id_bugs import MESSAGE_IDS
 from .metrics_bugs import METRICS
 from .order_bugs import ORDER
+from .peers_bugs import PEERS
 from .plan_bugs import PLANNING
 from .plant import Bug
 from .position_bugs import POSITIONS
@@ -443,6 +444,6 @@ BUGS: dict[str, Bug] = {
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
-    **REPORTS, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
+    **REPORTS, **PEERS, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
     **ENDPOINT, **METRICS,
 }  # fmt: skip
