@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.perf.workload.checker import WrongResult
-from stratalog.store import Message, MessageBatch, MessageStore
+from stratalog.store import Message, MessageBatch, MessageStore, Subscription
 from tests.perf.short import error_of, report_of_run
 
 COMMANDS = ["memory", "tail_catchup"]
@@ -56,6 +56,24 @@ def test_lost_message_ends_the_measurement(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(MessageStore, "scan", without_the_last)
     assert isinstance(error_of(tmp_path, "memory"), WrongResult)
+
+
+def test_result_that_a_transaction_did_not_append_ends_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = MessageStore.queue_bounds
+
+    def one_less(store: MessageStore, topic: str, queue_id: int) -> tuple[int, int]:
+        first, end = bounds(store, topic, queue_id)
+        return first, end - 1
+
+    monkeypatch.setattr(MessageStore, "queue_bounds", one_less)
+    assert isinstance(error_of(tmp_path, "transactions"), WrongResult)
+
+
+def test_acknowledgement_that_did_nothing_ends_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subscription, "ack_batch", lambda _sub, _receipts: None)
+    assert isinstance(error_of(tmp_path, "subscriptions"), WrongResult)
 
 
 def test_hotcold_counts_a_difference_in_the_closed_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
