@@ -34,8 +34,8 @@ def served(folder: Path, durability: str = "os") -> Iterator[tuple[subprocess.Po
 
 def server_cpu_s(pid: int) -> float:
     """The processor seconds of a server so far."""
-    user_s, system_s = psutil.Process(pid).cpu_times()[:2]
-    return float(user_s + system_s)
+    used = psutil.Process(pid).cpu_times()
+    return float(used.user + used.system)
 
 
 @contextmanager
