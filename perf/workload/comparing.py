@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ...store import MessageBatch, MessageStore
+from ...store import MessageStore
 from ...testing import TunedConfig
 from .checker import WrongResult
 from .contest import Content, Workload
@@ -53,13 +53,3 @@ def check_payloads(content: Content, queue: int, offset: int, payloads: Iterable
             raise WrongResult(f"queue {queue}: what came at offset {at} is not what was written")
         at += 1
     return at - offset
-
-
-def check_batches(work: Workload, batches: Sequence[MessageBatch]) -> int:
-    """Compare the messages of a scan's batches, each by its offset. Returns their number. Raises WrongResult."""
-    numbers = {tuple(address): queue for queue, address in enumerate(work.addresses)}
-    for batch in batches:
-        rows = zip(batch.stream_index.tolist(), batch.offsets.tolist(), batch.payloads(), strict=True)
-        for index, offset, data in rows:
-            check_payloads(work.content, numbers[tuple(batch.stream_names[index])], offset, [data])
-    return sum(map(len, batches))

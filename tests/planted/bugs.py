@@ -25,6 +25,7 @@ from .many_topic_bugs import MANY_TOPICS
 from .message_id_bugs import MESSAGE_IDS
 from .metrics_bugs import METRICS
 from .order_bugs import ORDER
+from .peers_bugs import PEERS
 from .plan_bugs import PLANNING
 from .plant import Bug
 from .position_bugs import POSITIONS
@@ -317,19 +318,6 @@ TIMERS: dict[str, Bug] = {
     "timers: the one that fills the gap of a cancelled one does not know its new place": Bug(
         "index/timing_wheel.py", "        last.place = place\n", "", ("tests/index/test_wheels.py",),
     ),
-    "timers in bulk: those that move down a level are lost": Bug(
-        "perf/references/bulk_timing_wheel.py",
-        "                self._place(rows.take(np.flatnonzero(later), axis=1))\n", "",
-        ("tests/index/test_wheels.py",),
-    ),
-    "timers in bulk: a row whose timer was cancelled fires": Bug(
-        "perf/references/bulk_timing_wheel.py", "        if self._rows == self._ids.live:\n", "        if True:\n",
-        ("tests/perf/references/test_bulk_timing_wheel.py",),
-    ),
-    "timers in bulk: the inbox waits beyond its first deadline": Bug(
-        "perf/references/bulk_timing_wheel.py", "self._inbox_tick <= tick:", "self._inbox_tick < tick:",
-        ("tests/index/test_wheels.py",),
-    ),
     "timers: a sleeping thread is not woken for a sooner one": Bug(
         "index/timer_thread.py", "        wheel.on_earlier = engine.ring\n", "        wheel.on_earlier = int\n",
         ("tests/index/test_timer_thread.py::test_sooner_timer_wakes_the_thread",), hangs=True,
@@ -456,6 +444,6 @@ BUGS: dict[str, Bug] = {
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
-    **REPORTS, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
+    **REPORTS, **PEERS, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
     **ENDPOINT, **METRICS,
 }  # fmt: skip

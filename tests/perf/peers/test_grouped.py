@@ -1,0 +1,66 @@
+"""The group-commit thread that engines get."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from stratalog.perf.peers.grouped import MOST_WAITING, GroupCommit
+
+
+def test_callers_return_only_when_their_row_is_written_and_share_a_write() -> None:
+    writes: list[list[Any]] = []
+    gate = threading.Event()
+
+    def write(rows: list[Any]) -> None:
+        gate.wait(10)
+        writes.append(rows)
+
+    commits, returned = GroupCommit(write), []
+
+    def caller(row: int) -> None:
+        commits.append(row)
+        assert any(row in rows for rows in writes)
+        returned.append(row)
+
+    threads = [threading.Thread(target=caller, args=(row,)) for row in range(8)]
+    for thread in threads:
+        thread.start()
+    assert not returned
+    gate.set()
+    for thread in threads:
+        thread.join(10)
+    commits.close()
+    assert sorted(returned) == sorted(row for rows in writes for row in rows) == list(range(8))
+    assert len(writes) < 8
+
+
+def test_handed_over_rows_are_all_written_in_their_order_when_it_is_closed() -> None:
+    written: list[Any] = []
+    commits = GroupCommit(written.extend)
+    rows = range(3 * MOST_WAITING)
+    for row in rows:
+        commits.hand_over(row)
+    commits.close()
+    assert written == list(rows)
+
+
+def test_failed_write_is_raised_in_every_caller_and_nothing_is_written_after_it() -> None:
+    tried: list[Any] = []
+
+    def write(rows: list[Any]) -> None:
+        tried.extend(rows)
+        raise OSError("no force")
+
+    commits = GroupCommit(write)
+    with pytest.raises(OSError, match="no force"):
+        commits.append(1)
+    with pytest.raises(OSError, match="no force"):
+        commits.append(2)
+    with pytest.raises(OSError, match="no force"):
+        commits.hand_over(3)
+    with pytest.raises(OSError, match="no force"):
+        commits.close()
+    assert tried == [1]
