@@ -63,7 +63,8 @@ class Reported(Experiment):
         study = self.study(base, run)
         share, summary = others.share(), study.summary
         if share > BUSY:
-            summary += (f"Others used {100 * share:.0f} % of the CPUs meanwhile: measure again when it is quiet.",)
+            busy = f"Other programs used {100 * share:.0f} % of the CPUs meanwhile: measure again when it is quiet."
+            summary = (busy, *summary)
         machine = {**told, "others": others.told(), "seed": str(self.seed)}
         return Report(
             name=self.NAME, title=self.TITLE, summary=summary, advice=study.advice, chapters=study.chapters,
