@@ -27,6 +27,7 @@ from ..experiments.hotcold import HotCold
 from ..experiments.lanes import Lanes
 from ..experiments.latency import Latency
 from ..experiments.memory import Memory
+from ..experiments.metrics import Metrics
 from ..experiments.prewrite import Prewrite
 from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
@@ -55,7 +56,7 @@ from .options import asked, made, parameters
 EXPERIMENTS: tuple[type[Experiment], ...] = (
     Host, Latency, All, HotCold, Apis, Alignment, Prewrite, Lanes, Recovery, Batch, Columns, Reads, Memory, Cache,
     TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
-    Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
+    Subscriptions, Transactions, Growth, Metrics, Turns, Connections, Endpoint, Remote,
 )  # fmt: skip
 
 
