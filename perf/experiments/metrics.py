@@ -8,15 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...store import MessageStore, Subscription
 from ..machine.folders import sub_folder
-from ..machine.usage import Turns, cpu_seconds, turns_of
+from ..machine.usage import Turns, cpu_seconds, ran_by_thread, turns_of
 from ..report.progress import Run
 from ..report.record import Chapter, Measure
 from ..workload.checker import WrongResult
@@ -48,6 +48,7 @@ class Slice:
     messages: int
     cpu_s: float
     top_cpu_s: float | None = None
+    ran_s: Mapping[int, float] = field(default_factory=dict)  # of each thread of the store's process
 
     @property
     def us(self) -> float:
@@ -93,7 +94,7 @@ class Metrics(Reported):
     METHOD: ClassVar[str] = (
         "one thread appends batches of 64, receives and acknowledges them as fast as it can; slices by turns, each "
         "watched one between two that nobody watches; processor time of the store's process a message over the mean "
-        "of these two; then the same while the store does nothing; `top` is a process of its own"
+        "of these two; before it the same while the store does nothing; `top` is a process of its own"
     )
 
     seconds: float = setting(1.0, "seconds of a slice; figures are asked for once a second", short=0.1, least=0.01)
@@ -107,13 +108,13 @@ class Metrics(Reported):
         return space_bytes(MOST_PER_S * seconds * (self.message_bytes + 40))
 
     def study(self, base: Path, run: Run) -> Study:
-        """Slices of work, then of an idle store; what each way adds."""
+        """Slices of an idle store, then of work; what each way adds."""
         run.expect(2 * self.repeat)
         with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
             worker = Worker(store, self.topics, self.message_bytes)
             worker.work(self.seconds)  # the first messages make what later ones find
-            busy = self._rounds(store, folder, worker.work, run)
             idle = self._rounds(store, folder, _rest, run)
+            busy = self._rounds(store, folder, worker.work, run)
             run.checked(worker.messages)
         return Study(summary=summary(busy, idle), chapters=chapters(busy, idle))
 
@@ -136,10 +137,11 @@ class Metrics(Reported):
         with watched(store, folder, way) as pid:
             work(WARM_PART * self.seconds)  # while `top` began, the processor did something else
             top = None if pid is None else turns_of(pid)
-            began_s, cpu_s = time.perf_counter(), cpu_seconds()
+            ran, began_s, cpu_s = ran_by_thread(), time.perf_counter(), cpu_seconds()
             messages = work(self.seconds)
             cpu_s, took_s = cpu_seconds() - cpu_s, time.perf_counter() - began_s
-            return Slice(took_s, messages, cpu_s, _ran_s(top, None if pid is None else turns_of(pid)))
+            by_thread = {thread: (ns - ran.get(thread, 0)) / 1e9 for thread, ns in ran_by_thread().items()}
+            return Slice(took_s, messages, cpu_s, _ran_s(top, None if pid is None else turns_of(pid)), by_thread)
 
 
 def _rest(seconds: float) -> int:
@@ -201,31 +203,55 @@ def scraped(store: MessageStore) -> Iterator[None]:
         thread.join()
 
 
-Rounds = Mapping[str, list[tuple[Slice, Slice, Slice]]]
+Sides = tuple[Slice, Slice, Slice]  # one that is watched between two that nobody watches
+Rounds = Mapping[str, Sequence[Sides]]
 
 
-def shares(rounds: list[tuple[Slice, Slice, Slice]]) -> tuple[float, ...]:
+def shares(rounds: Sequence[Sides]) -> tuple[float, ...]:
     """What each slice took more than the two beside it, in percent."""
     return tuple(100 * (beside.us / ((before.us + after.us) / 2) - 1) for before, beside, after in rounds)
 
 
-def added_ms(rounds: list[tuple[Slice, Slice, Slice]]) -> tuple[float, ...]:
+def added_ms(rounds: Sequence[Sides]) -> tuple[float, ...]:
     """What each slice of an idle store took more than the two beside it, in ms of processor time a second."""
     return tuple((beside.us - (before.us + after.us) / 2) / 1e3 for before, beside, after in rounds)
 
 
+def teller_of(rounds: Sequence[Sides]) -> int:
+    """The thread that tells the figures: the one that takes the most more while `top` watches an idle store."""
+    more: dict[int, list[float]] = {}
+    for before, beside, after in rounds:
+        for thread, ran_s in beside.ran_s.items():
+            more.setdefault(thread, []).append(ran_s - (before.ran_s.get(thread, 0) + after.ran_s.get(thread, 0)) / 2)
+    return max(more, key=lambda thread: statistics.median(more[thread]), default=0)
+
+
+def telling_ms(rounds: Sequence[Sides], teller: int) -> tuple[float, ...]:
+    """What each slice took more than the two beside it in the thread that tells and in threads that those two do not
+    have, in ms of processor time a second. The other threads work, and vary by more than the telling takes.
+    """
+    found = []
+    for before, beside, after in rounds:
+        others = before.ran_s.keys() | after.ran_s.keys()
+        more = sum(ran_s for thread, ran_s in beside.ran_s.items() if thread == teller or thread not in others)
+        alone = sum(one.ran_s.get(teller, 0) / one.seconds for one in (before, after)) / 2
+        found.append(1e3 * (more / beside.seconds - alone))
+    return tuple(found)
+
+
 def summary(busy: Rounds, idle: Rounds) -> tuple[str, ...]:
     """What watching costs at full speed and while the store does nothing, with what is noise."""
-    told = ", ".join(f"{statistics.median(shares(busy[way])):+.2f} % if {WAYS[way]}" for way in (TOP, SCRAPED))
-    noise = statistics.median(shares(busy[CONTROL]))
-    rest = ", ".join(
-        f"{statistics.median(added_ms(idle[way])):.2f} ms a second if {WAYS[way]}" for way in (TOP, SCRAPED)
-    )
-    lines = [
-        f"Processor time a message of a store at full speed, beside slices that nobody watches: {told}; "
-        f"{noise:+.2f} % if nobody watches there either, which is noise.",
-        f"Of a store that does nothing: {rest}; 10 ms are 1 % of a processor.",
-    ]
+    teller = teller_of(idle[TOP])
+    used = statistics.median(1e3 * before.cpu_s / before.seconds for before, _, _ in busy[TOP])
+    lines = []
+    for way in (TOP, SCRAPED):
+        at_work, at_rest = statistics.median(telling_ms(busy[way], teller)), statistics.median(added_ms(idle[way]))
+        lines.append(
+            f"If {WAYS[way]}, a store at full speed takes {at_work:.2f} ms more of processor time a second, "
+            f"{100 * at_work / used:.2f} % of its {used:,.0f} ms; one that does nothing takes {at_rest:.2f} ms more."
+        )
+    told = ", ".join(f"{statistics.median(shares(busy[way])):+.1f} % if {WAYS[way]}" for way in BESIDE)
+    lines.append(f"Processor time a message of the whole process, which has the noise of the machine: {told}.")
     own = [beside.top_cpu_s / beside.seconds for _, beside, _ in busy[TOP] if beside.top_cpu_s is not None]
     if own:
         lines.append(f"`stratalog top` itself takes {1e3 * statistics.median(own):.1f} ms of processor time a second.")
@@ -234,10 +260,13 @@ def summary(busy: Rounds, idle: Rounds) -> tuple[str, ...]:
 
 def chapters(busy: Rounds, idle: Rounds) -> tuple[Chapter, ...]:
     """The figures of each way."""
+    teller = teller_of(idle[TOP])
     alone = tuple(before.us for way in BESIDE for before, _, _ in busy[way])
     measures = [
         Measure(name=f"metrics.{ALONE}.us", what=f"processor time a message, {WAYS[ALONE]}", unit="us", values=alone,
                 better="lower"),
+        *(_added(f"metrics.{way}.telling", f"more a second in the threads that tell: {WAYS[way]}",
+                 "ms", telling_ms(busy[way], teller)) for way in BESIDE),
         *(_added(f"metrics.{way}.share", f"more of it: {WAYS[way]}", "%", shares(busy[way])) for way in BESIDE),
     ]  # fmt: skip
     own = tuple(1e3 * one.top_cpu_s / one.seconds for _, one, _ in busy[TOP] if one.top_cpu_s is not None)
