@@ -44,7 +44,7 @@ class Host(Reported):
 
     pmem: Path | None = setting(None, "a folder on persistent memory or a tmpfs, for tiers of the cache")
     minutes: float = setting(5.0, "minutes of the run, about", short=0.001, least=0)
-    file_bytes: int = setting(64 << 20, "files of the device's parts, and the tiers", short=2 << 20, option="file")
+    file_bytes: int = setting(64 << 20, "files of the device's parts, and the tiers", short=2 << 20)
     messages: int = setting(READ_MESSAGES, "messages of a store that is read", short=FEW_MESSAGES, least=256)
     repeat: int = repeats()
 
