@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,15 @@ def report_folder() -> Any:
     return setting(None, text)
 
 
+def _check_writable(folder: Path) -> None:
+    """Raises ValueError before the work if its report would find no place. Rights alone do not say it."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        why = error.strerror or error
+        raise ValueError(f"the report cannot be written to {folder} ({why}): give another folder by --report") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reported(Experiment):
     """A measurement whose figures are a `Report`; its JSON is the report's.
@@ -61,8 +70,8 @@ class Reported(Experiment):
 
     def __post_init__(self) -> None:
         folder = self._folder()
-        if folder is not None and not os.access(there(folder), os.W_OK):
-            raise ValueError(f"the report cannot be written to {folder}: give another folder by --report")
+        if folder is not None:
+            _check_writable(there(folder))
 
     def _folder(self) -> Path | None:
         return self.report or (Path.cwd() if self.WRITES_HERE else None)
