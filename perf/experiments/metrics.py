@@ -245,7 +245,7 @@ def summary(busy: Rounds, idle: Rounds) -> tuple[str, ...]:
     used = statistics.median(1e3 * before.cpu_s / before.seconds for before, _, _ in busy[TOP])
     lines = []
     for way in (TOP, SCRAPED):
-        at_work, at_rest = statistics.median(telling_ms(busy[way], teller)), statistics.median(added_ms(idle[way]))
+        at_work, at_rest = (statistics.median(telling_ms(one[way], teller)) for one in (busy, idle))
         lines.append(
             f"If {WAYS[way]}, a store at full speed takes {at_work:.2f} ms more of processor time a second, "
             f"{100 * at_work / used:.2f} % of its {used:,.0f} ms; one that does nothing takes {at_rest:.2f} ms more."
