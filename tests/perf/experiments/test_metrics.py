@@ -28,9 +28,9 @@ def test_each_way_of_watching_has_its_figures_and_none_is_better_by_itself(tmp_p
 
 def test_shares_are_those_beside_the_slices_before_and_after() -> None:
     before, beside, after = Slice(1.0, 100, 0.1), Slice(1.0, 50, 0.06), Slice(1.0, 100, 0.14)
-    assert shares([(before, beside, after)]) == (pytest.approx(0.0),)
+    assert shares([(before, beside, after)]) == pytest.approx((0.0,), abs=1e-9)
     idle = Slice(2.0, 0, 0.002), Slice(2.0, 0, 0.006), Slice(2.0, 0, 0.002)
-    assert added_ms([idle]) == (pytest.approx(2.0),)
+    assert added_ms([idle]) == pytest.approx((2.0,))
 
 
 def test_telling_is_what_its_thread_and_new_threads_take_more() -> None:
@@ -39,7 +39,7 @@ def test_telling_is_what_its_thread_and_new_threads_take_more() -> None:
         for work, tells, more in ((0.9, 0.001, {}), (0.2, 0.003, {3: 0.004}), (0.9, 0.003, {}))
     )
     assert teller_of([(before, beside, after)]) == 3
-    assert telling_ms([(before, beside, after)], 2) == (pytest.approx(5.0),)
+    assert telling_ms([(before, beside, after)], 2) == pytest.approx((5.0,))
 
 
 def test_top_that_shows_nothing_is_an_error_with_its_reason(tmp_path: Path) -> None:
