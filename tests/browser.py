@@ -26,6 +26,18 @@ LOADED = "location.href !== 'about:blank' && document.readyState === 'complete'"
 PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
 
+# The numbers of the charts that have no coloured pixel.
+EMPTY_CHARTS = """[...document.querySelectorAll(".chart")].flatMap((place, number) => {
+  const one = place.querySelector("canvas");
+  if (!one) return [number];
+  const pixels = one.getContext("2d").getImageData(0, 0, one.width, one.height).data;
+  for (let at = 0; at < pixels.length; at += 4)
+    if (pixels[at + 3] > 0 && Math.abs(pixels[at] - pixels[at + 2]) > 60) return [];
+  return [number];
+})"""
+WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+
+
 class Tab:
     """One page of a browser.
 
@@ -144,8 +156,15 @@ def tab(folder: Path) -> Iterator[Tab]:
 
 
 def complaints(url: str, folder: Path, size: tuple[int, int] = DESKTOP) -> list[str]:
-    """What the browser and the scripts of a page complain about when it is shown in so many pixels."""
+    """What is wrong with a page in so many pixels: complaints of the browser and of the page's scripts, charts
+    without a line, and a page that is wider than the screen.
+    """
     with tab(folder) as page:
         page.shape(*size)
         page.load(url)
-        return page.errors
+        deadline = time.monotonic() + PATIENCE_S
+        while (empty := page.value(EMPTY_CHARTS)) and not page.errors and time.monotonic() < deadline:
+            time.sleep(0.05)  # a chart is drawn soon after the page is there
+        wide, room = page.value(WIDTHS)
+        found = [f"chart {number} is empty" for number in empty]
+        return page.errors + found + [f"{wide} pixels wide, of {room}"] * (wide > min(room, size[0]))

@@ -19,6 +19,7 @@ from ..experiments.host import Host
 from ..experiments.hotcold import HotCold
 from ..experiments.latency import Latency
 from ..experiments.memory import Memory
+from ..experiments.metrics import Metrics
 from ..experiments.peers import Peers
 from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
@@ -41,7 +42,7 @@ from .options import asked, made, parameters
 
 EXPERIMENTS: tuple[type[Reported], ...] = (
     Host, Latency, All, Peers, HotCold, Memory, TailCatchup, Readers, Purgatory, Delayed, Spark,
-    Subscriptions, Transactions, Growth, Turns, Endpoint,
+    Subscriptions, Transactions, Growth, Metrics, Turns, Endpoint,
 )  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def chapter(name: str, title: str, steps: Sequence[int], rows: Sequence[Figures]
     names = list(lines)
     groups = [names[at : at + LINES] for at in range(0, len(names), LINES)]
     charts = tuple(
-        Chart(title=title.capitalize(), x_what=name, y_what="microseconds where a line says nothing else", x=x,
+        Chart(title=title.capitalize(), x_what=name, y_what="microseconds, if a line's name says nothing else", x=x,
               log_x=True, log_y=True, lines={what: lines[what] for what in group},
               meaning="A line that is flat costs the same however much the store holds; both axes are logarithmic.")
         for group in groups
@@ -133,7 +133,10 @@ def most_grown(rows: Sequence[Figures]) -> str:
     if not grown:
         return "Nothing was measured at two steps."
     most = max(grown, key=lambda row: float(row["growth"]))
-    return f"Of what a store may hold more of, this costs most: {most['what']}, x {most['growth']:.1f}."
+    return (
+        f"While a store grows, this call's cost grows most: {most['what']}, {most['growth']:.1f} times from the "
+        'smallest store to the largest. (Chapters "Growth".)'
+    )
 
 
 def _by_call(steps: Sequence[int], at: Sequence[Figures]) -> Iterator[Figures]:

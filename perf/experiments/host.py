@@ -45,7 +45,7 @@ class Host(Reported):
 
     pmem: Path | None = setting(None, "a folder on persistent memory or a tmpfs, for tiers of the cache")
     minutes: float = setting(5.0, "minutes of the run, about", short=0.001, least=0)
-    file_bytes: int = setting(64 << 20, "files of the device's parts, and the tiers", short=2 << 20, option="file")
+    file_bytes: int = setting(64 << 20, "files of the device's parts, and the tiers", short=2 << 20)
     messages: int = setting(READ_MESSAGES, "messages of a store that is read", short=FEW_MESSAGES, least=256)
     repeat: int = repeats()
 
@@ -131,7 +131,16 @@ def missing(failed: Mapping[str, str]) -> tuple[str, ...]:
 def chapters(found: Mapping[str, Measure], sizes: tuple[int, ...], *, pmem: bool) -> tuple[Chapter, ...]:
     """The measures by subject."""
     tier = "the last is in --pmem" if pmem else "give --pmem DIR to see persistent memory or a tmpfs beside them"
-    appends = "Messages of 1 KiB in a fresh store with the default StoreConfig. Each was read again and compared."
+    appends = (
+        "Messages of 1 KiB in a fresh store with the default StoreConfig. Durable: the call returned when the disk had "
+        "the message. Each was read again and compared."
+    )
+    reads = (
+        "One message a call at random places, by what has it. The ring is the store's own memory of the newest "
+        "messages; the page cache is the system's memory of files; a tier is a layer of the store's cache for old "
+        "messages, which is off unless `cache` is set. "
+    )
+    reads += "`persistent_bytes` is the tier in --pmem. " if pmem else "--pmem DIR measures one there as well. "
     return (
         Chapter(
             title="Appends",
@@ -141,30 +150,31 @@ def chapters(found: Mapping[str, Measure], sizes: tuple[int, ...], *, pmem: bool
         ),
         Chapter(
             title="Reads and jobs",
-            text="One message a call at random places, by what has it; "
-            "and a job queue in which each acknowledgement is durable.",
+            text=f"{reads}Jobs: a queue in which each acknowledgement is durable.",
             measures=of(found, "store.read", "store.jobs"),
         ),
         Chapter(
             title="Settings",
-            text="One setting changed, the same work by turns with the default.",
+            text="One setting changed, the same work by turns with the default: its rate stands beside the default's.",
             measures=of(found, "setting"),
         ),
         Chapter(
             title="The device: forced writes",
-            text="Without a store. A forced write is durable when its call returns.",
+            text="Without a store. A forced write returns when the disk has it: it is durable. O_DIRECT writes past "
+            "the system's memory of files (page cache); a pre-written file has its place on the disk already.",
             measures=of(found, "write.forced"),
             charts=known(lambda: _by_size(found, sizes)),
         ),
         Chapter(
             title="The device: writes without a force, and reads",
-            text="Without a store.",
+            text="Without a store. A write without a force is in the system's memory or the disk's, and a power cut "
+            "may take it.",
             measures=of(found, "write.unforced", "read."),
         ),
         Chapter(title="Memory", text=f"What tiers of the cache are made of: {tier}.", measures=of(found, "memory")),
         Chapter(
             title="Wake-ups",
-            text="Without a store and without a device: what waiting costs.",
+            text="Without a store and without a disk: how soon a thread or a coroutine goes on once it is woken.",
             measures=of(found, "wake"),
         ),
     )
@@ -183,21 +193,26 @@ def _by_threads(found: Mapping[str, Measure]) -> Chart:
         log_x=True,
         marks=marks,
         x=tuple(map(float, THREADS)),
-        lines={"`append`": rates},
-        meaning="Threads that wait together share a force.",
+        lines={"`append` by threads": rates},
+        meaning="Threads that wait at the same time share a write, so many of them get more. Broken lines: 40 of "
+        "another kind.",
     )
 
 
 def _by_size(found: Mapping[str, Measure], sizes: tuple[int, ...]) -> Chart:
-    ways = {f"O_DIRECT, {writers} writers": [Writes(size, writers) for size in sizes] for writers in WRITERS}
+    ways = {
+        f"O_DIRECT, {writers} writer{'s' if writers > 1 else ''}": [Writes(size, writers) for size in sizes]
+        for writers in WRITERS
+    }
     ways["page cache, 1 writer"] = [Writes(size, direct=False) for size in sizes]
     return Chart(
         title="Forced writes by their size",
-        x_what="KiB",
+        x_what="KiB a write",
         y_what="MB/s",
         log_x=True,
         log_y=True,
         x=tuple(size / 1024 for size in sizes),
-        meaning="Where a line is flat, the device is full.",
+        meaning="A forced write returns when the disk has it. Where a line is flat, the disk gives no more. Both axes "
+        "are logarithmic.",
         lines={way: tuple(found[f"{name_of(one)}.mb_per_s"].value for one in writes) for way, writes in ways.items()},
     )

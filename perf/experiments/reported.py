@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,15 @@ class Study:
     verdict: str = ""
 
 
+def _check_writable(folder: Path) -> None:
+    """Raises ValueError before the work if its report would find no place. Rights alone do not say it."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        why = error.strerror or error
+        raise ValueError(f"the report cannot be written to {folder} ({why}): give another folder by --report") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reported(ABC):
     """One measurement. Its fields are the options of its command, its docstring is the command's help; its figures are
@@ -60,8 +69,8 @@ class Reported(ABC):
 
     def __post_init__(self) -> None:
         folder = self._folder()
-        if folder is not None and not os.access(there(folder), os.W_OK):
-            raise ValueError(f"the report cannot be written to {folder}: give another folder by --report")
+        if folder is not None:
+            _check_writable(there(folder))
 
     def _folder(self) -> Path | None:
         return self.report or (Path.cwd() if self.WRITES_HERE else None)
@@ -80,7 +89,8 @@ class Reported(ABC):
         study = self.study(base, run)
         share, summary = others.share(), study.summary
         if share > BUSY:
-            summary += (f"Others used {100 * share:.0f} % of the CPUs meanwhile: measure again when it is quiet.",)
+            busy = f"Other programs used {100 * share:.0f} % of the CPUs meanwhile: measure again when it is quiet."
+            summary = (busy, *summary)
         compared = f"{counted(run.checked_messages, 'message')} read and compared with what was written: no difference"
         verdict = study.verdict or compared
         return Report(

@@ -20,6 +20,8 @@ class NoFolder(ValueError):
 
 def there(folder: Path) -> Path:
     """The folder, which exists. Raises NoFolder."""
+    if folder.exists() and not folder.is_dir():
+        raise NoFolder(f"{folder} is a file and no folder; nothing was made or measured. Give a folder")
     if not folder.is_dir():
         raise NoFolder(f"there is no folder {folder}; nothing was made or measured. Make it, or give another one")
     return folder

@@ -7,6 +7,7 @@ minified file and licence lie in `assets`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from html import escape
@@ -15,6 +16,7 @@ from importlib.resources import files
 from .record import Advice, Chapter, Chart, Report
 from .words import HEADINGS, amount, row
 
+CODE = re.compile(r"`([^`]+)`")
 NOTHING_ELSE = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -31,7 +33,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"<style>\n{_asset('uplot.min.css')}\n{_asset('page.css')}</style>\n</head>\n<body>\n<main>"
     yield f"<h1>{escape(report.title)}</h1>"
     yield '<ul class="summary">'
-    yield from (f"<li>{escape(line)}</li>" for line in report.summary)
+    yield from (f"<li>{_text(line)}</li>" for line in report.summary)
     yield "</ul>"
     yield from _advice(report.advice)
     charts: list[Chart] = []
@@ -39,7 +41,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _chapter(chapter, charts)
     yield "<section>\n<h2>The machine, and how it was measured</h2>"
     yield from _table(("", ""), list(report.machine.items()))
-    yield f"<p>{escape(report.how)}</p>\n<p>{escape(report.verdict)}</p>\n</section>\n</main>"
+    yield f"<p>{_text(report.how)}</p>\n<p>{_text(report.verdict)}</p>\n</section>\n</main>"
     yield f'<script type="application/json" id="charts">{_inlined(charts)}</script>'
     yield f"<script>{_asset('uplot.min.js')}</script>\n<script>\n{_asset('page.js')}</script>\n</body>\n</html>"
 
@@ -54,9 +56,9 @@ def _advice(advice: Sequence[Advice]) -> Iterator[str]:
 
 def _chapter(chapter: Chapter, charts: list[Chart]) -> Iterator[str]:
     """The chapter; its charts are added to `charts`, which has those of the chapters before it."""
-    yield f"<section>\n<h2>{escape(chapter.title)}</h2>\n<p>{escape(chapter.text)}</p>"
+    yield f"<section>\n<h2>{escape(chapter.title)}</h2>\n<p>{_text(chapter.text)}</p>"
     for chart in chapter.charts:
-        yield f"<figure>\n<figcaption><b>{escape(chart.title)}.</b> {escape(chart.meaning)}</figcaption>"
+        yield f"<figure>\n<figcaption><b>{_text(chart.title)}.</b> {_text(chart.meaning)}</figcaption>"
         yield f'<div class="chart" id="chart-{len(charts)}" role="img" aria-label="{escape(chart.title)}"></div>'
         yield "<details><summary>the figures of this chart</summary>"
         yield from _table((chart.x_what, *chart.lines), _rows(chart))
@@ -77,13 +79,18 @@ def _rows(chart: Chart) -> list[list[str]]:
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield '<div class="wide"><table>'
     if any(heading):
-        yield f"<thead><tr>{''.join(f'<th>{escape(name)}</th>' for name in heading)}</tr></thead>"
+        yield f"<thead><tr>{''.join(f'<th>{_text(name)}</th>' for name in heading)}</tr></thead>"
     yield "<tbody>"
     for cells in rows:
         told = zip(heading, cells, strict=True)
-        made = [f'<td data-name="{escape(name)}">{escape(cell)}</td>' for name, cell in told]
+        made = [f'<td data-name="{escape(name)}">{_text(cell)}</td>' for name, cell in told]
         yield f"<tr>{''.join(made)}</tr>"
     yield "</tbody></table></div>"
+
+
+def _text(text: str) -> str:
+    """Text as HTML; what is between two backticks is code."""
+    return CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def _inlined(charts: Sequence[Chart]) -> str:

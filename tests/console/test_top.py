@@ -202,6 +202,8 @@ def pages(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
 
 FRAMES = "Number(document.body?.dataset.frames || 0)"
 WHY = "document.getElementById('why').textContent"
+LINES = """[...document.querySelectorAll("svg")].map((one) =>
+  [one.querySelector("polyline").getAttribute("points"), one.nextSibling.textContent])"""
 STALE = "document.body.classList.contains('stale')"
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
@@ -246,6 +248,8 @@ def look_at(page: Tab, path: Path) -> str:
     assert back == {"light": "rgb(246, 247, 249)", "dark": "rgb(20, 23, 26)"}[path.stem]
     page.picture(path)
     assert path.read_bytes().startswith(b"\x89PNG")
+    lines = page.value(LINES)  # of each chart: its points, and its span and highest value
+    assert len(lines) == 5 and all(points and "top: " in scale for points, scale in lines), lines
     text = str(page.value("document.body.innerText"))
     assert "NaN" not in text and "undefined" not in text and "null" not in text
     return text

@@ -7,7 +7,7 @@ from rich.console import Console
 from stratalog.perf.experiments.growth import chapter, most_grown
 from stratalog.perf.report.files import read_report
 from stratalog.perf.report.terminal import show
-from tests.browser import PHONE, complaints
+from tests.browser import DESKTOP, PHONE, complaints
 
 from ..short import figures_of
 
@@ -28,12 +28,13 @@ def test_growth_gives_each_call_at_each_step_and_draws_how_it_grows(tmp_path: Pa
             assert all(value is None or value >= 0 for line in chart.lines.values() for value in line), chart
     calls = {what for chart in report.chapters[0].charts for what in chart.lines}
     assert {"get_range, idle queue", "read, a random old message", "offset_at, idle queue", "open, close"} <= calls
-    assert complaints((tmp_path / "growth.html").as_uri(), tmp_path / "home", PHONE) == []
+    for size in (DESKTOP, PHONE):
+        assert complaints((tmp_path / "growth.html").as_uri(), tmp_path / f"home-{size[0]}", size) == []
     console = Console(record=True, width=200)
     show(report, console)
     text = console.export_text()
     assert [title for title in CHAPTERS if f"Growth: {title}" not in text] == []
-    assert "Of what a store may hold more of, this costs most" in text
+    assert "While a store grows, this call's cost grows most: " in text
 
 
 def test_curves_tell_the_growth_from_the_first_step_to_the_last() -> None:
@@ -44,7 +45,7 @@ def test_curves_tell_the_growth_from_the_first_step_to_the_last() -> None:
     assert [len(chart.lines) for chart in made.charts] == [8, 3]
     assert made.measures[10].name == "growth.segments.call 11"
     assert (made.measures[10].value, made.measures[10].share) == (22.0, 11.0)
-    assert most_grown(rows) == "Of what a store may hold more of, this costs most: call 11, x 11.0."
+    assert "grows most: call 11, 11.0 times from the smallest store" in most_grown(rows)
 
 
 def test_a_row_without_a_figure_at_some_step_is_left_out_there() -> None:

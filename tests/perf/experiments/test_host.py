@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import os
+import errno
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from stratalog import CacheConfig, StoreConfig, StoreFull
 from stratalog.perf.commands.app import app
 from stratalog.perf.experiments import host as host_module
 from stratalog.perf.experiments.host import Host
-from stratalog.perf.experiments.host_advice import HostFigures, advice, summary
+from stratalog.perf.experiments.host_advice import HostFigures, advice, percent, summary, took
 from stratalog.perf.experiments.host_store import LEAST_READS, MANY, Stores, read_parts
 from stratalog.perf.experiments.parts import Count, Part, measured
 from stratalog.perf.machine.folders import TooLittleSpace
@@ -64,7 +65,7 @@ def test_first_lines_say_rates_latencies_share_of_the_device_and_what_to_set(
     for part in ("Durable messages of 1 KiB", "p50", "p99", "p99.9", "Share of the device"):
         assert part in first
     assert len(host.summary) <= 10
-    assert host.summary[0] in first
+    assert host.summary[0] in " ".join(folders[1].split())
     assert any("Set here: StoreConfig(" in line or "default StoreConfig fits" in line for line in host.summary)
 
 
@@ -188,7 +189,8 @@ def test_tier_is_not_advised_where_the_page_cache_is_quicker(host: Report, tmp_p
         (one,) = [one for one in advice(told) if one.setting == "cache"]
         assert (one.value != "None") == wanted
         assert wanted or "page cache" in one.why
-        assert any("page cache" in line for line in summary(told) if line.startswith("A tier in"))
+        (line,) = (line for line in summary(told) if line.startswith("A cache for old messages in"))
+        assert line.endswith("worth having where consumers come back to old messages." if wanted else "leave it out.")
 
 
 def test_tier_on_a_tmpfs_has_at_most_half_of_the_memory_that_is_available(host: Report, tmp_path: Path) -> None:
@@ -236,8 +238,11 @@ def test_missing_package_of_histograms_is_said_before_anything_is_measured(
 def test_report_that_could_not_be_written_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(tmp_path))
-    with pytest.raises(ValueError, match="cannot be written"):
+    def refused(dir: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
+    with pytest.raises(ValueError, match=r"cannot be written to .* \(Permission denied\)"):
         Host(report=tmp_path)
 
 
@@ -284,9 +289,9 @@ def test_part_that_fails_is_left_out_and_said_and_all_others_are_written(
     measures = report.measures()
     assert "write.forced.4k.1.mb_per_s" in measures and "store.read.ring.p50" in measures
     assert "store.batch.per_s" not in measures
-    assert report.summary[0].startswith("Missing here: ")
-    assert "store.batch" in report.summary[0] and "StoreFull: no space for another segment" in report.summary[0]
-    assert any(line.startswith("The device: ") for line in report.summary)
+    (missing,) = (line for line in report.summary if line.startswith("Missing here: "))
+    assert "store.batch" in missing and "StoreFull: no space for another segment" in missing
+    assert any(line.startswith("The device without a store: ") for line in report.summary)
     assert all(one.setting != "lanes" for one in report.advice)
     assert not any("default StoreConfig fits" in line for line in report.summary)
 
@@ -318,3 +323,41 @@ def test_page_of_a_real_run_has_no_complaint_of_the_browser(
     folders: tuple[Path, str], tmp_path: Path, size: tuple[int, int]
 ) -> None:
     assert complaints((folders[0] / "host.html").as_uri(), tmp_path / "home", size) == []
+
+
+def test_file_in_place_of_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    done = CliRunner().invoke(app, ["host", "--short", "--dir", str(tmp_path / "notes")], env={"COLUMNS": "300"})
+    assert done.exit_code == 2 and "is a file and no folder" in done.output
+
+
+def test_first_lines_say_each_number_in_words_of_their_own(host: Report) -> None:
+    text = " ".join(host.summary)
+    for told in ("Durable: the call returns when the disk has the message", "us: microseconds", "page cache"):
+        assert told in text
+    for word in ("frame", "lane", "tier", "O_DIRECT", "high-water", "forced"):
+        assert not re.search(rf"\b{word}\b", text), word
+    assert [took(us) for us in (2.34, 48.2, 929.0, 79_954.0, 1_234_567.0)] == [
+        "2.3 us", "48 us", "0.93 ms", "80 ms", "1.2 s",
+    ]  # fmt: skip
+    assert [percent(share) for share in (0.0, 0.0012, 0.05, 1.17)] == ["0 %", "0.12 %", "5 %", "117 %"]
+
+
+def test_mark_of_more_calls_than_there_were_is_not_in_the_first_lines(host: Report) -> None:
+    measures = dict(host.measures())
+    for calls, marks in ((99, 1), (999, 2), (1000, 3)):
+        one = measures["store.append.1.p50"]
+        measures[one.name] = Measure(**{**one.__dict__, "meaning": f"what a caller waits; of {calls:,} calls"})
+        line = summary(HostFigures(measures, 1 << 40))[1]
+        alone = line.partition("of a thread alone")[2].partition(". (")[0]
+        assert alone.count("p") == marks, line
+
+
+def test_lanes_that_gave_more_in_some_rounds_alone_are_said_to_be_unsure(host: Report) -> None:
+    measures = changed(
+        host, store__append__40__per_s=100.0, setting__lanes_2__per_s=150.0, setting__lanes_4__per_s=90.0
+    )
+    two = measures["setting.lanes_2.per_s"]
+    measures[two.name] = Measure(**{**two.__dict__, "values": (150.0, 105.0, 160.0)})
+    (one,) = (one for one in advice(HostFigures(measures, 1 << 40)) if one.setting == "lanes")
+    assert one.value == "1" and "not in each round" in one.why
