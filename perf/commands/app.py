@@ -77,12 +77,11 @@ def measure(experiment: Reported, command: str, where: Path | None, json: Path |
     with run_folder(where, experiment.need_bytes()) as base:
         report = experiment.reported(base, run)
         report = dataclasses.replace(report, how=how(experiment, command, base))
-    out = None if str(json) == "-" else console()
-    if out is not None:
-        show(report, out)
+    kept = experiment.keep(report)  # before it is shown: who reads the first lines alone, as `head` does, has the files
     write_json(json, report.as_dict())
-    kept = experiment.keep(report)
-    if out is not None:
+    if str(json) != "-":
+        out = console()
+        show(report, out)
         out.print(report.how, highlight=False)
         for path in kept:
             out.print(f"written: {path}", highlight=False, soft_wrap=True)

@@ -111,6 +111,7 @@ def _writes(base: Path, seconds: float, writes: Writes) -> Part:
             ),
             *latencies(what, "the time of one call"),
         ),
+        of_machine=True,
     )
 
 
@@ -119,12 +120,15 @@ def _reads(base: Path, seconds: float, name: str, what: str, reads: Reads, meani
         name,
         partial(_in_folder, base, reads.measure, seconds),
         (Count(figure="mb_per_s", what=what, unit="MB/s", meaning=meaning), *latencies(what, "the time of one call")),
+        of_machine=True,
     )
 
 
 def _in_folder(base: Path, measure: Callable[[Path, float], dict[str, float]], seconds: float) -> dict[str, float]:
+    """The figures, and how many KiB a second they are: what messages of that size stand beside."""
     with sub_folder(base, "device") as folder:
-        return measure(folder, seconds)
+        found = measure(folder, seconds)
+    return {**found, "kib_per_s": 1e6 * found["mb_per_s"] / 1024}
 
 
 def memory_parts(base: Path, pmem: Path | None, seconds: float, tier_bytes: int) -> list[Part]:
@@ -171,7 +175,7 @@ def _memory(name: str, what: str, opened: Callable[[], AbstractContextManager[me
         beside=f"{beside}.small_us" if beside else "",
         beside_what=told,
     )
-    return Part(f"memory.{name}", run, (*rates, small))
+    return Part(f"memory.{name}", run, (*rates, small), of_machine=True)
 
 
 def wake_parts(seconds: float) -> list[Part]:
@@ -200,7 +204,10 @@ def wake_parts(seconds: float) -> list[Part]:
     }
     return [
         Part(
-            f"wake.{name}", run, (Count(figure="us", what=what, unit="us", better="lower", meaning=meaning, noise=0.3),)
+            f"wake.{name}",
+            run,
+            (Count(figure="us", what=what, unit="us", better="lower", meaning=meaning, noise=0.3),),
+            of_machine=True,
         )
         for name, (what, meaning, run) in ways.items()
     ]

@@ -33,6 +33,14 @@ MANY = THREADS[-1]
 JOBS = 32
 SEGMENT_BYTES, BUFFER_BYTES = 32 << 20, 4 << 20
 Way = Callable[[MessageStore, Over], Appended]
+DEVICE = name_of(Writes(BATCH))  # without a store
+MEANINGS = {
+    "append.1": "one caller alone: each message waits for a force of its own",
+    f"append.{MANY}": "callers that wait share a force: this is what many requests at once get",
+    f"async.{MANY}": "the same as coroutines, which wake cheaper than threads",
+    "submit": "a caller that goes on and looks at the answer later",
+    "batch": "a caller that has many messages at once",
+}
 TIER_ROOM = 4  # a tier has so many times the bytes of the messages
 LEAST_READS = 16
 COLD_STEP = 256  # messages: what the kernel reads ahead of one has no other one that is read
@@ -77,38 +85,17 @@ class Stores:
 
 
 def append_parts(stores: Stores) -> list[Part]:
-    """Ways to append, and the floor of the blocking one."""
-    floor, device = f"floor.{MANY}", name_of(Writes(BATCH))
-    parts = [
-        Part(
-            floor,
-            partial(_floor, stores),
-            (
-                Count(
-                    figure="per_s",
-                    what=f"{MANY} threads wait for a real forced write, without a store",
-                    unit="msg/s",
-                    meaning="what the wake-ups and the device leave to any store",
-                ),
-            ),
-        )
-    ]
-    meanings = {
-        "append.1": "one caller alone: each message waits for a force of its own",
-        f"append.{MANY}": "callers that wait share a force: this is what many requests at once get",
-        f"async.{MANY}": "the same as coroutines, which wake cheaper than threads",
-        "submit": "a caller that goes on and looks at the answer later",
-        "batch": "a caller that has many messages at once",
-    }
+    """Ways to append, and the floors of the blocking one."""
+    parts = [_floor_part(stores, threads) for threads in THREADS]
     for name, (what, way, messages) in stores.ways().items():
-        beside, told = (f"{floor}.per_s", "the threads without a store") if name == f"append.{MANY}" else ("", "")
+        rate, wait, told = _beside(name)
         counts = [
             Count(
                 figure="per_s",
                 what=f"{what}, durable",
                 unit="msg/s",
-                meaning=meanings.get(name, ""),
-                beside=beside,
+                meaning=MEANINGS.get(name, ""),
+                beside=rate,
                 beside_what=told,
             )
         ]
@@ -118,27 +105,44 @@ def append_parts(stores: Stores) -> list[Part]:
                     figure="mb_per_s",
                     what=f"{what}, payload",
                     unit="MB/s",
-                    beside=f"{device}.mb_per_s",
-                    beside_what="the device alone, forced writes of 256 KiB",
+                    beside=f"{DEVICE}.mb_per_s",
+                    beside_what=told,
                     meaning="the share of the device",
                 )
             )
-        parts.append(
-            Part(
-                f"store.{name}",
-                partial(stores.append, way, messages),
-                (*counts, *latencies(f"{what}, one call", "what a caller waits", *TAILS)),
+        waits = latencies(f"{what}, one call", "what a caller waits", *TAILS)
+        if wait:
+            waits = tuple(
+                replace(one, beside=wait, beside_what="a wait of these threads without a store") for one in waits
             )
-        )
+        parts.append(Part(f"store.{name}", partial(stores.append, way, messages), (*counts, *waits)))
     return parts
 
 
-def _floor(stores: Stores) -> Mapping[str, float]:
+def _beside(name: str) -> tuple[str, str, str]:
+    """What a way to append stands beside: the figure of its rate, that of its waits (or none), and in words."""
+    way, _, threads = name.partition(".")
+    if way == "append":
+        return f"floor.{threads}.per_s", f"floor.{threads}.us", "the threads without a store"
+    if way == "async":
+        return f"floor.{threads}.per_s", "", "as many threads without a store"
+    return f"{DEVICE}.kib_per_s", "", "the device alone, forced writes of 256 KiB"
+
+
+def _floor_part(stores: Stores, threads: int) -> Part:
+    words = f"{threads} thread{'s wait' if threads > 1 else ' waits'} for a real forced write, without a store"
+    meaning = "what the wake-ups and the device leave to any store"
+    count = Count(figure="per_s", what=words, unit="msg/s", meaning=meaning)
+    return Part(f"floor.{threads}", partial(_floor, stores, threads), (count,), of_machine=True)
+
+
+def _floor(stores: Stores, threads: int) -> Mapping[str, float]:
+    """The rate, and the mean wait in us."""
     sizes = Sizes.parse(str(MESSAGE_BYTES))
     with sub_folder(stores.base, "floor") as folder:
         rate = threads_without_engine(
             folder,
-            MANY,
+            threads,
             sizes,
             stores.seconds,
             Seconds(stores.seconds),
@@ -146,7 +150,7 @@ def _floor(stores: Stores) -> Mapping[str, float]:
             seed=stores.seed,
             file_bytes=stores.file_bytes,
         )
-    return {"per_s": rate.messages_per_s}
+    return {"per_s": rate.messages_per_s, "us": 1e6 * threads / rate.messages_per_s}
 
 
 def setting_parts(stores: Stores) -> list[Part]:

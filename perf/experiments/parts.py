@@ -46,12 +46,16 @@ class Count:
 
 @dataclass(frozen=True)
 class Part:
-    """What runs: `run()` measures once and gives its figures by name. `what` comes before the words of each count."""
+    """What runs: `run()` measures once and gives its figures by name. `what` comes before the words of each count.
+
+    `of_machine`: no store runs in it, nor any other code of this project that may become slower.
+    """
 
     name: str
     run: Callable[[], Round]
     counts: tuple[Count, ...]
     what: str = ""
+    of_machine: bool = False
 
 
 def latencies(what: str, meaning: str, *marks: str, prefix: str = "") -> tuple[Count, ...]:
@@ -125,7 +129,7 @@ def _measure(part: Part, count: Count, values: Mapping[str, tuple[float, ...]]) 
     reference = values.get(beside) if beside != name else None
     return Measure(
         name=name, what=": ".join(filter(None, (part.what, count.what))), unit=count.unit, values=values[name],
-        better=count.better, meaning=meaning, noise=count.noise,
+        better=count.better, meaning=meaning, noise=count.noise, of_machine=part.of_machine,
         reference=statistics.median(reference) if reference else None,
         reference_what=count.beside_what if reference else "",
         reference_is_store=bool(reference) and (count.beside_is_store or beside.startswith(OF_THE_STORE)),

@@ -6,7 +6,7 @@ be small by chance. Both together count `SURE` times; and it is never less than 
 
 A figure that stands beside a reference without a store has moved only if its share of the reference has moved as well:
 else the machine was faster or slower, and not what was measured. A reference that is a figure of the store excuses
-nothing: the store itself may be what became slower.
+nothing: the store itself may be what became slower. A figure without a store moves with the machine alone.
 """
 
 from __future__ import annotations
@@ -96,6 +96,8 @@ def _verdict(before: Measure, after: Measure, change: float, beyond: float) -> V
     moved = _log(1 + change)
     if after.better == "neither" or abs(moved) <= math.log1p(beyond):
         return "same"
+    if before.of_machine and after.of_machine:
+        return "with the machine"
     if before.share and after.share and not (before.reference_is_store or after.reference_is_store):
         beside = _log(after.share / before.share)
         if abs(beside) <= math.log1p(beyond) or (beside > 0) != (moved > 0):

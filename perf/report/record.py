@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args
 FORMAT = 1
 NOISE = 0.1
 ADDED = frozenset(
-    {"reference_is_store", "right", "verdict", "checked_messages"}
+    {"reference_is_store", "of_machine", "right", "verdict", "checked_messages"}
 )  # fields that the first reports did not have: they keep their defaults
 Better = Literal["higher", "lower", "neither"]
 BETTER = get_args(Better)
@@ -42,6 +42,7 @@ class Measure:
         better: whether a higher or a lower value is the better one.
         reference: what the figure stands beside, in the same unit and of the same rounds; None without one.
         reference_what: that, in words.
+        of_machine: whether no store runs in it: it may change with the machine alone.
         reference_is_store: whether the reference is a figure of the store itself: then it does not tell the machine's
             speed.
         meaning: what the figure tells a reader who knows no other part of the report.
@@ -59,6 +60,7 @@ class Measure:
     meaning: str = ""
     noise: float = NOISE
     reference_is_store: bool = False
+    of_machine: bool = False
 
     def __post_init__(self) -> None:
         if not self.values:

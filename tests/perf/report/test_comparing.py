@@ -42,7 +42,7 @@ def test_longer_time_is_worse_where_lower_is_better() -> None:
     assert verdict_of(times[1], times[0]) == "better"
 
 
-def test_figure_of_the_machine_alone_is_never_better_or_worse() -> None:
+def test_figure_that_is_neither_better_nor_worse_is_the_same() -> None:
     sizes = [Measure(name="n", what="n", unit="B", better="neither", values=(size,)) for size in (10.0, 90.0)]
     assert verdict_of(*sizes) == "same"
 
@@ -54,6 +54,12 @@ def test_slower_machine_is_told_apart_from_slower_code() -> None:
     assert verdict_of(before, rates("a", 140.0, 0.02, reference=100.0)) == "better"
 
 
+def test_figure_without_a_store_moves_with_the_machine_alone() -> None:
+    before, after = (replace(rates("wake", middle, 0.02), of_machine=True) for middle in (100.0, 50.0))
+    assert verdict_of(before, after) == verdict_of(after, before) == "with the machine"
+    assert verdict_of(before, replace(after, of_machine=False)) == "worse"
+
+
 def test_reference_of_the_store_itself_excuses_nothing() -> None:
     before, after = (
         replace(rates("setting.a", middle, 0.02, reference=2 * middle), reference_is_store=True)
@@ -62,10 +68,12 @@ def test_reference_of_the_store_itself_excuses_nothing() -> None:
     assert verdict_of(before, after) == "worse"
 
 
-def test_report_from_before_the_mark_of_the_store_is_read() -> None:
+def test_report_from_before_the_marks_of_the_store_and_the_machine_is_read() -> None:
     whole = report(rate("a", reference=50.0)).as_dict()
-    del whole["chapters"][0]["measures"][0]["reference_is_store"]
-    assert not report_of(whole, "old.json").measures()["a"].reference_is_store
+    for name in ("reference_is_store", "of_machine"):
+        del whole["chapters"][0]["measures"][0][name]
+    found = report_of(whole, "old.json").measures()["a"]
+    assert not found.reference_is_store and not found.of_machine
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
