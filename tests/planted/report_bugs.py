@@ -23,6 +23,10 @@ REPORTS: dict[str, Bug] = {
         "    if False:\n",
         (f"{COMPARING}::test_slower_machine_is_told_apart_from_slower_code",),
     ),
+    "reports: a figure of the machine alone is told as the store's": Bug(
+        "perf/report/comparing.py", "    if before.of_machine and after.of_machine:\n", "    if False:\n",
+        (f"{COMPARING}::test_figure_without_a_store_moves_with_the_machine_alone",),
+    ),
     "reports: a range that is small by chance counts as a small spread": Bug(
         "perf/report/comparing.py", "MEDIAN_ERROR * max(usual, own or 0.0)", "0.01 * MEDIAN_ERROR * (own or 0.0)",
         (f"{COMPARING}::test_change_within_the_spread_is_the_same",),
