@@ -62,7 +62,7 @@ class Endpoint(Reported):
     connections: int = setting(1_000, "idle clients", short=20, least=1)
     size_bytes: int = setting(100, "of a message", least=8)
     seconds: float = setting(1.5, "seconds of a step of the curves", short=0.2, least=0.01)
-    first: int = setting(250, "requests a second of the first step; each step doubles them", short=100, least=1)
+    first: int = setting(125, "requests a second of the first step; each step doubles them", short=100, least=1)
     steps: int = setting(8, "steps at the most; one that is not sustained is the last", short=1, least=1)
     only: str = setting("", f"chapters whose name has this: {', '.join([*PARTS, CURVES])}", short="")
     repeat: int = repeats()

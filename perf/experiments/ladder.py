@@ -14,6 +14,7 @@ from .parts import TAILS, Count
 MARKS = tuple(TAILS)
 WAITS = tuple(Count(figure=mark, what=mark, unit="us", better="lower", noise=TAILS[mark]) for mark in MARKS)
 EXPLAINED = "(p50: half of the requests are quicker; p99: 99 of 100; p99.9: 999 of 1,000.)"
+NOT_SUSTAINED = "not sustained: the wait grows for as long as the step lasts"
 SUSTAINED = 0.9  # of the offered rate: below it the answers fall behind
 Round = Mapping[int, Mapping[str, float]]  # rate -> figures
 
@@ -108,7 +109,7 @@ def _at(ladder: Ladder, count: Count, rate: int, held: bool, rounds: Sequence[Ro
         values=tuple(float(one[rate][count.figure]) for one in rounds),
         better=count.better if held else "neither",
         noise=count.noise,
-        meaning=count.meaning if held else "not sustained: the wait grows for as long as the step lasts",
+        meaning=count.meaning if held or count.figure not in TAILS else NOT_SUSTAINED,
     )
 
 
