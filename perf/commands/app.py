@@ -11,49 +11,37 @@ from typing import Any
 
 import typer
 
-from ..experiments.alignment import Alignment
-from ..experiments.apis import Apis
-from ..experiments.cache import Cache
-from ..experiments.connections import Connections
 from ..experiments.delayed import Delayed
 from ..experiments.endpoint import Endpoint
 from ..experiments.everything import All
-from ..experiments.experiment import Experiment
 from ..experiments.growth import Growth
 from ..experiments.host import Host
 from ..experiments.hotcold import HotCold
-from ..experiments.lanes import Lanes
 from ..experiments.latency import Latency
 from ..experiments.memory import Memory
 from ..experiments.peers import Peers
-from ..experiments.prewrite import Prewrite
 from ..experiments.purgatory import Purgatory
 from ..experiments.readers import Readers
-from ..experiments.remote import Remote
 from ..experiments.reported import Reported
-from ..experiments.spark_reads import SparkReads
-from ..experiments.spark_scale import SparkScale
-from ..experiments.spark_writes import SparkWrites
+from ..experiments.spark import Spark
 from ..experiments.subscriptions import Subscriptions
 from ..experiments.tail_catchup import TailCatchup
-from ..experiments.timers import TimerRates
 from ..experiments.transactions import Transactions
 from ..experiments.turns import Turns
-from ..experiments.waits import Waits
 from ..machine.folders import run_folder
 from ..machine.usage import describe
 from ..references.device import write_call
 from ..report.figures import console, messages_console, write_json
 from ..report.progress import Run
+from ..report.terminal import show
 from .compared import compare_command
 from .end import WRONG
 from .json_option import JsonGroup
 from .options import asked, made, parameters
 
-EXPERIMENTS: tuple[type[Experiment], ...] = (
-    Host, Latency, All, Peers, HotCold, Apis, Alignment, Prewrite, Lanes, Memory, Cache,
-    TailCatchup, Readers, Waits, Purgatory, TimerRates, Delayed, SparkReads, SparkScale, SparkWrites,
-    Subscriptions, Transactions, Growth, Turns, Connections, Endpoint, Remote,
+EXPERIMENTS: tuple[type[Reported], ...] = (
+    Host, Latency, All, Peers, HotCold, Memory, TailCatchup, Readers, Purgatory, Delayed, Spark,
+    Subscriptions, Transactions, Growth, Turns, Endpoint,
 )  # fmt: skip
 
 
@@ -72,9 +60,9 @@ app = typer.Typer(
 )
 
 
-def how(experiment: Experiment, command: str, base: Path, run: Run) -> str:
+def how(experiment: Reported, command: str, base: Path) -> str:
     """The method of a measurement, in a line."""
-    repeat = getattr(experiment, "repeat", 1) if run.rounds is None else run.rounds
+    repeat = getattr(experiment, "repeat", 1)
     rounds = f"medians of {repeat} rounds by turns" if repeat > 1 else "one round"
     return (
         f"measured by `{command}`: {rounds}; {experiment.METHOD}; forced writes by {write_call(base)}; "
@@ -82,31 +70,27 @@ def how(experiment: Experiment, command: str, base: Path, run: Run) -> str:
     )
 
 
-def measure(experiment: Experiment, command: str, where: Path | None, json: Path | None) -> None:
-    """Run it in a fresh folder; show the tables, how it was measured and the verdict; write the JSON."""
+def measure(experiment: Reported, command: str, where: Path | None, json: Path | None) -> None:
+    """Run it in a fresh folder; show the report, how it was measured and the verdict; write the JSON and the files."""
     run = Run(experiment.NAME, messages_console())
     with run_folder(where, experiment.need_bytes()) as base:
-        measured = experiment.measure(base, run)
-        told = how(experiment, command, base, run)
-    figures = {**measured, "checked_messages": run.checked_messages, "how": told}
-    if not isinstance(experiment, Reported):
-        figures = {"config": dataclasses.asdict(experiment), "seed": experiment.seed, **figures}
-    right, verdict = experiment.verdict(figures)
+        report = experiment.reported(base, run)
+        report = dataclasses.replace(report, how=how(experiment, command, base))
     out = None if str(json) == "-" else console()
     if out is not None:
-        experiment.show(figures, out)
-    write_json(json, figures)
-    kept = experiment.keep(figures)
+        show(report, out)
+    write_json(json, report.as_dict())
+    kept = experiment.keep(report)
     if out is not None:
-        out.print(told, highlight=False)
+        out.print(report.how, highlight=False)
         for path in kept:
             out.print(f"written: {path}", highlight=False, soft_wrap=True)
-        out.print(verdict, style="green" if right else "bold red", highlight=False)
-    if not right:
+        out.print(report.verdict, style="green" if report.right else "bold red", highlight=False)
+    if not report.right:
         raise typer.Exit(WRONG)
 
 
-def command_of(experiment: type[Experiment]) -> Callable[..., None]:
+def command_of(experiment: type[Reported]) -> Callable[..., None]:
     """The function that typer calls: its signature is made from the experiment's fields."""
 
     def command(*, context: typer.Context, where: Path | None, json: Path | None, short: bool, **given: Any) -> None:

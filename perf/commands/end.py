@@ -9,6 +9,7 @@ from types import FrameType
 import typer
 
 from ...store import StoreError
+from ..experiments.endpoint import NoEndpoint
 from ..machine.checkouts import NoCheckout
 from ..machine.folders import NoFolder, TooLittleSpace
 from ..report.figures import messages_console
@@ -33,7 +34,7 @@ def run_app(app: typer.Typer, name: str) -> None:
         _end(f"{type(error).__name__}: {error}", WRONG)
     except (NoFolder, NoReport) as error:
         _end(str(error), MISUSED)
-    except (StoreError, TooLittleSpace, NoCheckout, NoHistogram) as error:
+    except (StoreError, TooLittleSpace, NoCheckout, NoEndpoint, NoHistogram) as error:
         _end(f"{type(error).__name__}: {error}", FAILED)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ..experiments.experiment import Experiment
+from ..experiments.reported import Reported
 from ..machine.folders import NoFolder, human_bytes, there
 from ..workload.contest import parse_bytes
 
@@ -76,7 +76,7 @@ def flag_of(field: dataclasses.Field[Any]) -> str:
     return f"--{(field.metadata['option'] or field.name.removesuffix(BYTES)).replace('_', '-')}"
 
 
-def asked(experiment: type[Experiment], given: dict[str, Any], command: str, where: Path | None, *, short: bool) -> str:
+def asked(experiment: type[Reported], given: dict[str, Any], command: str, where: Path | None, *, short: bool) -> str:
     """The command as the user typed it, for the line with the method. `command`: without its options."""
     words = [command]
     for field in dataclasses.fields(experiment):
@@ -106,7 +106,7 @@ def parameter(field: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
     )
 
 
-def parameters(experiment: type[Experiment]) -> list[inspect.Parameter]:
+def parameters(experiment: type[Reported]) -> list[inspect.Parameter]:
     """All parameters of a command: the experiment's fields, then those of every command."""
     kinds = get_type_hints(experiment)
     own = [parameter(field, kinds[field.name]) for field in dataclasses.fields(experiment)]
@@ -117,7 +117,7 @@ def parameters(experiment: type[Experiment]) -> list[inspect.Parameter]:
     return own + common
 
 
-def made(experiment: type[Experiment], given: dict[str, Any], *, short: bool) -> Experiment:
+def made(experiment: type[Reported], given: dict[str, Any], *, short: bool) -> Reported:
     """The experiment with these options; a usage error if one of them cannot be used."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(experiment):

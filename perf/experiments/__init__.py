@@ -1,1 +1,1 @@
-"""One measurement a file. Each is an `Experiment`, or a part of one."""
+"""One measurement a file. Each is a `Reported`, or a part of one."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ...store import inspect_folder
-from ..report.figures import Figures
 
 # Heading -> figure, for the tables.
 COLUMNS = {
@@ -23,7 +22,7 @@ def footer_bytes(folder: Path) -> int:
     return sum(segment["footer_bytes"] or 0 for lane in lanes for segment in lane["segments"])
 
 
-def amplification(log: Mapping[str, Any], payload_bytes: int, folder: Path) -> Figures:
+def amplification(log: Mapping[str, Any], payload_bytes: int, folder: Path) -> dict[str, float]:
     """Write amplification of the log (frames and padding); with the footers; and also with the zeros of pre-writing.
 
     `log` is `stats()["log"]` of a store whose only messages are those payloads, `folder` the closed store.

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-
-import numpy as np
 
 from ...store import MessageStore
 from ...testing import TunedConfig
 from ..machine.folders import drop_page_cache, sub_folder
 from ..machine.threads import run_together
 from ..machine.usage import cpu_seconds
-from ..report import figures as report
 from ..report import layers
-from ..report.figures import Figures
 from ..report.layers import Mark
 from ..report.progress import Run
 from ..workload.checker import WrongResult
 from ..workload.comparing import check_payloads
+from ..workload.latencies import Latencies
 from ..workload.memory import Memory
-from .experiment import by_turns
 from .load import Load, Writer
 
 FETCH_MESSAGES = 100
 RECENT_BYTES = 8 << 20
-READERS = ("no reader", "read cache off", "read cache on")
+ALONE, COLD, READ_AHEAD = READERS = ("alone", "cold", "read_ahead")
 
 
 @dataclass
@@ -77,54 +74,42 @@ class Reader:
         return sum(check_payloads(content, queue, offset, found.values()) for queue, offset, found in self.kept)
 
 
-def measure(base: Path, load: Load, repeat: int, run: Run) -> list[Figures]:
-    """One row for each way to read: medians over the rounds. A window goes on where the last of its kind stopped."""
+@contextmanager
+def backlog(base: Path, load: Load, run: Run) -> Iterator[dict[str, Callable[[], dict[str, float | None]]]]:
+    """A filled store, and for each of READERS a window on it. A window goes on where the last of its kind stopped. At
+    the end every message of the store is compared."""
     with sub_folder(base, "catchup") as folder:
         home = folder / "store"
         with MessageStore.open(home, TunedConfig(recent_bytes=0)) as store:
             ends = load.fill(store)
-        ways = {name: partial(_window, home, load, ends, [0] * load.queues, name, run) for name in READERS}
-        rounds = [
-            {name: _beside(name, figures, found["no reader"]) for name, figures in found.items()}
-            for found in by_turns(ways, repeat, run)
-        ]
+        yield {name: partial(_window, home, load, ends, [0] * load.queues, name, run) for name in READERS}
         with MessageStore.open(home, TunedConfig(recent_bytes=0)) as store:
             run.checked(load.check_store(store, ends))
-    return list(report.median_of(rounds).values())
 
 
-def _window(home: Path, load: Load, ends: list[int], places: list[int], name: str, run: Run) -> Figures:
+def _window(home: Path, load: Load, ends: list[int], places: list[int], name: str, run: Run) -> dict[str, float | None]:
     """One opening of the store: writes for `window_s`, and reads beside them unless there is no reader."""
-    cache_bytes = load.read_cache_bytes if name == "read cache on" else 0
+    cache_bytes = load.read_cache_bytes if name == READ_AHEAD else 0
     memory = Memory(limit_bytes=0, recent_bytes=RECENT_BYTES, read_cache_bytes=cache_bytes)
     drop_page_cache(home)
     with MessageStore.open(home, load.config(memory, home)) as store:
         writer, over = Writer(store, load), threading.Event()
         reader = Reader(store, load, places, ends)
         jobs: list[Callable[[], None]] = [writer.run]
-        if name != "no reader":
+        if name != ALONE:
             reader.warm_up()
             jobs.append(partial(reader.run, over))
         before, cpu_0 = Mark.now(store), cpu_seconds()
         run_together(jobs, finished=over.set)
         cpu_s, after = cpu_seconds() - cpu_0, Mark.now(store)
     run.checked(reader.compare())
-    reads = layers.served(before, after)
-    latencies = np.array(writer.latencies_s) * 1e3
-    stats = after.stats["cache"]["reads"]
-    return {
-        "written_per_s": writer.messages / writer.seconds,
-        "p50_ms": float(np.percentile(latencies, 50)),
-        "p99_ms": float(np.percentile(latencies, 99)),
-        "read_per_s": reader.messages / writer.seconds,
-        "read_ahead_share": reads["layers"]["read cache"]["share"],
-        "device_share": reads["layers"]["device"]["share"],
-        **report.named(reads, ("device_reads", "device_mb", "kernel_read_mb")),
-        "read_mb": reader.messages * load.message_bytes / 1e6,
-        "wasted_messages": stats["wasted_messages"] if stats else 0,
-        "cpu_s": cpu_s,
-    }
-
-
-def _beside(name: str, figures: Figures, alone: Figures) -> Figures:
-    return {"reader": name, **figures, "writers_ratio": figures["written_per_s"] / alone["written_per_s"]}
+    taken = Latencies()
+    taken.add(writer.latencies_ns)
+    found: dict[str, float | None] = {
+        "written_per_s": writer.messages / writer.seconds, "cpu_s": cpu_s,
+        "calls": taken.count, **taken.marks_us(),
+    }  # fmt: skip
+    if name == ALONE:
+        return found
+    served = {f"served.{name}": value for name, value in layers.served(before, after).items()}
+    return {**found, "read_per_s": reader.messages / writer.seconds, **served}

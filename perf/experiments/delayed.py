@@ -1,23 +1,26 @@
-"""Delayed entries: their memory, the rates of adding and draining, and the tracker on disk."""
+"""Delayed entries: their memory, the rates of adding and draining, the tracker on disk, and a store end to end."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from rich.console import Console
-
 from ..machine.folders import sub_folder
-from ..report import figures as report
-from ..report.figures import Figures, median_of
 from ..report.progress import Run
-from ..workload.delayed import HEAP, LEDGER_ENTRIES, Load, fill_on_disk, in_memory, one_at_a_time, open_and_drain
+from ..report.record import Chapter
+from ..report.words import sentence
+from ..workload.checker import WrongResult
+from ..workload.delayed import HEAP, Load, fill_on_disk, in_memory, open_and_drain
 from ..workload.delayed_store import StoreLoad, deliver
-from .experiment import Experiment, repeats, setting
+from ..workload.latencies import Latencies
+from .experiment import repeats, setting
+from .parts import TAILS, Count, Part, latencies, measured
+from .reported import Reported, Study
 
 HOUR_MS = 3_600_000
 STORED_BYTES = 1_000  # of a message of 100 bytes in a store, with all that is pre-written
@@ -27,65 +30,62 @@ LEAST_APART = 1_000_000  # a run with fewer entries tells nothing of memory, and
 
 
 class Row(NamedTuple):
-    """A row of the memory table: the source's figure, and the limit of ours (MB)."""
+    """A row of the memory table. `source_mb`: the source's figure for 10 million; 0 if it has none."""
 
     name: str
+    what: str
     rate: int
     bits: int
     spread_ms: int
-    source_mb: float | None
-    limit_mb: float
+    source_mb: float
 
 
 ROWS = (
-    Row("1/ms, 10 bits", 1, 10, 0, 25, 6),
-    Row("4/ms, 10 bits", 4, 10, 0, 20.5, 3),
-    Row("8/ms, 10 bits", 8, 10, 0, 11, 2),
-    Row("8/ms, 15 bits", 8, 15, 0, 2.25, 1),
-    Row("8/ms, 10 bits, random over an hour", 8, 10, HOUR_MS, 200, 40),
-    Row("8/ms, 10 bits, random over 7 days", 8, 10, 7 * 24 * HOUR_MS, None, 80),
+    Row("1_10", "1 a ms, one delay, precision 2^10 ms", 1, 10, 0, 25),
+    Row("4_10", "4 a ms, one delay, precision 2^10 ms", 4, 10, 0, 20.5),
+    Row("8_10", "8 a ms, one delay, precision 2^10 ms", 8, 10, 0, 11),
+    Row("8_15", "8 a ms, one delay, precision 2^15 ms", 8, 15, 0, 2.25),
+    Row("hour", "random over an hour, precision 2^10 ms", 8, 10, HOUR_MS, 200),
+    Row("week", "random over 7 days, precision 2^10 ms", 8, 10, 7 * 24 * HOUR_MS, 0),
 )
-GRID = tuple((rate, bits) for rate in (1, 4, 16) for bits in (8, 10, 12, 15))
-SHOWN = {
-    "10 million delayed entries": "name", "source MB": "source_mb", "limit MB": "limit_mb", "process MB": "grown_mb",
-    "bytes an entry": "bytes_per_entry", "tracker says MB": "told_mb", "as bitmaps": "bitmap_part",
-    "add M/s": "add_m_per_s", "longest add ms": "longest_add_ms", "drain M/s": "drain_m_per_s",
-}  # fmt: skip
-SHOWN_MODEL = {
-    "messages/ms, bits": "name", "messages a slot": "slot_entries", "source's model B": "model_bytes",
-    "all delayed B": "all_bytes", "model, every second B": "half_model_bytes", "every second B": "half_bytes",
-    "every second: o model # measured": "bar",
-}  # fmt: skip
-
-
-def model_bytes(rate: int, bits: int, ledger_entries: int = LEDGER_ENTRIES) -> float:
-    """The source's analytical model: bytes for an entry of Roaring bitmaps without runs, by the content of one slot.
-
-    M = rate * 2**bits entries a slot. Below 4,096 an array of 2 bytes each; else a bitmap of 8 KiB for each ledger, of
-    which so many entries are delayed.
-    """
-    entries = rate << bits
-    return 2.0 if entries < 4096 else 8192 * -(-entries // ledger_entries) / entries
-
-
-def bar(model: float, measured: float) -> str:
-    """Both on one line, 12 a byte: `o` the model, `#` the measured bytes, `@` where they meet."""
-    line = ["."] * 30
-    for value, letter in ((model, "o"), (measured, "#")):
-        at = min(len(line) - 1, round(value * 12))
-        line[at] = "@" if line[at] != "." else letter
-    return "".join(line)
+SPEEDS = (
+    Count(figure="add_m_per_s", what="added", unit="million/s", meaning="in batches of 100,000"),
+    Count(figure="longest_add_ms", what="the longest batch", unit="ms", better="lower", noise=1.0),
+    Count(figure="drain_m_per_s", what="taken when due", unit="million/s", meaning="each compared with what is due"),
+)
+DISK = (
+    *SPEEDS,
+    Count(figure="grown_mb", what="growth of the process while all are added", unit="MB", better="lower", noise=0.25),
+    Count(figure="disk_bytes_each", what="an entry on disk", unit="B", better="lower", meaning="by time and by place"),
+    Count(figure="merged_each", what="writes of an entry by merges", unit="", better="lower", meaning="once is 1"),
+    Count(figure="not_sealed", what="entries that a crash takes from the index", unit="", better="neither",
+          meaning="they are read again from the log: only the last bucket is in memory alone"),
+    Count(figure="open_s", what="opening after the crash", unit="s", better="lower"),
+    Count(figure="drain_grown_mb", what="growth of the process while they are taken", unit="MB", better="lower",
+          noise=0.25),
+    Count(figure="checkpoint_s", what="the checkpoint after that", unit="s", better="lower"),
+)  # fmt: skip
+STORE = (
+    Count(figure="append_per_s", what="appended", unit="msg/s"),
+    Count(figure="deliver_per_s", what="received and acknowledged", unit="msg/s", better="neither",
+          meaning="their delays bound it"),
+    Count(figure="cpu_us", what="processor time of a message, all in all", unit="us", better="lower"),
+    Count(figure="index_mb", what="memory of the topic's index at the end", unit="MB", better="lower", noise=0.25),
+    *latencies("lateness", "from its time to its receipt; messages go on coming at a fixed rate", *TAILS),
+    Count(figure="all_p99", what="lateness with those that were due while the store was filled, p99", unit="us",
+          better="lower", noise=TAILS["p99"]),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delayed(Experiment):
-    """Delayed entries: memory by rate, precision and spread; adding and draining; the bucket tracker on disk."""
+class Delayed(Reported):
+    """Delayed entries: memory by rate, precision and spread; adding and draining; on disk; and in a store."""
 
     NAME: ClassVar[str] = "delayed"
+    TITLE: ClassVar[str] = "Delayed messages"
     METHOD: ClassVar[str] = (
-        "each row in a fresh process; process MB: growth of its resident memory from before the tracker to the full "
-        "one, unused pages given back both times; batches of 100,000; all is taken in 200 steps of time and compared "
-        "with what is due"
+        "each part in a fresh process; growth of its resident memory from before the tracker to the full one, unused "
+        "pages given back both times; all is taken in 200 steps of time and compared with what is due"
     )
 
     messages: int = setting(10_000_000, "delayed entries of a row in memory", short=20_000, least=LEAST_LOAD)
@@ -100,97 +100,86 @@ class Delayed(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """The space of the tracker on disk."""
+        """The space of the tracker on disk, and of the store."""
         stored = self.stored + self.rate * self.spread_ms // 1000
         return DISK_BYTES * self.entries + STORED_BYTES * stored
 
-    def measure(self, base: Path, run: Run) -> Figures:
-        """The memory table, single entries, the model and the tracker on disk."""
-        run.expect(self.repeat * (len(ROWS) + 3) + 2 * len(GRID) + 3 + bool(self.stored))
-        rows = []
+    def study(self, base: Path, run: Run) -> Study:
+        """The loads in memory by turns; then the tracker on disk and the store, once each."""
+        Latencies()  # raises before the work if its package is missing
+        memory = Chapter(
+            title="Delayed entries in memory",
+            text=f"{self.messages:,} entries of the time-bucket tracker, 50,000 a ledger as in the source's test; of a "
+            "heap a tenth of them.",
+            measures=tuple(measured(self._memory(), self.repeat, run).values()),
+        )
+        disk = Chapter(
+            title="Delayed entries on disk",
+            text=f"{self.entries:,} entries with delays that are random over an hour, exact times. The process "
+            "that added them ends without closing, as in a crash; another one opens the tracker and takes "
+            f"{min(self.drained, self.entries):,}.",
+            measures=tuple(measured([Part("disk", partial(self._disk, base), DISK, "on disk")], 1, run).values()),
+        )
+        chapters = [memory, disk]
+        if self.stored:
+            part = Part("store", partial(self._store, base, run), STORE, "a store")
+            text = (
+                f"{self.stored:,} messages with delays of up to {self.spread_ms:,} ms, {self.rate:,} a second more "
+                "meanwhile, one subscription. None may be early, lost or there twice."
+            )
+            measures = tuple(measured([part], 1, run).values())
+            chapters.append(Chapter(title="Delayed messages in a store, end to end", text=text, measures=measures))
+        return Study(
+            summary=tuple(sentence(chapter.measures[0]) for chapter in chapters if chapter.measures),
+            chapters=tuple(chapters),
+            verdict=f"{self.messages:,} entries a row and more: none was early, late beyond its precision, or lost",
+        )
+
+    def _memory(self) -> list[Part]:
+        parts = []
         for row in ROWS:
             load = Load(self.messages, row.rate, row.spread_ms)
-            rows.append({**row._asdict(), **self._rounds(run, in_memory, row.bits, load, self.seed)})
+            source = {"source_mb": row.source_mb * self.messages / 10_000_000} if row.source_mb else {}
+            grown = Count(figure="grown_mb", what="growth of the process", unit="MB", better="lower", noise=0.25,
+                          beside=".source_mb", beside_what="the source's figure")  # fmt: skip
+            each = Count(figure="bytes_each", what="memory of one", unit="B", better="lower", noise=0.25)
+            run = partial(self._apart, in_memory, row.bits, load, self.seed, **source)
+            parts.append(Part(f"memory.{row.name}", run, (grown, each, *SPEEDS), row.what))
+        each = Count(figure="bytes_each", what="memory of one", unit="B", better="lower", noise=0.25)
         few = Load(max(LEAST_LOAD, self.messages // 10), 8)
-        heap = {"name": f"heap, {few.entries:,} entries",
-                **self._rounds(run, in_memory, HEAP, few, self.seed)}  # fmt: skip
-        single = [
-            {"tracker": name, **self._rounds(run, one_at_a_time, kind, few)}
-            for name, kind in (("heap", HEAP), ("time buckets", 10))
-        ]
-        with sub_folder(base, "single") as folder:
-            single.append({"tracker": "on disk", **self._apart(one_at_a_time, 0, few, folder)})
-            run.one_done()
-        return {
-            "rows": [*rows, heap], "single": single, "model": self._model(run), "disk": self._disk(base, run),
-            "store": self._store(base, run),
-        }  # fmt: skip
+        heap = partial(self._apart, in_memory, HEAP, few, self.seed)
+        return [*parts, Part("memory.heap", heap, (each, *SPEEDS), "a heap of triples, one delay")]
 
-    def _store(self, base: Path, run: Run) -> Figures:
-        if not self.stored:
-            return {}
-        with sub_folder(base, "store") as folder:
-            found = deliver(folder, StoreLoad(self.stored, self.rate, self.spread_ms, self.precision_ms), self.seed)
-        run.one_done()
-        return found
+    def _apart(self, work: Callable[..., dict[str, float]], *arguments: Any, **told: float) -> dict[str, float]:
+        """The figures of work in a fresh process, if memory counts; and what is `told`, which stands beside them."""
+        found = in_child(work, arguments) if self.messages >= LEAST_APART else work(*arguments)
+        return {**found, **told}
 
-    def _rounds(self, run: Run, measured: Callable[..., Figures], *arguments: Any) -> Figures:
-        rounds = []
-        for _ in range(self.repeat):
-            rounds.append(self._apart(measured, *arguments))
-            run.one_done()
-        found: Figures = median_of(rounds)
-        return found
-
-    def _apart(self, measured: Callable[..., Figures], *arguments: Any) -> Figures:
-        return in_child(measured, *arguments) if self.messages >= LEAST_APART else measured(*arguments)
-
-    def _model(self, run: Run) -> list[Figures]:
-        found = []
-        for rate, bits in GRID:
-            told = {}
-            for name, stride in (("all_bytes", 1), ("half_bytes", 2)):
-                # Every second message: neighbours are no stretch, and so bitmaps cannot write them as one.
-                load = Load(max(LEAST_LOAD, self.messages // 5), rate, stride=stride)
-                told[name] = self._apart(in_memory, bits, load, self.seed)["told_bytes_per_entry"]
-                run.one_done()
-            half = model_bytes(rate, bits, LEDGER_ENTRIES // 2)
-            found.append({"name": f"{rate}, {bits}", "slot_entries": rate << bits,
-                          "model_bytes": model_bytes(rate, bits), "half_model_bytes": half, **told,
-                          "bar": bar(half, told["half_bytes"])})  # fmt: skip
-        return found
-
-    def _disk(self, base: Path, run: Run) -> Figures:
+    def _disk(self, base: Path) -> dict[str, float]:
         load = Load(self.entries, 8, HOUR_MS, self.one_in, self.queues)
         with sub_folder(base, "buckets") as folder:
-            apart = in_child if self.entries >= LEAST_APART else _here
-            filled = apart(fill_on_disk, folder, load, self.seed)
-            run.one_done()
-            opened = apart(open_and_drain, folder, load, self.seed, self.drained)
-            run.one_done()
-        return {"entries": self.entries, **filled, **{f"after_{name}": value for name, value in opened.items()}}
+            figures = [
+                in_child(work, arguments) if self.entries >= LEAST_APART else work(*arguments)
+                for work, arguments in (
+                    (fill_on_disk, (folder, load, self.seed)),
+                    (open_and_drain, (folder, load, self.seed, self.drained)),
+                )
+            ]
+        filled, opened = figures
+        if opened["added_again"] != filled["not_sealed"]:
+            raise WrongResult(
+                f"{filled['not_sealed']:,} entries were in memory alone, {opened['added_again']:,} are lost"
+            )
+        return {**filled, **opened}
 
-    def show(self, figures: Figures, console: Console) -> None:
-        """Show the tables."""
-        console.print(report.table("memory and speed, in memory", report.chosen(figures["rows"], SHOWN)))
-        console.print(report.table("one at a time, million entries/s (best of 3 in a process)", figures["single"]))
-        title = "bytes an entry, one delay for all, as the tracker says; 12 columns a byte"
-        console.print(report.table(title, report.chosen(figures["model"], SHOWN_MODEL)))
-        console.print(report.pairs("on disk, delays random over an hour, exact times", figures["disk"]))
-        if figures["store"]:
-            console.print(report.pairs("in the store, end to end, one subscription", figures["store"]))
-
-    def verdict(self, figures: Figures) -> tuple[bool, str]:
-        """All entries were given, none early: a run checks this itself."""
-        total = sum(figures["config"][name] for name in ("messages", "drained"))
-        return True, f"{total:,} entries and more: none was early, late beyond its precision, or lost"
+    def _store(self, base: Path, run: Run) -> dict[str, float]:
+        with sub_folder(base, "store") as folder:
+            found = deliver(folder, StoreLoad(self.stored, self.rate, self.spread_ms, self.precision_ms), self.seed)
+        run.checked(int(found["messages"]))
+        return found
 
 
-def _here(measured: Callable[..., Figures], *arguments: Any) -> Figures:
-    return measured(*arguments)
-
-
-def in_child(measured: Callable[..., Figures], *arguments: Any) -> Figures:
+def in_child(work: Callable[..., dict[str, float]], arguments: Sequence[Any]) -> dict[str, float]:
     """Call a function in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(measured, *arguments).result()
+        return pool.submit(work, *arguments).result()

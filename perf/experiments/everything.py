@@ -1,4 +1,4 @@
-"""All reports of a host in one: what it can do, latency by rate, and what calls cost while a store grows."""
+"""All reports of a host in one: what it can do, latency by rate (the endpoint's too), and what growth costs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from typing import ClassVar
 from ...store import StoreError
 from ..machine.folders import sub_folder, there
 from ..report.progress import Run
+from . import endpoint_curves
+from .endpoint import CURVES, Endpoint, NoEndpoint
 from .experiment import repeats, setting
 from .growth import Growth
 from .host import Host
 from .latency import KINDS, Latency
 from .reported import Reported, Study
 
-HOST_PART, LATENCY_PART, GROWTH_PART = 0.5, 0.25, 0.15  # of the minutes; the rest opens, fills and compares
+# Of the minutes; the rest opens, fills and compares.
+HOST_PART, LATENCY_PART, ENDPOINT_PART, GROWTH_PART = 0.45, 0.2, 0.1, 0.1
 GROWTH_CALLS, GROWTH_STEPS = 100, 3  # calls of the growth's chapters, about, and the stores that take each
 SHORT_MINUTES = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class All(Reported):
-    """The whole report: `host`, `latency` and `growth` in one page, in about the minutes that are given."""
+    """The whole report: `host`, `latency`, the endpoint's latency and `growth` in one page, in about the minutes."""
 
     NAME: ClassVar[str] = "all"
     TITLE: ClassVar[str] = "What this host and the store can do"
     WRITES_HERE: ClassVar[bool] = True
     METHOD: ClassVar[str] = (
-        "the chapters of `host`, `latency` and `growth`, each by the method of its own command; growth by stores of a "
-        "fifth to a hundredth of its command's sizes"
+        "the chapters of `host`, `latency`, `endpoint --only curves` and `growth`, each by the method of its own "
+        "command; growth by stores of a fifth to a hundredth of its command's sizes"
     )
 
     pmem: Path | None = setting(None, "a folder on persistent memory or a tmpfs, for tiers of the cache")
@@ -49,13 +52,16 @@ class All(Reported):
                 Host(minutes=self.minutes, pmem=self.pmem, repeat=self.repeat, seed=self.seed, messages=512,
                      file_bytes=2 << 20),
                 Latency(seconds=0.03, first=500, steps=2, repeat=self.repeat, seed=self.seed),
+                Endpoint(only=CURVES, seconds=0.05, first=100, steps=1, repeat=self.repeat, seed=self.seed),
                 Growth(seed=self.seed, only="transactions", transactions=4, factor=2, seconds=0.0),
             )  # fmt: skip
-        latency = Latency(repeat=self.repeat, seed=self.seed)
-        steps = latency.steps * len(KINDS) * self.repeat
+        every_s = self.minutes * 60 / self.repeat
+        steps = Latency().steps * len(KINDS)
+        endpoint_steps = Endpoint().steps * len(endpoint_curves.KINDS)
         return (
             Host(minutes=HOST_PART * self.minutes, pmem=self.pmem, repeat=self.repeat, seed=self.seed),
-            Latency(repeat=self.repeat, seed=self.seed, seconds=LATENCY_PART * self.minutes * 60 / steps),
+            Latency(repeat=self.repeat, seed=self.seed, seconds=LATENCY_PART * every_s / steps),
+            Endpoint(only=CURVES, seconds=ENDPOINT_PART * every_s / endpoint_steps, repeat=self.repeat, seed=self.seed),
             Growth(seed=self.seed, segments=100, streams=10_000, transactions=100, queues=100, consumers=10,
                    subscriptions=100, readers=10, delayed=10_000,
                    seconds=GROWTH_PART * self.minutes * 60 / GROWTH_CALLS / GROWTH_STEPS),
@@ -72,7 +78,7 @@ class All(Reported):
             with sub_folder(base, part.NAME) as folder:
                 try:
                     studies.append(part.study(folder, run))
-                except (StoreError, OSError) as error:
+                except (StoreError, OSError, NoEndpoint) as error:
                     line = f"Missing here: the chapters of `{part.NAME}` ({type(error).__name__}: {error})."
                     studies.append(Study(summary=(line,), chapters=()))
         return Study(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..machine.folders import sub_folder
-from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
 from ..report.record import Chapter, Chart, Measure
@@ -100,7 +100,7 @@ class Growth(Reported):
                 sizes = [axis.chapter(folder, step) for folder, step in zip(folders, axis.steps, strict=True)]
                 rounds.append(in_turn(sizes, self.seconds))
             run.one_done()
-        return list(_by_call(axis.steps, [report.median_of(list(at)) for at in zip(*rounds, strict=True)]))
+        return list(_by_call(axis.steps, [_medians(at) for at in zip(*rounds, strict=True)]))
 
 
 def chapter(name: str, title: str, steps: Sequence[int], rows: Sequence[Figures]) -> Chapter:
@@ -142,3 +142,11 @@ def _by_call(steps: Sequence[int], at: Sequence[Figures]) -> Iterator[Figures]:
         growth = values[-1] / values[0] if len(values) > 1 and values[0] and values[-1] is not None else None
         columns = {f"{step:,}": value for step, value in zip(steps, values, strict=True)}
         yield {"what": what, **columns, "growth": growth}
+
+
+def _medians(rounds: Sequence[Figures]) -> Figures:
+    """Each call's median over the rounds; None where one has no figure."""
+    return {
+        what: None if any(one[what] is None for one in rounds) else statistics.median(one[what] for one in rounds)
+        for what in rounds[0]
+    }

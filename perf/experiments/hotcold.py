@@ -2,48 +2,108 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from rich.console import Console
-
 from ..machine.folders import check_space, human_bytes
-from ..report import figures as report
-from ..report import layers
-from ..report.figures import Figures
-from ..report.progress import Run
+from ..report.layers import LAYERS
+from ..report.progress import NOWHERE, Run
+from ..report.record import Better, Chapter, Measure
+from ..report.words import amount, sentence
+from ..workload.checker import Counts
 from ..workload.contest import Sizes
-from ..workload.memory import BLOCK_BYTES, SHARED_MEMORY, Memory
+from ..workload.memory import SHARED_MEMORY, Memory
 from ..workload.phases import Api, Drive
-from ..workload.producers import BATCH_MESSAGES, WINDOW_BYTES, WINDOW_MESSAGES
-from .experiment import Experiment, queues, repeats, setting
-from .hotcold_run import PHASE_1_PART, Options, clean, counts_line, run_once
+from ..workload.producers import BATCH_MESSAGES
+from .experiment import queues, repeats, setting
+from .hotcold_run import PHASE_1_PART, Options, run_once
+from .parts import TAILS, Count, Part, latencies, measured, of
+from .reported import Reported, Study
 
-RUN_NAMES = (
-    "total_s", "prewrite_s", "close_s", "total_s_with_prewrite_and_close", "write_amplification",
-    "write_amplification_with_footers", "write_amplification_with_prewriting", "prewritten_mb", "footer_mb",
-    "kernel_write_mb", "forces", "mean_batch", "mean_write_bytes", "cpu_s", "peak_rss_mb", "checked_messages",
+NO_ENGINE = "the same producers without an engine"
+
+
+def _phase(name: str, what: str, **beside: str) -> tuple[Count, ...]:
+    """The counts of a phase. `beside`: the figures that its rates stand beside."""
+    return (
+        Count(figure=f"{name}.per_s", what=what, unit="msg/s", meaning="messages that were answered a second",
+              beside=beside.get("rate", ""), beside_what=NO_ENGINE),
+        Count(figure=f"{name}.mb_per_s", what=f"{what}, payload", unit="MB/s", meaning="1 MB is 10^6 bytes",
+              beside=beside.get("bytes", ""), beside_what="the device alone, forced writes of the same size"),
+        *latencies(f"{what}: wait", "from a call to its durable answer; a stalled caller asks for less",
+                   *TAILS, prefix=f"{name}."),
+    )  # fmt: skip
+
+
+def _count(figure: str, what: str, unit: str, meaning: str = "", better: Better = "lower") -> Count:
+    return Count(figure=figure, what=what, unit=unit, meaning=meaning, better=better)
+
+
+PHASES = (
+    *_phase("phase1", "appends alone", rate=".no_engine.per_s", bytes=".device.mb_per_s"),
+    *_phase("phase2", "appends beside reads"),
+    _count("reads.per_s", "reads beside them", "msg/s", "messages read and compared a second", "higher"),
+    _count("reads.mb_per_s", "reads beside them, payload", "MB/s", "", "higher"),
+    _count("total_s", "both phases", "s"),
+)
+WHOLE = (
+    _count("open_s", "opening the store, with segments written ahead", "s"),
+    _count("close_s", "closing it", "s"),
+    _count("whole_s", "both phases, with opening and closing", "s"),
+    _count("write_amplification", "written to the log over payload", "", "frames, columns and padding"),
+    _count("write_amplification_with_footers", "with the footers", ""),
+    _count("write_amplification_with_prewriting", "with the zeros of pre-writing, too", ""),
+    _count("kernel_write_mb", "written to the device as the kernel counts", "MB"),
+    _count("prewritten_mb", "zeros of pre-writing", "MB"),
+    _count("footer_mb", "footers", "MB"),
+    _count("forces", "forces", "", "forced writes of the log", "neither"),
+    _count("mean_batch", "messages a force", "", "producers that wait together share one", "neither"),
+    _count("cpu_s", "processor time", "s"),
+    _count("peak_rss_mb", "largest resident size", "MB"),
+)
+SERVED = (
+    *(_count(f"served.{layer}.percent", f"served by {name}", "%", "of the messages", "neither")
+      for layer, name in LAYERS.items()),
+    _count("served.device_reads", "reads of the device", ""),
+    _count("served.device_mb", "read from the device", "MB"),
+    _count("served.kernel_mb", "read from the device as the kernel counts", "MB"),
+    _count("served.unsound_messages", "copies in memory that were refused", "", "they were read from the log"),
 )  # fmt: skip
-# Figure -> what its line says.
-REFERENCE_NAMES = {
-    "raw_device_mb_per_s": "raw device, MB/s",
-    "raw_device_ratio": "phase 1 over the raw device",
-    "thread_floor_messages_per_s": "producers without an engine, msg/s",
-    "thread_floor_ratio": "phase 1 over these",
-    "thread_floor_bare_messages_per_s": "the same making no messages, msg/s",
-    "thread_floor_bare_ratio": "phase 1 over these making none",
-    "thread_floor_all_cpus_messages_per_s": "without an engine on all CPUs, msg/s",
-    "thread_floor_all_cpus_ratio": "phase 1 over these on all CPUs",
-}
+CACHE = (
+    _count("cache.capacity_mb", "capacity", "MB", better="neither"),
+    _count("cache.used_percent", "of it in use", "%", better="higher"),
+    _count("cache.filled_messages", "cached messages", "", better="higher"),
+    _count("cache.not_admitted_messages", "messages above the threshold", "", better="neither"),
+    _count("cache.refused_messages", "messages without room", ""),
+    _count("cache.missed_messages", "messages that the cache did not see in time", ""),
+    _count("cache.all_below_bytes", "every message below this was cached", "B", better="neither"),
+    *(_count(f"cache.{layer}.used_mb", f"in use of {name}", "MB", better="neither") for layer, name in LAYERS.items()),
+)
+REFERENCES = (
+    _count("device.mb_per_s", "the device alone, forced writes of phase 1's mean size", "MB/s", better="higher"),
+    _count("no_engine.per_s", "producers without an engine", "msg/s",
+           "as many make the same messages and wait for a real write and force", "higher"),
+    _count("no_engine_bare.per_s", "the same making no messages", "msg/s", "", "higher"),
+    _count("no_engine_all_cpus.per_s", "the same on all CPUs", "msg/s", "", "higher"),
+)  # fmt: skip
+CHAPTERS = {
+    "Appends, and reads beside them": ("Phase 1 appends 60 % of the bytes. Phase 2 appends the rest while every queue "
+        "is read, half of them from their newest offset, half from the first. Each message is compared.", PHASES),
+    "The whole run": ("What it wrote and took, and the time with opening and closing.", WHOLE),
+    "Reads of phase 2": ("By the layer that had the messages.", SERVED),
+    "Message cache after phase 1": ("Its tiers hold copies of messages.", CACHE),
+    "References": ("Measured before and after the run, on the same disk: their mean.", REFERENCES),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class HotCold(Experiment):
+class HotCold(Reported):
     """Appends, then appends and reads of new and old messages, each checked. Exit code 1 if one is lost or wrong."""
 
     NAME: ClassVar[str] = "hotcold"
+    TITLE: ClassVar[str] = "The main job: appends, then appends and reads"
     METHOD: ClassVar[str] = "a fresh store; device and producers without an engine before and after it, their mean"
 
     size_bytes: int = setting(1 << 30, "payload of both phases together, as 300MB", short=8 << 20)
@@ -55,20 +115,12 @@ class HotCold(Experiment):
     sizes: str = setting("contest", '"contest" (100 B to 17 KiB), "small" (100 to 1,000 B) or one size')
     queues: int = queues()
     batch_messages: int = setting(BATCH_MESSAGES, "messages per call, with --api batch", least=1)
-    window_bytes: int = setting(WINDOW_BYTES, "bytes under way, with --api pipelined")
-    readers: int = setting(1, "reading threads; not with --api blocking", least=1)
     cpus: int | None = setting(None, "the number of CPUs; 0: all (without it: 1 if blocking, else all)", least=0)
     repeat: int = repeats(1)
     reference: bool = setting(True, "also measure the device, and producers without an engine")
     prewrite: bool = setting(True, "make segments before the clock starts")
     contest_memory: bool = setting(False, "tiers for a part of the data: DRAM 5.6 %, persistent memory 49 %")
-    dram_bytes: int | None = setting(None, "bytes of the message cache's DRAM tiers")
-    pmem_bytes: int | None = setting(None, "bytes of the persistent memory tier")
     pmem_dir: Path = setting(SHARED_MEMORY, "folder of the persistent memory tier's file")
-    edge_bytes: int = setting(0, "bytes for fragments of messages that are not cached")
-    block_bytes: int = setting(BLOCK_BYTES, "bytes per block of the message cache")
-    expected: bool = setting(False, "compute the admission threshold from phase 1")
-    release: bool = setting(False, "release messages that were read")
     recent_bytes: int | None = setting(None, "bytes of the ring of recent frames")
     read_cache_bytes: int | None = setting(None, "bytes of the read cache")
     memory_limit_bytes: int | None = setting(None, "memory_limit_bytes of the store")
@@ -76,6 +128,7 @@ class HotCold(Experiment):
     reference_file_bytes: int = setting(256 << 20, "largest size of the references' file", short=16 << 20)
 
     def __post_init__(self) -> None:
+        Reported.__post_init__(self)
         Sizes.parse(self.sizes)  # ValueError: a usage error
 
     def options(self) -> Options:
@@ -85,7 +138,7 @@ class HotCold(Experiment):
             size_bytes=self.size_bytes,
             threads=self.threads,
             sizes=Sizes.parse(self.sizes),
-            drive=Drive(self.api, self.window_bytes, WINDOW_MESSAGES, self.batch_messages, self.readers),
+            drive=Drive(self.api, batch_messages=self.batch_messages),
             seed=self.seed,
             queues=self.queues,
             prewrite=self.prewrite,
@@ -97,78 +150,51 @@ class HotCold(Experiment):
         )
 
     def memory(self) -> Memory:
-        """The tiers: the contest's first, so that single sizes can be changed."""
+        """The ring, the caches and, with --contest-memory, the tiers and a threshold computed from phase 1."""
         memory = Memory(
-            persistent_folder=self.pmem_dir, edge_bytes=self.edge_bytes, block_bytes=self.block_bytes,
-            recent_bytes=self.recent_bytes, read_cache_bytes=self.read_cache_bytes,
-            limit_bytes=self.memory_limit_bytes, release_on_read=self.release,
+            persistent_folder=self.pmem_dir, recent_bytes=self.recent_bytes,
+            read_cache_bytes=self.read_cache_bytes, limit_bytes=self.memory_limit_bytes,
         )  # fmt: skip
-        if self.contest_memory:
-            memory = memory.as_in_the_contest(self.size_bytes)
-        if self.dram_bytes is not None:
-            memory = memory.with_dram(self.dram_bytes)
-        if self.pmem_bytes is not None:
-            memory = replace(memory, persistent_bytes=self.pmem_bytes)
-        computed = self.expected or self.contest_memory
-        return replace(memory, expected_bytes=int(self.size_bytes * PHASE_1_PART)) if computed else memory
+        if not self.contest_memory:
+            return memory
+        return memory.as_in_the_contest(self.size_bytes, int(self.size_bytes * PHASE_1_PART))
 
     def need_bytes(self) -> float:
         """The space of the store's segments, or of the references' files."""
         return self.options().need_bytes()
 
-    def measure(self, base: Path, run: Run) -> Figures:
-        """Medians of `repeat` fresh runs; broken promises are summed, and `runs` has each run when there are more."""
-        options = self.options()
+    def study(self, base: Path, run: Run) -> Study:
+        """Medians of `repeat` fresh runs; broken promises are summed."""
+        options, counts = self.options(), Counts()
         if options.memory.persistent_bytes:
             check_space(options.memory.persistent_folder, options.memory.persistent_bytes)
-        once = partial(run_once, options, base, run.console, self.reference)
-        runs = [once() for _ in range(self.repeat)]
-        figures: Figures = report.median_of(runs)
-        run.checked(figures["checked_messages"])
-        return {**figures, "runs": runs} if self.repeat > 1 else figures
 
-    def show(self, figures: Figures, console: Console) -> None:
-        """The tables of a run."""
-        config, second_s = figures["config"], figures["phase2"]["seconds"]
-        rows = [_row(name, figures[name]["seconds"], figures[name]) for name in ("phase1", "phase2")]
-        rows.append(_row("reads in 2", second_s, figures["reads"]))
-        size = human_bytes(config["size_bytes"])
-        title = f"hot/cold, {size}, {config['drive']['api']}, {config['threads']} producers"
-        console.print(report.table(title, rows))
-        whole = report.named(figures, RUN_NAMES)
-        console.print(report.pairs("whole run", {**whole, "device_read_mb": figures["reads"]["device_mb"]}))
-        show_memory(figures, console)
-        if "raw_device_ratio" in figures:
-            found = {text: figures[name] for name, text in REFERENCE_NAMES.items() if figures[name] is not None}
-            console.print(report.pairs("references of this run", found))
+        def once() -> Mapping[str, float | None]:
+            done = run_once(options, base, run.console, self.reference)
+            counts.add(done.counts)
+            run.checked(done.checked_messages)
+            return done.figures
 
-    def verdict(self, figures: Figures) -> tuple[bool, str]:
-        """The counts of broken promises."""
-        return clean(figures), counts_line(figures)
+        every = tuple(count for _, one in CHAPTERS.values() for count in one)
+        # A run has bars of its own: it does not say "part 1 of 1" between them.
+        found = measured([Part(self.NAME, once, every)], self.repeat, Run(self.NAME, NOWHERE))
+        chapters = tuple(
+            Chapter(title=title, text=text, measures=of(found, *(f"{self.NAME}.{count.figure}" for count in one)))
+            for title, (text, one) in CHAPTERS.items()
+        )
+        return Study(
+            summary=self._summary(found), chapters=tuple(one for one in chapters if one.measures),
+            right=counts.clean, verdict=counts.line(),
+        )  # fmt: skip
 
-
-def _row(name: str, seconds: float, part: Figures) -> Figures:
-    """A line of the first table: a phase, or phase 2's reads (which have no latencies)."""
-    latency = part.get("latency_us", {})
-    return {
-        "phase": name,
-        "s": seconds,
-        "messages": part["messages"],
-        "msg/s": part["messages_per_s"],
-        "MB/s": part["mb_per_s"],
-        "p50 us": latency.get("p50"),
-        "p99 us": latency.get("p99"),
-        "p99.9 us": latency.get("p999"),
-    }
-
-
-def show_memory(figures: Figures, console: Console) -> None:
-    """Show the layers that served the reads, and the content of the message cache, if there is one."""
-    ring = human_bytes(figures["stats"]["recent_bytes"])
-    console.print(report.table(f"reads of phase 2, by layer (ring: {ring})", layers.rows(figures["served"])))
-    console.print(report.pairs("below the ring", layers.device_pairs(figures["served"])))
-    if held := figures["cache_after_phase1"]:
-        tiers = [{"tier": name, **tier} for name, tier in held["tiers"].items()]
-        console.print(report.table("tiers after phase 1", tiers))
-        whole = {name: value for name, value in held.items() if name != "tiers"}
-        console.print(report.pairs("message cache after phase 1", whole))
+    def _summary(self, found: Mapping[str, Measure]) -> tuple[str, ...]:
+        rate, phase, wait = (found[f"{self.NAME}.{name}"] for name in ("phase1.per_s", "phase1.mb_per_s", "phase1.p50"))
+        calm = amount(found[f"{self.NAME}.phase1.p99"].value, "us")
+        reads = amount(found[f"{self.NAME}.reads.per_s"].value, "msg/s")
+        memory = 100 - found[f"{self.NAME}.served.device.percent"].value
+        return (
+            f"{human_bytes(self.size_bytes)}, {self.api}, {self.threads} producers. " + sentence(rate),
+            sentence(phase),
+            f"A caller waits {amount(wait.value, 'us')} at the median, {calm} at p99.",
+            f"Beside appends, {reads} were read and compared; memory had {memory:.0f} % of them.",
+        )

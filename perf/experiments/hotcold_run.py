@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,17 +23,16 @@ from ..machine.threads import on_all_cpus, on_cpus
 from ..machine.usage import cpu_seconds, device_bytes, moved_mb, peak_rss_mb
 from ..references import no_engine
 from ..references.device import RAW_FILE_BYTES, Seconds, raw_device
-from ..references.no_engine import NoEngineRate, tasks_without_engine, threads_without_engine
+from ..references.no_engine import tasks_without_engine, threads_without_engine
 from ..references.rawfile import round_up
 from ..report import layers
-from ..report.figures import Figures, ratio
 from ..report.layers import Mark
 from ..report.progress import NOWHERE, Count, watched
 from ..workload.checker import Counts, WrongResult
 from ..workload.comparing import check_folder
 from ..workload.contest import CONTEST_QUEUES, IntArray, Sizes, Workload
 from ..workload.memory import Memory
-from ..workload.phases import Drive, PhaseResult, ReadSide, append_phase, mixed_phase, reader_queues
+from ..workload.phases import Drive, ReadSide, append_phase, mixed_phase, reader_queues
 from ..workload.producers import Track
 from ..workload.settings import prewritten
 from .amplification import amplification
@@ -46,8 +45,7 @@ PREWRITE_PART = 1.05
 METADATA_BYTES_MAX = 16
 # A lane's first segments, and one that is made ahead.
 SPARE_SEGMENTS = 2
-# JSON names of the producers without an engine: on the run's own CPUs; without making messages; on all CPUs.
-NO_ENGINE = ("thread_floor", "thread_floor_bare", "thread_floor_all_cpus")
+Figures = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,6 @@ class Options:
         raw_bytes = lanes * min(self.reference_file_bytes, RAW_FILE_BYTES)
         return max(store_bytes + self.memory.private_file_bytes, raw_bytes, self.reference_file_bytes)
 
-    def as_dict(self, config: StoreConfig) -> Figures:
-        """JSON-ready: the run's settings and the store's."""
-        return {**asdict(self), "store": asdict(config)}
-
 
 @dataclass(frozen=True)
 class Job:
@@ -110,7 +104,18 @@ class Job:
         return cls(work, first, written, second)
 
 
-def run_store(options: Options, folder: Path, console: Console) -> Figures:
+@dataclass(frozen=True)
+class Done:
+    """One run: its figures, the messages that broke a promise, and how many were compared."""
+
+    figures: Figures
+    counts: Counts
+    checked_messages: int
+    write_bytes: int  # of a write of phase 1, on the average
+    lanes: int
+
+
+def run_store(options: Options, folder: Path, console: Console) -> Done:
     """Both phases on a fresh store in `folder`; every figure but the references."""
     job = Job.of(options)
     config = options.config(folder.parent)
@@ -119,24 +124,18 @@ def run_store(options: Options, folder: Path, console: Console) -> Figures:
         store = MessageStore.open(folder, config=config)
     with store:
         open_s = time.perf_counter() - began
-        figures = _run_phases(store, options, job, console)
+        figures, counts, stats, write_bytes = _run_phases(store, options, job, console)
         began = time.perf_counter()
     close_s = time.perf_counter() - began
     kernel_mb = moved_mb(written_0, device_bytes("write_bytes"))
-    log, payload_bytes = figures["stats"]["log"], figures["phase1"]["bytes"] + figures["phase2"]["bytes"]
+    payload_bytes = int(sum(int(track.plan.sizes[: track.done].sum()) for track in (*job.first, *job.second)))
     with watched(console, Count("comparing the whole store")):
-        written = amplification(log, payload_bytes, folder)
-        found = compare(folder, job.work)
-    return {
-        **figures,
-        **{name: figures[name] + count for name, count in asdict(found).items()},
-        "checked_messages": int(job.work.written.sum()),
-        "prewrite_s": open_s,
-        "close_s": close_s,
-        "total_s_with_prewrite_and_close": open_s + figures["total_s"] + close_s,
-        **written,
-        "kernel_write_mb": kernel_mb,
-    }
+        written = amplification(stats["log"], payload_bytes, folder)
+        counts.add(compare(folder, job.work))
+    whole_s = open_s + float(figures["total_s"] or 0) + close_s
+    opened: Figures = {"open_s": open_s, "close_s": close_s, "whole_s": whole_s, "kernel_write_mb": kernel_mb}
+    checked = int(job.work.written.sum())
+    return Done({**figures, **opened, **written}, counts, checked, write_bytes, stats["lanes"])
 
 
 def compare(folder: Path, work: Workload) -> Counts:
@@ -148,7 +147,9 @@ def compare(folder: Path, work: Workload) -> Counts:
     return Counts()
 
 
-def _run_phases(store: MessageStore, options: Options, job: Job, console: Console) -> Figures:
+def _run_phases(
+    store: MessageStore, options: Options, job: Job, console: Console
+) -> tuple[Figures, Counts, Mapping[str, Any], int]:
     hot = job.work.choose_hot()
     reads = ReadSide(store, job.work, job.written, hot, reader_queues(job.work, options.drive))
     stats_0, cpu_0 = store.stats(), cpu_seconds()
@@ -165,33 +166,20 @@ def _run_phases(store: MessageStore, options: Options, job: Job, console: Consol
     counts = reads.finish()
     counts.wrong_offsets += sum(track.wrong_offsets for track in (*job.first, *job.second))
     log = stats["log"]
-    return {
-        **asdict(counts),
-        "seed": options.seed,
-        "config": options.as_dict(store.config),
+    rates = {"reads.per_s": reads.messages / phase_2.seconds, "reads.mb_per_s": reads.bytes / phase_2.seconds / 1e6}
+    figures: Figures = {
+        **{f"phase1.{name}": value for name, value in phase_1.figures().items()},
+        **{f"phase2.{name}": value for name, value in phase_2.figures().items()},
+        **rates,
         "total_s": phase_1.seconds + phase_2.seconds,
-        "phase1": phase_1.as_dict(),
-        "phase2": phase_2.as_dict(),
-        "reads": _read_rates(reads, phase_2, served),
-        "served": served,
-        "cache_after_phase1": held,
         "forces": log["forces"],
         "mean_batch": log["messages"] / max(1, log["forces"]),
-        "mean_write_bytes": _mean_write_bytes(stats_0["log"], stats_1["log"]),
         "cpu_s": cpu_s,
         "peak_rss_mb": peak_rss_mb(),
-        "stats": stats,
+        **{f"served.{name}": value for name, value in served.items()},
+        **{f"cache.{name}": value for name, value in held.items()},
     }
-
-
-def _read_rates(reads: ReadSide, phase: PhaseResult, served: Figures) -> Figures:
-    return {
-        "messages": reads.messages,
-        "bytes": reads.bytes,
-        "messages_per_s": reads.messages / phase.seconds,
-        "mb_per_s": reads.bytes / phase.seconds / 1e6,
-        "device_mb": served["device_mb"],
-    }
+    return figures, counts, stats, round(_mean_write_bytes(stats_0["log"], stats_1["log"]))
 
 
 def _planned(tracks: list[Track]) -> int:
@@ -206,83 +194,47 @@ def _mean_write_bytes(before: Mapping[str, Any], after: Mapping[str, Any]) -> fl
     return float((after["written_bytes"] - before["written_bytes"]) / max(1, after["writes"] - before["writes"]))
 
 
-def references(options: Options, folder: Path, write_bytes: float, writers: int) -> Figures:
-    """The raw device once and, if producers wait one by one, the producers without an engine."""
+def references(options: Options, folder: Path, write_bytes: int, writers: int) -> dict[str, float]:
+    """The raw device once and, if producers wait one by one, the producers without an engine: on the run's CPUs, there
+    without making messages, and on all CPUs."""
     seconds, file_bytes = options.reference_s, options.reference_file_bytes
-    size = round_up(round(write_bytes))
-    raw = raw_device(folder, size, writers, Seconds(seconds), file_bytes=min(file_bytes, RAW_FILE_BYTES))
-    rates: dict[str, NoEngineRate] = {}
+    raw = raw_device(
+        folder, round_up(write_bytes), writers, Seconds(seconds), file_bytes=min(file_bytes, RAW_FILE_BYTES)
+    )
+    found = {"device.mb_per_s": raw.mb_per_s}
 
-    def measured(name: str, *, bare: bool = False) -> None:
+    def rate(*, bare: bool = False) -> float:
         given = (folder, options.threads, options.sizes, seconds, Seconds(seconds))
         if options.drive.api == "asyncio":
-            rates[name] = tasks_without_engine(*given, file_bytes=file_bytes)
-        else:
-            rates[name] = threads_without_engine(*given, bare=bare, file_bytes=file_bytes)
+            return tasks_without_engine(*given, file_bytes=file_bytes).messages_per_s
+        return threads_without_engine(*given, bare=bare, file_bytes=file_bytes).messages_per_s
 
     if options.drive.api in ("blocking", "asyncio"):
-        measured("thread_floor")
+        found["no_engine.per_s"] = rate()
     if options.drive.api == "blocking":
-        measured("thread_floor_bare", bare=True)
+        found["no_engine_bare.per_s"] = rate(bare=True)
         if options.cpus is not None:
             with on_all_cpus():
-                measured("thread_floor_all_cpus")
-    figures: Figures = {
-        "raw_device_mb_per_s": raw.mb_per_s,
-        "raw_device_write_bytes": size,
-        "raw_device_call": raw.call,
-        "thread_floor_mean_batch": rates["thread_floor"].mean_batch if "thread_floor" in rates else None,
-    }
-    for name in NO_ENGINE:
-        figures[f"{name}_messages_per_s"] = rates[name].messages_per_s if name in rates else None
-    return figures
+                found["no_engine_all_cpus.per_s"] = rate()
+    return found
 
 
-def with_ratios(figures: Figures, before: Figures, after: Figures) -> Figures:
-    """The references as the mean of before and after the run, since the machine is noisy; and the ratios to them."""
-    merged = {
-        name: fmean((before[name], value)) if isinstance(value, float) else value for name, value in after.items()
-    }
-    rate = figures["phase1"]["messages_per_s"]
-    return {
-        **figures,
-        **merged,
-        "raw_device_ratio": figures["phase1"]["mb_per_s"] / merged["raw_device_mb_per_s"],
-        **{f"{name}_ratio": ratio(rate, merged[f"{name}_messages_per_s"]) for name in NO_ENGINE},
-        "references": {"before": before, "after": after},
-    }
-
-
-def run_once(options: Options, base: Path, console: Console, reference: bool = True) -> Figures:
-    """One fresh run on its CPUs, with the references measured before and after it."""
+def run_once(options: Options, base: Path, console: Console, reference: bool = True) -> Done:
+    """One fresh run on its CPUs; the references are the mean of before and after it, since the machine is noisy."""
     with on_cpus(options.cpus):
         if not reference:
             with sub_folder(base, "store") as folder:
                 return run_store(options, folder, console)
         # A small run first: it warms everything up and tells the write size at which to measure the device.
         probe_bytes = min(PROBE_BYTES_MAX, int(options.size_bytes * PROBE_PART))
-        small, quiet = replace(options, size_bytes=probe_bytes, memory=Memory()), NOWHERE
+        small = replace(options, size_bytes=probe_bytes, memory=Memory())
         with watched(console, Count("warming up")), sub_folder(base, "probe") as folder:
-            probe = run_store(small, folder, quiet)
-        lanes = probe["stats"]["lanes"]
+            probe = run_store(small, folder, NOWHERE)
         measuring = Count("measuring the device, and producers without an engine")
         with watched(console, measuring), sub_folder(base, "reference") as folder:
-            before = references(options, folder, probe["mean_write_bytes"], lanes)
+            before = references(options, folder, probe.write_bytes, probe.lanes)
         with sub_folder(base, "store") as folder:
-            figures = run_store(options, folder, console)
+            done = run_store(options, folder, console)
         with watched(console, measuring), sub_folder(base, "reference") as folder:
-            after = references(options, folder, figures["mean_write_bytes"], lanes)
-        return with_ratios(figures, before, after)
-
-
-COUNT_NAMES = tuple(asdict(Counts()))
-
-
-def clean(figures: Figures) -> bool:
-    """Whether no message was lost, repeated, reordered, damaged or answered with a wrong offset."""
-    return Counts(**{name: figures[name] for name in COUNT_NAMES}).clean
-
-
-def counts_line(figures: Figures) -> str:
-    """The counts of broken promises: "lost 0  duplicated 0 .."."""
-    return "  ".join(f"{name} {figures[name]}" for name in COUNT_NAMES)
+            after = references(options, folder, done.write_bytes, done.lanes)
+        return replace(done, figures={**done.figures, **{name: fmean((before[name], after[name])) for name in after}})

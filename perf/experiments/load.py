@@ -99,7 +99,7 @@ class Writer:
 
     store: MessageStore
     load: Load
-    latencies_s: list[float] = field(default_factory=list)
+    latencies_ns: list[int] = field(default_factory=list)
     messages: int = 0
     seconds: float = 0.0
 
@@ -117,7 +117,7 @@ class Writer:
                 time.sleep(wait)  # the pace of the appends
             numbers = range(call * CALL_MESSAGES, (call + 1) * CALL_MESSAGES)
             self.store.append_batch([(*addresses[load.queue_of(at)], data) for at in numbers])
-            self.latencies_s.append(time.perf_counter() - due)
+            self.latencies_ns.append(round((time.perf_counter() - due) * 1e9))
             self.messages += CALL_MESSAGES
         # The last call ends before its time is over: a rate over the time that it stood for.
         self.seconds = max(time.perf_counter() - began, self.messages / CALL_MESSAGES * pace)

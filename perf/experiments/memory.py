@@ -5,33 +5,55 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from rich.console import Console
 
 from ...store import MessageStore, StoreConfig, inspect_folder
 from ...testing import TunedConfig
 from ..machine.folders import bytes_of, sub_folder
 from ..machine.usage import resident_bytes
-from ..report import figures as report
-from ..report.figures import Figures
-from ..report.progress import Run
+from ..report.progress import NOWHERE, Run
+from ..report.record import Chapter
+from ..report.words import sentence
 from ..workload.checker import WrongResult
 from ..workload.contest import Sizes, Workload
 from ..workload.settings import space_bytes
-from .experiment import Experiment, queues, setting
+from .experiment import queues, setting
+from .parts import Count, Part, measured
+from .reported import Reported, Study
 
 BATCH_MESSAGES = 10_000
 SAMPLE_BATCHES = 20
 
 
+def _count(figure: str, what: str, meaning: str = "", unit: str = "B") -> Count:
+    return Count(figure=figure, what=what, unit=unit, better="lower", meaning=meaning)
+
+
+COUNTS = (
+    _count("disk.metadata", "metadata of a message on disk", "frames' heads and columns, and footers"),
+    _count("disk.frames", "in the log"),
+    _count("disk.footers", "in footers"),
+    _count("disk.padding", "padding of blocks", "the rest of blocks of 4 KiB"),
+    _count("disk.all", "all of it beside the payload"),
+    _count("open_table", "a message of the open segment in memory", "looked at where the tables hold most"),
+    _count("sealed_table", "a message of sealed segments in memory"),
+    _count("process", "growth of the process, a message"),
+    _count("segments", "segments", unit=""),
+    _count("folder_mb", "the folder", unit="MB"),
+    _count("append_s", "appending all, with opening and closing", unit="s"),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Memory(Experiment):
+class Memory(Reported):
     """Bytes of metadata per message, on disk and in memory."""
 
     NAME: ClassVar[str] = "memory"
+    TITLE: ClassVar[str] = "Bytes of metadata a message"
     METHOD: ClassVar[str] = "one run; the open tables are looked at every 200,000 messages, where they hold most"
 
     messages: int = setting(10_000_000, "messages", short=20_000, least=1)
@@ -42,15 +64,22 @@ class Memory(Experiment):
         """The space of the store."""
         return space_bytes(self.messages * self.message_bytes)
 
-    def measure(self, base: Path, run: Run) -> Figures:
+    def study(self, base: Path, run: Run) -> Study:
         """Bytes for each message."""
+        found = measured([Part("memory", partial(self._once, base, run), COUNTS)], 1, Run(self.NAME, NOWHERE))
+        title = f"{self.messages:,} messages of {self.message_bytes} B"
+        chapter = Chapter(title=title, text="Appended in batches, then closed.", measures=tuple(found.values()))
+        names = ("memory.disk.metadata", "memory.open_table")
+        return Study(summary=tuple(sentence(found[name]) for name in names), chapters=(chapter,))
+
+    def _once(self, base: Path, run: Run) -> dict[str, float | None]:
         sizes = Sizes(self.message_bytes, self.message_bytes)
         work = Workload(self.seed, sizes, queues=self.queues)
         data = work.content.make(0, 0, self.message_bytes)
         drawn = np.random.default_rng([self.seed, 4]).integers(0, len(work.addresses), BATCH_MESSAGES)
         # One list of items is used for all batches, so the process's growth is the store's.
         items = [(*work.addresses[queue], data) for queue in drawn.tolist()]
-        fullest: Figures = {"open_bytes": 0, "open_messages": 0}
+        fullest: dict[str, int] = {"open_bytes": 0, "open_messages": 0}
         run.expect(math.ceil(self.messages / BATCH_MESSAGES))
         with sub_folder(base, "memory") as folder:
             began = time.perf_counter()
@@ -59,29 +88,24 @@ class Memory(Experiment):
                 for index, first in enumerate(range(0, self.messages, BATCH_MESSAGES)):
                     store.append_batch(items[: self.messages - first])
                     if index % SAMPLE_BATCHES == 0:
-                        tables: Figures = {**store.stats()["queue_tables"]}
-                        fullest = max(fullest, tables, key=lambda sample: int(sample["open_messages"]))
+                        now = store.stats()["queue_tables"]
+                        held = {"open_bytes": now["open_bytes"], "open_messages": now["open_messages"]}
+                        fullest = max(fullest, held, key=lambda sample: sample["open_messages"])
                     run.one_done()
                 stats, rss_after = store.stats(), resident_bytes()
             append_s = time.perf_counter() - began
             disk = _on_disk(inspect_folder(folder), stats["log"]["padding_bytes"], self.messages, self.message_bytes)
-            folder_bytes = bytes_of(folder)
+            folder_bytes, tables = bytes_of(folder), stats["queue_tables"]
             run.checked(compare(folder, work, drawn.tolist(), self.messages, data))
+        sealed = tables["sealed_messages"]
         return {
             **disk,
-            **_in_memory({**stats["queue_tables"]}, fullest),
-            "rss_growth_bytes_per_message": (rss_after - rss_before) / self.messages,
-            "rss_growth_mb": (rss_after - rss_before) / 1e6,
+            "open_table": fullest["open_bytes"] / max(1, fullest["open_messages"]),
+            "sealed_table": tables["sealed_bytes"] / sealed if sealed else None,
+            "process": (rss_after - rss_before) / self.messages,
             "folder_mb": folder_bytes / 1e6,
             "append_s": append_s,
-            "stats": stats,
         }
-
-    def show(self, figures: Figures, console: Console) -> None:
-        """Show one line for each figure."""
-        title = f"{figures['config']['messages']:,} messages of {figures['config']['message_bytes']} B"
-        hidden = ("stats", "config", "how", "checked_messages")
-        console.print(report.pairs(title, {name: figures[name] for name in figures if name not in hidden}))
 
 
 def compare(folder: Path, work: Workload, drawn: list[int], messages: int, data: bytes) -> int:
@@ -104,7 +128,7 @@ def compare(folder: Path, work: Workload, drawn: list[int], messages: int, data:
     return at
 
 
-def _on_disk(folder: Figures, padding_bytes: int, messages: int, message_bytes: int) -> Figures:
+def _on_disk(folder: dict[str, Any], padding_bytes: int, messages: int, message_bytes: int) -> dict[str, float]:
     """The bytes of a closed store's segments beside the payloads: all that were written to them, footers too;
     not the space that is only pre-written."""
     segments = [row for lane in folder["lanes"] for row in lane["segments"] if row["state"] != "spare"]
@@ -112,21 +136,10 @@ def _on_disk(folder: Figures, padding_bytes: int, messages: int, message_bytes: 
     footer_bytes = sum(row["footer_bytes"] for row in segments)
     frames_bytes = log_bytes - messages * message_bytes - padding_bytes
     return {
-        "disk_bytes_per_message": (log_bytes + footer_bytes) / messages - message_bytes,
-        "disk_padding_bytes_per_message": padding_bytes / messages,
-        "disk_frames_bytes_per_message": frames_bytes / messages,  # headers and columns
-        "disk_footers_bytes_per_message": footer_bytes / messages,
-        "disk_metadata_bytes_per_message": (frames_bytes + footer_bytes) / messages,
-        "frames": sum(row["frames"] for row in segments),
+        "disk.all": (log_bytes + footer_bytes) / messages - message_bytes,
+        "disk.padding": padding_bytes / messages,
+        "disk.frames": frames_bytes / messages,
+        "disk.footers": footer_bytes / messages,
+        "disk.metadata": (frames_bytes + footer_bytes) / messages,
         "segments": len(segments),
-    }
-
-
-def _in_memory(tables: Figures, fullest: Figures) -> Figures:
-    sealed = tables["sealed_messages"]
-    return {
-        "open_table_bytes_per_message": fullest["open_bytes"] / max(1, fullest["open_messages"]),
-        "open_table_messages": fullest["open_messages"],
-        "sealed_table_bytes_per_message": tables["sealed_bytes"] / sealed if sealed else None,
-        "sealed_table_messages": sealed,
     }

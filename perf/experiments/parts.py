@@ -7,7 +7,6 @@ it gives.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ from ...store import StoreError
 from ..report.figures import counted
 from ..report.progress import Run
 from ..report.record import NOISE, Better, Measure
-from .experiment import by_turns
 
+Round = Mapping[str, float | None]  # the figures of a part, by name
 OF_THE_STORE = ("store.", "setting.")  # names of measures that a slower store changes
 TAILS = {"p50": 0.2, "p99": 0.5, "p99.9": 1.0}  # how much equal runs differ in these
 
@@ -29,7 +28,7 @@ class Count:
     Attributes:
         figure: its name in what the part gives.
         beside: the name ("PART.FIGURE") of any figure that it stands beside; ".FIGURE" is one of the same part. Its
-            median over the same rounds is the reference.
+            median over the same rounds is the reference. None is its own.
         beside_is_store: whether that is a figure of the store, which a slower store changes; by itself where its name
             begins with one of OF_THE_STORE.
     """
@@ -50,32 +49,31 @@ class Part:
     """What runs: `run()` measures once and gives its figures by name. `what` comes before the words of each count."""
 
     name: str
-    run: Callable[[], Mapping[str, float]]
+    run: Callable[[], Round]
     counts: tuple[Count, ...]
     what: str = ""
 
 
-def latencies(what: str, meaning: str, *marks: str) -> tuple[Count, ...]:
-    """Counts of latencies in microseconds: by default the median and p99."""
+def latencies(what: str, meaning: str, *marks: str, prefix: str = "") -> tuple[Count, ...]:
+    """Counts of latencies in microseconds: by default the median and p99. `prefix`: of the figures' names."""
     return tuple(
-        Count(figure=mark, what=f"{what}, {mark}", unit="us", better="lower", noise=TAILS[mark],
+        Count(figure=f"{prefix}{mark}", what=f"{what}, {mark}", unit="us", better="lower", noise=TAILS[mark],
               meaning=meaning if mark == "p50" else "")
         for mark in (marks or ("p50", "p99"))
     )  # fmt: skip
 
 
-def measured(
-    parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str] | None = None, limit_s: float = math.inf
-) -> dict[str, Measure]:
+def measured(parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str] | None = None) -> dict[str, Measure]:
     """All measures by name, after `repeat` rounds of all parts. References may be of any other part.
 
     With `failed`, a part that the store or the system refuses is not run again: `failed` gets its name and the reason,
     and its measures are of the rounds before. Without such rounds it has none. Without `failed` it raises what the part
-    raised. `limit_s`: no round but the first begins that would end later in the run.
+    raised. Raises ValueError if two parts have one name.
     """
-    rounds = by_turns({part.name: _figures(part, failed) for part in parts}, repeat, run, limit_s)
-    if limit_s < math.inf:
-        run.rounds = len(rounds)
+    names = [part.name for part in parts]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"two parts have the name {', '.join(sorted(twice))}")
+    rounds = _by_turns({part.name: _figures(part, failed) for part in parts}, repeat, run)
     values: dict[str, tuple[float, ...]] = {}
     for part in parts:
         for figure in dict.fromkeys(name for one in rounds for name in one[part.name]):
@@ -89,8 +87,21 @@ def measured(
     }
 
 
-def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], dict[str, float]]:
-    def figures() -> dict[str, float]:
+def _by_turns(ways: Mapping[str, Callable[[], Round]], repeat: int, run: Run) -> list[dict[str, Round]]:
+    """Run each way once a round. Every second round goes backwards, so that no way always follows the same one."""
+    run.expect(repeat * len(ways))
+    rounds: list[dict[str, Round]] = []
+    for number in range(repeat):
+        found = {}
+        for name in list(ways)[:: 1 if number % 2 == 0 else -1]:
+            found[name] = ways[name]()
+            run.one_done()
+        rounds.append(found)
+    return rounds
+
+
+def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], Round]:
+    def figures() -> Round:
         if failed is None:
             return dict(part.run())
         if part.name in failed:
@@ -107,10 +118,11 @@ def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], dict[str
 def _measure(part: Part, count: Count, values: Mapping[str, tuple[float, ...]]) -> Measure:
     """The measure of a count. A latency says of how many calls it is: those of the round with the fewest."""
     name, meaning = f"{part.name}.{count.figure}", count.meaning
-    if count.figure in TAILS and (calls := values.get(f"{part.name}.calls")):
+    mark = next((mark for mark in TAILS if name.endswith(f".{mark}")), None)
+    if mark is not None and (calls := values.get(f"{name.removesuffix(mark)}calls")):
         meaning = f"{meaning}; of {counted(int(min(calls)), 'call')}".removeprefix("; ")
     beside = f"{part.name}{count.beside}" if count.beside.startswith(".") else count.beside
-    reference = values.get(beside)
+    reference = values.get(beside) if beside != name else None
     return Measure(
         name=name, what=": ".join(filter(None, (part.what, count.what))), unit=count.unit, values=values[name],
         better=count.better, meaning=meaning, noise=count.noise,

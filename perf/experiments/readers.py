@@ -1,7 +1,8 @@
-"""Readers in other processes: their cost for the writer, how soon they see a message, their cost when idle."""
+"""Readers: what those of other processes cost the writer, and how soon one that waits sees a message."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -10,20 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
-from ...store import MessageStore, StoreConfig
+from ...store import MessageStore
 from ..machine.folders import sub_folder
 from ..machine.usage import Turns, turns_of
-from ..references.copying_readers import Shared, copy_and_hash, shared_messages
-from ..report import figures as report
-from ..report.figures import Figures
 from ..report.progress import Run
+from ..report.record import Chapter
+from ..report.words import sentence
 from ..workload.checker import WrongResult
 from ..workload.contest import Content
+from ..workload.latencies import Latencies
 from ..workload.reader_processes import (
     READ_MESSAGES,
     Process,
@@ -36,22 +36,55 @@ from ..workload.reader_processes import (
     wait_for_nothing,
 )
 from ..workload.settings import space_bytes
-from .experiment import Experiment, medians, repeats, setting
+from .experiment import repeats, setting
+from .parts import Count, Part, latencies, measured, of
+from .reported import Reported, Study
 
 QUEUES = Queues("readers", 16)
 FEW_MESSAGES = READ_MESSAGES  # after a round with fewer, a reader pauses
 PACE_S = 0.002
+AN_HOUR_MS = 3_600_000
 LONGEST_S = 60  # for what a reader has still to read after a slice
 PAUSE_S = 0.002
 MOST_PER_S = 3_000_000
-APIS = ("blocking", "batch", "columns")
-MODEL, STORE, BACKGROUND = "model", "store", "background"  # the last: readers of the store that give way to all others
-ALONE = (None, 0)
-BESIDE = tuple((of, count) for count in (1, 4) for of in (MODEL, STORE, BACKGROUND))
-MOST_READERS = 4
+APIS = {"blocking": "one append at a time", "batch": "append_batch", "columns": "append_columns"}
+ALONE, MOST_READERS = "alone", 4
+Workers = Mapping[str, Sequence[Process]]
+Figures = dict[str, float]
 
-Way = tuple[str | None, int]
-Workers = Mapping[str | None, Sequence[Process]]
+
+class Way(NamedTuple):
+    """Readers beside the writer. In the background they take a processor only if nobody else wants it."""
+
+    readers: int
+    in_background: bool
+    what: str
+
+
+WAYS = {
+    "one": Way(1, False, "beside 1 reader"),
+    "four": Way(MOST_READERS, False, f"beside {MOST_READERS} readers"),
+    "background": Way(MOST_READERS, True, f"beside {MOST_READERS} readers in the background"),
+}
+
+
+def _of_way(name: str, what: str) -> tuple[Count, ...]:
+    beside: dict[str, Any] = {"beside_what": "alone", "beside_is_store": True}
+    return (
+        Count(figure=f"{name}.per_s", what=f"rate {what}", unit="msg/s", beside=f".{name}.alone_per_s", **beside,
+              noise=0.25, meaning="beside the slices before and after; 1.00: the readers cost the writer nothing"),
+        Count(figure=f"{name}.writer_us", what=f"processor time a message {what}", unit="us", better="lower",
+              beside=f".{name}.alone_writer_us", **beside, noise=0.25),
+        Count(figure=f"{name}.readers_cpu", what=f"processors that they take {what}", unit="", better="lower",
+              noise=0.25),
+    )  # fmt: skip
+
+
+RATES = (
+    Count(figure=f"{ALONE}.per_s", what="rate alone", unit="msg/s", noise=0.25),
+    *(count for name, way in WAYS.items() for count in _of_way(name, way.what)),
+)
+IDLE = Count(figure="percent", what="processor time of all of them", unit="% of one", better="lower", noise=0.25)
 
 
 class _Sample(NamedTuple):
@@ -69,8 +102,7 @@ class _Writer:
 
     store: MessageStore
     folder: Path
-    shared: Shared
-    counts: memoryview
+    counts: list[int]
     stopping: threading.Event = field(default_factory=threading.Event)
     pausing: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)
@@ -93,16 +125,15 @@ class _Writer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Readers(Experiment):
-    """Readers in other processes, which share the queues and read everything, beside a writer."""
+class Readers(Reported):
+    """Readers of other processes beside a writer; how soon a reader sees a message, here and in another process."""
 
     NAME: ClassVar[str] = "readers"
+    TITLE: ClassVar[str] = "Readers beside a writer"
     METHOD: ClassVar[str] = (
         "one writer, which pauses while readers catch up after a slice, and by turns with no readers and some, which "
-        f"share {QUEUES.count} queues and read "
-        "them as they grow; a slice's rate over the mean of those alone before and behind it, medians; all counted; "
-        "those of the model have no store: they copy and hash as many bytes, with the same pauses; those in the "
-        "background have SCHED_IDLE, as by `chrt --idle 0`"
+        f"share {QUEUES.count} queues and read them as they grow; a slice's rate over the mean of those alone before "
+        "and after it; all counted; those in the background have SCHED_IDLE, as by `chrt --idle 0`"
     )
 
     message_bytes: int = setting(100, "bytes per message", least=16, option="size")
@@ -113,71 +144,72 @@ class Readers(Experiment):
         0.15, "seconds before a slice, in which readers come and go: the writer looks for them every 50 ms",
         short=0.02, least=0,
     )  # fmt: skip
-    turns: int = setting(5, "slices of each kind", short=1, least=1)
     together_ms: float = setting(5.0, "ms in which a reader that has read little takes together what comes", least=0)
-    waits: int = setting(2_000, "messages whose way to a waiting process is timed", short=50, least=1)
+    waits: int = setting(2_000, "messages whose way to a waiting reader is timed", short=50, least=1)
     idle: int = setting(10, "processes that wait and get nothing", short=2, least=1)
     idle_s: float = setting(3.0, "seconds for which they wait", short=0.2, least=0.01)
-    repeat: int = repeats()
+    repeat: int = repeats(5)
 
     def need_bytes(self) -> float:
         """The space of one turn, whose slices share a store."""
-        seconds = (2 * len(BESIDE) + 1) * (self.seconds + 2 * self.settle_s)
+        seconds = (2 * len(WAYS) + 1) * (self.seconds + 2 * self.settle_s)
         return space_bytes(MOST_PER_S * seconds * (self.message_bytes + 20))
 
-    def measure(self, base: Path, run: Run) -> Figures:
-        """Rates with 0, 1 and 4 readers, of the model and of the store, the latency, and the processor time of idle
-        readers."""
-        rows: list[Figures] = []
-        run.expect(len(APIS) * self.turns)
+    def study(self, base: Path, run: Run) -> Study:
+        """Rates with 0, 1 and 4 readers, the latency, and the processor time of idle readers."""
+        Latencies()  # raises before the work if its package is missing
+        told = "from the answer of its append; one message each 2 ms, whatever the reader does"
+        counts = (*latencies("sees a message after", told),
+                  Count(figure="max", what="the longest", unit="us", better="neither"))  # fmt: skip
         with processes(MOST_READERS) as foreground, processes(MOST_READERS, in_background=True) as background:
-            workers = {MODEL: foreground, STORE: foreground, BACKGROUND: background, None: []}
-            found: dict[str, list[Figures]] = {api: [] for api in APIS}
-            for number in range(self.turns):
-                for api in APIS:
-                    found[api] += self._turn(base, api, BESIDE[:: 1 if number % 2 == 0 else -1], workers, run)
-                    run.one_done()
-        for api in APIS:
-            model: dict[int, float] = {}
-            for way in (ALONE, *BESIDE):
-                row = _medians([one for one in found[api] if (one["of"], one["readers"]) == way])
-                readers, count = way
-                if readers == MODEL:
-                    model[count] = row["of_alone"]
-                beside = model[count] if readers in (STORE, BACKGROUND) else None
-                rows.append({"api": api, **row, "of_model": report.ratio(row["of_alone"], beside)})
-        alone = {
-            "latency": partial(self._latency, base, in_background=False),
-            "background_latency": partial(self._latency, base, in_background=True),
-            "idle": partial(self._idle, base),
-        }
-        return {"rows": rows, **medians(alone, self.repeat, run)}
+            workers = {name: background if way.in_background else foreground for name, way in WAYS.items()}
+            parts = [
+                *(Part(api, partial(self._turn, base, api, workers, run), RATES, what) for api, what in APIS.items()),
+                Part("wait.thread", partial(self._here, base, in_thread=True), counts, "a waiting thread"),
+                Part("wait.coroutine", partial(self._here, base, in_thread=False), counts, "a waiting coroutine"),
+                Part("wait.process", partial(self._elsewhere, base, in_background=False), counts, "a waiting process"),
+                Part("wait.background", partial(self._elsewhere, base, in_background=True), counts,
+                     "a process that waits in the background"),
+                Part("idle", partial(self._idle, base), (IDLE,), f"{self.idle} processes that wait and get nothing"),
+            ]  # fmt: skip
+            found = measured(parts, self.repeat, run)
+        chapters = (
+            Chapter(title="The writer's rate beside readers", measures=of(found, *(f"{api}." for api in APIS)),
+                    text=f"Messages of {self.message_bytes} B. Readers get all messages up to their slice's end."),
+            Chapter(title="Readers that wait", text="For one message after the other; and for nothing.",
+                    measures=of(found, "wait.", "idle.")),
+        )  # fmt: skip
+        names = (
+            *(f"{api}.{next(iter(WAYS))}.per_s" for api in APIS),
+            "wait.thread.p50",
+            "wait.process.p50",
+            "idle.percent",
+        )
+        return Study(summary=tuple(sentence(found[name]) for name in names), chapters=chapters)
 
     # -- the writer, and slices of its time -----------------------------------------------------------
 
-    def _turn(self, base: Path, api: str, ways: Sequence[Way], workers: Workers, run: Run) -> list[Figures]:
-        """Run a slice of each way, and one alone before and after each."""
-        slices: list[Figures] = []
+    def _turn(self, base: Path, api: str, workers: Workers, run: Run) -> Figures:
+        """A slice beside the readers of each way, and one alone before and after each."""
+        alone: list[Figures] = []
+        beside: dict[str, Figures] = {}
         with self._writer(base, api) as writer:
             time.sleep(self.settle_s)
-            for way in [*(way for beside in ways for way in (ALONE, beside)), ALONE]:
-                slices.append(self._slice(writer, way, workers, run))
-        for before, beside, behind in zip(slices[::2], slices[1::2], slices[2::2], strict=False):
-            for name, ratio in (("messages_per_s", "of_alone"), ("writer_us", "cpu_of_alone")):
-                if beside[name] is not None:
-                    beside[ratio] = 2 * beside[name] / (before[name] + behind[name])
-        return slices
+            for name, way in WAYS.items():
+                alone.append(self._slice(writer, (), run))
+                beside[name] = self._slice(writer, workers[name][: way.readers], run)
+            alone.append(self._slice(writer, (), run))
+        found = {f"{name}.{figure}": value for name, one in beside.items() for figure, value in one.items()}
+        for name, before, after in zip(WAYS, alone, alone[1:], strict=False):
+            found |= {f"{name}.alone_{figure}": (before[figure] + after[figure]) / 2 for figure in before}
+        return {**found, f"{ALONE}.per_s": float(np.mean([one["per_s"] for one in alone]))}
 
     @contextmanager
     def _writer(self, base: Path, api: str) -> Iterator[_Writer]:
         data = Content(self.seed, self.message_bytes).make(0, 0, self.message_bytes)
         producers = self.producers if api == "blocking" else 1
-        with (
-            shared_messages(data, producers) as (shared, counts),
-            sub_folder(base, "store") as folder,
-            MessageStore.open(folder, StoreConfig()) as store,
-        ):
-            writer = _Writer(store, folder, shared, counts)
+        with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
+            writer = _Writer(store, folder, [0] * producers)
             appends = [self._append(store, api, data, at) for at in range(producers)]
             threads = [threading.Thread(target=writer.produce, args=one) for one in enumerate(appends)]
             for thread in threads:
@@ -191,8 +223,8 @@ class Readers(Experiment):
             if writer.errors:
                 raise writer.errors[0]
             ends = [store.queue_bounds(QUEUES.topic, queue)[1] for queue in range(QUEUES.count)]
-            if sum(ends) != sum(counts):
-                raise WrongResult(f"{sum(counts):,} messages were written, and the store has {sum(ends):,}")
+            if sum(ends) != sum(writer.counts):
+                raise WrongResult(f"{sum(writer.counts):,} messages were written, and the store has {sum(ends):,}")
 
     def _append(self, store: MessageStore, api: str, data: bytes, at: int) -> Callable[[], int]:
         """The call that a producer repeats. Returns the number of appended messages."""
@@ -206,56 +238,75 @@ class Readers(Experiment):
         index, lengths, payload = np.arange(many) % queues, np.full(many, len(data)), data * many
         return lambda: len(store.append_columns(streams, index, lengths, payload))
 
-    def _slice(self, writer: _Writer, way: Way, workers: Workers, run: Run) -> Figures:
-        readers, count = way
-        mine = workers[readers][:count]
+    def _slice(self, writer: _Writer, readers: Sequence[Process], run: Run) -> Figures:
+        count = len(readers)
         shares = [Share(at, count, FEW_MESSAGES, self.together_ms / 1000) for at in range(count)]
-        if readers == MODEL:
-            there = at_work(mine, copy_and_hash, [(writer.shared, share) for share in shares])
-        else:
-            there = at_work(mine, follow, [(writer.folder, QUEUES, share) for share in shares])
-        with there as pipes:
+        with at_work(readers, follow, [(writer.folder, QUEUES, share) for share in shares]) as pipes:
             time.sleep(self.settle_s)
-            before = writer.sample(mine)
+            before = writer.sample(readers)
             time.sleep(self.seconds)
-            after = writer.sample(mine)
+            after = writer.sample(readers)
             ends = [writer.store.queue_bounds(QUEUES.topic, queue)[1] for queue in range(QUEUES.count)]
             writer.pausing.set()  # a reader in the background gets no processor beside it, on a busy machine
             for pipe in pipes:
-                pipe.send(after.messages if readers == MODEL else ends)
+                pipe.send(ends)
             for pipe in pipes:
                 if not pipe.poll(LONGEST_S):
                     raise WrongResult(f"a reader has not come to the end of its slice in {LONGEST_S} s")
                 taken, expected = pipe.recv()
                 if taken < expected:
                     raise WrongResult(f"a reader has {taken:,} messages of {expected:,}")
-                run.checked(taken if readers != MODEL else 0)
+                run.checked(taken)
             writer.pausing.clear()
-        return {"readers": count, "of": readers, **_between(before, after)}
+        return _between(before, after)
 
     # -- latency, and idle readers --------------------------------------------------------------------
 
-    def _latency(self, base: Path, *, in_background: bool) -> Figures:
-        durable: list[int] = []
+    def _here(self, base: Path, *, in_thread: bool) -> Figures:
+        """A thread or a coroutine of the writing process waits for one message after the other."""
+        seen: list[int] = []
+
+        def read(store: MessageStore) -> None:
+            while len(seen) < self.waits:
+                found = store.read(QUEUES.topic, 0, len(seen), max_messages=1, wait_ms=AN_HOUR_MS)
+                seen.extend([time.monotonic_ns()] * len(found))
+
+        async def read_async(store: MessageStore) -> None:
+            while len(seen) < self.waits:
+                found = await store.read_async(QUEUES.topic, 0, len(seen), max_messages=1, wait_ms=AN_HOUR_MS)
+                seen.extend([time.monotonic_ns()] * len(found))
+
+        with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
+            work = partial(read, store) if in_thread else lambda: asyncio.run(read_async(store))
+            reader = threading.Thread(target=work)
+            reader.start()
+            durable = self._paced(store)
+            reader.join()
+        return _after(durable, seen)
+
+    def _elsewhere(self, base: Path, *, in_background: bool) -> Figures:
+        """A process waits for one message after the other."""
         with (
             sub_folder(base, "store") as folder,
-            MessageStore.open(folder, StoreConfig()) as store,
+            MessageStore.open(folder) as store,
             processes(1, in_background=in_background) as workers,
             at_work(workers, wait_for_each, [(folder, QUEUES.topic, self.waits)]) as (pipe,),
         ):
-            for number in range(self.waits):
-                store.append(QUEUES.topic, 0, b"%d" % number)
-                durable.append(time.monotonic_ns())
-                time.sleep(PACE_S)
-            seen: list[int] = pipe.recv()
-        took_us = np.array(seen) - np.array(durable)
-        marks = np.percentile(took_us / 1e3, [50, 99, 100])
-        return dict(zip(("p50_us", "p99_us", "max_us"), marks.tolist(), strict=True))
+            return _after(self._paced(store), pipe.recv())
+
+    def _paced(self, store: MessageStore) -> list[int]:
+        """Append a message each `PACE_S`. Returns when each was durable, in ns of the monotonic clock."""
+        durable = []
+        for number in range(self.waits):
+            store.append(QUEUES.topic, 0, b"%d" % number)
+            durable.append(time.monotonic_ns())
+            time.sleep(PACE_S)  # the pace of the appends
+        return durable
 
     def _idle(self, base: Path) -> Figures:
         with (
             sub_folder(base, "store") as folder,
-            MessageStore.open(folder, StoreConfig()) as store,
+            MessageStore.open(folder) as store,
             processes(self.idle) as workers,
         ):
             store.append(QUEUES.topic, 0, b"x")
@@ -265,38 +316,26 @@ class Readers(Experiment):
                     pipe.recv()
                 after = [turns_of(worker.pid) for worker in workers]
         spent = [_ran_s(*pair) for pair in zip(before, after, strict=True)]
-        return {"processes": self.idle, "cpu_percent": 100 * sum(spent) / self.idle_s}
-
-    def show(self, figures: Figures, console: Console) -> None:
-        """Show one row for each number of readers, then the two other figures."""
-        console.print(report.table("the writer's rate beside reader processes", figures["rows"], labels=3))
-        for name, whom in (("latency", "a waiting process"), ("background_latency", "one in the background")):
-            latency = {key: value for key, value in figures[name].items() if key != "way"}
-            console.print(report.pairs(f"from the answer of an append to {whom}", latency))
-        console.print(report.pairs("processes that wait and get nothing", figures["idle"]))
+        return {"percent": 100 * sum(spent) / self.idle_s}
 
 
 def _between(before: _Sample, after: _Sample) -> Figures:
-    """The rate of a slice, the writer's time for a message, and the readers' part of a processor."""
+    """The rate of a slice, the writer's processor time for a message, and the readers' processors; the times if the
+    kernel tells them."""
     seconds, messages = after.at_s - before.at_s, max(1, after.messages - before.messages)
-    ran, waited = None, None
+    readers = sum(_ran_s(*pair) for pair in zip(before.readers, after.readers, strict=True))
+    found = {"per_s": messages / seconds, "readers_cpu": readers / seconds}
     if before.writer is not None and after.writer is not None:
-        ran = (after.writer.ran - before.writer.ran) / 1e3 / messages
-        waited = (after.writer.waited - before.writer.waited) / 1e3 / messages
-    readers = [_ran_s(*pair) for pair in zip(before.readers, after.readers, strict=True)]
-    return {
-        "messages_per_s": messages / seconds, "of_alone": None, "writer_us": ran, "cpu_of_alone": None,
-        "waits_us": waited, "readers_cpu": sum(readers) / seconds,
-    }  # fmt: skip
+        found["writer_us"] = _ran_s(before.writer, after.writer) * 1e6 / messages
+    return found
+
+
+def _after(durable: Sequence[int], seen: Sequence[int]) -> Figures:
+    """How long after its durable moment each message was seen."""
+    took = Latencies()
+    took.add(np.array(seen) - np.array(durable))
+    return {"calls": took.count, **took.marks_us()}
 
 
 def _ran_s(before: Turns | None, after: Turns | None) -> float:
     return 0.0 if before is None or after is None else (after.ran - before.ran) / 1e9
-
-
-def _medians(slices: Sequence[Figures]) -> Figures:
-    """The medians of the slices of one kind, and the two ratios between which half of them lie."""
-    found: Figures = report.median_of(slices)
-    ratios = [one["of_alone"] for one in slices if one["of_alone"] is not None]
-    quarters = np.percentile(ratios, [25, 75]).tolist() if ratios else (None, None)
-    return {**found, "from": quarters[0], "to": quarters[1], "slices": len(slices)}

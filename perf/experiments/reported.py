@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
-
-from rich.console import Console
+from typing import ClassVar
 
 from ..machine.facts import Others, facts
 from ..machine.folders import there
-from ..report.figures import Figures
+from ..report.figures import counted
 from ..report.files import write_report
 from ..report.progress import Run
-from ..report.record import Advice, Chapter, Report, report_of
-from ..report.terminal import show
-from .experiment import Experiment, setting
+from ..report.record import Advice, Chapter, Report
+from .experiment import setting
 
 BUSY = 0.1  # of the CPUs: from there on the summary says it
 
@@ -39,25 +36,27 @@ class Study:
     verdict: str = ""
 
 
-def report_folder() -> Any:
-    """The option --report."""
-    text = "a folder that is there, for NAME.html, NAME.json and NAME.md (whole reports of a host: by default here)"
-    return setting(None, text)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Reported(Experiment):
-    """A measurement whose figures are a `Report`; its JSON is the report's.
+class Reported(ABC):
+    """One measurement. Its fields are the options of its command, its docstring is the command's help; its figures are
+    a `Report`, whose JSON is the command's.
 
     Attributes:
+        NAME: of the command.
         TITLE: of the report.
+        METHOD: how it measures, in a few words, for the last lines of its output.
         WRITES_HERE: whether its files are written to the current folder if --report gives no other one.
     """
 
+    NAME: ClassVar[str]
     TITLE: ClassVar[str]
+    METHOD: ClassVar[str]
     WRITES_HERE: ClassVar[bool] = False
 
-    report: Path | None = report_folder()
+    seed: int = setting(2021, "the same seed gives the same messages", least=0)
+    report: Path | None = setting(
+        None, "a folder that is there, for NAME.html, NAME.json and NAME.md (whole reports of a host: by default here)"
+    )
 
     def __post_init__(self) -> None:
         folder = self._folder()
@@ -66,6 +65,10 @@ class Reported(Experiment):
 
     def _folder(self) -> Path | None:
         return self.report or (Path.cwd() if self.WRITES_HERE else None)
+
+    @abstractmethod
+    def need_bytes(self) -> float:
+        """Free space that the run takes at most."""
 
     @abstractmethod
     def study(self, base: Path, run: Run) -> Study:
@@ -78,7 +81,7 @@ class Reported(Experiment):
         share, summary = others.share(), study.summary
         if share > BUSY:
             summary += (f"Others used {100 * share:.0f} % of the CPUs meanwhile: measure again when it is quiet.",)
-        compared = f"{run.checked_messages:,} messages read and compared with what was written: no difference"
+        compared = f"{counted(run.checked_messages, 'message')} read and compared with what was written: no difference"
         verdict = study.verdict or compared
         return Report(
             name=self.NAME, title=self.TITLE, summary=summary if study.right else (f"WRONG: {verdict}", *summary),
@@ -87,19 +90,7 @@ class Reported(Experiment):
             right=study.right, verdict=verdict, checked_messages=run.checked_messages,
         )  # fmt: skip
 
-    def measure(self, base: Path, run: Run) -> Figures:
-        """The report as a dict."""
-        return self.reported(base, run).as_dict()
-
-    def keep(self, figures: Figures) -> list[Path]:
-        """Write the three files of the report where they are wanted; returns them."""
+    def keep(self, report: Report) -> list[Path]:
+        """Write the three files of the report where they are wanted; returns them. Raises OSError."""
         folder = self._folder()
-        return [] if folder is None else write_report(folder, report_of(figures, self.NAME))
-
-    def show(self, figures: Figures, console: Console) -> None:
-        """Show the summary, the advice, and each chapter's measures."""
-        show(report_of(figures, self.NAME), console)
-
-    def verdict(self, figures: Figures) -> tuple[bool, str]:
-        """Whether all is right, and the last line."""
-        return figures["right"], figures["verdict"]
+        return [] if folder is None else write_report(folder, report)

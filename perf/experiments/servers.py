@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 from ..workload.checker import WrongResult
 
 TRIVIAL = ("stratalog.perf.references.trivial_grpc",)
@@ -28,6 +30,11 @@ def served(folder: Path, durability: str = "os") -> Iterator[tuple[subprocess.Po
     options = ("--port", "0", "--durability", durability, "--json")
     with _server(("stratalog", "serve", str(folder), *options)) as (child, line):
         yield child, json.loads(line)["address"]
+
+
+def server_cpu_s(pid: int) -> float:
+    """The processor seconds of a server so far."""
+    return sum(psutil.Process(pid).cpu_times()[:2])
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Subscriptions: the rates of receiving and acknowledging, beside SQLite and, if installed, Redis."""
+"""Subscriptions: the rates of receiving and acknowledging, and what many of one topic cost."""
 
 from __future__ import annotations
 
@@ -10,36 +10,43 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from rich.console import Console
 
 from ...store import MessageStore, Subscription, Ticket
 from ..machine.folders import sub_folder
-from ..references.redis_stream import MISSING, RedisStream, has_redis
-from ..references.redis_stream import SETUP as REDIS_SETUP
-from ..references.sqlite_queue import SETUP, SqliteQueue
-from ..report import figures as report
-from ..report.figures import Figures
+from ..report.figures import counted
 from ..report.progress import Run
+from ..report.record import Chapter
+from ..report.words import sentence
 from ..workload.checker import WrongResult
-from .experiment import Experiment, medians, repeats, setting
+from .experiment import repeats, setting
+from .parts import Count, Part, measured
+from .reported import Reported, Study
 
 TOPIC = "orders"
 UNDER_WAY = 1000  # tickets of one thread
 SOME = 32  # messages of a receive
 SHARE = 10  # the ways with an object a message take a tenth of the messages
+Way = Callable[[Subscription, int], tuple[int, float]]  # gives the acknowledged messages, and its seconds
+RATE = Count(figure="per_s", what="rate", unit="msg/s", meaning="messages received and acknowledged a second")
+MANY = (
+    Count(figure="subscribe_ms", what="subscribe", unit="ms", better="lower", meaning="durable when it returns"),
+    Count(figure="receive_and_ack_ms", what="receive and acknowledge a message", unit="ms", better="lower"),
+    Count(figure="list_all_ms", what="list all with their backlogs", unit="ms", better="lower"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subscriptions(Experiment):
+class Subscriptions(Reported):
     """Receiving and acknowledging, in batches and one at a time; many subscriptions of one topic."""
 
     NAME: ClassVar[str] = "subscriptions"
+    TITLE: ClassVar[str] = "Receiving and acknowledging"
     METHOD: ClassVar[str] = (
         "each way with a new subscription of one filled topic; every acknowledgement durable; the ways with an object "
-        f"a message, and the peer, take a tenth of the messages; {SETUP}; {REDIS_SETUP}"
+        "a message take a tenth of the messages"
     )
 
     messages: int = setting(1_000_000, "messages in the topic", short=6_000, least=1_000)
@@ -52,32 +59,35 @@ class Subscriptions(Experiment):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """The space of the topic, of the peer's, and of the records."""
+        """The space of the topic, and of the records."""
         return 4.0 * self.messages * (self.size_bytes + 100) + (512 << 20)
 
-    def measure(self, base: Path, run: Run) -> Figures:
-        """All ways in turn, on one store; then many subscriptions."""
+    def study(self, base: Path, run: Run) -> Study:
+        """All ways in turn, on one store; then many subscriptions of it."""
+        few = max(self.threads * SOME, self.coroutines, self.messages // SHARE)
+        ways: dict[str, tuple[str, Way, int]] = {
+            "batches": ("receive_batch, ack_batch", self._in_batches, self.messages),
+            "random_order": ("ack_batch in random order", self._in_random_order, self.messages),
+            "submit_ack": (f"receive({SOME}), submit_ack, one thread", self._submitted, few),
+            "threads": (f"receive(1), ack, {counted(self.threads, 'thread')}", self._by_threads, few),
+            "coroutines": (f"receive_async(1), ack_async, {counted(self.coroutines, 'coroutine')}",
+                           self._by_coroutines, few),
+        }  # fmt: skip
         with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
             self._fill(store)
-            few = max(self.threads * SOME, self.coroutines, self.messages // SHARE)
-            ways: dict[str, Callable[[], Figures]] = {
-                "receive_batch, ack_batch": partial(self._run, store, run, self._in_batches, self.messages),
-                "ack_batch, random order": partial(self._run, store, run, self._in_random_order, self.messages),
-                f"receive({SOME}), submit_ack, one thread": partial(self._run, store, run, self._submitted, few),
-                f"receive(1), ack, {self.threads} threads": partial(self._run, store, run, self._by_threads, few),
-                f"receive_async(1), ack_async, {self.coroutines} coroutines": partial(
-                    self._run, store, run, self._by_coroutines, few
-                ),
-                "peer: SQLite, batches": partial(self._peer, SqliteQueue, base, run, self.batch),
-                "peer: SQLite, one at a time": partial(self._peer, SqliteQueue, base, run, 1),
-            }
-            if has_redis():
-                ways["peer: Redis, batches"] = partial(self._peer, RedisStream, base, run, self.batch)
-                ways["peer: Redis, one at a time"] = partial(self._peer, RedisStream, base, run, 1)
-            found = medians(ways, self.repeat, run)
-            rows = [{"way": name, **figures} for name, figures in found.items()]
-            left_out = None if has_redis() else MISSING
-            return {"rows": rows, "many": self._many(store, run), "left_out": left_out}
+            parts = [
+                Part(name, partial(self._run, store, run, way, count), (RATE,), what)
+                for name, (what, way, count) in ways.items()
+            ]
+            found = measured(parts, self.repeat, run)
+            many = measured([Part("many", partial(self._many, store, run), MANY)], 1, run)
+        text = f"{self.messages:,} messages of {self.size_bytes} B; a new subscription a way; each ack is durable."
+        chapters = (
+            Chapter(title="Receiving and acknowledging", text=text, measures=tuple(found.values())),
+            Chapter(title=f"{self.subscriptions:,} subscriptions of one topic", measures=tuple(many.values()),
+                    text="Each is made, and gets and acknowledges one message."),
+        )  # fmt: skip
+        return Study(summary=tuple(map(sentence, found.values())), chapters=chapters)
 
     def _fill(self, store: MessageStore) -> None:
         payload = bytes(self.size_bytes)
@@ -86,9 +96,7 @@ class Subscriptions(Experiment):
             zeros = np.zeros(count, np.int64)
             store.append_columns([(TOPIC, queue_id)], zeros, zeros + self.size_bytes, payload * count)
 
-    def _run(
-        self, store: MessageStore, run: Run, way: Callable[[Subscription, int], tuple[int, float]], count: int
-    ) -> Figures:
+    def _run(self, store: MessageStore, run: Run, way: Way, count: int) -> dict[str, float]:
         name = f"s{time.monotonic_ns()}"
         with store.subscribe(TOPIC, name) as sub:
             done, seconds = way(sub, count)
@@ -97,7 +105,7 @@ class Subscriptions(Experiment):
         if left.total != self.messages - done or done < count:
             raise WrongResult(f"{done:,} messages were acknowledged, and {left} is left of {self.messages:,}")
         run.checked(done)
-        return {"messages": done, "per_s": round(done / seconds)}
+        return {"per_s": done / seconds}
 
     def _in_batches(self, sub: Subscription, _count: int) -> tuple[int, float]:
         done, began = 0, time.perf_counter()
@@ -160,25 +168,7 @@ class Subscriptions(Experiment):
 
         return each * self.coroutines, asyncio.run(consume_all())
 
-    def _peer(self, kind: type[SqliteQueue] | type[RedisStream], base: Path, run: Run, batch: int) -> Figures:
-        count = max(100, self.messages // SHARE // (1 if batch > 1 else SHARE))
-        with sub_folder(base, "peer") as folder:
-            queue: Any = kind(folder)
-            try:
-                queue.put([bytes(self.size_bytes)] * count)
-                done, began = 0, time.perf_counter()
-                while rows := queue.take(batch):
-                    queue.ack([number for number, _ in rows])
-                    done += len(rows)
-                seconds = time.perf_counter() - began
-            finally:
-                queue.close()
-        if done != count:
-            raise WrongResult(f"the peer gave {done:,} of {count:,} messages")
-        run.checked(done)
-        return {"messages": done, "per_s": round(done / seconds)}
-
-    def _many(self, store: MessageStore, run: Run) -> Figures:
+    def _many(self, store: MessageStore, run: Run) -> dict[str, float]:
         """Many subscriptions of one topic: the cost to make one, and a message for each."""
         began = time.perf_counter()
         subs = [store.subscribe(TOPIC, f"many-{number}") for number in range(self.subscriptions)]
@@ -187,20 +177,12 @@ class Subscriptions(Experiment):
             sub.ack(sub.receive(1)[0])
         used = time.perf_counter()
         listed = store.subscriptions(TOPIC)
+        listed_s = time.perf_counter() - used
         if [one.backlog.total for one in listed] != [self.messages - 1] * self.subscriptions:
             raise WrongResult("a subscription has another backlog than it must have")
         run.checked(self.subscriptions)
         return {
-            "subscriptions": self.subscriptions,
-            "subscribe_ms": round((made - began) * 1000 / self.subscriptions, 3),
-            "receive_and_ack_ms": round((used - made) * 1000 / self.subscriptions, 3),
-            "list_all_ms": round((time.perf_counter() - used) * 1000, 1),
+            "subscribe_ms": (made - began) * 1000 / self.subscriptions,
+            "receive_and_ack_ms": (used - made) * 1000 / self.subscriptions,
+            "list_all_ms": listed_s * 1000,
         }
-
-    def show(self, figures: Figures, console: Console) -> None:
-        """Show the tables."""
-        shown = {"way": "way", "messages": "messages", "messages/s": "per_s"}
-        console.print(report.table("receiving and acknowledging", report.chosen(figures["rows"], shown)))
-        console.print(report.pairs("many subscriptions of one topic", figures["many"]))
-        if figures["left_out"] is not None:
-            console.print(figures["left_out"])

@@ -13,7 +13,6 @@ from ..machine.folders import sub_folder
 from ..machine.threads import run_together
 from ..machine.usage import cpu_seconds
 from ..report import layers
-from ..report.figures import Figures
 from ..report.layers import Mark
 from ..report.progress import Run
 from ..workload.checker import WrongResult
@@ -65,7 +64,7 @@ class Follower:
         return sum(len(messages) for _, messages in self.kept)
 
 
-def measure(base: Path, load: Load, memory: Memory, run: Run) -> Figures:
+def follow_tail(base: Path, load: Load, memory: Memory, run: Run) -> dict[str, float | None]:
     """One window of paced appends, every queue read by a thread of its own until it has everything."""
     with sub_folder(base, "tail") as folder:
         with MessageStore.open(folder, load.config(memory, base)) as store:
@@ -80,21 +79,13 @@ def measure(base: Path, load: Load, memory: Memory, run: Run) -> Figures:
 
             before, cpu_0 = Mark.now(store), cpu_seconds()
             run_together([write, *(follower.run for follower in followers)])
-            reads, cpu_s = layers.served(before, Mark.now(store)), cpu_seconds() - cpu_0
-            ring_bytes = store.stats()["recent_bytes"]
+            served, cpu_s = layers.served(before, Mark.now(store)), cpu_seconds() - cpu_0
         read = sum(follower.offset for follower in followers)
         if read != writer.messages:
             raise WrongResult(f"the readers got {read:,} of {writer.messages:,} messages")
         run.checked(sum(follower.compare(load.written) for follower in followers))
         with MessageStore.open(folder, TunedConfig(recent_bytes=0)) as store:
             run.checked(load.check_store(store, [0] * load.queues))
-    return {
-        "written_per_s": writer.messages / writer.seconds,
-        "read_messages": read,
-        "ring_bytes": ring_bytes,
-        "catch_up_after_ms": max(follower.waited_s for follower in followers) * 1e3,
-        "cpu_s": cpu_s,
-        "served": reads,
-        "lower_layers_messages": reads["messages"] - reads["layers"]["ring"]["messages"],
-        "device_reads": reads["device_reads"],
-    }
+    waited_ms = max(follower.waited_s for follower in followers) * 1e3
+    rates = {"written_per_s": writer.messages / writer.seconds, "caught_up_ms": waited_ms, "cpu_s": cpu_s}
+    return {**rates, **{f"served.{name}": value for name, value in served.items()}}

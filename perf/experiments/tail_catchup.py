@@ -7,31 +7,62 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from rich.console import Console
-
-from ..machine.folders import human_bytes
-from ..report import figures as report
-from ..report import layers
-from ..report.figures import Figures
+from ..report.layers import LAYERS
 from ..report.progress import Run
+from ..report.record import Chapter
+from ..report.words import sentence
+from ..workload.latencies import Latencies
 from ..workload.memory import Memory
 from ..workload.settings import space_bytes
-from . import catchup, tail
-from .experiment import Experiment, medians, repeats, setting
+from .catchup import ALONE, COLD, READ_AHEAD, backlog
+from .experiment import repeats, setting
 from .load import Load
+from .parts import Count, Part, latencies, measured, of
+from .reported import Reported, Study
+from .tail import follow_tail
 
-SHOWN = {
-    "reader": "reader", "written/s": "written_per_s", "of alone": "writers_ratio", "p50 ms": "p50_ms",
-    "p99 ms": "p99_ms", "read/s": "read_per_s", "read ahead": "read_ahead_share", "device reads": "device_reads",
-    "read MB": "read_mb", "device MB": "device_mb", "kernel MB": "kernel_read_mb", "CPU s": "cpu_s",
+WRITTEN = Count(figure="written_per_s", what="appends", unit="msg/s", better="neither",
+                meaning="at the pace that --write asks for, if the store keeps up")  # fmt: skip
+CPU = Count(figure="cpu_s", what="processor time", unit="s", better="lower")
+
+
+def _served(*layers: str) -> tuple[Count, ...]:
+    return tuple(
+        Count(figure=f"served.{layer}.percent", what=f"reads served by {LAYERS[layer]}", unit="%", better="neither",
+              meaning="of the messages that were read")
+        for layer in layers
+    )  # fmt: skip
+
+
+DEVICE = (
+    Count(figure="served.device_reads", what="reads of the device", unit="", better="lower"),
+    Count(figure="served.device_mb", what="read from the device", unit="MB", better="lower"),
+)
+TAIL = (
+    WRITTEN,
+    Count(figure="served.messages", what="messages read", unit="", better="neither"),
+    Count(figure="caught_up_ms", what="from the last append until the last reader has all", unit="ms", better="lower"),
+    *_served("ring", "off-heap", "read cache", "device"), *DEVICE, CPU,
+)  # fmt: skip
+CATCHUP = (
+    Count(figure="written_per_s", what="appends", unit="msg/s", beside=f"catchup.{ALONE}.written_per_s",
+          beside_what="without a reader", beside_is_store=True,
+          meaning="1.00: the reader costs the writers nothing"),
+    *latencies("a call that appends waits", "calls come at a fixed rate; counted from when a call was due"),
+    Count(figure="read_per_s", what="reads", unit="msg/s", meaning="at the pace that --read asks for"),
+    *_served("ring", "read cache", "device"), *DEVICE, CPU,
+)  # fmt: skip
+WAYS = {
+    ALONE: "no reader", COLD: "a reader without a read cache", READ_AHEAD: "a reader with a read cache",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class TailCatchup(Experiment):
+class TailCatchup(Reported):
     """Tail and catch-up reads: which layer serves them, and what they cost the writers."""
 
     NAME: ClassVar[str] = "tail_catchup"
+    TITLE: ClassVar[str] = "Tail and catch-up reads beside appends"
     METHOD: ClassVar[str] = "calls of 330 messages, each timed from the moment when it was due"
 
     write: int = setting(33_000, "messages appended per second; 0: as many as possible", short=3_000, least=0)
@@ -49,24 +80,29 @@ class TailCatchup(Experiment):
         """The space of the backlog and of the windows."""
         return space_bytes(self.backlog_bytes)
 
-    def measure(self, base: Path, run: Run) -> Figures:
-        """Medians of `repeat` windows for each way."""
+    def study(self, base: Path, run: Run) -> Study:
+        """Windows by turns: the readers at the tail, and the three ways of catching up."""
+        Latencies()  # raises before the work if its package is missing
         load = Load(
             self.write, self.read, self.message_bytes, self.queues, self.backlog_bytes, self.seconds,
             self.warm_messages, self.seed, self.read_cache_bytes,
         )  # fmt: skip
         memory = Memory(limit_bytes=0, off_heap_bytes=self.tail_cache_bytes, read_cache_bytes=self.read_cache_bytes)
-        return {
-            **medians({"tail": partial(tail.measure, base, load, memory, run)}, self.repeat, run),
-            "catchup": catchup.measure(base, load, self.repeat, run),
-        }
-
-    def show(self, figures: Figures, console: Console) -> None:
-        """Show the layers of the tail read, and one row for each way of catching up."""
-        tailed, config = figures["tail"], figures["config"]
-        ring = human_bytes(tailed["ring_bytes"])
-        console.print(report.table(f"tail read, a reader a queue (ring: {ring})", layers.rows(tailed["served"])))
-        console.print(report.pairs("tail read", {name: value for name, value in tailed.items() if name != "served"}))
-        pace = f"{config['write']:,} msg/s" if config["write"] else "all that goes"
-        title = f"catch-up read of {config['read']:,} msg/s beside appends of {pace}, {config['message_bytes']:,} B"
-        console.print(report.table(title, report.chosen(figures["catchup"], SHOWN)))
+        with backlog(base, load, run) as windows:
+            parts = [
+                Part("tail", partial(follow_tail, base, load, memory, run), TAIL),
+                *(Part(f"catchup.{name}", windows[name], CATCHUP, what) for name, what in WAYS.items()),
+            ]
+            found = measured(parts, self.repeat, run)
+        tail = Chapter(
+            title="Readers at the tail",
+            measures=of(found, "tail."),
+            text="A thread reads each queue as it grows. New messages should all be in the ring.",
+        )
+        behind = Chapter(
+            title="A reader that catches up",
+            measures=of(found, "catchup."),
+            text="It reads a backlog from a cold page cache beside appends at a fixed rate.",
+        )
+        ring, writers = found["tail.served.ring.percent"], found[f"catchup.{READ_AHEAD}.written_per_s"]
+        return Study(summary=(sentence(ring), sentence(writers)), chapters=(tail, behind))

@@ -7,19 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import ClassVar
-
-from rich.console import Console
+from typing import Any, ClassVar
 
 from ...store import Delivery, MessageStore, Subscription
 from ..machine.folders import sub_folder
 from ..machine.threads import run_together
-from ..report import figures as report
-from ..report.figures import Figures
+from ..report.figures import counted
 from ..report.progress import Run
+from ..report.record import Chapter
+from ..report.words import sentence
 from ..workload.checker import WrongResult
-from .experiment import Experiment, medians, repeats, setting
+from ..workload.latencies import Latencies
+from .experiment import repeats, setting
+from .parts import Count, Part, measured
+from .reported import Reported, Study
 
 TOPIC = "jobs"
 APPENDS = 3
@@ -45,10 +46,11 @@ WAYS: dict[str, Work] = {"append": append_one, "transaction": transact}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transactions(Experiment):
+class Transactions(Reported):
     """A transaction of 3 appends and 1 acknowledgement beside an append: one thread, and many."""
 
     NAME: ClassVar[str] = "transactions"
+    TITLE: ClassVar[str] = "Transactions beside appends"
     METHOD: ClassVar[str] = "each durable; the messages to acknowledge are received before; a store a round"
 
     calls: int = setting(2_000, "calls of one thread a round", short=20, least=1)
@@ -62,26 +64,28 @@ class Transactions(Experiment):
         calls = self.calls + self.threads * self.calls_each
         return 4.0 * calls * (8192 + APPENDS * self.size_bytes) + (512 << 20)
 
-    def measure(self, base: Path, run: Run) -> Figures:
-        """The ways by turns, and what a transaction takes more than an append."""
-        ways = {
-            f"{name}, {'one thread' if threads == 1 else f'{threads} threads'}": partial(
-                self._round, base, run, work, threads, calls
-            )
-            for threads, calls in ((1, self.calls), (self.threads, self.calls_each))
+    def study(self, base: Path, run: Run) -> Study:
+        """The ways by turns, each transaction beside an append by as many threads."""
+        Latencies()  # raises before the work if its package is missing
+        parts = [
+            Part(f"{name}.{group}", partial(self._round, base, run, work, threads, calls), _counts(name, group),
+                 f"{name}, {counted(threads, 'thread')}")
+            for group, threads, calls in (("one", 1, self.calls), ("many", self.threads, self.calls_each))
             for name, work in WAYS.items()
-        }
-        found = medians(ways, self.repeat, run)
-        rows = [{"way": name, **figures} for name, figures in found.items()]
-        return {"rows": rows, "times_an_append": round(rows[1]["median_us"] / rows[0]["median_us"], 3)}
+        ]  # fmt: skip
+        found = measured(parts, self.repeat, run)
+        text = "An append of one message; a transaction of 3 appends to 3 topics and 1 acknowledgement. All durable."
+        chapter = Chapter(title="Transactions", text=text, measures=tuple(found.values()))
+        names = ("transaction.one.p50", "transaction.many.per_s")
+        return Study(summary=tuple(sentence(found[name]) for name in names), chapters=(chapter,))
 
-    def _round(self, base: Path, run: Run, work: Work, threads: int, calls: int) -> Figures:
+    def _round(self, base: Path, run: Run, work: Work, threads: int, calls: int) -> dict[str, float]:
         with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
             total = threads * calls
             store.append_batch([(TOPIC, at % 4, b"job") for at in range(total)])
             sub = store.subscribe(TOPIC, "workers")
             given = _received(sub, total)
-            taken: list[float] = []
+            taken: list[int] = []
             jobs = [
                 partial(self._job, store, work, given[at * calls : (at + 1) * calls], taken) for at in range(threads)
             ]
@@ -89,17 +93,16 @@ class Transactions(Experiment):
             used = time.process_time() - used
             self._check(store, sub, total, is_append=work is append_one)
         run.checked(total)
-        return {
-            "calls": total, "per_s": round(total / seconds), "median_us": round(median(taken) * 1e6, 1),
-            "processor_us": round(used / total * 1e6, 1),
-        }  # fmt: skip
+        times = Latencies()
+        times.add(taken)
+        return {"calls": total, "per_s": total / seconds, "processor_us": used / total * 1e6, **times.marks_us()}
 
-    def _job(self, store: MessageStore, work: Work, given: Sequence[Delivery], taken: list[float]) -> None:
+    def _job(self, store: MessageStore, work: Work, given: Sequence[Delivery], taken: list[int]) -> None:
         data, mine = bytes(self.size_bytes), []
         for delivery in given:
-            began = time.perf_counter()
+            began = time.perf_counter_ns()
             work(store, data, delivery)
-            mine.append(time.perf_counter() - began)
+            mine.append(time.perf_counter_ns() - began)
         taken += mine
 
     def _check(self, store: MessageStore, sub: Subscription, total: int, *, is_append: bool) -> None:
@@ -109,14 +112,20 @@ class Transactions(Experiment):
         if ends != [total] * len(names) or left != (total if is_append else 0):
             raise WrongResult(f"there are {ends} results of {total}, and {left} messages are not acknowledged")
 
-    def show(self, figures: Figures, console: Console) -> None:
-        """Show the table."""
-        shown = {
-            "way": "way", "calls": "calls", "calls/s": "per_s", "median us": "median_us",
-            "processor us a call": "processor_us",
-        }  # fmt: skip
-        console.print(report.table("transactions", report.chosen(figures["rows"], shown)))
-        console.print(f"a transaction takes {figures['times_an_append']} x an append, by the medians of one thread")
+
+def _counts(name: str, group: str) -> tuple[Count, ...]:
+    beside = {} if name == "append" else {"beside_what": "an append", "beside_is_store": True}
+
+    def at(figure: str) -> dict[str, Any]:
+        return {"figure": figure, **beside, "beside": f"append.{group}.{figure}" if beside else ""}
+
+    return (
+        Count(**at("per_s"), what="rate", unit="calls/s"),
+        Count(**at("p50"), what="time, p50", unit="us", better="lower", noise=0.2,
+              meaning="of a caller that waits for each answer: a stalled caller asks for less"),
+        Count(figure="p99", what="time, p99", unit="us", better="lower", noise=0.5),
+        Count(**at("processor_us"), what="processor time a call", unit="us", better="lower"),
+    )  # fmt: skip
 
 
 def _received(sub: Subscription, count: int) -> list[Delivery]:

@@ -1,10 +1,9 @@
-"""Figures of a run: medians, JSON, and the consoles that show them."""
+"""Figures as tables and as JSON, and the consoles that show them."""
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ from rich.console import Console
 from .tables import Sheet
 
 Figures = dict[str, Any]
-SUMMED = frozenset({"lost", "duplicated", "out_of_order", "corrupted", "wrong_offsets", "checked_messages"})
 WIDTH_WITHOUT_TERMINAL = 140
 
 
@@ -43,40 +41,9 @@ def pairs(title: str, figures: Mapping[str, object]) -> Sheet:
     return Sheet(title, [{"figure": name, "value": value} for name, value in figures.items()])
 
 
-def chosen(rows: Sequence[Figures], columns: Mapping[str, str]) -> list[Figures]:
-    """The rows of a table: `columns` maps figures to headings; "-" if a row has no figure."""
-    return [{heading: row.get(name) for heading, name in columns.items()} for row in rows]
-
-
-def named(figures: Figures, names: Sequence[str]) -> Figures:
-    """These of the figures, in this order."""
-    return {name: figures[name] for name in names}
-
-
-def ratio(rate: float | None, beside: float | None) -> float | None:
-    """A rate over another one; None if one of them was not measured."""
-    return rate / beside if rate is not None and beside else None
-
-
 def counted(count: int, what: str) -> str:
     """ "1 message", "2 messages"."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def median_of(runs: Sequence[Any], key: str = "") -> Any:
-    """Medians over runs of the same shape, leaf by leaf.
-
-    Counts of broken promises are summed. If a leaf is not a number, the first run's is taken.
-    """
-    first = runs[0]
-    if isinstance(first, Mapping):
-        return {name: median_of([run[name] for run in runs], name) for name in first}
-    if any(isinstance(run, bool) or not isinstance(run, (int, float)) for run in runs):
-        return first
-    if key in SUMMED:
-        return sum(runs)
-    middle = statistics.median(runs)
-    return int(middle) if all(isinstance(run, int) for run in runs) else middle
 
 
 def write_json(path: Path | None, figures: Mapping[str, Any]) -> None:

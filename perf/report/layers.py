@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...store import MessageStore
 from ..machine.usage import device_bytes, moved_mb
-from .figures import Figures
 
-DRAM = ("heap", "off-heap", "private-file")
+LAYERS = {
+    "ring": "the ring of recent frames", "heap": "the heap tier", "off-heap": "the off-heap tier",
+    "private-file": "the private mapping", "persistent": "the persistent tier", "read cache": "the read cache",
+    "device": "the device",
+}  # fmt: skip
 LOOK_S = 0.02
 STILL_LOOKS = 15  # after so many looks without a change the cache is idle
 GIVE_UP_S = 30.0
-SHORT_LOOK_S, SOON_S = 0.001, 0.3
 
 
 @dataclass(frozen=True)
@@ -31,141 +33,63 @@ class Mark:
         return cls(store.stats(), device_bytes("read_bytes"))
 
 
-def served(before: Mark, after: Mark) -> Figures:
-    """Between two marks: `layers`, name -> messages, share and bytes of payload; and what the device did.
+def served(before: Mark, after: Mark) -> dict[str, float | None]:
+    """Between two marks: "LAYER.messages" and "LAYER.percent" of each of LAYERS that is there, and what the device did.
 
-    The device's messages are those that no memory had. Bytes are None if the store does not count them.
+    The device's messages are those that no memory had.
     """
-    first, last = _reads(before), _reads(after)
-    least = last.pop("device_least_bytes", None)  # no counter: the shortest message since the store was opened
-    reads = {name: count - first.get(name, 0) for name, count in last.items()}
-    hits = _tier_hits(after)
-    for name, (messages, size) in _tier_hits(before).items():
-        hits[name] = (hits[name][0] - messages, hits[name][1] - size)
-    layers: dict[str, tuple[int, int | None]] = {"ring": (reads["recent_messages"], reads.get("recent_bytes"))}
-    layers |= hits
-    layers["read cache"] = (reads["read_ahead_messages"], reads.get("read_ahead_bytes"))
+    first, last = before.stats["reads"], after.stats["reads"]
+    reads = {name: last[name] - first.get(name, 0) for name in last if name != "device_least_bytes"}
+    tiers = {name: hits - _tier_hits(before).get(name, 0) for name, hits in _tier_hits(after).items()}
     # A tier also counts a hit for a copy that the store then refuses.
     memory = reads["recent_messages"] + reads["cached_messages"] + reads["read_ahead_messages"]
-    layers["device"] = (max(0, reads["messages"] - memory), reads.get("device_payload_bytes"))
-    edges, edges_before = _edge_hits(after), _edge_hits(before)
+    layers = {
+        "ring": reads["recent_messages"], **tiers, "read cache": reads["read_ahead_messages"],
+        "device": max(0, reads["messages"] - memory),
+    }  # fmt: skip
     return {
-        "layers": {
-            name: {"messages": messages, "share": messages / max(1, reads["messages"]), "bytes": size}
-            for name, (messages, size) in layers.items()
-        },
         "messages": reads["messages"],
-        "dram_share": _share(layers, DRAM, reads["messages"]),
-        "ring_and_dram_share": _share(layers, ("ring", *DRAM), reads["messages"]),
-        "memory_share": memory / max(1, reads["messages"]),
+        **{f"{name}.messages": messages for name, messages in layers.items()},
+        **{f"{name}.percent": 100 * messages / max(1, reads["messages"]) for name, messages in layers.items()},
         "device_reads": reads["device_reads"],
         "device_mb": reads["device_bytes"] / 1e6,
-        "device_messages": reads["device_messages"],
-        "device_least_bytes": least,
-        "kernel_read_mb": moved_mb(before.fetched_bytes, after.fetched_bytes),
-        "edge_messages": edges[0] - edges_before[0],
-        "edge_mb": (edges[1] - edges_before[1]) / 1e6,
+        "kernel_mb": moved_mb(before.fetched_bytes, after.fetched_bytes),
         "unsound_messages": reads["unsound_messages"],
     }
 
 
-def _reads(mark: Mark) -> dict[str, int]:
-    return dict(mark.stats["reads"])
-
-
-def _tier_hits(mark: Mark) -> dict[str, tuple[int, int]]:
-    """Tier -> (messages, bytes)."""
+def _tier_hits(mark: Mark) -> dict[str, int]:
     messages = mark.stats["cache"]["messages"]
-    return _hits({} if messages is None else messages["tiers"])
+    tiers = {} if messages is None else messages["tiers"]
+    return {name: tier["hit_messages"] for name, tier in tiers.items()}
 
 
-def _edge_hits(mark: Mark) -> tuple[int, int]:
-    messages = mark.stats["cache"]["messages"]
-    found = _hits({} if messages is None else messages["edges"].get("tiers", {})).values()
-    return sum(count for count, _ in found), sum(size for _, size in found)
-
-
-def _hits(tiers: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    return {name: (tier["hit_messages"], tier["hit_bytes"]) for name, tier in tiers.items()}
-
-
-def _share(layers: Mapping[str, tuple[int, int | None]], names: Iterable[str], messages: int) -> float:
-    return sum(layers[name][0] for name in names if name in layers) / max(1, messages)
-
-
-def rows(figures: Figures) -> list[Figures]:
-    """The rows of a table, one for each layer."""
-    return [
-        {
-            "served by": name,
-            "messages": layer["messages"],
-            "% of messages": 100 * layer["share"],
-            "MB": None if layer["bytes"] is None else layer["bytes"] / 1e6,
-        }
-        for name, layer in figures["layers"].items()
-    ]
-
-
-def device_pairs(figures: Figures) -> Figures:
-    """Figures of the device's side, and of the edges."""
-    names = ("dram_share", "ring_and_dram_share", "device_reads", "device_mb", "device_least_bytes")
-    return {name: figures[name] for name in (*names, "kernel_read_mb", "edge_messages", "edge_mb", "unsound_messages")}
-
-
-def cached_all(store: MessageStore) -> Figures:
-    """Wait until the message cache has seen all appended messages. Returns its figures."""
+def cached_all(store: MessageStore) -> dict[str, float]:
+    """Wait until the message cache has seen all appended messages. Returns its figures; none without a cache."""
     before, still, until = None, 0, time.monotonic() + GIVE_UP_S
     while still < STILL_LOOKS and time.monotonic() < until:
-        stats = store.stats()["cache"]
-        if stats["messages"] is None:
+        held = _holding(store)
+        if not held:
             return {}
-        seen = (_filled(stats), stats["missed_messages"], stats["messages"]["not_admitted_messages"])
-        still = still + 1 if seen == before else 0
-        before = seen
+        still = still + 1 if held == before else 0
+        before = held
         time.sleep(LOOK_S)  # between two looks at what a thread of the store does
-    return holding(store)
+    return _holding(store)
 
 
-def seen_messages(store: MessageStore) -> int:
-    """Appended messages that the message cache has seen, or has missed."""
-    held = holding(store)
-    names = ("filled_messages", "not_admitted_messages", "refused_messages", "missed_messages")
-    return sum(held[name] for name in names) if held else 0
-
-
-def wait_until_seen(store: MessageStore, messages: int) -> None:
-    """Wait a moment at most until the cache has seen so many; some are never counted."""
-    until = time.monotonic() + SOON_S
-    while seen_messages(store) < messages and time.monotonic() < until:
-        time.sleep(SHORT_LOOK_S)
-
-
-def holding(store: MessageStore) -> Figures:
-    """The figures of the message cache, held and refused; empty without one."""
+def _holding(store: MessageStore) -> dict[str, float]:
     stats = store.stats()["cache"]
     messages = stats["messages"]
     if messages is None:
         return {}
+    tiers = messages["tiers"]
     return {
-        "capacity_bytes": messages["capacity_bytes"],
-        "used_bytes": messages["used_bytes"],
-        "used_part": messages["used_bytes"] / max(1, messages["capacity_bytes"]),
-        "threshold_bytes": messages["threshold_bytes"],
-        "filled_messages": _filled(stats),
-        "filled_bytes": sum(tier["filled_bytes"] for tier in messages["tiers"].values()),
+        "capacity_mb": messages["capacity_bytes"] / 1e6,
+        "used_percent": 100 * messages["used_bytes"] / max(1, messages["capacity_bytes"]),
+        "filled_messages": sum(tier["filled_messages"] for tier in tiers.values()),
         "not_admitted_messages": messages["not_admitted_messages"],
-        "not_admitted_bytes": messages["not_admitted_bytes"],
         "refused_messages": messages["refused_messages"],
         "missed_messages": stats["missed_messages"],
         "all_below_bytes": messages["all_below_bytes"],  # every shorter message so far was cached
-        "tiers": {
-            name: {"kind": tier["kind"], "capacity_mb": tier["capacity_bytes"] / 1e6,
-                   "used_mb": tier["used_bytes"] / 1e6}
-            for name, tier in messages["tiers"].items()
-        },
-        "error": stats["error"],
-    }  # fmt: skip
-
-
-def _filled(stats: Mapping[str, Any]) -> int:
-    return sum(tier["filled_messages"] for tier in stats["messages"]["tiers"].values())
+        **{f"{name}.used_mb": tier["used_bytes"] / 1e6 for name, tier in tiers.items()},
+    }

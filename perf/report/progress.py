@@ -6,7 +6,6 @@ One thread looks at their counters five times a second, or a line is written bet
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
@@ -70,28 +69,20 @@ class Run:
 
     Attributes:
         checked_messages: how many were compared.
-        rounds: the rounds of the medians; None unless they may be fewer than the wanted number.
     """
 
     def __init__(self, name: str, console: Console | None = None) -> None:
         self.name = name
         self.console = figures.messages_console() if console is None else console
         self.checked_messages = 0
-        self.rounds: int | None = None
-        self._began_s = time.monotonic()
         self._done = self._total = 0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the run began."""
-        return time.monotonic() - self._began_s
 
     def stage(self, label: str) -> AbstractContextManager[None]:
         """Say that this goes on, and for how long, while the body runs."""
         return watched(self.console, Count(f"{self.name}: {label}"))
 
     def expect(self, parts: int) -> None:
-        """So many more parts come; fewer, if it is negative."""
+        """So many more parts come."""
         self._total += parts
         self._say()
 

@@ -33,7 +33,8 @@ def sentence(measure: Measure) -> str:
     """A line of a summary: "Appends by 40 threads: 38,700 msg/s, 0.88 of 43,600 msg/s (without an engine)."."""
     reference = beside(measure)
     told = f"{measure.what}: {amount(measure.value, measure.unit)}{', ' if reference else ''}{reference}."
-    return told[0].upper() + told[1:]
+    is_code = not told.split(maxsplit=1)[0].strip(",:").isalpha()
+    return told if is_code else told[0].upper() + told[1:]
 
 
 def row(measure: Measure) -> tuple[str, str, str, str, str]:

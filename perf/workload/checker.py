@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ...store import OffsetOutOfRange
 from .contest import HEADER, HEADER_BYTES, Content, QueueAddress
@@ -39,6 +39,10 @@ class Counts:
     def clean(self) -> bool:
         """Whether every count is 0."""
         return not (self.lost or self.duplicated or self.out_of_order or self.corrupted or self.wrong_offsets)
+
+    def line(self) -> str:
+        """All of them in a line: "lost 0  duplicated 0 ..."."""
+        return "  ".join(f"{name} {count}" for name, count in asdict(self).items())
 
 
 class QueueReader:

@@ -10,13 +10,13 @@ import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...index import BucketTracker, HeapTracker, TimeBucketTracker, Tracker
-from ..machine.usage import give_back_free_memory, peak_rss_mb, resident_bytes
+from ..machine.usage import give_back_free_memory, resident_bytes
 from .checker import WrongResult
 
 LEDGER_ENTRIES = 50_000
@@ -119,7 +119,7 @@ def drain(tracker: Tracker, due: DueCounts, most: int) -> float:
     return seconds / max(1, taken)
 
 
-def in_memory(kind: int | str, load: Load, seed: int) -> dict[str, Any]:
+def in_memory(kind: int | str, load: Load, seed: int) -> dict[str, float]:
     """Add all in batches, measure the process, take all. `kind`: bits of precision, or the heap."""
     precision_ms = 1 << kind if isinstance(kind, int) else 1
     due = DueCounts(load, seed, precision_ms)
@@ -137,37 +137,15 @@ def in_memory(kind: int | str, load: Load, seed: int) -> dict[str, Any]:
     del batch
     gc.collect()
     give_back_free_memory()
-    grown, told, stats = resident_bytes() - before, tracker.buffer_memory_usage, tracker.stats()
+    grown = resident_bytes() - before
     return {
-        "grown_mb": grown / 1e6, "bytes_per_entry": grown / load.entries, "told_mb": told / 1e6,
-        "told_bytes_per_entry": told / load.entries,
-        "bitmap_part": stats.get("bitmap_rows", 0) / load.entries,
+        "grown_mb": grown / 1e6, "bytes_each": grown / load.entries,
         "add_m_per_s": load.entries / timed.seconds / 1e6, "longest_add_ms": timed.longest * 1e3,
         "drain_m_per_s": 1e-6 / drain(tracker, due, load.entries),
     }  # fmt: skip
 
 
-def one_at_a_time(kind: int | str, load: Load, folder: Path | None = None) -> dict[str, Any]:
-    """Add entries one by one, with one delay for all; the best of three rounds."""
-    rates = []
-    for number in range(3):
-        tracker: Tracker = made(kind) if folder is None else BucketTracker(folder / str(number))
-        rows = [
-            row for ledgers, entries, times in load.batches(0)
-            for row in zip(ledgers.tolist(), entries.tolist(), times.tolist(), strict=True)
-        ]  # fmt: skip
-        add = tracker.add_message
-        began = time.perf_counter()
-        for ledger, entry, time_ms in rows:
-            add(ledger, entry, time_ms)
-        rates.append(len(rows) / (time.perf_counter() - began) / 1e6)
-        if len(tracker) != len(rows):
-            raise WrongResult(f"{len(tracker):,} of {len(rows):,} entries are pending")
-        tracker.close()
-    return {"one_m_per_s": max(rates)}
-
-
-def fill_on_disk(folder: Path, load: Load, seed: int) -> dict[str, Any]:
+def fill_on_disk(folder: Path, load: Load, seed: int) -> dict[str, float]:
     """Add all, and measure the memory meanwhile. The tracker is not closed: its process ends, as in a crash."""
     tracker, timed = BucketTracker(folder), _Timed()
     before = most = resident_bytes()
@@ -177,14 +155,12 @@ def fill_on_disk(folder: Path, load: Load, seed: int) -> dict[str, Any]:
     stats = tracker.stats()
     return {
         "add_m_per_s": load.entries / timed.seconds / 1e6, "longest_add_ms": timed.longest * 1e3,
-        "most_grown_mb": (most - before) / 1e6, "peak_mb": peak_rss_mb(), "told_mb": stats["memory_bytes"] / 1e6,
-        "buckets": stats["buckets"], "merged_per_entry": stats["merged_rows"] / load.entries,
-        "disk_bytes_per_entry": stats["disk_bytes"] / max(1, stats["sealed"]),
-        "not_sealed": stats["mutable"]["pending"],
+        "grown_mb": (most - before) / 1e6, "disk_bytes_each": stats["disk_bytes"] / max(1, stats["sealed"]),
+        "merged_each": stats["merged_rows"] / load.entries, "not_sealed": stats["mutable"]["pending"],
     }  # fmt: skip
 
 
-def open_and_drain(folder: Path, load: Load, seed: int, most: int) -> dict[str, Any]:
+def open_and_drain(folder: Path, load: Load, seed: int, most: int) -> dict[str, float]:
     """Open after that, add again the unsealed entries, take `most`, and measure the memory meanwhile."""
     due, before = DueCounts(load, seed, 1), resident_bytes()
     began = time.perf_counter()
@@ -197,11 +173,11 @@ def open_and_drain(folder: Path, load: Load, seed: int, most: int) -> dict[str, 
             again += tracker.add_messages(*batch)
     if again != lost or len(tracker) != load.entries:
         raise WrongResult(f"{len(tracker):,} of {load.entries:,} entries are there, {again:,} of them added again")
-    per_entry = drain(tracker, due, most)
+    drain_s = drain(tracker, due, most)
     grown = resident_bytes() - before
     began = time.perf_counter()
     tracker.checkpoint()
     checkpoint_s = time.perf_counter() - began
     tracker.close()
-    return {"open_s": open_s, "added_again": again, "drain_m_per_s": 1e-6 / per_entry,
-            "grown_mb": grown / 1e6, "checkpoint_s": checkpoint_s}  # fmt: skip
+    return {"open_s": open_s, "added_again": again, "drain_m_per_s": 1e-6 / drain_s, "drain_grown_mb": grown / 1e6,
+            "checkpoint_s": checkpoint_s}  # fmt: skip

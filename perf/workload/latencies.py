@@ -49,3 +49,9 @@ class Latencies:
         """ "p50", "p99", "p99.9" and "max" in microseconds."""
         marks = {f"p{percent:g}": self.at_us(percent) for percent in MARKS}
         return {**marks, "max": self._histogram.get_max_value() / 1e3 if self.count else 0.0}
+
+
+def exact_marks_us(latencies_ns: IntArray) -> dict[str, float]:
+    """ "p50", "p99" and "p99.9" in microseconds, of values that are all at hand: exact, and it needs no package."""
+    found = np.percentile(latencies_ns, MARKS) / 1e3 if len(latencies_ns) else np.zeros(len(MARKS))
+    return {f"p{percent:g}": value for percent, value in zip(MARKS, found.tolist(), strict=True)}

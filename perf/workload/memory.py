@@ -33,11 +33,7 @@ class Memory:
     private_file_bytes: int = 0
     persistent_bytes: int = 0
     persistent_folder: Path = SHARED_MEMORY
-    edge_bytes: int = 0
-    block_bytes: int = BLOCK_BYTES
     expected_bytes: int | None = None
-    evict: bool | None = None
-    remainders: bool = True
     release_on_read: bool = False
     recent_bytes: int | None = None
     largest_message_bytes: int | None = None
@@ -49,26 +45,24 @@ class Memory:
         """The bytes of all tiers together."""
         return self.heap_bytes + self.off_heap_bytes + self.private_file_bytes + self.persistent_bytes
 
-    def with_dram(self, size_bytes: int) -> Memory:
-        """The DRAM tiers in the contest's proportions, `size_bytes` together."""
-        heap = whole_blocks(size_bytes * HEAP_PART, self.block_bytes)
-        off_heap = whole_blocks(size_bytes * OFF_HEAP_PART, self.block_bytes)
-        rest = whole_blocks(size_bytes - heap - off_heap, self.block_bytes)
-        return replace(self, heap_bytes=heap, off_heap_bytes=off_heap, private_file_bytes=rest)
-
-    def as_in_the_contest(self, size_bytes: int) -> Memory:
-        """Tiers for a run of `size_bytes` as the contest had them, the ring's memory out of the DRAM's share."""
+    def as_in_the_contest(self, size_bytes: int, expected_bytes: int) -> Memory:
+        """Tiers for a run of `size_bytes` as the contest had them, the ring's memory out of the DRAM's share; the
+        threshold of admission is computed for `expected_bytes`."""
         dram = int(size_bytes * CONTEST_DRAM_PART)
         ring = dram // RING_PART_OF_DRAM
-        scaled = replace(
+        heap, off_heap = (_whole_blocks((dram - ring) * part) for part in (HEAP_PART, OFF_HEAP_PART))
+        return replace(
             self,
             recent_bytes=ring if self.recent_bytes is None else self.recent_bytes,
             largest_message_bytes=SMALL_MESSAGE_BYTES,
             limit_bytes=0,
-            persistent_bytes=whole_blocks(size_bytes * CONTEST_PMEM_PART, self.block_bytes),
+            heap_bytes=heap,
+            off_heap_bytes=off_heap,
+            private_file_bytes=_whole_blocks(dram - ring - heap - off_heap),
+            persistent_bytes=_whole_blocks(size_bytes * CONTEST_PMEM_PART),
+            expected_bytes=expected_bytes,
             release_on_read=True,
         )
-        return scaled.with_dram(dram - ring)
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """StoreConfig's arguments; files of a private mapping go to `folder`."""
@@ -81,7 +75,7 @@ class Memory:
             found |= {"max_message_bytes": self.largest_message_bytes, "max_frame_bytes": SMALL_FRAME_BYTES}
         if self.read_cache_bytes is not None:
             found["read_cache_bytes"] = self.read_cache_bytes
-        if self.tier_bytes or self.edge_bytes:
+        if self.tier_bytes:
             found["cache"] = TunedCacheConfig(
                 heap_bytes=self.heap_bytes,
                 off_heap_bytes=self.off_heap_bytes,
@@ -89,16 +83,13 @@ class Memory:
                 private_file_folder=folder if self.private_file_bytes else None,
                 persistent_bytes=self.persistent_bytes,
                 persistent_folder=self.persistent_folder if self.persistent_bytes else None,
-                block_bytes=self.block_bytes,
+                block_bytes=BLOCK_BYTES,
                 expected_bytes=self.expected_bytes,
-                evict=self.evict,
-                remainders=self.remainders,
-                edge_bytes=self.edge_bytes,
                 readers="once" if self.release_on_read else "any",
             )
         return found
 
 
-def whole_blocks(size_bytes: float, block_bytes: int = BLOCK_BYTES) -> int:
+def _whole_blocks(size_bytes: float) -> int:
     """The largest multiple of a block that is not over `size_bytes`."""
-    return int(size_bytes) // block_bytes * block_bytes
+    return int(size_bytes) // BLOCK_BYTES * BLOCK_BYTES

@@ -7,9 +7,10 @@ that moment, also if the driver itself comes late to it.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter_ns, sleep
@@ -65,6 +66,23 @@ def drive(rate: Rate, call: Callable[[int], object], began_ns: int) -> None:
             if early > SLEEP_FROM_NS:
                 sleep((early - WAKE_EARLY_NS) / S_NS)
         call(number)
+
+
+async def calls(rate: Rate, call: Callable[[int], Awaitable[None]]) -> Answers:
+    """Each request as a task, which begins when it is due. Its latency ends when `call(number)` does."""
+    times, tasks, loop = array("q"), list[asyncio.Task[None]](), asyncio.get_running_loop()
+    began = perf_counter_ns()
+
+    async def one(number: int) -> None:
+        await call(number)
+        times.append(perf_counter_ns() - began - rate.due_ns(number))
+
+    def begin(number: int) -> None:
+        tasks.append(loop.create_task(one(number)))
+
+    await asyncio.to_thread(drive, rate, lambda number: loop.call_soon_threadsafe(begin, number), began)
+    await asyncio.gather(*tasks)
+    return Answers(times, (perf_counter_ns() - began) / S_NS)
 
 
 def appends(store: MessageStore, rate: Rate, body: bytes) -> tuple[Answers, Appended]:

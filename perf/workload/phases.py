@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from ..machine.threads import run_together
 from . import producers
 from .checker import Counts, QueueReader
 from .contest import IntArray, Workload
+from .latencies import exact_marks_us
 from .producers import Acknowledged, Track
 
 Api = Literal["blocking", "pipelined", "batch", "asyncio"]
@@ -28,13 +29,10 @@ FEED_IDLE_S = 0.0005
 
 @dataclass(frozen=True)
 class Drive:
-    """The way that a run appends: the API, and its settings."""
+    """The way that a run appends: the API, and the messages of a batch."""
 
     api: Api
-    window_bytes: int = producers.WINDOW_BYTES
-    window_messages: int = producers.WINDOW_MESSAGES
     batch_messages: int = producers.BATCH_MESSAGES
-    readers: int = 1
 
     def producers(self, threads: int) -> int:
         """Producers of the workload: threads or tasks; pipelined and batch have one."""
@@ -50,40 +48,28 @@ class Drive:
             return [partial(producers.asynchronous, store.append_async, work, tracks, acknowledged)]
         if self.api == "batch":
             return [partial(producers.batch, store.append_batch, work, tracks[0], acknowledged, self.batch_messages)]
-        window = {"window_bytes": self.window_bytes, "window_messages": self.window_messages}
-        return [partial(producers.pipelined, store.submit, work, tracks[0], acknowledged, **window)]
+        return [partial(producers.pipelined, store.submit, work, tracks[0], acknowledged)]
 
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """A phase. `seconds` are from its first append to its end, `write_s` to the answer of its last append."""
+    """A phase. `seconds` are from its first append to its end."""
 
     seconds: float
-    write_s: float
     messages: int
     bytes: int
     latencies_ns: IntArray
 
-    def as_dict(self) -> dict[str, Any]:
-        """The phase's part of the JSON: rates a second, MB = 10^6 bytes, latencies in microseconds."""
-        known = len(self.latencies_ns) > 0
-        marks = np.percentile(self.latencies_ns, [50, 99, 99.9]) / 1e3 if known else np.zeros(3)
-        return {
-            "seconds": self.seconds,
-            "write_s": self.write_s,
-            "messages": self.messages,
-            "bytes": self.bytes,
-            "messages_per_s": self.messages / self.seconds,
-            "mb_per_s": self.bytes / self.seconds / 1e6,
-            "latency_us": dict(zip(("p50", "p99", "p999"), marks.tolist(), strict=True)),
-        }
+    def figures(self) -> dict[str, float]:
+        """Rates a second, MB = 10^6 bytes; latencies of callers that wait for each answer, in microseconds."""
+        rates = {"per_s": self.messages / self.seconds, "mb_per_s": self.bytes / self.seconds / 1e6}
+        return {"seconds": self.seconds, "calls": len(self.latencies_ns), **rates, **exact_marks_us(self.latencies_ns)}
 
 
-def _result(tracks: list[Track], seconds: float, write_s: float) -> PhaseResult:
+def _result(tracks: list[Track], seconds: float) -> PhaseResult:
     latencies = [np.frombuffer(track.latencies_ns, np.int64)[: track.timed] for track in tracks]
     return PhaseResult(
         seconds,
-        write_s,
         sum(track.done for track in tracks),
         sum(int(track.plan.sizes[: track.done].sum()) for track in tracks),
         np.concatenate(latencies),
@@ -93,7 +79,7 @@ def _result(tracks: list[Track], seconds: float, write_s: float) -> PhaseResult:
 def append_phase(store: MessageStore, work: Workload, tracks: list[Track], drive: Drive) -> PhaseResult:
     """Phase 1: only appends."""
     seconds = run_together(drive.jobs(store, work, tracks, None))
-    return _result(tracks, seconds, seconds)
+    return _result(tracks, seconds)
 
 
 class Consumer:
@@ -169,8 +155,8 @@ class ReadSide:
 def mixed_phase(store: MessageStore, work: Workload, tracks: list[Track], drive: Drive, reads: ReadSide) -> PhaseResult:
     """Phase 2: a queue is read once after each of its appends; then everything until nothing is left.
 
-    With the blocking API the appending thread itself reads its queue, as in the contest. With the others, reader
-    threads are told which queues were appended to.
+    With the blocking API the appending thread itself reads its queue, as in the contest. With the others, a reader
+    is told which queues were appended to.
     """
     if drive.api == "blocking":
         return _alternating(store, work, tracks, reads)
@@ -178,36 +164,27 @@ def mixed_phase(store: MessageStore, work: Workload, tracks: list[Track], drive:
 
 
 def _alternating(store: MessageStore, work: Workload, tracks: list[Track], reads: ReadSide) -> PhaseResult:
-    write_ends = [0.0] * len(tracks)
-
     def job(index: int) -> None:
         consumer = reads.consumers[index]
         producers.blocking(store.append, work, tracks[index], consumer.acknowledged)
-        write_ends[index] = time.perf_counter()
         consumer.drain()
 
-    began = time.perf_counter()
     seconds = run_together([partial(job, index) for index in range(len(tracks))])
-    return _result(tracks, seconds, max(write_ends) - began)
+    return _result(tracks, seconds)
 
 
 def _beside(store: MessageStore, work: Workload, tracks: list[Track], drive: Drive, reads: ReadSide) -> PhaseResult:
-    feeds: list[deque[tuple[int, int]]] = [deque() for _ in reads.consumers]
+    feed: deque[tuple[int, int]] = deque()
+    (consumer,) = reads.consumers
     written = threading.Event()
-    write_ends: list[float] = []
 
-    def acknowledged(queue: int, end_offset: int) -> None:
-        feeds[queue % len(feeds)].append((queue, end_offset))
-
-    def produce(job: Callable[[], None]) -> None:
+    def produce() -> None:
         try:
             job()
         finally:
-            write_ends.append(time.perf_counter())
             written.set()
 
-    def consume(index: int) -> None:
-        feed, consumer = feeds[index], reads.consumers[index]
+    def consume() -> None:
         while True:
             last = written.is_set()
             while feed:
@@ -217,15 +194,11 @@ def _beside(store: MessageStore, work: Workload, tracks: list[Track], drive: Dri
             time.sleep(FEED_IDLE_S)  # nothing was produced to feed on yet
         consumer.drain()
 
-    (job,) = drive.jobs(store, work, tracks, acknowledged)
-    began = time.perf_counter()
-    seconds = run_together([partial(produce, job), *(partial(consume, index) for index in range(len(feeds)))])
-    return _result(tracks, seconds, max(write_ends) - began)
+    (job,) = drive.jobs(store, work, tracks, lambda queue, end_offset: feed.append((queue, end_offset)))
+    seconds = run_together([produce, consume])
+    return _result(tracks, seconds)
 
 
 def reader_queues(work: Workload, drive: Drive) -> list[IntArray]:
-    """The queues of each consumer: its producer's with the blocking API, else by queue number."""
-    if drive.api == "blocking":
-        return work.owned
-    queues = np.arange(len(work.addresses), dtype=np.int64)
-    return [queues[index :: drive.readers] for index in range(drive.readers)]
+    """The queues of each consumer: its producer's with the blocking API, else all."""
+    return work.owned if drive.api == "blocking" else [np.arange(len(work.addresses), dtype=np.int64)]

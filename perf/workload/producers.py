@@ -77,9 +77,6 @@ def pipelined(
     work: Workload,
     track: Track,
     acknowledged: Acknowledged | None = None,
-    *,
-    window_bytes: int = WINDOW_BYTES,
-    window_messages: int = WINDOW_MESSAGES,
 ) -> None:
     """One producer with a window of outstanding tickets.
 
@@ -107,7 +104,7 @@ def pipelined(
         began = clock()
         window.append((submit(topic, queue_id, data), queue, serial, size, began))
         outstanding += size
-        while outstanding > window_bytes or len(window) > window_messages:
+        while outstanding > WINDOW_BYTES or len(window) > WINDOW_MESSAGES:
             outstanding -= settle()
     while window:
         settle()

@@ -6,6 +6,7 @@ import gc
 import math
 import threading
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
@@ -14,16 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...index import DelayedOperation
-from ..machine.usage import cpu_seconds, resident_bytes
+from ..machine.usage import cpu_seconds
 from .checker import WrongResult
+from .latencies import Latencies
 
 QUARTILE = 0.674490  # the 75th percentile of a normal distribution of deviation 1
 KEYS = ("key-1", "key-2", "key-3")  # of each request, as in the source's code
 BATCH = 512  # requests that are made, or completed, without a look at the clock, at most
 SLEEP_S = 0.001  # what arrives within a tick is taken together: a sleep a request costs more than the request
-SAMPLE_S = 0.05
 COLLECT_AT = 50_000  # objects that are new: the collector's own 700 has it look through most requests several times
-LATE_MS = 5.0
 GIVE_UP_S = 60.0
 
 
@@ -43,6 +43,23 @@ class Profile(NamedTuple):
 PROFILES = (Profile("few time out", 60, 20), Profile("half time out", 400, 200))
 
 
+class Load(NamedTuple):
+    """The requests of a run: how many, how often they arrive, how long each takes, and how large it is."""
+
+    profile: Profile
+    rate: int
+    requests: int
+    timeout_ms: int
+    size_bytes: int
+    seed: int
+
+    def draw(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The arrivals in seconds, and the latencies in milliseconds."""
+        chance = np.random.default_rng([self.seed, 7])
+        arrivals_s = np.cumsum(chance.exponential(1 / self.rate, self.requests))
+        return arrivals_s, self.profile.draw_ms(self.requests, chance)
+
+
 class Taker(Protocol):
     """A purgatory of either design."""
 
@@ -55,19 +72,24 @@ class Ends:
 
     def __init__(self) -> None:
         self.all: list[None] = []  # an item each: to append one is a single step of the interpreter
-        self.late_ms: list[float] = []  # of those that timed out
+        self.late_ns = array("q")  # of those that timed out
+
+    def check(self, requests: int) -> None:
+        """Raise WrongResult unless each request has ended once."""
+        if len(self.all) != requests:
+            raise WrongResult(f"{len(self.all):,} ends of {requests:,} requests")
 
 
 class Request(DelayedOperation):
     """A request of 100 bytes, whose end is counted."""
 
-    __slots__ = ("data", "due_s", "ends")
+    __slots__ = ("data", "due_ns", "ends")
 
     def __init__(self, timeout_ms: int, size_bytes: int, ends: Ends) -> None:
         super().__init__(timeout_ms)
         self.data = bytes(size_bytes)
         self.ends = ends
-        self.due_s = time.monotonic() + timeout_ms / 1000
+        self.due_ns = time.monotonic_ns() + timeout_ms * 1_000_000
 
     def on_complete(self) -> None:
         """Count the end."""
@@ -75,7 +97,7 @@ class Request(DelayedOperation):
 
     def on_expiration(self) -> None:
         """Note how late it is."""
-        self.ends.late_ms.append((time.monotonic() - self.due_s) * 1000)
+        self.ends.late_ns.append(time.monotonic_ns() - self.due_ns)
 
 
 @contextmanager
@@ -100,30 +122,27 @@ class Drive:
     latencies count from then on.
     """
 
-    def __init__(
-        self, profile: Profile, rate: float, requests: int, timeout_ms: int, size_bytes: int, seed: int, *,
-        times_out: bool = True,
-    ) -> None:  # fmt: skip
+    def __init__(self, load: Load, *, times_out: bool = True) -> None:
         """Without `times_out` only this run completes requests: those with a longer latency at their time-out."""
-        chance = np.random.default_rng([seed, 7])
-        self.requests, self.timeout_ms, self.size_bytes = requests, timeout_ms, size_bytes
-        self.arrivals_s = np.cumsum(chance.exponential(1 / rate, requests))
-        latencies_ms = profile.draw_ms(requests, chance)
-        ends_s = self.arrivals_s + np.minimum(latencies_ms, timeout_ms) / 1000
+        self.load = load
+        self.arrivals_s, latencies_ms = load.draw()
+        ends_s = self.arrivals_s + np.minimum(latencies_ms, load.timeout_ms) / 1000
         self.last_end_s = float(ends_s.max())
-        self.is_completed = latencies_ms < timeout_ms if times_out else np.ones(requests, np.bool_)
+        self.is_completed = latencies_ms < load.timeout_ms if times_out else np.ones(load.requests, np.bool_)
         ends_s[~self.is_completed] = np.inf
         self._order = np.argsort(ends_s, kind="stable")[: int(np.count_nonzero(self.is_completed))]
         self._ends_s = ends_s[self._order]
         self.ends = Ends()
-        self._waiting: list[Request | None] = [None] * requests  # those that are to be completed
+        self._waiting: list[Request | None] = [None] * load.requests  # those that are to be completed
         self._behind_s = 0.0  # so late are requests made
         self._is_over = False
-        self.most_pending = 0
-        self.grown_bytes = 0
 
-    def run(self, purgatory: Taker) -> dict[str, float | int]:
-        """The figures. Raises WrongResult unless each request has ended once."""
+    def run(self, purgatory: Taker) -> dict[str, float]:
+        """ "per_s", the rate at which requests were made and ended; "cpu_us" of one; "p50" and "p99" of the lateness
+        of time-outs in microseconds. Raises WrongResult unless each request has ended once, none of them
+        early.
+        """
+        requests = self.load.requests
         with collecting_rarely():
             cpu_s, began_s = cpu_seconds(), time.monotonic()
             completing = threading.Thread(target=self._complete, args=(began_s,), daemon=True)
@@ -132,38 +151,33 @@ class Drive:
                 self._make(purgatory, began_s)
                 made_s = time.monotonic() - began_s
                 limit = time.monotonic() + GIVE_UP_S
-                while len(self.ends.all) < self.requests and time.monotonic() < limit:
+                while len(self.ends.all) < requests and time.monotonic() < limit:
                     time.sleep(SLEEP_S)  # the other two threads have the rest to do
                 over_s = time.monotonic() - began_s
             finally:
                 self._is_over = True
                 completing.join()
             cpu_s = cpu_seconds() - cpu_s
-        if len(self.ends.all) != self.requests:
-            raise WrongResult(f"{len(self.ends.all):,} ends of {self.requests:,} requests")
-        late = np.array(self.ends.late_ms or [0.0])
+        self.ends.check(requests)
+        if early := sum(late < 0 for late in self.ends.late_ns):
+            raise WrongResult(f"{early:,} of {requests:,} requests expired early")
+        planned_s = float(self.arrivals_s[-1])
+        late_s = max(0.0, made_s - planned_s, over_s - self.last_end_s)
+        late = Latencies()
+        late.add(self.ends.late_ns)
         return {
-            "achieved_per_s": self.requests / made_s,
-            "behind_ms": (made_s - float(self.arrivals_s[-1])) * 1000,
-            "backlog_ms": (over_s - self.last_end_s) * 1000,
-            "cpu_us_per_request": cpu_s / self.requests * 1e6,
-            "timed_out": len(self.ends.late_ms),
-            "late_p99_ms": float(np.percentile(late, 99)),
-            "late_expiries": int((late > LATE_MS).sum()),
-            "early_expiries": int((late < 0).sum()),
-            "most_pending": self.most_pending,
-            "grown_mb": self.grown_bytes / 1e6,
-        }
+            "per_s": self.load.rate * planned_s / (planned_s + late_s), "cpu_us": cpu_s / requests * 1e6,
+            **late.marks_us(),
+        }  # fmt: skip
 
     def _make(self, purgatory: Taker, began_s: float) -> None:
-        at, sample_s, before = 0, 0.0, resident_bytes()
+        at = 0
         is_completed, waiting = self.is_completed.tolist(), self._waiting
-        take, timeout_ms, size_bytes, ends = (
-            purgatory.try_complete_else_watch, self.timeout_ms, self.size_bytes, self.ends
-        )  # fmt: skip
-        while at < self.requests:
+        take, requests, ends = purgatory.try_complete_else_watch, self.load.requests, self.ends
+        timeout_ms, size_bytes = self.load.timeout_ms, self.load.size_bytes
+        while at < requests:
             now_s = time.monotonic() - began_s
-            end = min(int(np.searchsorted(self.arrivals_s, now_s)), at + BATCH, self.requests)
+            end = min(int(np.searchsorted(self.arrivals_s, now_s)), at + BATCH, requests)
             if end == at:
                 self._behind_s = 0.0
                 time.sleep(SLEEP_S)  # until something has arrived
@@ -175,10 +189,6 @@ class Drive:
                     waiting[number] = request
                 take(request, KEYS)
             at = end
-            if now_s >= sample_s:
-                sample_s = now_s + SAMPLE_S
-                self.most_pending = max(self.most_pending, at - len(self.ends.all))
-                self.grown_bytes = max(self.grown_bytes, resident_bytes() - before)
 
     def _complete(self, began_s: float) -> None:
         at, waiting = 0, self._waiting

@@ -77,7 +77,7 @@ def sealed(tmp_path: Path) -> Path:
 def test_bench_has_the_measurements() -> None:
     shown = CliRunner().invoke(console.app, ["bench", "--help"])
     assert shown.exit_code == 0
-    for name in ("hotcold", "alignment", "prewrite", "lanes", "recovery", "batch", "reads", "memory", "cache"):
+    for name in ("host", "peers", "hotcold", "memory", "readers", "endpoint", "spark"):
         assert name in shown.output
 
 
@@ -274,7 +274,7 @@ def test_refusal_is_its_sentence_on_standard_error_and_a_code(
 
 
 @pytest.mark.parametrize(
-    "command", [["inspect"], ["verify"], ["bench", "hotcold"], ["bench", "memory"], ["bench", "batch"]], ids="".join
+    "command", [["inspect"], ["verify"], ["bench", "hotcold"], ["bench", "memory"], ["bench", "peers"]], ids="".join
 )
 def test_json_that_cannot_be_written_is_a_usage_error_before_the_work(
     folder: Path, tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
@@ -369,17 +369,15 @@ def test_folder_that_does_not_exist_is_said_with_exit_code_2_and_not_made(
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
-@pytest.mark.parametrize("command", ["hotcold", "batch", "reads"])
+@pytest.mark.parametrize("command", ["hotcold", "peers", "memory"])
 def test_negative_seed_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     assert bench_end(monkeypatch, command, "--seed", "-1") == 2
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["hotcold", "--size", "3GB"], ["lanes", "--size", "3GB"], ["prewrite", "--size", "3GB"],
-     ["reads", "--size", "3GB"], ["recovery", "--size", "3GB"], ["recovery", "--unsealed", "3GB"],
-     ["tail_catchup", "--backlog", "3GB"],
-     ["memory", "--messages", "30000000"], ["batch", "--messages", "30000000"], ["cache", "--size", "3GB"]],
+    [["hotcold", "--size", "3GB"], ["tail_catchup", "--backlog", "3GB"], ["memory", "--messages", "30000000"],
+     ["subscriptions", "--messages", "30000000"]],
     ids=" ".join,
 )  # fmt: skip
 def test_run_that_would_fill_the_disk_is_refused_before_it_begins(

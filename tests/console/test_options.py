@@ -212,7 +212,7 @@ def test_inspect_and_verify_say_that_they_count_the_stores_own_records(folder: P
 
 
 def test_h_is_help_in_each_command() -> None:
-    for command in ([], ["cat"], ["append"], ["bench"], ["bench", "batch"], ["spark"], ["spark", "verify"]):
+    for command in ([], ["cat"], ["append"], ["bench"], ["bench", "hotcold"], ["spark"], ["spark", "verify"]):
         assert run(*command, "-h").output == run(*command, "--help").output
 
 

@@ -1,1 +1,1 @@
-"""Tests of index/: both wheels against one contract, the purgatory, the thread that drives them."""
+"""Tests of index/: the wheel against a model, the purgatory, the thread that drives them."""

@@ -1,32 +1,18 @@
-"""Both wheels behind one interface, for the tests that every wheel has to pass; and the model: a sorted list."""
+"""A wheel whose timers have numbers, and the model that it is held against: a sorted list."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from stratalog.index import Timer, TimingWheel
-from stratalog.perf.references.bulk_timing_wheel import BulkTimingWheel
 
 
-class AnyWheel(ABC):
-    """A wheel whose timers are numbered 0, 1, 2 ... in the order in which they were added."""
+class Numbered:
+    """A `TimingWheel` whose timers are numbered 0, 1, 2 ... in the order in which they were added."""
 
-    wheel: TimingWheel | BulkTimingWheel
-
-    @abstractmethod
-    def add(self, deadlines_ms: Sequence[int]) -> list[int]:
-        """The numbers of the new timers."""
-
-    @abstractmethod
-    def cancel(self, numbers: Sequence[int]) -> int:
-        """How many were pending."""
-
-    @abstractmethod
-    def advance(self, now_ms: int) -> list[int]:
-        """The numbers of those that are due."""
+    def __init__(self, tick_ms: int = 1, wheel_size: int = 20, start_ms: int = 0) -> None:
+        self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms)
+        self.timers: list[Timer] = []
 
     def __len__(self) -> int:
         return len(self.wheel)
@@ -36,65 +22,27 @@ class AnyWheel(ABC):
         """As the wheel says it."""
         return self.wheel.next_deadline_ms
 
-    def run_out(self) -> list[tuple[int, int]]:
-        """(time, number) of all that fires, the time going from one `next_deadline_ms` to the next one."""
-        fired: list[tuple[int, int]] = []
-        while (now_ms := self.next_deadline_ms) is not None:
-            fired += [(now_ms, number) for number in self.advance(now_ms)]
-        return fired
-
-
-class OneByOne(AnyWheel):
-    """A `TimingWheel`."""
-
-    def __init__(self, tick_ms: int = 1, wheel_size: int = 20, start_ms: int = 0) -> None:
-        self.wheel: TimingWheel = TimingWheel(tick_ms, wheel_size, start_ms)
-        self.timers: list[Timer] = []
-
     def add(self, deadlines_ms: Sequence[int]) -> list[int]:
-        """One call a timer."""
+        """The numbers of the new timers."""
         first = len(self.timers)
         for number, deadline_ms in enumerate(deadlines_ms, first):
             self.timers.append(self.wheel.add(deadline_ms, number))
         return list(range(first, len(self.timers)))
 
     def cancel(self, numbers: Sequence[int]) -> int:
-        """One call a timer."""
+        """How many were pending."""
         return sum(self.timers[number].cancel() for number in numbers)
 
     def advance(self, now_ms: int) -> list[int]:
-        """The payloads."""
+        """The numbers of those that are due."""
         return self.wheel.advance(now_ms)
 
-
-class InBulk(AnyWheel):
-    """A `BulkTimingWheel`."""
-
-    def __init__(self, tick_ms: int = 1, wheel_size: int = 256, start_ms: int = 0) -> None:
-        self.wheel: BulkTimingWheel = BulkTimingWheel(tick_ms, wheel_size, start_ms)
-        self.ids: list[int] = []
-        self.numbers: dict[int, int] = {}
-
-    def add(self, deadlines_ms: Sequence[int]) -> list[int]:
-        """One call."""
-        ids = self.wheel.add(np.array(deadlines_ms, np.int64)).tolist()
-        first = len(self.ids)
-        assert not self.numbers.keys() & set(ids), "an id was given twice"
-        assert ids == sorted(ids) and (not ids or not self.ids or ids[0] > self.ids[-1])
-        self.ids += ids
-        self.numbers.update((one, number) for number, one in enumerate(ids, first))
-        return list(range(first, len(self.ids)))
-
-    def cancel(self, numbers: Sequence[int]) -> int:
-        """One call."""
-        return self.wheel.cancel(np.array([self.ids[number] for number in numbers], np.int64))
-
-    def advance(self, now_ms: int) -> list[int]:
-        """The numbers behind the ids."""
-        return [self.numbers[one] for one in self.wheel.advance(now_ms).tolist()]
-
-
-KINDS: dict[str, Callable[..., AnyWheel]] = {"one by one": OneByOne, "in bulk": InBulk}
+    def run_out(self) -> list[tuple[int, int]]:
+        """(time, number) of all that fires, the time going from one `next_deadline_ms` to the next one."""
+        fired: list[tuple[int, int]] = []
+        while (now_ms := self.next_deadline_ms) is not None:
+            fired += [(now_ms, number) for number in self.advance(now_ms)]
+        return fired
 
 
 class Model:

@@ -1,4 +1,4 @@
-"""The measurement of bulk reads runs in its short form and gives the figures that its readers look for."""
+"""The measurement of Spark in its short form: reads, writes, and more workers; and what is a wrong result."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.perf.short import figures_of
+from stratalog.perf.experiments import spark_options, spark_reads, spark_scale
+from stratalog.perf.workload.checker import WrongResult
+from stratalog.perf.workload.filling import fill
+from tests.perf.short import error_of, report_of_run
 
 
 @pytest.mark.usefixtures("spark")  # it borrows the session
-def test_spark_measures_each_way_over_the_same_rows(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "spark", "--size", "1MiB", "--message", "500", "--partition", "204800")
-    assert figures["messages"] == (1 << 20) // 500 == figures["checked_messages"]
-    assert figures["ways"].keys() == {
-        "stratalog", "bare Arrow", "stratalog, touched", "Parquet, touched", "stratalog without data"
-    }  # fmt: skip
-    for ratio in ("bare_ratio", "parquet_ratio", "without_data_ratio"):
-        assert figures[ratio] > 0
+def test_spark_measures_reads_writes_and_workers_over_compared_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_reads, "WARM_UP", 0)  # nobody looks at the rates
+    report = report_of_run(tmp_path, "spark")
+    measures = report.measures()
+    for name in spark_reads.WAYS:
+        assert measures[f"read.{name}.rows_per_s"].value > 0
+        assert (measures[f"read.{name}.rows_per_s"].reference is None) == (name not in spark_reads.BESIDE)
+    assert {f"write.{way}.mb_per_s" for way in ("store", "bare", "parquet")} <= measures.keys()
+    assert measures["write.store.rows_per_s"].reference == measures["write.bare.rows_per_s"].value
+    assert report.chapters[2].charts[0].x == spark_scale.WORKERS
+    read = written = (1 << 20) // 500
+    assert report.checked_messages >= read + written
 
 
 @pytest.mark.usefixtures("spark")  # as above
-def test_sparkscale_measures_workers_and_calculates_a_cluster(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "sparkscale", "--partition", "65536")
-    assert [row["workers"] for row in figures["workers"]] == [1, 2, 4, 8]
-    assert [row["parts"] for row in figures["parts"]] == [1, 2, 4]
-    cluster = figures["cluster"]
-    assert cluster["total_s"] >= cluster["plan_s"] + cluster["device_s"] and cluster["device_s"] == 1000
+def test_rows_that_were_not_read_are_a_wrong_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_options, "fill", lambda *arguments: fill(*arguments) + 1)
+    assert isinstance(error_of(tmp_path, "spark", "--only", "reads"), WrongResult)

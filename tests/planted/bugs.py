@@ -318,19 +318,6 @@ TIMERS: dict[str, Bug] = {
     "timers: the one that fills the gap of a cancelled one does not know its new place": Bug(
         "index/timing_wheel.py", "        last.place = place\n", "", ("tests/index/test_wheels.py",),
     ),
-    "timers in bulk: those that move down a level are lost": Bug(
-        "perf/references/bulk_timing_wheel.py",
-        "                self._place(rows.take(np.flatnonzero(later), axis=1))\n", "",
-        ("tests/index/test_wheels.py",),
-    ),
-    "timers in bulk: a row whose timer was cancelled fires": Bug(
-        "perf/references/bulk_timing_wheel.py", "        if self._rows == self._ids.live:\n", "        if True:\n",
-        ("tests/perf/references/test_bulk_timing_wheel.py",),
-    ),
-    "timers in bulk: the inbox waits beyond its first deadline": Bug(
-        "perf/references/bulk_timing_wheel.py", "self._inbox_tick <= tick:", "self._inbox_tick < tick:",
-        ("tests/index/test_wheels.py",),
-    ),
     "timers: a sleeping thread is not woken for a sooner one": Bug(
         "index/timer_thread.py", "        wheel.on_earlier = engine.ring\n", "        wheel.on_earlier = int\n",
         ("tests/index/test_timer_thread.py::test_sooner_timer_wakes_the_thread",), hangs=True,

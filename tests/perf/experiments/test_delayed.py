@@ -1,51 +1,50 @@
-"""The measurement of delayed entries runs in its short form, and its model is the source's."""
+"""The measurement of delayed entries runs in its short form, and what it checks it notices."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from stratalog import Subscription
 from stratalog.index import HeapTracker
-from stratalog.perf.experiments.delayed import GRID, ROWS, bar, model_bytes
+from stratalog.perf.experiments.delayed import ROWS
+from stratalog.perf.workload import delayed_store
 from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.delayed import DueCounts, Load, drain
-from tests.perf.short import figures_of
+from stratalog.perf.workload.delayed_store import StoreLoad
+from tests.perf.short import report_of_run
 
 
-def test_delayed_has_a_row_a_load_the_model_and_the_tracker_on_disk(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "delayed")
-    assert [row["name"] for row in figures["rows"][:-1]] == [row.name for row in ROWS]
-    for row in figures["rows"]:
-        assert min(row["add_m_per_s"], row["drain_m_per_s"], row["told_mb"]) > 0
-    assert figures["rows"][3]["bitmap_part"] == 1 and figures["rows"][5]["bitmap_part"] == 0
-    assert {row["tracker"] for row in figures["single"]} == {"heap", "time buckets", "on disk"}
-    assert len(figures["model"]) == len(GRID)
-    disk = figures["disk"]
-    assert disk["entries"] == 120_000
-    assert disk["after_added_again"] == disk["not_sealed"] < 120_000
-    assert 0 < disk["disk_bytes_per_entry"] < 20  # each entry is there by its time and by its place
+def test_delayed_has_memory_the_tracker_on_disk_and_a_store(tmp_path: Path) -> None:
+    report = report_of_run(tmp_path, "delayed")
+    measures = report.measures()
+    for row in ROWS:
+        names = [f"memory.{row.name}.{figure}" for figure in ("add_m_per_s", "drain_m_per_s", "bytes_each", "grown_mb")]
+        assert measures[names[0]].value > 0 and measures[names[1]].value > 0
+        assert measures[names[3]].reference == (row.source_mb * 20_000 / 10_000_000 or None)
+    assert "memory.heap.bytes_each" in measures
+    assert 0 < measures["disk.not_sealed"].value < 120_000
+    assert 0 < measures["disk.disk_bytes_each"].value < 20  # each entry is there by its time and by its place
+    assert 0 <= measures["store.p50"].value <= measures["store.p99"].value <= measures["store.p99.9"].value
+    assert report.checked_messages >= 2_000
 
 
-@pytest.mark.parametrize(
-    ("rate", "bits", "expected"),
-    [(1, 10, 2.0), (4, 10, 2.0), (8, 10, 1.0), (8, 15, 6 * 8192 / 262_144), (1000, 20, 0.16384)],
-)
-def test_model_is_the_one_of_the_source(rate: int, bits: int, expected: float) -> None:
-    assert model_bytes(rate, bits) == pytest.approx(expected, rel=1e-4)
+def test_delayed_message_that_is_acknowledged_twice_is_a_wrong_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = delayed_store._receive
 
+    def twice(sub: Subscription, producer: Any, load: StoreLoad) -> Any:
+        found = real(sub, producer, load)
+        found.counts[0] += 1
+        return found
 
-def test_bar_shows_both() -> None:
-    assert bar(2.0, 0.0).index("o") == 24
-    assert bar(1.0, 1.0).count("@") == 1
-    assert bar(99.0, 0.5).rindex("o") == 29
-
-
-def test_every_second_message_is_a_load_without_neighbours() -> None:
-    ledgers, entries, times = next(Load(1_000, 4, stride=2).batches(1))
-    assert (np.diff(entries) == 2).all() and ledgers[-1] == 0
-    assert np.diff(times).max() == 1 and times[7] - times[0] == 1
+    monkeypatch.setattr(delayed_store, "_receive", twice)
+    with pytest.raises(WrongResult, match="0 early, 0 lost, 1 twice"):
+        delayed_store.deliver(tmp_path / "store", StoreLoad(200, 100, 100), 1)
 
 
 def test_entry_that_is_lost_early_or_late_is_noticed() -> None:

@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from stratalog import StoreFull
 from stratalog.perf.commands.app import app
+from stratalog.perf.experiments import endpoint as endpoint_module
+from stratalog.perf.experiments.endpoint import Endpoint, NoEndpoint
 from stratalog.perf.experiments.everything import All
 from stratalog.perf.experiments.growth import Growth
 from stratalog.perf.experiments.host import Host
@@ -26,6 +28,10 @@ def known(self: Host, base: Path, run: Run) -> Study:
     """Another test runs `host`."""
     chapters = (Chapter(title="Appends", text="a", measures=(rate("store.append"),)),)
     return Study(summary=("Durable messages of 1 KiB: many.",), chapters=chapters)
+
+
+def missing() -> None:
+    raise NoEndpoint("it needs the extra")
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +55,12 @@ def report(folder: Path) -> Report:
 
 def test_it_has_the_chapters_of_every_part_and_no_measure_twice(report: Report) -> None:
     names = report.measures().keys()
-    for first in ("store.append", "latency.append.", "latency.job.", "growth.transactions."):
+    firsts = ("store.append", "latency.append.", "latency.job.", "endpoint.send.", "endpoint.receive.", "growth.")
+    for first in firsts:
         assert any(name.startswith(first) for name in names), first
     titles = [chapter.title for chapter in report.chapters]
     assert len(titles) == len(set(titles)) and "Appends: latency by rate" in titles
+    assert "Endpoint: durable sends, latency by rate" in titles
     assert any(line.startswith("Durable messages") for line in report.summary)
     assert any("costs most" in line for line in report.summary)
 
@@ -73,6 +81,7 @@ def test_part_that_fails_leaves_the_others_their_chapters(tmp_path: Path, monkey
 
     monkeypatch.setattr(Host, "study", known)
     monkeypatch.setattr(Latency, "study", full)
+    monkeypatch.setattr(endpoint_module, "need_endpoint", missing)
     study = All(minutes=0.001, report=tmp_path).study(tmp_path, Run("all", NOWHERE))
     assert "Missing here: the chapters of `latency` (StoreFull: no space for another segment)." in study.summary
     titles = [chapter.title for chapter in study.chapters]
@@ -80,11 +89,20 @@ def test_part_that_fails_leaves_the_others_their_chapters(tmp_path: Path, monkey
 
 
 def test_parts_take_less_than_the_minutes_that_are_given() -> None:
-    host, latency, growth = All(minutes=10.0).parts()
+    host, latency, endpoint, growth = All(minutes=10.0).parts()
     assert isinstance(host, Host) and isinstance(latency, Latency) and isinstance(growth, Growth)
-    steps = latency.steps * 3 * latency.repeat
-    assert host.minutes == 5.0
-    assert latency.seconds * steps == pytest.approx(0.25 * 600)
+    assert isinstance(endpoint, Endpoint)
+    assert host.minutes == 4.5
+    assert latency.seconds * latency.steps * 3 * latency.repeat == pytest.approx(0.2 * 600)
+    assert endpoint.seconds * endpoint.steps * 3 * endpoint.repeat == pytest.approx(0.1 * 600)
+
+
+def test_endpoint_is_said_to_be_missing_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in (Host, Latency, Growth):
+        monkeypatch.setattr(part, "study", known)
+    monkeypatch.setattr(endpoint_module, "need_endpoint", missing)
+    study = All(minutes=0.001, report=tmp_path).study(tmp_path, Run("all", NOWHERE))
+    assert "Missing here: the chapters of `endpoint` (NoEndpoint: it needs the extra)." in study.summary
 
 
 def test_folder_that_does_not_exist_is_refused() -> None:

@@ -9,77 +9,38 @@ import pytest
 from rich.console import Console
 
 from stratalog.perf.experiments.amplification import amplification, footer_bytes
-from stratalog.perf.experiments.experiment import by_turns, medians
-from stratalog.perf.experiments.hotcold_run import Options, references, with_ratios
+from stratalog.perf.experiments.hotcold_run import Options, references
+from stratalog.perf.experiments.parts import Count, Part, measured
 from stratalog.perf.references.rawfile import round_up
-from stratalog.perf.report.figures import Figures
 from stratalog.perf.report.progress import Run
 from stratalog.perf.workload.phases import Drive
 from stratalog.store import MessageStore
 from stratalog.store.testing import TunedConfig
 from tests.perf.references.recorder import Recorder
 
+RATE = (Count(figure="rate", what="rate", unit=""),)
 
-def test_ways_take_turns_and_every_second_round_goes_backwards() -> None:
+
+def test_parts_take_turns_and_every_second_round_goes_backwards() -> None:
     made: list[str] = []
 
-    def way(name: str) -> Figures:
+    def way(name: str) -> dict[str, float]:
         made.append(name)
-        return {"name": name, "rate": len(made)}
+        return {"rate": len(made)}
 
-    run = Run("x", Console(quiet=True))
-    found = by_turns({name: partial(way, name) for name in "abc"}, 3, run)
+    parts = [Part(name, partial(way, name), RATE) for name in "abc"]
+    found = measured(parts, 3, Run("x", Console(quiet=True)))
     assert "".join(made) == "abccbaabc"
-    assert [list(one) for one in found] == [["a", "b", "c"]] * 3
-    made.clear()
-    assert {name: row["rate"] for name, row in medians({n: partial(way, n) for n in "ab"}, 3, run).items()} == {
-        "a": 4, "b": 3,
-    }  # fmt: skip
-
-
-class Timed(Run):
-    """A run whose time is what it is told."""
-
-    now = 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self.now
-
-
-@pytest.mark.parametrize(("limit_s", "rounds"), [(1, 1), (39.9, 1), (40, 2), (59, 2), (60, 3), (1000, 3)])
-def test_no_round_begins_that_would_end_behind_the_limit(limit_s: float, rounds: int) -> None:
-    run = Timed("x", Console(quiet=True))
-
-    def way() -> Figures:
-        run.now += 10
-        return {"rate": run.now}
-
-    assert medians({"a": way, "b": way}, 3, run, limit_s)["a"]["rate"] > 0
-    assert (run.now, run.rounds) == (20 * rounds, rounds)
+    assert list(found) == ["a.rate", "b.rate", "c.rate"]
+    assert found["a.rate"].values == (1, 6, 7)
 
 
 def test_device_is_measured_at_the_mean_write_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(monkeypatch)
     options = Options(drive=Drive("batch"), reference_s=0.02, reference_file_bytes=1 << 20)
-    figures = references(options, tmp_path, 123_456.7, 1)
-    assert figures["raw_device_write_bytes"] == round_up(123_457)
+    figures = references(options, tmp_path, 123_457, 1)
     assert set(recorder.sizes[1:]) == {round_up(123_457)}
-    assert figures["thread_floor_messages_per_s"] is None  # one producer waits for nobody
-
-
-def test_ratios_are_over_the_mean_of_before_and_after() -> None:
-    names = ("thread_floor", "thread_floor_bare", "thread_floor_all_cpus")
-
-    def measured(device: float, floor: float | None) -> Figures:
-        rates = {f"{name}_messages_per_s": floor for name in names}
-        return {"raw_device_mb_per_s": device, "raw_device_write_bytes": 4096, **rates}
-
-    phase = {"phase1": {"messages_per_s": 600.0, "mb_per_s": 30.0}}
-    figures = with_ratios(phase, measured(50.0, 1000.0), measured(150.0, 2000.0))
-    assert (figures["raw_device_mb_per_s"], figures["raw_device_ratio"]) == (100.0, pytest.approx(0.3))
-    assert [figures[f"{name}_ratio"] for name in names] == [pytest.approx(0.4)] * 3
-    assert with_ratios(phase, measured(1.0, None), measured(1.0, None))["thread_floor_ratio"] is None
+    assert figures.keys() == {"device.mb_per_s"}  # one producer waits for nobody
 
 
 def test_write_amplification_is_said_with_footers_and_with_the_zeros_of_pre_writing(tmp_path: Path) -> None:

@@ -143,3 +143,9 @@ def test_part_that_is_refused_ends_the_measurement_unless_failures_are_kept() ->
     failed: dict[str, str] = {}
     assert measured([part], 2, quiet(), failed) == {}
     assert failed == {"a": "StoreFull: no space"}
+
+
+def test_two_parts_of_one_name_are_refused_before_anything_runs() -> None:
+    parts = [Part("a", rounds(), ()), Part("b", rounds(), ()), Part("a", rounds(), ())]
+    with pytest.raises(ValueError, match="two parts have the name a"):
+        measured(parts, 1, quiet())

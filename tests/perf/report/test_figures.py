@@ -1,4 +1,4 @@
-"""Medians, figures and JSON."""
+"""Figures and JSON."""
 
 from __future__ import annotations
 
@@ -8,18 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from stratalog.perf.machine.folders import human_bytes
-from stratalog.perf.report.figures import median_of, write_json
+from stratalog.perf.report.figures import write_json
 from stratalog.perf.report.tables import figure
-
-
-def test_medians_go_leaf_by_leaf_and_broken_promises_are_summed() -> None:
-    runs = [
-        {"lost": lost, "rate": rate, "inner": {"count": count}, "name": "x", "none": None, "flag": True}
-        for lost, rate, count in ((0, 1.0, 3), (1, 9.0, 5), (0, 2.0, 4))
-    ]
-    assert median_of(runs) == {
-        "lost": 1, "rate": 2.0, "inner": {"count": 4}, "name": "x", "none": None, "flag": True,
-    }  # fmt: skip
 
 
 def test_figures_are_short() -> None:

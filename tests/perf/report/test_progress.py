@@ -52,16 +52,6 @@ def test_parts_are_counted_against_their_total() -> None:
     assert said == ["lanes: part 1 of 2", "lanes: part 2 of 2", "lanes: part 2 of 2 done"]
 
 
-def test_parts_that_are_left_out_do_not_count() -> None:
-    console, text = terminal()
-    run = Run("lanes", console)
-    run.expect(3)
-    run.one_done()
-    run.expect(-2)
-    said = [line.strip() for line in text.getvalue().replace("\r", "\n").splitlines()]
-    assert said == ["lanes: part 1 of 3", "lanes: part 2 of 3", "lanes: part 1 of 1 done"]
-
-
 def test_stage_names_the_run() -> None:
     console, text = terminal()
     with Run("lanes", console).stage("filling the store"):
@@ -83,7 +73,7 @@ def test_hotcold_names_each_of_its_stages(tmp_path: Path, monkeypatch: pytest.Mo
     job = HotCold(
         size_bytes=1 << 20, sizes="small", api="batch", queues=50, reference_s=0.01, reference_file_bytes=1 << 20
     )
-    job.measure(tmp_path, Run("hotcold", console))
+    job.study(tmp_path, Run("hotcold", console))
     measuring = "measuring the device, and producers without an engine"
     assert labels == [
         "warming up", measuring, "writing segments ahead", "phase 1: append", "phase 2: append", "read",
