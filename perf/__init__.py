@@ -5,7 +5,7 @@ workload     the messages, the ways to append and read them, and the check of wh
 references   the device alone, producers without an engine
 peers        this store, RocksDB, LMDB, SQLite, queue libraries, Redis, NATS: one adapter each
 experiments  one measurement a file
-report       medians, tables, progress; a report's record, its page, JSON and Markdown; two reports compared
+report       tables, progress; a report's record, its page, JSON and Markdown; two reports compared
 commands     `python -m perf NAME`
 
 An import only goes up this list. Only public names of the store are used.

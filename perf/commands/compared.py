@@ -33,8 +33,8 @@ def compare_command(
 ) -> None:
     """Say what got better or worse from report A to report B, beyond the spread of both.
 
-    A and B are the JSON files of `bench host`, `bench latency` or `bench all`. A figure with a reference without a
-    store counts as changed only if it changed against that, too: else the machine was faster or slower.
+    A and B are the JSON files of reports. A figure with a reference without a store counts as changed only if it
+    changed against that, too: else the machine was faster or slower.
     """
     try:
         old, new = read_report(before), read_report(after)
@@ -62,6 +62,8 @@ def differences(before: Report, after: Report) -> list[str]:
         if _key(before, name) != _key(after, name)
     ]
     for which, report in (("A", before), ("B", after)):
+        if not report.right:
+            found.append(f"{which} has a wrong result, so its figures mean little: {report.verdict}")
         share = BESIDE.search(report.machine.get("others", ""))
         if share is not None and int(share[1]) > 100 * BUSY:
             found.append(f"{which} was measured while {share[0]}: equal runs may differ by more than its rounds do")

@@ -6,6 +6,7 @@ from .plant import Bug
 
 COMPARING = "tests/perf/report/test_comparing.py"
 PAGE = "tests/perf/report/test_page.py"
+REPORTED = "tests/perf/experiments/test_reported.py"
 
 REPORTS: dict[str, Bug] = {
     "reports: a latency counts from when the driver came to its request": Bug(
@@ -42,6 +43,23 @@ REPORTS: dict[str, Bug] = {
     "reports: a report that cannot be written whole takes the place of the old one": Bug(
         "perf/report/files.py", '    new = path.with_name(f".{path.name}.new")\n', "    new = path\n",
         ("tests/perf/report/test_record.py::test_files_stay_as_they_were_if_the_new_ones_cannot_be_written",),
+    ),
+    "reports: a command whose messages were lost ends with exit code 0": Bug(
+        "perf/commands/app.py", "    if not report.right:\n", "    if not report.verdict:\n",
+        (f"{REPORTED}::test_wrong_result_is_said_first_and_last_and_ends_with_exit_code_1",),
+    ),
+    "reports: a lost message is not said in the page": Bug(
+        "perf/experiments/reported.py", 'summary=summary if study.right else (f"WRONG: {verdict}", *summary)',
+        "summary=summary",
+        (f"{REPORTED}::test_wrong_result_is_said_first_and_last_and_ends_with_exit_code_1",),
+    ),
+    "reports: of two parts with one name the last one counts for both": Bug(
+        "perf/experiments/parts.py", "if names.count(name) > 1}", "if names.count(name) > 2}",
+        (f"{REPORTED}::test_two_parts_of_one_name_are_refused_before_anything_runs",),
+    ),
+    "reports: the part of reads that memory served is that of the device": Bug(
+        "perf/report/layers.py", '"device": max(0, reads["messages"] - memory),', '"device": memory,',
+        ("tests/perf/report/test_layers.py::test_what_the_ring_and_a_tier_served_is_told_apart",),
     ),
     "reports: a setting is advised that helps in some rounds alone": Bug(
         "perf/experiments/host_advice.py", "    shares = {lanes: found.worst_share(",

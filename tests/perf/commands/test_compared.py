@@ -76,6 +76,11 @@ def test_report_of_a_busy_machine_is_told(tmp_path: Path) -> None:
     assert len(said) == 3
 
 
+def test_report_with_a_wrong_result_is_told_first(tmp_path: Path) -> None:
+    said = run(tmp_path, report(), replace(report(), right=False, verdict="lost 1")).splitlines()
+    assert said[0] == "B has a wrong result, so its figures mean little: lost 1"
+
+
 def test_json_has_every_figure_and_a_change_from_zero_is_null(tmp_path: Path) -> None:
     said = run(tmp_path, report(rate("a"), rate("z", 0.0), rate("x")), report(rate("a"), rate("z", 5.0)), "--json")
     found = json.loads(said)
