@@ -34,7 +34,7 @@ def served(folder: Path, durability: str = "os") -> Iterator[tuple[subprocess.Po
 
 def server_cpu_s(pid: int) -> float:
     """The processor seconds of a server so far."""
-    return sum(psutil.Process(pid).cpu_times()[:2])
+    return float(sum(psutil.Process(pid).cpu_times()[:2]))
 
 
 @contextmanager
