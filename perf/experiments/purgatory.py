@@ -68,8 +68,8 @@ class Purgatory(Reported):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """No disk space."""
-        return 0.0
+        """Not disk space: a number that tells the short form from the whole one."""
+        return self.requests
 
     @property
     def _rates(self) -> tuple[int, ...]:

@@ -9,6 +9,24 @@ PAGE = "tests/perf/report/test_page.py"
 REPORTED = "tests/perf/experiments/test_reported.py"
 
 REPORTS: dict[str, Bug] = {
+    "paced calls: more are under way than are allowed": Bug(
+        "perf/workload/paced.py",
+        "        async with room:\n            await call(number)\n",
+        "        await call(number)\n",
+        ("tests/perf/workload/test_paced.py::test_calls_under_way_are_bounded_and_the_wait_of_the_others_counts",),
+    ),
+    "ladders: one that falls behind is not given up": Bug(
+        "perf/experiments/ladder.py",
+        '[rate]["per_s"] >= ladder.given_up * rate',
+        '[rate]["per_s"] >= 0.0',
+        ("tests/perf/experiments/test_ladder.py",),
+    ),
+    "endpoint's sends: a message that is there twice counts as another one": Bug(
+        "perf/workload/rocketmq.py",
+        "    if sorted(there) != sorted(body_of(number, size_bytes) for number in range(messages)):\n",
+        "    if len(there) != messages:\n",
+        ("tests/perf/experiments/test_endpoint.py::test_sends_that_are_not_there_or_are_other_ones_are_a_wrong_result",),
+    ),
     "reports: a latency counts from when the driver came to its request": Bug(
         "perf/workload/paced.py",
         "        found = store.get_range(TOPIC, 0, place, 1)\n"
