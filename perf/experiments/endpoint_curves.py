@@ -11,9 +11,10 @@ from ..machine.folders import sub_folder
 from ..references.trivial_grpc import METHOD
 from ..report.record import Chapter
 from ..workload import paced, rocketmq
+from ..workload.checker import WrongResult
 from ..workload.paced import Rate
 from ..workload.rocketmq import Client
-from .endpoint_options import Options
+from .endpoint_options import AT_ONCE, Options
 from .ladder import WAITS, Ladder, capital, climbed, measures_of, waits_chart, waits_line
 from .parts import Count
 from .servers import served, server_cpu_s, trivial
@@ -48,7 +49,8 @@ def chapters(options: Options, rates: Sequence[int], seconds: float, repeat: int
         Chapter(
             title=f"Endpoint: {ladder.what}, latency by rate",
             text=f"{capital(KINDS[kind][1])}. Requests arrive at a fixed rate over one connection, and a latency "
-            "counts from the moment at which its request was due (no coordinated omission). A fresh server a step.",
+            "counts from the moment at which its request was due (no coordinated omission). 64 are under way at the "
+            "most: the others wait at the client, and their wait counts. A fresh server a step.",
             measures=measures_of(ladder, climbs),
             charts=(waits_chart(ladder, climbs[ladder.name]),),
         )
@@ -90,7 +92,10 @@ async def _answers(
         for number in range(WARM_UP):
             await call(client, number)
         before_s = server_cpu_s(pid)
-        answers = await paced.calls(rate, lambda number: call(client, WARM_UP + number))
+        try:
+            answers = await paced.calls(rate, lambda number: call(client, WARM_UP + number), AT_ONCE)
+        except grpc.RpcError as error:
+            raise WrongResult(f"a call at {rate.per_s:,} a second has failed: {error}") from None
         return {**answers.figures(), "cpu_us": (server_cpu_s(pid) - before_s) / rate.requests * 1e6}
 
 

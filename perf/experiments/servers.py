@@ -34,7 +34,8 @@ def served(folder: Path, durability: str = "os") -> Iterator[tuple[subprocess.Po
 
 def server_cpu_s(pid: int) -> float:
     """The processor seconds of a server so far."""
-    return float(sum(psutil.Process(pid).cpu_times()[:2]))
+    used = psutil.Process(pid).cpu_times()
+    return float(used.user + used.system)
 
 
 @contextmanager

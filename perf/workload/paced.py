@@ -68,20 +68,27 @@ def drive(rate: Rate, call: Callable[[int], object], began_ns: int) -> None:
         call(number)
 
 
-async def calls(rate: Rate, call: Callable[[int], Awaitable[None]]) -> Answers:
-    """Each request as a task, which begins when it is due. Its latency ends when `call(number)` does."""
+async def calls(rate: Rate, call: Callable[[int], Awaitable[None]], at_once: int) -> Answers:
+    """Each request as a task, which begins when it is due. Its latency ends when `call(number)` does.
+
+    `at_once` calls are under way at the most. Those that are due meanwhile wait, which is a part of their latency. An
+    error is raised when all have ended.
+    """
     times, tasks, loop = array("q"), list[asyncio.Task[None]](), asyncio.get_running_loop()
+    room = asyncio.Semaphore(at_once)
     began = perf_counter_ns()
 
     async def one(number: int) -> None:
-        await call(number)
+        async with room:
+            await call(number)
         times.append(perf_counter_ns() - began - rate.due_ns(number))
 
     def begin(number: int) -> None:
         tasks.append(loop.create_task(one(number)))
 
     await asyncio.to_thread(drive, rate, lambda number: loop.call_soon_threadsafe(begin, number), began)
-    await asyncio.gather(*tasks)
+    await asyncio.wait(tasks)
+    await asyncio.gather(*tasks)  # raises the first error
     return Answers(times, (perf_counter_ns() - began) / S_NS)
 
 

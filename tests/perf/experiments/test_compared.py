@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from stratalog.perf.workload.checker import WrongResult
-from stratalog.store import Message, MessageBatch, MessageStore
+from stratalog.store import Message, MessageBatch, MessageStore, Subscription
 from tests.perf.short import error_of, report_of_run
 
-COMMANDS = ["recovery", "batch", "columns", "reads", "memory", "tail_catchup"]
+COMMANDS = ["memory", "tail_catchup"]
 
 
 def flipped(data: bytes) -> bytes:
@@ -48,15 +48,32 @@ def test_wrong_byte_ends_the_measurement(tmp_path: Path, command: str) -> None:
     assert isinstance(error_of(tmp_path, command), WrongResult)
 
 
-@pytest.mark.parametrize("command", ["batch", "columns", "memory"])
-def test_lost_message_ends_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_lost_message_ends_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = MessageStore.scan
 
     def without_the_last(store: MessageStore) -> Iterator[MessageBatch]:
         return iter(list(scan(store))[:-1])
 
     monkeypatch.setattr(MessageStore, "scan", without_the_last)
-    assert isinstance(error_of(tmp_path, command), WrongResult)
+    assert isinstance(error_of(tmp_path, "memory"), WrongResult)
+
+
+def test_result_that_a_transaction_did_not_append_ends_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = MessageStore.queue_bounds
+
+    def one_less(store: MessageStore, topic: str, queue_id: int) -> tuple[int, int]:
+        first, end = bounds(store, topic, queue_id)
+        return first, end - 1
+
+    monkeypatch.setattr(MessageStore, "queue_bounds", one_less)
+    assert isinstance(error_of(tmp_path, "transactions"), WrongResult)
+
+
+def test_acknowledgement_that_did_nothing_ends_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subscription, "ack_batch", lambda _sub, _receipts: None)
+    assert isinstance(error_of(tmp_path, "subscriptions"), WrongResult)
 
 
 def test_hotcold_counts_a_difference_in_the_closed_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,32 @@ def test_scan_that_differs_from_what_was_appended_is_a_wrong_result(tmp_path: Pa
         done.written[0] += 2
         with pytest.raises(WrongResult):
             done.check(store)
+
+
+def test_calls_under_way_are_bounded_and_the_wait_of_the_others_counts() -> None:
+    under_way, most = 0, 0
+
+    async def call(number: int) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.05)
+        under_way -= 1
+
+    answered = asyncio.run(paced.calls(Rate(10_000, 0.002), call, 5))
+    assert most == 5 and len(answered.times_ns) == 20
+    assert max(answered.times_ns) >= 4 * 0.05e9 - 0.002e9  # four turns of five
+
+
+def test_call_that_fails_is_raised_when_all_others_have_ended() -> None:
+    ended: list[int] = []
+
+    async def call(number: int) -> None:
+        if number == 0:
+            raise OSError(5, "the server is gone")
+        await asyncio.sleep(0.02)
+        ended.append(number)
+
+    with pytest.raises(OSError, match="the server is gone"):
+        asyncio.run(paced.calls(Rate(10_000, 0.001), call, 3))
+    assert sorted(ended) == list(range(1, 10))
