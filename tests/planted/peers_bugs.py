@@ -18,7 +18,7 @@ PEERS: dict[str, Bug] = {
     ),
     "peers: the group-commit thread goes on after a failed write": Bug(
         "perf/peers/grouped.py", "            if self._error is not None:\n                return\n", "",
-        (f"{GROUPED}::test_failed_write_is_raised_in_every_caller_and_nothing_is_written_after_it",),
+        (f"{GROUPED}::test_row_that_waits_beside_a_write_that_fails_is_not_written",),
     ),
     "peers: a message in another one's place is taken for it": Bug(
         "perf/peers/messages.py", "                number = seen.get(queue, 0)\n                if not self.matches(",

@@ -76,7 +76,7 @@ def test_last_lines_say_how_it_was_measured_and_what_was_compared(tmp_path: Path
     lines = output(tmp_path, "--short", "--threads", "7")
     said = " ".join(" ".join(lines[1:-1]).split())
     begin = f"--threads 7 --short --dir {tmp_path}`: one round; not at all; forced writes by pwritev"
-    assert said.startswith("measured by `") and begin in said
+    assert "measured by `" in said and begin in said  # before it, on a busy machine, how busy others were
     assert "CPython" in said
     assert lines[-1] == "12 messages read and compared with what was written: no difference"
     assert "medians of 3 rounds by turns" in " ".join(" ".join(output(tmp_path)[1:]).split())

@@ -64,3 +64,23 @@ def test_failed_write_is_raised_in_every_caller_and_nothing_is_written_after_it(
     with pytest.raises(OSError, match="no force"):
         commits.close()
     assert tried == [1]
+
+
+def test_row_that_waits_beside_a_write_that_fails_is_not_written() -> None:
+    tried: list[Any] = []
+    begun, waits = threading.Event(), threading.Event()
+
+    def write(rows: list[Any]) -> None:
+        tried.extend(rows)
+        begun.set()
+        waits.wait(10)
+        raise OSError("no force")
+
+    commits = GroupCommit(write)
+    commits.hand_over(1)
+    begun.wait(10)
+    commits.hand_over(2)
+    waits.set()
+    with pytest.raises(OSError, match="no force"):
+        commits.close()
+    assert tried == [1]
