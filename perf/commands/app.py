@@ -81,7 +81,7 @@ def measure(experiment: Reported, command: str, where: Path | None, json: Path |
     write_json(json, report.as_dict())
     if str(json) != "-":
         out = console()
-        show(report, out)
+        show(report, out, tables=not experiment.WRITES_HERE)  # hundreds of lines: the answer would scroll away
         out.print(report.how, highlight=False)
         for path in kept:
             out.print(f"written: {path}", highlight=False, soft_wrap=True)

@@ -20,6 +20,7 @@ PACKAGES = ("stratalog", "numpy", "xxhash", "pyroaring", "hdrhistogram")
 SECTOR_BYTES = 512
 GIT_S = 5.0
 MAX_WORDS = 80
+LEAST_S = 1.0  # of a look at the CPUs: a shorter one says nothing
 
 
 def facts(folder: Path) -> dict[str, str]:
@@ -126,9 +127,9 @@ class Others:
         return whole, whole - idle, own
 
     def share(self) -> float:
-        """The part of the CPUs' time that others used, 0 to 1."""
+        """The part of the CPUs' time that others used, 0 to 1; 0 where less than a second was looked at."""
         whole, busy, own = (now - then for now, then in zip(self._seconds(), self._began, strict=True))
-        return min(1.0, max(0.0, busy - own) / whole) if whole > 0 else 0.0
+        return min(1.0, max(0.0, busy - own) / whole) if whole >= LEAST_S * (os.cpu_count() or 1) else 0.0
 
     def told(self) -> str:
         """The share in words, with the load of the last minute."""

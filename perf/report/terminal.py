@@ -1,4 +1,4 @@
-"""A report on a terminal: its summary, its advice, and a table of each chapter's measures."""
+"""A report on a terminal: its summary, its advice, and, if it is not too long, a table of each chapter's measures."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .words import amount
 WORDS_LEAST = 12  # letters of a column of words, which folds; a column of figures never does
 
 
-def show(report: Report, console: Console) -> None:
-    """Show it but for its charts, which the page has, and for how it was measured."""
+def show(report: Report, console: Console, *, tables: bool = True) -> None:
+    """Show it but for its charts, which the page has, and for how it was measured. Without `tables`: the answer."""
     for line in report.summary:
         console.print(Text(plain(line)))
     if report.advice:
         console.print(_advice(report.advice))
     for chapter in report.chapters:
-        if chapter.measures:
+        if chapter.measures and tables:
             console.print(_measures(chapter))
 
 

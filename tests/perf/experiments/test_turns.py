@@ -38,4 +38,4 @@ def test_a_folder_without_the_code_is_said(tmp_path: Path) -> None:
 
 def test_a_name_that_no_call_has_is_said(tmp_path: Path) -> None:
     report = report_of_run(tmp_path, "turns", "--only", "nothing of this name")
-    assert "No call has" in report.summary[0] and report.chapters == ()
+    assert "No call has" in report.summary[-1] and report.chapters == ()

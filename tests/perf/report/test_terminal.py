@@ -56,6 +56,10 @@ def test_summary_and_advice_come_first_and_a_chapter_without_measures_is_left_ou
     assert text.splitlines()[:2] == ["The answer.", "More."]
     assert text.index("lanes=2") < text.index("what a is")
     assert "Nothing here" not in text
+    console = Console(file=io.StringIO(), width=100)
+    show(one, console, tables=False)
+    answer = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert "lanes=2" in answer and "what a is" not in answer
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
