@@ -102,8 +102,7 @@ class InFlight:
         # No call from here on: an interrupt finds all done, or nothing.
         self._columns, self._states, self._rows, self._gone = columns, states, rows, gone
         self._receipts, self._queues, self._offsets, self._attempts, self._deadlines, self._given, _ = views
-        self._reasons = reasons
-        self._owners, self._state_of, self._owner_of = owners, state_of, owner_of
+        self._owners, self._reasons, self._state_of, self._owner_of = owners, reasons, state_of, owner_of
 
     def __len__(self) -> int:
         """The number of rows that are not GONE."""
