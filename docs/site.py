@@ -69,6 +69,11 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     return output.replace(SHIM, home)
 
 
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    """The same for the page of a server that has not found one, whose addresses begin at the server's root."""
+    return output_content.replace(SHIM, "/assets/iframe-worker.js")
+
+
 def docstring_of(module: str) -> str:
     """The text at the top of a module, as it stands there."""
     text = ast.get_docstring(ast.parse((ROOT / module).read_text()))

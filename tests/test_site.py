@@ -61,8 +61,9 @@ def test_every_public_name_has_its_place(site: Path) -> None:
 
 def test_pages_from_outside_are_there_and_nothing_of_the_code_is(site: Path) -> None:
     assert (site / "developers" / "architecture.html").exists()
-    assert "frame chain" in (site / "reference" / "format.html").read_text()
+    assert "read and compared" in (site / "reference" / "format.html").read_text()
     assert [path.name for path in site.rglob("*.py*")] == []
+    assert [path.name for path in site.rglob("*.html") if "unpkg.com/iframe" in path.read_text()] == []
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
