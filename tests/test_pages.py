@@ -128,5 +128,5 @@ def test_every_part_of_the_statistics_is_explained(tmp_path: Path) -> None:
 
 
 def test_every_measurement_is_listed() -> None:
-    listed = {words[0] for words in first_cells("benchmarks.md")}
+    listed = {words[0] for words in first_cells("reference/benchmarks.md")}
     assert {experiment.NAME for experiment in EXPERIMENTS} <= listed
