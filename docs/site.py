@@ -1,6 +1,7 @@
 """What the site has beside the pages of docs/: hooks of MkDocs, see mkdocs.yml.
 
-* Pages that lie outside of docs/ (`OUTSIDE`) become pages of the site, and links to them follow.
+* Pages that lie outside of docs/ (those of the checkout's root, and of each example) become pages of the site, at the
+  end of their part, and links to them follow.
 * Drawings are made anew from the code's own numbers (`drawings`).
 * The script with which search works in pages that are read as files comes from the site itself.
 """
@@ -12,7 +13,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -24,18 +25,28 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import File, Files
     from mkdocs.structure.pages import Page
 
-OUTSIDE = {
-    "ARCHITECTURE.md": "developers/architecture.md",
-    "CONTRIBUTING.md": "developers/contributing.md",
-    "CHANGELOG.md": "developers/changelog.md",
-    "SECURITY.md": "developers/security.md",
-    "examples/orders/README.md": "tutorials/example-orders.md",
-    "README.md": "index.md",  # the site has its own first page
+FIRST = {"README.md": "index.md"}  # the site has its own first page
+PARTS = {  # part of the site -> file of the checkout -> its page
+    "Developers": {one.name: f"developers/{one.stem.lower()}.md" for one in sorted(ROOT.glob("*.md"))},
+    "Tutorials": {
+        f"examples/{one.parent.name}/README.md": f"tutorials/example-{one.parent.name}.md"
+        for one in sorted(ROOT.glob("examples/*/README.md"))
+    },
 }
+del PARTS["Developers"]["README.md"]
+OUTSIDE = PARTS["Developers"] | PARTS["Tutorials"]
 LINK = re.compile(r"\[([^\[\]]+)\]\(([^)\s]+)\)")
 SHIM = "https://unpkg.com/iframe-worker/shim"
 TEXT_OF = re.compile(r"^<!-- text of (\S+) -->$", re.MULTILINE)
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages from outside at the end of their parts."""
+    parts: dict[str, list[Any]] = {name: pages for part in config.nav or [] for name, pages in part.items()}
+    for part, added in PARTS.items():
+        parts[part] += added.values()
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -44,8 +55,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     made: list[File] = []
     for source, page in OUTSIDE.items():
-        if page != "index.md" and (ROOT / source).exists():
-            made.append(File.generated(config, page, content=linked((ROOT / source).read_text(), source)))
+        made.append(File.generated(config, page, content=linked((ROOT / source).read_text(), source)))
     made += [File.generated(config, f"drawings/{name}.svg", content=draw()) for name, draw in DRAWINGS.items()]
     for file in made:
         there = files.get_file_from_path(file.src_uri)
@@ -57,7 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links to pages that lie outside of docs/ lead to their pages of the site; and texts of modules are shown."""
-    if page.file.src_uri in OUTSIDE.values() and page.file.src_uri != "index.md":
+    if page.file.src_uri in OUTSIDE.values():
         return markdown  # done, from where they lie
     return TEXT_OF.sub(lambda found: docstring_of(found[1]), linked(markdown, f"docs/{page.file.src_uri}"))
 
@@ -97,7 +107,7 @@ def _link(found: re.Match[str], source: str) -> str:
     if not path or re.match(r"[a-z]+:", target):
         return found[0]
     there = os.path.normpath(os.path.join(os.path.dirname(source), path))
-    page = OUTSIDE.get(there) or (there.removeprefix("docs/") if there.startswith("docs/") else None)
+    page = {**OUTSIDE, **FIRST}.get(there) or (there.removeprefix("docs/") if there.startswith("docs/") else None)
     if page is None or (ROOT / there).is_dir():
         return text
     here = OUTSIDE.get(source) or source.removeprefix("docs/")
