@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StratalogSource(DataSource):
-    """The data source `stratalog`. Options and columns: docs/spark.md."""
+    """The data source `stratalog`. Options and columns: docs/how-to/spark.md."""
 
     @classmethod
     def name(cls) -> str:

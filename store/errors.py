@@ -106,7 +106,7 @@ class StorePoisoned(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no space for another segment; nothing was stored. Free some space; docs/operating.md says how."""
+    """There is no space for another segment; nothing was stored. Free some space; docs/how-to/operating.md says how."""
 
 
 class PublishBufferFull(StoreError):

@@ -15,7 +15,7 @@ from stratalog.store import MetricFamily, described_metrics, metric_families
 
 from .store.helpers import until
 
-DASHBOARD = Path(__file__).resolve().parents[1] / "docs" / "grafana.json"
+DASHBOARD = Path(__file__).resolve().parents[1] / "docs" / "reference" / "grafana.json"
 PARTS = ("_bucket", "_sum", "_count")  # of a histogram's name
 OF_PROMETHEUS = {"job", "instance", "le"}
 

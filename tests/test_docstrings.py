@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ROOT / "docs" / "sources.md"
+SOURCES = ROOT / "docs" / "developers" / "sources.md"
 CITING = ("store", "cache", "index", "pipeline", "endpoint", "perf", "docs", "tests")
 PACKAGES = ("stratalog", "stratalog.bulk", "stratalog.plans", "stratalog.tools", "stratalog.testing",
             "stratalog.endpoint", "stratalog.store",

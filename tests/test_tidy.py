@@ -21,7 +21,11 @@ PACKAGES = [name for name in FOLDERS if any((ROOT / name).glob("*.py"))]
 PLUGIN = "pytest_stratalog.py"
 SOURCES = [path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py")) if not path.parent.is_symlink()]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-SOURCES += [ROOT / PLUGIN, *(path for path in EXAMPLES if "tests" not in path.parts)]
+SOURCES += [
+    ROOT / PLUGIN,
+    *sorted((ROOT / "docs").rglob("*.py")),
+    *(path for path in EXAMPLES if "tests" not in path.parts),
+]
 TESTS = [*sorted((ROOT / "tests").rglob("*.py")), *(path for path in EXAMPLES if "tests" in path.parts)]
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 70
@@ -50,7 +54,7 @@ def run(*command: str) -> None:
 
 
 def test_linter_finds_nothing() -> None:
-    run("ruff", "check", *PACKAGES, PLUGIN, "examples", "tests")
+    run("ruff", "check", *PACKAGES, PLUGIN, "examples", "tests", "docs")
 
 
 def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
@@ -110,7 +114,7 @@ def test_lower_folders_know_nothing_above_them_as_types_either(folder: str) -> N
 
 
 def test_types_are_right() -> None:
-    run("mypy", "--strict", "-p", "stratalog", "-p", "tests", "-m", "pytest_stratalog")
+    run("mypy", "--strict", "-p", "stratalog", "-p", "tests", "-p", "docs", "-m", "pytest_stratalog")
 
 
 def test_no_file_is_too_long() -> None:

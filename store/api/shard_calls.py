@@ -33,7 +33,7 @@ class ShardCalls:
             StoreCorrupt: a shard or a manifest is damaged. It stays where it is, and so do the commits after it, until
                 its files are back, or an opening with `repair=True` gives it up.
             StoreFull: there is no space for it; free some, and call again.
-            StorePoisoned, StoreClosed, StoreReadOnly, StoreUnreadable
+            StorePoisoned, StoreClosed, StoreReadOnly, StoreUnreadable: nothing more is attached.
         """
         self._shared.check_open()
         attacher = self._running.attacher

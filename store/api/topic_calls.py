@@ -34,8 +34,8 @@ class TopicCalls:
                 of them, and one that names another queue is refused: `append` and its like raise InvalidTopic. Bulk
                 commits and dead letters are not held back by it. None: a queue comes with its first message.
             retention_ms: the age at which messages of the topic are removed, in place of StoreConfig's. They go with
-                the newest message of their segment, see `docs/operating.md`: sooner than others of the segment, by a
-                trim; or later, and then their segment stays, with all that is in it. What outlives retention (see
+                the newest message of their segment, see `docs/how-to/operating.md`: sooner than others of the segment,
+                by a trim; or later, and then their segment stays, with all that is in it. What outlives retention (see
                 `keep`, and delayed messages) keeps those after it in its queue. `retention_bytes` of StoreConfig
                 removes segments all the same. None: StoreConfig's.
             keep: what keeps a message of the topic. "retention": the age and size that StoreConfig gives, whoever still

@@ -126,8 +126,9 @@ class Transaction:
         Args:
             delivery: the delivery; or its receipt, then with `subscription`, the object that has received it.
 
-        Raises: SubscriptionClosed, InvalidMessage, StoreClosed: the transaction is as before; for a receipt of a
-            subscription of several topics, StaleReceipt, too.
+        Raises:
+            SubscriptionClosed, InvalidMessage, StoreClosed: the transaction is as before.
+            StaleReceipt: likewise, for a receipt of a subscription of several topics.
         """
         if self._messages is None:  # as `_check_open` does it, as above
             self._raise_ended()

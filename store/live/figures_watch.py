@@ -30,7 +30,7 @@ class FolderWatch:
         self._serial = _serial_of(_page_in(folder))
 
     def next(self, patience_s: float = PATIENCE_S) -> dict[str, Any]:
-        """The next figures that the writer tells: those of `stats()`, and others, see docs/metrics.md.
+        """The next figures that the writer tells: those of `stats()`, and others, see docs/reference/metrics.md.
 
         Raises StoreUnusable: nobody has the store open (any more), or its process has told nothing in `patience_s`.
         """

@@ -23,7 +23,7 @@ def frames(watch: FolderWatch) -> Iterator[Figures]:
 
 
 def frame_of(before: Figures, now: Figures) -> Figures:
-    """The frame between two figures of one opening of a store; see docs/metrics.md. A rate is None without a time."""
+    """The frame between two figures of one opening; see docs/reference/metrics.md. A rate is None without a time."""
     seconds = (now["at_ms"] - before["at_ms"]) / 1000
     rates = _Rates(before, now, seconds)
     log = {

@@ -325,7 +325,7 @@ def test_every_exit_code_has_one_meaning_and_help_tells_it() -> None:
     told = " ".join(run("--help").output.split())
     for code, meaning in MEANINGS.items():
         assert f"{code} {meaning}" in told
-    page = (ROOT / "docs" / "api.md").read_text()
+    page = (ROOT / "docs" / "reference" / "console.md").read_text()
     for code in MEANINGS:
         assert f"| {code} |" in page
 

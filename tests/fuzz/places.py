@@ -171,7 +171,7 @@ class Verdict:
         may_be_cut: the end of a lane's log may vanish without a word, also where it has no message of a user's.
         is_blind: of a lane that retention has shortened, nothing is left that has whole offsets: no START, no sealed
             segment. Frames have 16 bits of an offset, so a long queue's messages may be found 65,536 or a multiple of
-            that too low; docs/repair.md says so.
+            that too low; docs/how-to/repair.md says so.
     """
 
     def __init__(self, places: Places, damaged: Snapshot) -> None:

@@ -75,13 +75,20 @@ def test_a_run_that_uses_no_fixture_imports_nothing(tmp_path: Path) -> None:
     assert code == 0, said
 
 
-def test_the_examples_of_the_page_pass(tmp_path: Path) -> None:
-    _, _, page = (ROOT / "docs" / "testing.md").read_text().partition("\n## RocketMQ\n")
-    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize(
+    ("page", "after", "more"),
+    [
+        ("how-to/testing.md", "\n## RocketMQ\n", 1),  # one is a test of two deaths
+        ("tutorials/test-harness.md", "", 4),  # one is a test of five seeds
+    ],
+)
+def test_the_examples_of_the_page_pass(tmp_path: Path, page: str, after: str, more: int) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text[text.index(after) :], re.MULTILINE | re.DOTALL)
     (tmp_path / "test_page.py").write_text("\n".join(blocks))
     code, said = run_pytest(tmp_path)
     count = sum(block.count("def test_") for block in blocks)
-    assert code == 0 and f"{count + 1} passed" in said, said  # one is a test of two deaths
+    assert code == 0 and f"{count + more} passed" in said, said
 
 
 @pytest.mark.disk
