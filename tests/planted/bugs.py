@@ -31,6 +31,7 @@ from .position_bugs import POSITIONS
 from .read_bugs import READING
 from .reader_bugs import READERS
 from .rebuild_bugs import REBUILD
+from .release_bugs import RELEASE
 from .report_bugs import REPORTS
 from .sim_bugs import LOSSES
 from .small_bugs import SMALL_BLOCKS
@@ -456,6 +457,6 @@ BUGS: dict[str, Bug] = {
     **COMMITS, **PLANNING, **DELAYED, **DELAYED_FAULTS, **VISITING, **REBUILD, **READERS, **CORE, **CONSUMERS,
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
-    **REPORTS, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
+    **REPORTS, **RELEASE, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
     **ENDPOINT, **METRICS,
 }  # fmt: skip
