@@ -1,4 +1,4 @@
-"""What a store needs is loaded when `MessageStore` is imported: later it may be at its limit of descriptors, or somebody else."""
+"""What a store needs is loaded with `MessageStore`: later it may be at its limit of descriptors, or somebody else."""
 
 import subprocess
 import sys
