@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..simulation import kept
 from . import __doc__ as commands
+from . import stores
 from .build import build
 from .environments import CONSTRAINTS, ROOT, CommandFailed, Environment, interpreter, run
 
@@ -60,7 +60,7 @@ def main() -> int:
             elif given.command == "oldest":
                 oldest(folder, given.arguments)
             elif given.command == "stores":
-                kept.main()
+                print(stores.write())
         except CommandFailed as failed:
             print(failed, file=sys.stderr)
             return 1
