@@ -14,7 +14,7 @@ from stratalog.perf.commands.app import EXPERIMENTS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 CELL_END = re.compile(r"(?<!\\)\|")
 LINE = re.compile(r"\|(\s*:?-+:?\s*\|)+")
 

@@ -40,14 +40,19 @@ def oldest(folder: Path, arguments: list[str]) -> None:
     run(old.python, "-m", "pytest", *(arguments or CORE), show=True)
 
 
-def main() -> int:
-    """The command; 1 if something is wrong."""
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    """The command, and what is for pytest."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.release", description=commands, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", choices=("checks", "build", "lock", "oldest", "stores"))
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for pytest, of `checks` and `oldest`")
-    given = parser.parse_args()
+    return parser.parse_args(words)
+
+
+def main() -> int:
+    """The command; 1 if something is wrong."""
+    given = arguments()
     with tempfile.TemporaryDirectory(prefix="stratalog-release-") as name:
         folder = Path(name)
         try:

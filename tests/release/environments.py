@@ -22,6 +22,7 @@ def run(*command: str | Path, within: Path = ROOT, show: bool = False) -> str:
 
     Raises CommandFailed if its exit code is not 0.
     """
+    sys.stdout.flush()  # what was said before comes before
     given = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     done = subprocess.run(
         [str(part) for part in command], cwd=within, env=given, stdin=subprocess.DEVNULL, text=True, check=False,
