@@ -5,8 +5,6 @@ Begin with `MessageStore.open`.
 
 from typing import TYPE_CHECKING
 
-from ..on_demand import names_on_demand
-
 if TYPE_CHECKING:
     from .api.arrow import arrow_column
     from .api.beside import inspect_folder, verify_folder
@@ -248,4 +246,6 @@ if not __name__.startswith("stratalog."):  # else a second copy of each module c
     raise ImportError("import stratalog.store: this folder is a part of the package stratalog")
 
 if not TYPE_CHECKING:  # a type checker that sees a function for all names misses what is wrong
+    from ..on_demand import names_on_demand
+
     __getattr__, __dir__ = names_on_demand(__name__, PLACES)
