@@ -27,6 +27,7 @@ class All(Reported):
 
     NAME: ClassVar[str] = "all"
     TITLE: ClassVar[str] = "What this host and the store can do"
+    WRITES_HERE: ClassVar[bool] = True
     METHOD: ClassVar[str] = (
         "the chapters of `host`, `latency` and `growth`, each by the method of its own command; growth by stores of a "
         "fifth to a hundredth of its command's sizes"

@@ -9,13 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from rich.console import Console
-
 from ..machine.folders import sub_folder
 from ..report import figures as report
 from ..report.figures import Figures
 from ..report.progress import Run
-from ..report.record import Chapter, Chart, Measure, report_of
+from ..report.record import Chapter, Chart, Measure
 from ..workload.in_turn import Rows, in_turn
 from . import growth_consumers as consumers
 from . import growth_log as log
@@ -41,10 +39,11 @@ class Growth(Reported):
 
     NAME: ClassVar[str] = "growth"
     TITLE: ClassVar[str] = "What calls cost while a store grows"
+    WRITES_HERE: ClassVar[bool] = True
     METHOD: ClassVar[str] = (
         "microseconds where nothing else is said; segments of 64 KiB; each step is a store of its own, and the stores "
-        "of a chapter take each call in turn; medians of calls, means of processor time; the last column is the last "
-        "step over the first; in a --dir that is memory the disk does not matter"
+        "of a chapter take each call in turn; medians of calls, means of processor time; in a --dir that is memory the "
+        "disk does not matter"
     )
 
     segments: int = setting(10_000, "sealed segments of the largest store", short=20, least=2)
@@ -103,12 +102,6 @@ class Growth(Reported):
             run.one_done()
         return list(_by_call(axis.steps, [report.median_of(list(at)) for at in zip(*rounds, strict=True)]))
 
-    def show(self, figures: Figures, console: Console) -> None:
-        """Show the summary, and a table for each chapter."""
-        super().show(figures, console)
-        for one in report_of(figures, self.NAME).chapters:
-            console.print(report.table(one.title, [row for chart in one.charts for row in table_of(chart)]))
-
 
 def chapter(name: str, title: str, steps: Sequence[int], rows: Sequence[Figures]) -> Chapter:
     """The curves of one axis, and each call's cost at the last step."""
@@ -124,8 +117,9 @@ def chapter(name: str, title: str, steps: Sequence[int], rows: Sequence[Figures]
     )  # fmt: skip
     measures = tuple(
         Measure(name=f"growth.{name}.{row['what']}", what=f"{row['what']}, at {steps[-1]:,}", unit="", better="lower",
-                values=(row[f"{steps[-1]:,}"],), noise=NOISE,
-                meaning="" if row["growth"] is None else f"x {row['growth']:.1f} from {steps[0]:,}")
+                values=(row[f"{steps[-1]:,}"],), noise=NOISE, reference_is_store=True,
+                reference=None if row["growth"] is None else row[f"{steps[0]:,}"],
+                reference_what=f"at {steps[0]:,}: the share is the growth")
         for row in rows
         if row[f"{steps[-1]:,}"] is not None
     )  # fmt: skip
@@ -140,15 +134,6 @@ def most_grown(rows: Sequence[Figures]) -> str:
         return "Nothing was measured at two steps."
     most = max(grown, key=lambda row: float(row["growth"]))
     return f"Of what a store may hold more of, this costs most: {most['what']}, x {most['growth']:.1f}."
-
-
-def table_of(chart: Chart) -> list[Figures]:
-    """A row for each line of a chart: its value at each step, and the last over the first."""
-    steps = [int(step) for step in chart.x]
-    lines = [dict(zip(steps, line, strict=True)) for line in chart.lines.values()]
-    return list(
-        _by_call(steps, [{what: line[step] for what, line in zip(chart.lines, lines, strict=True)} for step in steps])
-    )
 
 
 def _by_call(steps: Sequence[int], at: Sequence[Figures]) -> Iterator[Figures]:

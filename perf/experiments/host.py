@@ -37,6 +37,7 @@ class Host(Reported):
 
     NAME: ClassVar[str] = "host"
     TITLE: ClassVar[str] = "What this host can do"
+    WRITES_HERE: ClassVar[bool] = True
     METHOD: ClassVar[str] = (
         "each part once a round; a fresh store a part, all of its messages compared; latencies of callers that wait "
         "for each answer (a stalled caller asks for less: `bench latency` has them at a fixed rate)"

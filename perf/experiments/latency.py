@@ -45,6 +45,7 @@ class Latency(Reported):
 
     NAME: ClassVar[str] = "latency"
     TITLE: ClassVar[str] = "Latency by rate"
+    WRITES_HERE: ClassVar[bool] = True
     METHOD: ClassVar[str] = (
         "requests arrive at a fixed rate, and a latency counts from the moment at which its request was due, so that a "
         "slow answer does not put off those after it (no coordinated omission); HdrHistogram of 3 digits; a fresh "

@@ -1,11 +1,13 @@
 """How a measurement is declared: what runs, what of it counts, and beside what.
 
 Each `Part` is run once a round, by turns with all others. Of each of its figures that `counts` names there is a
-`Measure`, whose name is "PART.FIGURE".
+`Measure`, whose name is "PART.FIGURE". A figure that a part did not find (a peer is not installed) is left out of what
+it gives.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +28,10 @@ class Count:
 
     Attributes:
         figure: its name in what the part gives.
-        beside: the name of the measure that it stands beside: its value in the same rounds is the reference.
+        beside: the name ("PART.FIGURE") of any figure that it stands beside; ".FIGURE" is one of the same part. Its
+            median over the same rounds is the reference.
+        beside_is_store: whether that is a figure of the store, which a slower store changes; by itself where its name
+            begins with one of OF_THE_STORE.
     """
 
     figure: str
@@ -36,16 +41,18 @@ class Count:
     better: Better = "higher"
     beside: str = ""
     beside_what: str = ""
+    beside_is_store: bool = False
     noise: float = NOISE
 
 
 @dataclass(frozen=True)
 class Part:
-    """What runs: `run()` measures once and gives its figures by name."""
+    """What runs: `run()` measures once and gives its figures by name. `what` comes before the words of each count."""
 
     name: str
     run: Callable[[], Mapping[str, float]]
     counts: tuple[Count, ...]
+    what: str = ""
 
 
 def latencies(what: str, meaning: str, *marks: str) -> tuple[Count, ...]:
@@ -57,34 +64,35 @@ def latencies(what: str, meaning: str, *marks: str) -> tuple[Count, ...]:
     )  # fmt: skip
 
 
-def measured(parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str]) -> dict[str, Measure]:
+def measured(
+    parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str] | None = None, limit_s: float = math.inf
+) -> dict[str, Measure]:
     """All measures by name, after `repeat` rounds of all parts. References may be of any other part.
 
-    A part that the store or the system refuses is not run again: `failed` gets its name and the reason, and its
-    measures are of the rounds before. Without such rounds it has none.
+    With `failed`, a part that the store or the system refuses is not run again: `failed` gets its name and the reason,
+    and its measures are of the rounds before. Without such rounds it has none. Without `failed` it raises what the part
+    raised. `limit_s`: no round but the first begins that would end later in the run.
     """
-    rounds = by_turns({part.name: _figures(part, failed) for part in parts}, repeat, run)
-    values = {
-        f"{part.name}.{count.figure}": found
-        for part in parts
-        for count in part.counts
-        if (found := tuple(float(one[part.name][count.figure]) for one in rounds if one[part.name]))
-    }
-    calls = {
-        part.name: min(known)
-        for part in parts
-        if (known := [int(one[part.name]["calls"]) for one in rounds if "calls" in one[part.name]])
-    }
+    rounds = by_turns({part.name: _figures(part, failed) for part in parts}, repeat, run, limit_s)
+    if limit_s < math.inf:
+        run.rounds = len(rounds)
+    values: dict[str, tuple[float, ...]] = {}
+    for part in parts:
+        for figure in dict.fromkeys(name for one in rounds for name in one[part.name]):
+            found = (one[part.name].get(figure) for one in rounds)
+            values[f"{part.name}.{figure}"] = tuple(float(value) for value in found if value is not None)
     return {
-        name: _measure(name, count, values, calls.get(part.name))
+        name: _measure(part, count, values)
         for part in parts
         for count in part.counts
-        if (name := f"{part.name}.{count.figure}") in values
+        if values.get(name := f"{part.name}.{count.figure}")
     }
 
 
-def _figures(part: Part, failed: dict[str, str]) -> Callable[[], dict[str, float]]:
+def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], dict[str, float]]:
     def figures() -> dict[str, float]:
+        if failed is None:
+            return dict(part.run())
         if part.name in failed:
             return {}
         try:
@@ -96,17 +104,19 @@ def _figures(part: Part, failed: dict[str, str]) -> Callable[[], dict[str, float
     return figures
 
 
-def _measure(name: str, count: Count, values: Mapping[str, tuple[float, ...]], calls: int | None) -> Measure:
-    """The measure of a count. `calls`: of the round with the fewest, which a latency says."""
-    meaning = count.meaning
-    if calls is not None and count.figure in TAILS:
-        meaning = f"{meaning}; of {counted(calls, 'call')}".removeprefix("; ")
-    reference = values.get(count.beside)
+def _measure(part: Part, count: Count, values: Mapping[str, tuple[float, ...]]) -> Measure:
+    """The measure of a count. A latency says of how many calls it is: those of the round with the fewest."""
+    name, meaning = f"{part.name}.{count.figure}", count.meaning
+    if count.figure in TAILS and (calls := values.get(f"{part.name}.calls")):
+        meaning = f"{meaning}; of {counted(int(min(calls)), 'call')}".removeprefix("; ")
+    beside = f"{part.name}{count.beside}" if count.beside.startswith(".") else count.beside
+    reference = values.get(beside)
     return Measure(
-        name=name, what=count.what, unit=count.unit, values=values[name], better=count.better, meaning=meaning,
-        noise=count.noise, reference=None if reference is None else statistics.median(reference),
-        reference_what=count.beside_what if reference is not None else "",
-        reference_is_store=reference is not None and count.beside.startswith(OF_THE_STORE),
+        name=name, what=": ".join(filter(None, (part.what, count.what))), unit=count.unit, values=values[name],
+        better=count.better, meaning=meaning, noise=count.noise,
+        reference=statistics.median(reference) if reference else None,
+        reference_what=count.beside_what if reference else "",
+        reference_is_store=bool(reference) and (count.beside_is_store or beside.startswith(OF_THE_STORE)),
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def _lines(report: Report) -> Iterator[str]:
             yield from ("", f"Chart in the page: {_cell(chart.title)}. {_cell(chart.meaning)}".rstrip())
     yield from ("", "## The machine, and how it was measured", "")
     yield from _table(("", ""), list(report.machine.items()))
-    yield from ("", _cell(report.how))
+    yield from ("", _cell(report.how), "", _cell(report.verdict))
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

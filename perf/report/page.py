@@ -39,7 +39,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _chapter(chapter, charts)
     yield "<section>\n<h2>The machine, and how it was measured</h2>"
     yield from _table(("", ""), list(report.machine.items()))
-    yield f"<p>{escape(report.how)}</p>\n</section>\n</main>"
+    yield f"<p>{escape(report.how)}</p>\n<p>{escape(report.verdict)}</p>\n</section>\n</main>"
     yield f'<script type="application/json" id="charts">{_inlined(charts)}</script>'
     yield f"<script>{_asset('uplot.min.js')}</script>\n<script>\n{_asset('page.js')}</script>\n</body>\n</html>"
 

@@ -14,13 +14,15 @@ from typing import Any, Literal, TypeVar, get_args
 
 FORMAT = 1
 NOISE = 0.1
-ADDED = frozenset({"reference_is_store"})  # fields that the first reports did not have: they keep their defaults
+ADDED = frozenset(
+    {"reference_is_store", "right", "verdict", "checked_messages"}
+)  # fields that the first reports did not have: they keep their defaults
 Better = Literal["higher", "lower", "neither"]
 BETTER = get_args(Better)
 # What a value of the JSON has to be, by the type of its field; the others are made of parts.
 KINDS: dict[str, type[Any] | tuple[type[Any], ...]] = {
-    "str": str, "bool": bool, "float": (int, float), "float | None": (int, float, type(None)), "Better": str,
-    "Mapping[str, str]": dict, "Mapping[str, float]": dict,
+    "str": str, "bool": bool, "int": int, "float": (int, float), "float | None": (int, float, type(None)),
+    "Better": str, "Mapping[str, str]": dict, "Mapping[str, float]": dict,
 }  # fmt: skip
 
 
@@ -147,6 +149,9 @@ class Report:
         chapters: the figures.
         machine: what it was measured on and with, in the order in which it is shown.
         how: the command, the method, the date.
+        right: whether nothing that was measured broke a promise.
+        verdict: what was compared, and what of it was wrong: the last line on a terminal.
+        checked_messages: how many were compared with what was written.
     """
 
     name: str
@@ -156,6 +161,9 @@ class Report:
     chapters: tuple[Chapter, ...] = ()
     machine: Mapping[str, str] = field(default_factory=dict)
     how: str = ""
+    right: bool = True
+    verdict: str = ""
+    checked_messages: int = 0
 
     def measures(self) -> dict[str, Measure]:
         """All measures by their names. Raises ValueError if two have the same one."""

@@ -29,6 +29,13 @@ def beside(measure: Measure) -> str:
     return f"{measure.share:.2f} of {amount(measure.reference, measure.unit)} ({measure.reference_what})"
 
 
+def sentence(measure: Measure) -> str:
+    """A line of a summary: "Appends by 40 threads: 38,700 msg/s, 0.88 of 43,600 msg/s (without an engine)."."""
+    reference = beside(measure)
+    told = f"{measure.what}: {amount(measure.value, measure.unit)}{', ' if reference else ''}{reference}."
+    return told[0].upper() + told[1:]
+
+
 def row(measure: Measure) -> tuple[str, str, str, str, str]:
     """The cells of a measure, one for each of HEADINGS."""
     return (measure.what, amount(measure.value, measure.unit), spread(measure), beside(measure), measure.meaning)

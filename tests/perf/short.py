@@ -9,6 +9,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from stratalog.perf.commands.app import app
+from stratalog.perf.report.record import Report, report_of
 
 
 def figures_of(tmp_path: Path, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
@@ -20,6 +21,11 @@ def figures_of(tmp_path: Path, *arguments: str, exit_code: int = 0) -> dict[str,
     assert list(runs.iterdir()) == []
     figures: dict[str, Any] = json.loads(out.read_text())
     return figures
+
+
+def report_of_run(tmp_path: Path, *arguments: str, exit_code: int = 0) -> Report:
+    """The report of a short run."""
+    return report_of(figures_of(tmp_path, *arguments, exit_code=exit_code), "a short run")
 
 
 def error_of(tmp_path: Path, *arguments: str) -> BaseException | None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from stratalog.perf.experiments.growth import Growth, chapter, most_grown
+from stratalog.perf.experiments.growth import chapter, most_grown
 from stratalog.perf.report.files import read_report
+from stratalog.perf.report.terminal import show
 from tests.browser import PHONE, complaints
 
 from ..short import figures_of
@@ -18,7 +19,7 @@ CHAPTERS = (
 
 
 def test_growth_gives_each_call_at_each_step_and_draws_how_it_grows(tmp_path: Path) -> None:
-    figures = figures_of(tmp_path, "growth", "--report", str(tmp_path))
+    figures_of(tmp_path, "growth", "--report", str(tmp_path))
     report = read_report(tmp_path / "growth.json")
     assert tuple(one.title for one in report.chapters) == tuple(f"Growth: {title}" for title in CHAPTERS)
     for one in report.chapters:
@@ -29,7 +30,7 @@ def test_growth_gives_each_call_at_each_step_and_draws_how_it_grows(tmp_path: Pa
     assert {"get_range, idle queue", "read, a random old message", "offset_at, idle queue", "open, close"} <= calls
     assert complaints((tmp_path / "growth.html").as_uri(), tmp_path / "home", PHONE) == []
     console = Console(record=True, width=200)
-    Growth().show(figures, console)
+    show(report, console)
     text = console.export_text()
     assert [title for title in CHAPTERS if f"Growth: {title}" not in text] == []
     assert "Of what a store may hold more of, this costs most" in text
@@ -42,7 +43,7 @@ def test_curves_tell_the_growth_from_the_first_step_to_the_last() -> None:
     made = chapter("segments", "calls, by segments", (10, 100), rows)
     assert [len(chart.lines) for chart in made.charts] == [8, 3]
     assert made.measures[10].name == "growth.segments.call 11"
-    assert (made.measures[10].value, made.measures[10].meaning) == (22.0, "x 11.0 from 10")
+    assert (made.measures[10].value, made.measures[10].share) == (22.0, 11.0)
     assert most_grown(rows) == "Of what a store may hold more of, this costs most: call 11, x 11.0."
 
 
