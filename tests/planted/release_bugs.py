@@ -5,6 +5,7 @@ from __future__ import annotations
 from .plant import Bug
 
 IMPORTS = "tests/test_imports.py"
+STORES = "tests/release/test_stores.py"
 
 RELEASE: dict[str, Bug] = {
     "release: the package loads the store at once": Bug(
@@ -32,5 +33,16 @@ RELEASE: dict[str, Bug] = {
     "release: a machine's memory is taken from a file of its host": Bug(
         "cache/container.py", "or available <= total else free", "or True else free",
         ("tests/cache/test_plan.py::test_the_kernel_says_what_the_machine_has_available",),
+    ),
+    "release: records of settings begin otherwise than in stores that are there": Bug(
+        "store/format/topic_settings.py", 'b"SLTS"', 'b"SLTX"', (f"{STORES}::test_a_kept_store_opens_with_all_that_it_held",),
+    ),
+    "release: ids of messages that are there are not understood": Bug(
+        "store/format/message_ids.py", "IDS_VERSION: Final = 1", "IDS_VERSION: Final = 2",
+        (f"{STORES}::test_a_kept_store_remembers_and_goes_on",),
+    ),
+    "release: the kept store of a version is written again": Bug(
+        "tests/release/stores.py", 'path_of(version), "x")', 'path_of(version), "w")',
+        (f"{STORES}::test_a_kept_store_is_never_written_again",),
     ),
 }  # fmt: skip

@@ -41,9 +41,9 @@ def versions() -> list[int]:
     return sorted(int(path.name.split("-")[1]) for path in FIXTURES.glob("store-*-everything.zip"))
 
 
-def opened(folder: Path, clock: VirtualClock | None = None, **settings: Any) -> MessageStore:
+def opened(folder: Path, clock: VirtualClock | None = None) -> MessageStore:
     """The store in a folder, at the time at which it was written."""
-    return MessageStore.open(folder, CONFIG, clock=clock or VirtualClock(start_ms=START_MS), **settings)
+    return MessageStore.open(folder, CONFIG, clock=clock or VirtualClock(start_ms=START_MS))
 
 
 def fill(folder: Path) -> dict[str, Any]:
