@@ -35,7 +35,8 @@ RELEASE: dict[str, Bug] = {
         ("tests/cache/test_plan.py::test_the_kernel_says_what_the_machine_has_available",),
     ),
     "release: records of settings begin otherwise than in stores that are there": Bug(
-        "store/format/topic_settings.py", 'b"SLTS"', 'b"SLTX"', (f"{STORES}::test_a_kept_store_opens_with_all_that_it_held",),
+        "store/format/topic_settings.py", 'b"SLTS"', 'b"SLTX"',
+        (f"{STORES}::test_a_kept_store_opens_with_all_that_it_held",),
     ),
     "release: ids of messages that are there are not understood": Bug(
         "store/format/message_ids.py", "IDS_VERSION: Final = 1", "IDS_VERSION: Final = 2",
