@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
-
 SYSTEM_ROOT = Path("/")
+WITHOUT_PROC = 2  # half of the memory that there is, where no kernel says how much is available
 UNLIMITED_BYTES = 1 << 60  # version 1 says "no limit" with a huge number
 
 
 def available_bytes(root: Path = SYSTEM_ROOT, machine: Callable[[], int] | None = None) -> int:
     """The bytes that this process can still take without harm to itself or others.
 
-    The least of the machine's available bytes (psutil, unless `machine` gives them) and, for each control group above
-    this process, version 1 or 2, the rest of its limit. Pages of files that a group can give back at once count as
-    free, as in psutil's number for the machine. `root` is the folder of the system's files, for tests.
+    The least of the machine's available bytes (those of the kernel, unless `machine` gives them) and, for each control
+    group above this process, version 1 or 2, the rest of its limit. Pages of files that a group can give back at once
+    count as free, as in the kernel's number for the machine. `root` is the folder of the system's files, for tests.
     """
-    least = machine() if machine is not None else int(psutil.virtual_memory().available)
+    least = machine() if machine is not None else _of_the_machine(root)
     for limit, used, reclaimable in _groups(root):
         if limit < UNLIMITED_BYTES:
             least = min(least, max(limit - max(used - reclaimable, 0), 0))
     return least
+
+
+def _of_the_machine(root: Path) -> int:
+    """The kernel's MemAvailable. A container's own meminfo may say more than there is in all: then what is free."""
+    fields = {line.partition(":")[0]: line.split() for line in _text(root / "proc/meminfo").splitlines()}
+    available, total, free = (
+        int(fields[name][1]) << 10 if name in fields else None for name in ("MemAvailable", "MemTotal", "MemFree")
+    )
+    if available is None:  # no /proc
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // WITHOUT_PROC
+    return available if total is None or free is None or available <= total else free
 
 
 def _groups(root: Path) -> Iterator[tuple[int, int, int]]:

@@ -1,6 +1,9 @@
 """`python -m perf NAME`: the measurements; `stratalog bench NAME` if the package is installed."""
 
-from stratalog.perf.commands.app import app
-from stratalog.perf.commands.end import run_app
+from stratalog.extras import need_console
+
+need_console("python -m perf")
+from stratalog.perf.commands.app import app  # noqa: E402  # of the extra, as the next one
+from stratalog.perf.commands.end import run_app  # noqa: E402
 
 run_app(app, "python -m perf")

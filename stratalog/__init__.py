@@ -11,55 +11,59 @@ Begin with `MessageStore.open`. The other modules:
     stratalog.testing   a simulated disk with power cuts, and a clock that a test moves
     stratalog.perf      the measurements
 
-`stratalog.store`, `stratalog.cache` and the others are links to the folders of the repository.
+`stratalog.store`, `stratalog.cache` and the others are links to the folders of the repository. Importing `stratalog`
+alone loads none of them, and not numpy: a name is loaded when it is first used.
 """
 
 from typing import TYPE_CHECKING
 
-from .remote import connect
-from .store import (
-    Backlog,
-    BatchTicket,
-    CacheConfig,
-    Delivery,
-    DeliveryBatch,
-    Extras,
-    InvalidConfig,
-    InvalidMessage,
-    InvalidTopic,
-    Loss,
-    Message,
-    MessageBatch,
-    MessageColumns,
-    MessageStore,
-    MessageTooLarge,
-    OffsetOutOfRange,
-    Payload,
-    PublishBufferFull,
-    StaleReceipt,
-    Stats,
-    StoreClosed,
-    StoreConfig,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-    StorePoisoned,
-    StoreReader,
-    StoreReadOnly,
-    StoreUnreadable,
-    StoreUnusable,
-    Subscription,
-    SubscriptionClosed,
-    SubscriptionInfo,
-    SubscriptionSettings,
-    Ticket,
-    TopicFull,
-    TopicSettings,
-    Transaction,
-)
+from .on_demand import names_on_demand
 
-__version__: str  # of the package
+if TYPE_CHECKING:
+    from .remote import connect
+    from .store import (
+        Backlog,
+        BatchTicket,
+        CacheConfig,
+        Delivery,
+        DeliveryBatch,
+        Extras,
+        InvalidConfig,
+        InvalidMessage,
+        InvalidTopic,
+        Loss,
+        Message,
+        MessageBatch,
+        MessageColumns,
+        MessageStore,
+        MessageTooLarge,
+        OffsetOutOfRange,
+        Payload,
+        PublishBufferFull,
+        StaleReceipt,
+        Stats,
+        StoreClosed,
+        StoreConfig,
+        StoreCorrupt,
+        StoreError,
+        StoreFull,
+        StoreLocked,
+        StorePoisoned,
+        StoreReader,
+        StoreReadOnly,
+        StoreUnreadable,
+        StoreUnusable,
+        Subscription,
+        SubscriptionClosed,
+        SubscriptionInfo,
+        SubscriptionSettings,
+        Ticket,
+        TopicFull,
+        TopicSettings,
+        Transaction,
+    )
+
+__version__ = "0.1.0"  # the one place: pyproject.toml reads it here
 
 __all__ = [
     "Backlog",
@@ -104,13 +108,8 @@ __all__ = [
     "connect",
 ]
 
+PARTS = ("cache", "index", "remote", "store")  # modules that are there without an import of their own
+PLACES = {**dict.fromkeys(__all__, "store"), "connect": "remote", **{name: name for name in PARTS}}
 
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> str:
-        """`__version__`, looked up on first use: reading a package's metadata takes some ms."""
-        if name == "__version__":
-            from importlib.metadata import version  # noqa: PLC0415  # see above
-
-            return version("stratalog")
-        raise AttributeError(f"module 'stratalog' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker that sees a function for all names misses what is wrong
+    __getattr__, __dir__ = names_on_demand(__name__, PLACES)

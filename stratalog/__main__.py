@@ -1,5 +1,5 @@
 """`python -m stratalog`: the command `stratalog`."""
 
-from .console.app import main
+from .console import main
 
 main()

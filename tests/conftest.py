@@ -45,6 +45,9 @@ if CHANGING not in os.environ:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 
+# From CPython 3.12 on, a fork beside threads warns. Tests fork on purpose, and look at what their children say.
+os.environ.setdefault("PYTHONWARNINGS", "ignore:This process:DeprecationWarning")
+
 
 class TestTookTooLong(BaseException):
     """Not an Exception, so that no test takes it for an error of the store's."""

@@ -57,6 +57,10 @@ def test_linter_finds_nothing() -> None:
     run("ruff", "check", *PACKAGES, PLUGIN, "examples", "tests", "docs")
 
 
+def test_formatting_is_that_of_the_formatter() -> None:
+    run("ruff", "format", "--check", *PACKAGES, PLUGIN, "examples", "tests")
+
+
 def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
     """The rules of pyproject.toml about what may import what, held against the sources of a checkout."""
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]

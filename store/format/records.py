@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.ma  # `numpy.unique` loads it at its first call: a seal, perhaps where no file can be opened
 
 from .arrays import Int64s
 

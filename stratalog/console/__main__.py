@@ -1,5 +1,5 @@
 """`python -m stratalog.console`: the command `stratalog`."""
 
-from .app import main
+from . import main
 
 main()

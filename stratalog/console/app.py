@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -13,7 +12,7 @@ import typer.main
 from rich.console import Console
 from rich.progress import Progress
 
-from ..perf.commands.end import run_app
+from .. import __version__
 from ..perf.commands.json_option import JsonGroup
 from ..perf.commands.options import Json
 from ..perf.machine.folders import human_bytes
@@ -86,10 +85,7 @@ Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help=f"end
 def show_version(wanted: bool) -> None:
     """Print the installed version, and run no command."""
     if wanted:
-        try:
-            typer.echo(f"stratalog {version('stratalog')}")
-        except PackageNotFoundError:
-            typer.echo("stratalog, not installed")
+        typer.echo(f"stratalog {__version__}")
         raise typer.Exit
 
 
@@ -322,8 +318,3 @@ for _name, _command in (*COMMANDS, *TOPIC_COMMANDS):
 app.command("serve")(serve_command)
 app.command("top")(top_command)
 app.add_typer(spark_app, name="spark")
-
-
-def main() -> None:
-    """Entry point of the console command."""
-    run_app(app, "stratalog")

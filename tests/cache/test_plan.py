@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +67,23 @@ def test_a_cache_opens_with_what_was_planned(tmp_path: Path) -> None:
         cache = MessageCache(plan.cache_config(**settings))
         assert 0.8 * plan.tail_cache_bytes <= cache.blocks.capacity_bytes <= plan.tail_cache_bytes
         cache.close()
+
+
+def test_the_kernel_says_what_the_machine_has_available(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    for available_kib, bytes_ in ((4096, 4 << 20), (9000, 1 << 20)):  # more than all: the free ones
+        text = f"MemTotal:  8192 kB\nMemFree:  1024 kB\nMemAvailable:  {available_kib} kB\nHugePages_Total:  0\n"
+        (tmp_path / "proc/meminfo").write_text(text)
+        assert available_bytes(tmp_path) == bytes_
+
+
+def test_without_a_word_of_the_kernel_half_of_the_memory_counts(tmp_path: Path) -> None:
+    assert available_bytes(tmp_path) == psutil.virtual_memory().total // 2
+
+
+def test_the_real_machine_has_what_its_tools_say() -> None:
+    told = psutil.virtual_memory().available
+    assert available_bytes() <= told + GIB  # less if a control group has a limit
 
 
 def test_without_groups_the_machine_counts(tmp_path: Path) -> None:

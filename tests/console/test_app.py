@@ -82,9 +82,9 @@ def test_bench_has_the_measurements() -> None:
 
 
 def test_version_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "version", lambda name: f"1.2.3 of {name}")
+    monkeypatch.setattr(console, "__version__", "1.2.3")
     shown = run("--version")
-    assert (shown.exit_code, shown.output) == (0, "stratalog 1.2.3 of stratalog\n")
+    assert (shown.exit_code, shown.output) == (0, "stratalog 1.2.3\n")
 
 
 # -- inspect ------------------------------------------------------------------------------------------

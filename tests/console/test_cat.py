@@ -92,7 +92,7 @@ def test_every_output_takes_every_message(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         store.append("日本", 0, "é\u2028\x9b".encode(), properties={"half": "\ud800"})
     code = (  # one process for all commands: it starts for longer than they run
-        "import sys; from stratalog.console.app import main\n"
+        "import sys; from stratalog.console import main\n"
         "_, folder, *commands = sys.argv\n"
         "for command in commands:\n"
         "    name, *options = command.split(); sys.argv = ['stratalog', name, folder, *options]\n"
@@ -241,7 +241,7 @@ def test_cat_follows_a_program(folder: Path, queue: list[object]) -> None:
 def test_cat_that_follows_nothing_ends_by_an_interrupt(folder: Path) -> None:
     command = (  # whatever started us may have it ignore interrupts
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        f"sys.argv = ['stratalog', 'cat', {str(folder)!r}, '-f']; from stratalog.console.app import main; main()"
+        f"sys.argv = ['stratalog', 'cat', {str(folder)!r}, '-f']; from stratalog.console import main; main()"
     )
     shown = subprocess.Popen([sys.executable, "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert shown.stdout is not None
@@ -361,7 +361,7 @@ def test_interrupt_ends_it_with_a_word_and_130(tmp_path: Path) -> None:
             store.append_batch([("t", 0, bytes(b"x" * 100))] * 1000)
     command = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        f"sys.argv[1:] = ['cat', {str(tmp_path)!r}]; from stratalog.console.app import main; main()"
+        f"sys.argv[1:] = ['cat', {str(tmp_path)!r}]; from stratalog.console import main; main()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT

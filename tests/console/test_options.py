@@ -231,7 +231,7 @@ def test_each_shell_completes_commands_and_options(shell: str, tmp_path: Path) -
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "_STRATALOG_COMPLETE": f"complete_{shell}",
     }
-    program = "import sys; sys.argv[0] = 'stratalog'; from stratalog.console.app import main; main()"
+    program = "import sys; sys.argv[0] = 'stratalog'; from stratalog.console import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program], env=given, capture_output=True, text=True, cwd=Path(__file__).parents[2],
         timeout=100, check=False,

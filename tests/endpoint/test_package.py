@@ -30,7 +30,7 @@ def test_without_the_extra_an_import_says_what_is_missing() -> None:
 
 def test_without_the_extra_serve_says_what_is_missing(tmp_path: Path) -> None:
     done = python(
-        WITHOUT.format(name="grpc") + "from stratalog.console.app import main; main()", "serve", str(tmp_path / "store")
+        WITHOUT.format(name="grpc") + "from stratalog.console import main; main()", "serve", str(tmp_path / "store")
     )
     assert done.returncode == 3
     assert "pip install 'stratalog[rocketmq]'" in done.stderr and "Traceback" not in done.stderr

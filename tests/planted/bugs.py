@@ -32,6 +32,7 @@ from .position_bugs import POSITIONS
 from .read_bugs import READING
 from .reader_bugs import READERS
 from .rebuild_bugs import REBUILD
+from .release_bugs import RELEASE
 from .report_bugs import REPORTS
 from .sim_bugs import LOSSES
 from .small_bugs import SMALL_BLOCKS
@@ -445,5 +446,5 @@ BUGS: dict[str, Bug] = {
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
     **REPORTS, **PEERS, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
-    **ENDPOINT, **METRICS,
+    **ENDPOINT, **METRICS, **RELEASE,
 }  # fmt: skip

@@ -107,6 +107,7 @@ class Interrupter:
         if not self._is_ours(frame.f_code) or self._is_paused():
             return None
         self._before[id(frame)] = "RESUME"
+        frame.f_trace = self._opcode  # first: from CPython 3.12 on, opcodes of a frame without one are not traced
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._opcode
 

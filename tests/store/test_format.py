@@ -165,7 +165,7 @@ def test_file_names_sort_as_their_numbers() -> None:
 
 
 def test_machine_of_the_other_byte_order_is_refused() -> None:
-    done = run_child("import sys, numpy, xxhash; sys.byteorder = 'big'; import store")
+    done = run_child("import sys, numpy, xxhash; sys.byteorder = 'big'; from stratalog import MessageStore")
     assert done.returncode != 0
     assert "ImportError: stratalog needs a little-endian machine" in done.stderr
 

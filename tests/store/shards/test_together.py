@@ -71,7 +71,7 @@ def looking(look: Callable[[], None], files: Sequence[str] = SEEN_LINE_BY_LINE) 
         nonlocal is_looking
         file = Path(frame.f_code.co_filename)
         if file.name == "together.py":
-            frame.f_trace_opcodes = True
+            frame.f_trace, frame.f_trace_opcodes = trace, True
         elif file.name not in files:
             return None
         if not is_looking:
