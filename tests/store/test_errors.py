@@ -34,7 +34,7 @@ PARTS: dict[type[StoreError], tuple[Any, ...]] = {
 }
 ERRORS: list[StoreError] = [
     value(*PARTS.get(value, ("a sentence that says what to do",)))
-    for value in vars(package).values()
+    for value in (getattr(package, name) for name in package.__all__)
     if isinstance(value, type) and issubclass(value, StoreError)
 ]
 

@@ -95,7 +95,11 @@ def test_an_error_of_the_store_has_its_code_and_its_text(error: StoreError) -> N
 
 
 def test_every_error_of_the_store_has_a_code() -> None:
-    errors = [one for one in vars(stratalog).values() if isinstance(one, type) and issubclass(one, StoreError)]
+    errors = [
+        one
+        for one in (getattr(stratalog, name) for name in stratalog.__all__)
+        if isinstance(one, type) and issubclass(one, StoreError)
+    ]
     assert len(errors) > 15
     assert [kind for kind in errors if not set(kind.__mro__) & set(CODES)] == [StoreError]
 
