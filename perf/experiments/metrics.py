@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import statistics
 import subprocess
 import sys
@@ -176,7 +175,7 @@ def top_beside(folder: Path) -> Iterator[int]:
         if not child.stdout.readline():
             raise WrongResult(f"`stratalog top` has shown nothing: {child.communicate()[1].decode(errors='replace')}")
         yield child.pid
-        child.send_signal(signal.SIGINT)
+        child.terminate()  # SIGINT is ignored in what a shell has put into the background
         child.communicate(timeout=PATIENCE_S)
     finally:
         child.kill()

@@ -363,9 +363,10 @@ def test_folder_that_does_not_exist_is_said_with_exit_code_2_and_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("mine")
-    for where in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "mistyped"):
-        assert bench_end(monkeypatch, "hotcold", "--short", "--dir", where) == 2
-        assert "there is no folder" in capsys.readouterr().err
+    told = {"file": "is a file and no folder", "file/below": "there is no folder", "mistyped": "there is no folder"}
+    for where, why in told.items():
+        assert bench_end(monkeypatch, "hotcold", "--short", "--dir", tmp_path / where) == 2
+        assert why in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 

@@ -46,7 +46,7 @@ def output(tmp_path: Path, *arguments: str) -> list[str]:
     """The lines that the command prints."""
     tried = typer.Typer()
     tried.command("tried")(command_of(Tried))
-    done = CliRunner().invoke(tried, [*arguments, "--dir", str(tmp_path)])
+    done = CliRunner().invoke(tried, [*arguments, "--dir", str(tmp_path)], env={"COLUMNS": "200"})
     return done.output.splitlines() if done.exit_code == 0 else [f"exit code {done.exit_code}"]
 
 

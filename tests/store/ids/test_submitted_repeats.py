@@ -79,7 +79,7 @@ def test_repeats_are_answered_where_new_messages_find_no_space(tmp_path: Path) -
         with pytest.raises(StoreFull):
             for _ in range(1000):
                 store.append("t", 0, bytes(30_000))
-        disk.capacity_bytes = disk.used_bytes()
+        disk.capacity_bytes = 0  # not what is used now: a spare that was not finished may be going at this moment
         with store._flushers[0].building:
             again, new = (store.submit("t", 0, bytes(30_000), message_id=one) for one in ("a", "b"))
         assert again.result(PATIENCE_S) == 0 and again.is_repeat

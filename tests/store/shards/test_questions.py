@@ -255,16 +255,22 @@ def test_what_a_killed_committer_has_asked_hinders_no_other_one(tmp_path: Path) 
         assert left_in(tmp_path) == []
 
 
+def aged_and_swept(folder: Path) -> list[str]:
+    """What goes after an hour; the store beside may answer once more, as the question is another one by its time."""
+    for name in left_in(folder):
+        os.utime(folder / "incoming" / name, (1, 1))
+    return sweep_shards(folder)
+
+
 def test_what_a_killed_committer_has_asked_is_swept(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()):
         (tmp_path / "incoming").mkdir()
         Question(OsDisk(), tmp_path, "other", 5)
         until(lambda: ANSWER in left_in(tmp_path))
         assert sweep_shards(tmp_path) == []
-        for name in (QUESTION, ANSWER):
-            os.utime(tmp_path / "incoming" / name, (1, 1))
-        assert sweep_shards(tmp_path) == [ANSWER, QUESTION]
-        assert left_in(tmp_path) == []
+        swept = set[str]()
+        until(lambda: swept.update(aged_and_swept(tmp_path)) or swept == {ANSWER, QUESTION})
+        until(lambda: left_in(tmp_path) == [])
 
 
 def test_an_answer_that_cannot_be_written_hinders_no_attaching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
