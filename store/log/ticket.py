@@ -157,5 +157,7 @@ class RecordTicket(SubmitRequest, Generic[RowT]):
         self._settle = settle
 
     def answer(self, error: StoreError | None = None) -> None:
-        self._settle(self.rows, error)
-        Request.answer(self, error)  # through `super` it takes a call more
+        try:
+            self._settle(self.rows, error)
+        finally:  # whatever becomes of that: the caller waits for this
+            Request.answer(self, error)  # through `super` it takes a call more

@@ -110,8 +110,10 @@ class Acknowledging:
                 raise
         except StoreError:
             raise
-        except BaseException:
-            self._take_back(ticket)
+        except BaseException:  # see `_hand_over`
+            rows, ticket.rows = ticket.rows, []
+            self.cut_short += [rows]
+            self._finish()
             raise
         return ticket
 
@@ -123,17 +125,13 @@ class Acknowledging:
             write(ticket)
         except StoreError:
             raise
-        except BaseException:
+        except BaseException:  # an interrupt has ended the call: a message without a record is not acknowledged
             if not ticket.is_handed_over:
-                self._take_back(ticket)
+                rows, ticket.rows = ticket.rows, []  # its record may be in the log: its answer is about nothing
+                self.cut_short += [rows]  # no call comes before it: a second interrupt finds the rows noted
+                self._finish()
             raise
         return True
-
-    def _take_back(self, ticket: AckTicket | RecordTicket[AckRow]) -> None:
-        """An interrupt has ended the call: a message without a record is not acknowledged."""
-        rows, ticket.rows = ticket.rows, []  # its record may be in the log: its answer is about nothing
-        self.cut_short += [rows]
-        self._finish()
 
     def _mark_one(self, receipt: int, marked: list[AckRow]) -> bool:
         """Make the row of a message ACKED, and note it; False if it was removed."""

@@ -37,7 +37,7 @@ def test_without_the_extra_serve_says_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_its_measurement_says_what_is_missing(tmp_path: Path) -> None:
-    program = WITHOUT.format(name="grpc") + "from stratalog.console.app import main; main()"
+    program = WITHOUT.format(name="grpc") + "from stratalog.console import main; main()"
     done = python(program, "bench", "endpoint", "--short", "--dir", str(tmp_path))
     assert done.returncode == 3 and list(tmp_path.iterdir()) == []
     assert "pip install 'stratalog[rocketmq]'" in done.stderr and "Traceback" not in done.stderr

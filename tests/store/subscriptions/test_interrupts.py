@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
+from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
+from stratalog.store.log.ticket import RecordTicket
 from stratalog.store.subscriptions.cursor import Cursor
+from stratalog.store.subscriptions.group_commit import GroupCommit
 from stratalog.store.subscriptions.in_flight import Places
 from stratalog.store.subscriptions.journal import Journal
 
@@ -207,6 +210,43 @@ def test_the_answer_to_an_acknowledgement_that_was_taken_back_frees_no_line(tmp_
             assert {delivery.message.offset for delivery in again} <= {0}, "the first message is out still"
             sub.ack([*again, first][0])
             assert [delivery.message.offset for delivery in sub.receive(1)] == [1]
+
+
+@pytest.mark.parametrize(("how", "owner", "step"), [("submit_ack", RequestQueue, "put"), ("ack", GroupCommit, "write")])
+def test_a_message_of_an_acknowledgement_that_two_interrupts_ended_comes_again(
+    tmp_path: Path, how: str, owner: type, step: str
+) -> None:
+    """The second one comes in what the first one has set going."""
+    with MessageStore.open(tmp_path / "store", tiny()) as store:
+        fill(store, 1)
+        with store.subscribe(TOPIC, "s") as sub:
+            (only,) = sub.receive()
+
+            def end(*_: object, **__: object) -> None:
+                raise KeyboardInterrupt
+
+            acks = sub._acks
+            with (
+                patch.object(type(acks), "_finish", end),
+                patch.object(owner, step, end),
+                pytest.raises(KeyboardInterrupt),
+            ):
+                getattr(sub, how)(only.receipt)
+            assert acks.cut_short, "the next call of any consumer gives it back"
+            assert [one.message.offset for one in sub.receive(wait_ms=0)] == [0]
+
+
+def test_a_ticket_is_answered_whatever_becomes_of_what_it_settles(tmp_path: Path) -> None:
+    def settle(rows: list[int], error: StoreError | None) -> None:
+        raise MemoryError
+
+    with MessageStore.open(tmp_path / "store", tiny()) as store, store.subscribe(TOPIC, "s") as sub:
+        stream = sub._acks._journal.stream
+        assert stream is not None
+        ticket = RecordTicket[int](stream, settle)
+        with pytest.raises(MemoryError):
+            ticket.answer()
+        assert ticket.done()
 
 
 def test_an_interrupted_compaction_holds_up_nobody_and_forgets_nothing(tmp_path: Path) -> None:
