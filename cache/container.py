@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 SYSTEM_ROOT = Path("/")
-WITHOUT_PROC = 2  # half of the memory that there is, where no kernel says how much is available
+UNTOLD_PART = 2  # half of the memory that there is, where the kernel does not say how much is available
 UNLIMITED_BYTES = 1 << 60  # version 1 says "no limit" with a huge number
 
 
@@ -31,8 +31,8 @@ def _of_the_machine(root: Path) -> int:
     available, total, free = (
         int(fields[name][1]) << 10 if name in fields else None for name in ("MemAvailable", "MemTotal", "MemFree")
     )
-    if available is None:  # no /proc
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // WITHOUT_PROC
+    if available is None:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // UNTOLD_PART
     return available if total is None or free is None or available <= total else free
 
 

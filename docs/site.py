@@ -80,7 +80,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 
 def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
-    """The same for the page of a server that has not found one, whose addresses begin at the server's root."""
+    """The page of a server that has not found one: its addresses begin at the server's root."""
     return output_content.replace(SHIM, "/assets/iframe-worker.js")
 
 

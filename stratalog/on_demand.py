@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used, so that importing the package takes no time.
+"""Names of a package that are loaded when they are first used, so that importing the package loads few modules.
 
 A package gives `__getattr__` and `__dir__` from here (PEP 562). Its imports stand under `TYPE_CHECKING`, for type
 checkers and readers; its places say the same to the interpreter, and tests/test_imports.py compares both.

@@ -22,7 +22,7 @@ NAMES = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chro
 OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
            "--disable-background-networking", "--disable-dev-shm-usage", "--remote-debugging-pipe")  # fmt: skip
 DESKTOP, PHONE = (1280, 900), (390, 844)
-LOADED = "location.href !== 'about:blank' && document.readyState === 'complete'"
+LOADED = "!window.isBefore && location.href !== 'about:blank' && document.readyState === 'complete'"
 PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 
 
@@ -94,6 +94,7 @@ class Tab:
 
     def load(self, url: str) -> None:
         """Go to a page; returns once its scripts have run and it is painted."""
+        self.value("window.isBefore = true")  # the page that is left may be looked at once more
         self.send("Page.navigate", url=url)
         self.until(LOADED)
         self.value(PAINTED)

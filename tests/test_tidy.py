@@ -58,7 +58,7 @@ def test_linter_finds_nothing() -> None:
 
 
 def test_formatting_is_that_of_the_formatter() -> None:
-    run("ruff", "format", "--check", *PACKAGES, PLUGIN, "examples", "tests")
+    run("ruff", "format", "--check", *PACKAGES, PLUGIN, "examples", "tests", "docs")
 
 
 def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:

@@ -56,7 +56,7 @@ def test_a_kept_store_opens_with_all_that_it_held(version: int, tmp_path: Path) 
 
 
 @each_version
-def test_a_kept_store_is_read_by_another_process_without_a_change(version: int, tmp_path: Path) -> None:
+def test_a_reader_of_a_kept_store_finds_all_and_changes_nothing(version: int, tmp_path: Path) -> None:
     folder, held = unpack(version, tmp_path)
     before = {path: path.read_bytes() for path in folder.rglob("*.seg")}
     with StoreReader.open(folder, CONFIG) as reader:

@@ -268,8 +268,13 @@ def test_what_a_killed_committer_has_asked_is_swept(tmp_path: Path) -> None:
         Question(OsDisk(), tmp_path, "other", 5)
         until(lambda: ANSWER in left_in(tmp_path))
         assert sweep_shards(tmp_path) == []
-        swept = set[str]()
-        until(lambda: swept.update(aged_and_swept(tmp_path)) or swept == {ANSWER, QUESTION})
+        swept = list[str]()
+
+        def both_went() -> bool:
+            swept.extend(aged_and_swept(tmp_path))
+            return set(swept) == {ANSWER, QUESTION}
+
+        until(both_went)
         until(lambda: left_in(tmp_path) == [])
 
 

@@ -1,0 +1,1 @@
+"""The pages, and what makes the site and its drawings of them."""
