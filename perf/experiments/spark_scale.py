@@ -26,7 +26,7 @@ def chapter(options: Options) -> Chapter:
             read = stored(spark, store, COLUMNS, options.part_bytes)
             if read.count() != count:
                 raise WrongResult(f"{count} messages were written, and {workers} workers read {read.count()}")
-            options.run.checked(count)
+            options.run.counted(count)
             noop(read)  # not counted: it starts the workers
             part = options.part(f"scale.{workers}", f"{workers} workers read a store", count, partial(noop, read))
             found |= measured([part], options.repeat, options.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,3 +79,18 @@ def test_send_that_never_came_ends_the_command(tmp_path: Path, monkeypatch: pyte
 
 def test_chapter_that_is_not_known_is_a_usage_error(tmp_path: Path) -> None:
     assert isinstance(error_of(tmp_path, "endpoint", "--only", "nothing"), SystemExit)
+
+
+def test_message_that_is_received_damaged_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = rocketmq.Client.receive
+
+    async def damaging(self: rocketmq.Client, most: int) -> list[Any]:
+        found = await real(self, most)
+        for one in found:
+            one.body = one.body[:-1] + b"?"
+        return found
+
+    monkeypatch.setattr(rocketmq.Client, "receive", damaging)
+    monkeypatch.setattr(endpoint_curves, "KINDS", {"receive": endpoint_curves.KINDS["receive"]})
+    found = error_of(tmp_path, "endpoint", "--only", "curves")
+    assert isinstance(found, WrongResult) and "40 messages that were received are not" in str(found)
