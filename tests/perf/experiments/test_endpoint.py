@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,11 @@ def test_message_that_is_received_damaged_ends_the_command(tmp_path: Path, monke
     monkeypatch.setattr(endpoint_curves, "KINDS", {"receive": endpoint_curves.KINDS["receive"]})
     found = error_of(tmp_path, "endpoint", "--only", "curves")
     assert isinstance(found, WrongResult) and "40 messages that were received are not" in str(found)
+
+
+def test_heartbeat_that_fails_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path_of, before = rocketmq.path_of, resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(rocketmq, "path_of", lambda name: path_of("Nothing" if name == "Heartbeat" else name))
+    found = error_of(tmp_path, "endpoint", "--only", "connections")
+    assert isinstance(found, WrongResult) and "0 heartbeats were answered OK" in str(found)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
