@@ -83,3 +83,4 @@ def test_hotcold_counts_a_difference_in_the_closed_store(tmp_path: Path, monkeyp
     )
     report = report_of_run(tmp_path, "hotcold", "--size", "1MiB", "--no-reference", exit_code=1)
     assert report.verdict.startswith("lost 0 ") and "corrupted 1 " in report.verdict and not report.right
+    assert "what the scan gives at offset" in report.verdict  # where
