@@ -291,7 +291,7 @@ def _jobs(stores: Stores) -> dict[str, float]:
         timed.filled(store, stores.messages, stores.body)
         times, done, wrong, over = array("q"), 0, 0, Seconds(stores.seconds)
         with store.subscribe(TOPIC, "host") as subscription:
-            while done < stores.messages and not over():
+            while done < stores.messages and (not over() or not times):
                 began = perf_counter_ns()
                 taken = subscription.receive(max_messages=JOBS)
                 subscription.ack_batch(list(taken))
