@@ -78,6 +78,13 @@ def test_send_that_never_came_ends_the_command(tmp_path: Path, monkeypatch: pyte
     assert isinstance(found, WrongResult) and "40 sends were answered" in str(found)
 
 
+def test_message_that_a_remote_consumer_gets_damaged_or_twice_is_a_wrong_result() -> None:
+    assert endpoint_remote._compared([b"b", b"a"], [b"a", b"b"]) == 2
+    for given in ([b"a"], [b"a", b"a"], [b"a", b"?"], [b"a", b"b", b"b"]):
+        with pytest.raises(WrongResult, match="are not the 2 of the store"):
+            endpoint_remote._compared(given, [b"a", b"b"])
+
+
 def test_chapter_that_is_not_known_is_a_usage_error(tmp_path: Path) -> None:
     assert isinstance(error_of(tmp_path, "endpoint", "--only", "nothing"), SystemExit)
 
