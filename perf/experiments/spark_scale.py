@@ -9,8 +9,8 @@ from ...pipeline import borrowed_session
 from ..report.record import Chapter, Chart, Measure
 from ..workload.checker import WrongResult
 from .parts import measured
-from .spark_options import Options, filled, noop, stored
-from .spark_reads import COLUMNS, WARM_UP
+from .spark_options import Options, filled, noop, stored, warm_up
+from .spark_reads import COLUMNS
 
 WORKERS = (1, 2, 4, 8)
 
@@ -27,8 +27,7 @@ def chapter(options: Options) -> Chapter:
             if read.count() != count:
                 raise WrongResult(f"{count} messages were written, and {workers} workers read {read.count()}")
             options.run.counted(count)
-            for _ in range(WARM_UP):  # not counted: they start the workers, and the JVM compiles
-                noop(read)
+            warm_up([partial(noop, read)])  # it starts the workers, too
             part = options.part(f"scale.{workers}", f"{workers} workers read a store", count, partial(noop, read))
             found |= measured([part], options.repeat, options.run)
     return Chapter(

@@ -14,8 +14,7 @@ from ...pipeline import borrowed_session
 from ..report.record import Chapter
 from ..workload.checker import WrongResult
 from .parts import Part, measured
-from .spark_options import Options
-from .spark_reads import WARM_UP
+from .spark_options import Options, warm_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,9 +51,7 @@ def chapter(options: Options) -> Chapter:
         run.checked(count)
         ways = _ways()
         with run.stage("each way, until the JVM has compiled it"):
-            for save in WARM_UP * list(ways.values()):
-                save(rows, base / "warm")
-                shutil.rmtree(base / "warm")
+            warm_up([partial(_saved_once, save, rows, base / "warm") for save in ways.values()])
         found = measured(_parts(options, ways, rows, count), options.repeat, run)
     return Chapter(
         title="Spark writes",
@@ -92,6 +89,11 @@ def _parts(options: Options, ways: Mapping[str, Save], rows: DataFrame, count: i
             )
         )
     return found
+
+
+def _saved_once(save: Save, rows: DataFrame, path: Path) -> None:
+    save(rows, path)
+    shutil.rmtree(path)
 
 
 def _save(rows: DataFrame, path: Path) -> None:
