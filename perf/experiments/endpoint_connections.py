@@ -6,7 +6,8 @@ import asyncio
 import resource
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -83,9 +84,7 @@ def _start(options: Options) -> dict[str, float]:
 
 
 def _states(options: Options) -> dict[str, float]:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with sub_folder(options.base, "store") as folder:
+    with _all_descriptors(), sub_folder(options.base, "store") as folder:
         with served(folder, "os") as (child, address):
             clients = _Clients(address, options, psutil.Process(child.pid))
             figures = asyncio.run(clients.measured())
@@ -93,11 +92,23 @@ def _states(options: Options) -> dict[str, float]:
     return figures
 
 
+@contextmanager
+def _all_descriptors() -> Iterator[None]:
+    """As many descriptors as a process may have: each client has a connection, here and in the server."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 class _Clients:
     """One client that sends, and many that are there.
 
     Attributes:
         sent: the messages of the one that sends.
+        answered_beats: the heartbeats that were answered OK.
     """
 
     def __init__(self, address: str, options: Options, server: psutil.Process) -> None:
@@ -105,7 +116,9 @@ class _Clients:
 
         from ...endpoint.wire import CLASSES  # noqa: PLC0415  # as above
 
-        self.sent = 0
+        self.sent = self.answered_beats = 0
+        self._failed_beat = ""  # the first one that was not
+        self._under_way: set[asyncio.Task[None]] = set()
         self._classes = CLASSES
         self._options = options
         self._sends = min(SENDS, options.calls)
@@ -129,8 +142,13 @@ class _Clients:
             beats = asyncio.create_task(self._beats())
             found["idle"] = await self._state(active, self._sends)
             beats.cancel()
+            with suppress(asyncio.CancelledError):
+                await beats  # its error, if it has ended before
+            await asyncio.gather(*self._under_way)
         for idle in self._idle:
             await idle.close()
+        if not self.answered_beats or self._failed_beat:
+            raise WrongResult(f"{self.answered_beats:,} heartbeats were answered OK; failed: {self._failed_beat or 0}")
         states = {f"{state}.{name}": value for state, one in found.items() for name, value in one.items()}
         return {**states, "memory_kib": memory_kib, "descriptors": descriptors}
 
@@ -169,12 +187,27 @@ class _Clients:
 
     async def _beats(self) -> None:
         """Heartbeats of all, as often as official clients send them."""
-        asked, tasks = self._classes["HeartbeatRequest"]().SerializeToString(), set()
         number = 0
         while True:
-            beat = self._idle[number % len(self._idle)].unary_unary(rocketmq.path_of("Heartbeat"))
-            task = asyncio.ensure_future(beat(asked, metadata=[("x-mq-client-id", f"idle {number}")]))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            task = asyncio.create_task(self._beat(number % len(self._idle)))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
             number += 1
             await asyncio.sleep(BEAT_S / len(self._idle))
+
+    async def _beat(self, number: int) -> None:
+        """One heartbeat of an idle client; notes its answer."""
+        import grpc  # noqa: PLC0415  # an extra
+
+        asked = self._classes["HeartbeatRequest"]().SerializeToString()
+        beat = self._idle[number].unary_unary(rocketmq.path_of("Heartbeat"))
+        try:
+            found = await beat(asked, metadata=[("x-mq-client-id", f"idle {number}")], timeout=BEAT_S)
+        except grpc.RpcError as error:
+            self._failed_beat = self._failed_beat or f"client {number}: {error}"
+            return
+        status = self._classes["HeartbeatResponse"].FromString(found).status
+        if status.code == rocketmq.OK:
+            self.answered_beats += 1
+        else:
+            self._failed_beat = self._failed_beat or f"client {number} was answered {status.code}: {status.message}"

@@ -11,7 +11,7 @@ from ..machine.folders import sub_folder
 from ..references.trivial_grpc import METHOD
 from ..report.record import Chapter
 from ..workload import paced, rocketmq
-from ..workload.checker import WrongResult
+from ..workload.checker import Patience, WrongResult
 from ..workload.paced import Rate
 from ..workload.rocketmq import Client
 from .endpoint_options import AT_ONCE, Options
@@ -69,16 +69,19 @@ def _step(kind: str, options: Options, seconds: float, per_s: int) -> dict[str, 
     with sub_folder(options.base, "store") as folder:
         if kind == "receive":
             rocketmq.fill(folder, messages, options.size_bytes)
+        bodies: list[bytes] = []
+        call = _send if kind == "send" else partial(_receive, bodies)
         with served(folder, "force") as (child, address):
-            figures = asyncio.run(_answers(address, child.pid, options, rate, _send if kind == "send" else _receive))
-        options.run.checked(_checked(kind, folder, messages, options))
+            figures = asyncio.run(_answers(address, child.pid, options, rate, call))
+        options.run.checked(_checked(kind, folder, messages, bodies, options))
     return figures
 
 
-def _checked(kind: str, folder: Path, messages: int, options: Options) -> int:
+def _checked(kind: str, folder: Path, messages: int, bodies: list[bytes], options: Options) -> int:
     if kind == "send":
         return rocketmq.check_sent(folder, messages, options.size_bytes)
-    return rocketmq.check_acknowledged(folder, messages)
+    rocketmq.check_acknowledged(folder, messages)
+    return rocketmq.check_received(bodies, messages, options.size_bytes)
 
 
 async def _answers(
@@ -103,8 +106,10 @@ async def _send(client: Client, number: int) -> None:
     await client.send(number)
 
 
-async def _receive(client: Client, number: int) -> None:
+async def _receive(bodies: list[bytes], client: Client, number: int) -> None:
     """One message, and its acknowledgement. There are as many messages as calls."""
+    patience = Patience(f"no message came for call {number:,}")
     while not (taken := await client.receive(1)):
-        pass
+        patience.check()
     await client.acknowledge(taken[0])
+    bodies.append(taken[0].body)  # compared later

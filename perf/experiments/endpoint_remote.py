@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...remote import connect
+from ...store import MessageBatch
 from ..machine.folders import sub_folder
 from ..machine.threads import run_together
 from ..references.trivial_grpc import METHOD
 from ..workload.checker import WrongResult
-from ..workload.rocketmq import Client
+from ..workload.rocketmq import Client, body_of
 from .endpoint_options import AT_ONCE, Options
 from .parts import Count, Part
 from .servers import served, trivial
@@ -26,9 +27,8 @@ THREADS = 40
 BATCH = 1000
 VISIBLE_MS = 3_600_000
 
-Work = Callable[["RemoteStore", int, bytes], int]
-
-
+Given = bytes | MessageBatch  # what a consumer got, as it came
+Work = Callable[["RemoteStore", Sequence[bytes]], Sequence[Given]]  # all bodies; appended, or there already
 TRIVIAL = "remote.trivial"
 
 
@@ -53,13 +53,11 @@ def parts(options: Options) -> list[Part]:
 def _trivial(options: Options) -> dict[str, float]:
     count = options.calls // AT_ONCE * AT_ONCE
     with trivial() as (_, address):
-        began = time.perf_counter()
-        asyncio.run(_calls(address, options))
-        return {"per_s": count / (time.perf_counter() - began)}
+        return {"per_s": count / asyncio.run(_calls(address, options))}
 
 
-async def _calls(address: str, options: Options) -> None:
-    """Call the handler, many at a time."""
+async def _calls(address: str, options: Options) -> float:
+    """Call the handler, many at a time. The seconds after a first call: the connection is there, as for the store."""
     import grpc  # noqa: PLC0415  # an extra
 
     async with grpc.aio.insecure_channel(address) as channel:
@@ -69,88 +67,105 @@ async def _calls(address: str, options: Options) -> None:
             for number in range(options.calls // AT_ONCE):
                 await client.send(number)
 
+        await client.send(0)
+        began = time.perf_counter()
         await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+        return time.perf_counter() - began
 
 
 def _way(options: Options, work: Work, count: int) -> dict[str, float]:
-    """The rate of one way. Raises WrongResult unless the store has what was answered, as it was sent."""
-    data = bytes(options.size_bytes)
+    """The rate of one way. Raises WrongResult unless the store has what was answered, and gave out what it has."""
+    bodies = [body_of(number, options.size_bytes) for number in range(count)]
     with (
         sub_folder(options.base, "store") as folder,
         served(folder, "force") as (_, address),
         connect(address) as store,
     ):
         if work in CONSUMERS:
-            _in_batches(store, count, data)
+            _in_batches(store, bodies)
         began = time.perf_counter()
-        done = work(store, count, data)
+        given = work(store, bodies)
         seconds = time.perf_counter() - began
         there = [body for queue in store.queues(TOPIC) for body in store.get_range(TOPIC, queue, 0, count).values()]
-    if len(there) != done or set(there) != {data}:
-        raise WrongResult(f"{done:,} messages were answered; the {len(there):,} of the store are not these")
-    options.run.checked(done)
-    return {"per_s": done / seconds}
+    if sorted(there) != sorted(bodies):
+        raise WrongResult(f"{count:,} messages were answered; the {len(there):,} of the store are not these")
+    options.run.checked(count)
+    if work in CONSUMERS:
+        options.run.checked(_compared(given, bodies))
+    return {"per_s": count / seconds}
 
 
-def _in_batches(store: RemoteStore, count: int, data: bytes) -> int:
-    done = 0
-    while done < count:
-        done += len(store.append_batch([(TOPIC, number % 4, data) for number in range(BATCH)]))
-    return done
+def _compared(given: Sequence[Given], bodies: Sequence[bytes]) -> int:
+    """The number of messages. Raises WrongResult unless each was given once, and whole."""
+    found: list[bytes] = []
+    for one in given:
+        found += [one] if isinstance(one, bytes) else map(bytes, one.payloads())
+    if sorted(found) != sorted(bodies):
+        raise WrongResult(f"the {len(found):,} messages that were read are not the {len(bodies):,} of the store")
+    return len(found)
 
 
-def _by_tickets(store: RemoteStore, count: int, data: bytes) -> int:
-    tickets = [store.submit(TOPIC, number % 4, data) for number in range(count)]
-    return len([ticket.result() for ticket in tickets])
+def _in_batches(store: RemoteStore, bodies: Sequence[bytes]) -> Sequence[Given]:
+    for at in range(0, len(bodies), BATCH):
+        store.append_batch([(TOPIC, number % 4, body) for number, body in enumerate(bodies[at : at + BATCH])])
+    return ()
 
 
-def _in_a_loop(store: RemoteStore, count: int, data: bytes) -> int:
-    async def some() -> None:
-        for _ in range(count // AT_ONCE):
-            await store.append_async(TOPIC, 0, data)
+def _by_tickets(store: RemoteStore, bodies: Sequence[bytes]) -> Sequence[Given]:
+    tickets = [store.submit(TOPIC, number % 4, body) for number, body in enumerate(bodies)]
+    for ticket in tickets:
+        ticket.result()
+    return ()
+
+
+def _in_a_loop(store: RemoteStore, bodies: Sequence[bytes]) -> Sequence[Given]:
+    async def some(mine: Sequence[bytes]) -> None:
+        for body in mine:
+            await store.append_async(TOPIC, 0, body)
 
     async def all_of_them() -> None:
-        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+        await asyncio.gather(*(some(bodies[at::AT_ONCE]) for at in range(AT_ONCE)))
 
     asyncio.run(all_of_them())
-    return count // AT_ONCE * AT_ONCE
+    return ()
 
 
-def _by_threads(store: RemoteStore, count: int, data: bytes) -> int:
-    def some() -> None:
-        for _ in range(count // THREADS):
-            store.append(TOPIC, 0, data)
+def _by_threads(store: RemoteStore, bodies: Sequence[bytes]) -> Sequence[Given]:
+    def some(mine: Sequence[bytes]) -> None:
+        for body in mine:
+            store.append(TOPIC, 0, body)
 
-    run_together([some] * THREADS)
-    return count // THREADS * THREADS
-
-
-def _read(store: RemoteStore, count: int, data: bytes) -> int:
-    return sum(len(batch) for batch in store.scan())
+    run_together([partial(some, bodies[at::THREADS]) for at in range(THREADS)])
+    return ()
 
 
-def _received(store: RemoteStore, count: int, data: bytes) -> int:
-    done = 0
+def _read(store: RemoteStore, bodies: Sequence[bytes]) -> Sequence[Given]:
+    return list(store.scan())
+
+
+def _received(store: RemoteStore, bodies: Sequence[bytes]) -> Sequence[Given]:
+    found: list[Given] = []
     with store.subscribe(TOPIC, "s") as sub:
         while len(batch := sub.receive_batch(visibility_timeout_ms=VISIBLE_MS)):
             sub.ack_batch(batch.receipts)
-            done += len(batch)
-    return done
+            found.append(batch)
+    return found
 
 
-def _received_one_by_one(store: RemoteStore, count: int, data: bytes) -> int:
-    async def consume(sub: Any) -> int:
-        done = 0
-        while found := await sub.receive_async(1, visibility_timeout_ms=VISIBLE_MS):
-            await sub.ack_async(found[0])
-            done += 1
-        return done
+def _received_one_by_one(store: RemoteStore, bodies: Sequence[bytes]) -> Sequence[Given]:
+    found: list[Given] = []
 
-    async def all_of_them() -> int:
+    async def consume(sub: Any) -> None:
+        while taken := await sub.receive_async(1, visibility_timeout_ms=VISIBLE_MS):
+            await sub.ack_async(taken[0])
+            found.append(taken[0].message.data)
+
+    async def all_of_them() -> None:
         with store.subscribe(TOPIC, "s") as sub:
-            return sum(await asyncio.gather(*(consume(sub) for _ in range(AT_ONCE))))
+            await asyncio.gather(*(consume(sub) for _ in range(AT_ONCE)))
 
-    return asyncio.run(all_of_them())
+    asyncio.run(all_of_them())
+    return found
 
 
 WAYS: dict[str, tuple[Work, str, bool]] = {  # name: what runs, in words, and whether it waits for each message

@@ -165,13 +165,15 @@ class HotCold(Reported):
 
     def study(self, base: Path, run: Run) -> Study:
         """Medians of `repeat` fresh runs; broken promises are summed."""
-        options, counts = self.options(), Counts()
+        options, counts, differences = self.options(), Counts(), list[str]()
         if options.memory.persistent_bytes:
             check_space(options.memory.persistent_folder, options.memory.persistent_bytes)
 
         def once() -> Mapping[str, float | None]:
             done = run_once(options, base, run.console, self.reference)
             counts.add(done.counts)
+            if done.difference:
+                differences.append(done.difference)
             run.checked(done.checked_messages)
             return done.figures
 
@@ -184,7 +186,7 @@ class HotCold(Reported):
         )
         return Study(
             summary=self._summary(found), chapters=tuple(one for one in chapters if one.measures),
-            right=counts.clean, verdict=counts.line(),
+            right=counts.clean, verdict="; ".join((counts.line(), *differences)),
         )  # fmt: skip
 
     def _summary(self, found: Mapping[str, Measure]) -> tuple[str, ...]:

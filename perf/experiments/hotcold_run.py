@@ -106,13 +106,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """One run: its figures, the messages that broke a promise, and how many were compared."""
+    """One run: its figures, the messages that broke a promise, and how many were compared.
+
+    Attributes:
+        difference: where the closed store has something else than was written, in words; empty if nowhere.
+    """
 
     figures: Figures
     counts: Counts
     checked_messages: int
     write_bytes: int  # of a write of phase 1, on the average
     lanes: int
+    difference: str = ""
 
 
 def run_store(options: Options, folder: Path, console: Console) -> Done:
@@ -131,20 +136,21 @@ def run_store(options: Options, folder: Path, console: Console) -> Done:
     payload_bytes = int(sum(int(track.plan.sizes[: track.done].sum()) for track in (*job.first, *job.second)))
     with watched(console, Count("comparing the whole store")):
         written = amplification(stats["log"], payload_bytes, folder)
-        counts.add(compare(folder, job.work))
+        difference = compare(folder, job.work)
+        counts.corrupted += bool(difference)
     whole_s = open_s + float(figures["total_s"] or 0) + close_s
     opened: Figures = {"open_s": open_s, "close_s": close_s, "whole_s": whole_s, "kernel_write_mb": kernel_mb}
     checked = int(job.work.written.sum())
-    return Done({**figures, **opened, **written}, counts, checked, write_bytes, stats["lanes"])
+    return Done({**figures, **opened, **written}, counts, checked, write_bytes, stats["lanes"], difference)
 
 
-def compare(folder: Path, work: Workload) -> Counts:
-    """Open the closed store again and compare all of it; a difference counts as one damaged message."""
+def compare(folder: Path, work: Workload) -> str:
+    """Open the closed store again and compare all of it. Returns the first difference in words; "" if there is none."""
     try:
         check_folder(folder, work)
-    except WrongResult:
-        return Counts(corrupted=1)
-    return Counts()
+    except WrongResult as error:
+        return str(error)
+    return ""
 
 
 def _run_phases(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +20,7 @@ from ..machine.folders import sub_folder
 from ..machine.usage import Turns, cpu_seconds, ran_by_thread, turns_of
 from ..report.progress import Run
 from ..report.record import Chapter, Measure
-from ..workload.checker import WrongResult
+from ..workload.checker import Patience, WrongResult
 from ..workload.settings import space_bytes
 from .experiment import repeats, setting
 from .reported import Reported, Study
@@ -34,7 +36,9 @@ BESIDE = (TOP, CONTROL, SCRAPED)
 BATCH = 64  # messages a call
 EVERY_S = 1.0  # between two scrapes; `top` asks for figures as often
 MOST_PER_S = 1_000_000
-PATIENCE_S = 30.0  # with a `top` that does not end
+PATIENCE_S = 30.0  # with a `top` that does not begin, or does not end
+LOOK_S = 0.01  # between two looks whether it has begun
+MOST_TOLD_BYTES = 64 << 10  # of its error
 WARM_PART = 0.2  # of a slice comes before it and does not count
 QUEUES = 4  # of a topic
 
@@ -169,17 +173,31 @@ def watched(store: MessageStore, folder: Path, way: str) -> Iterator[int | None]
 def top_beside(folder: Path) -> Iterator[int]:
     """`stratalog top --json` in a process of its own, from its first frame on."""
     command = [sys.executable, "-m", "stratalog", "top", str(folder), "--json"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with (  # files, as a pipe would be full after a while, and a thread that reads it would be measured
+        tempfile.TemporaryFile() as shown,
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, stdout=shown, stderr=errors) as child,
+    ):
+        try:
+            patience = Patience("`stratalog top` has shown nothing", PATIENCE_S)
+            while not os.pread(shown.fileno(), 1, 0):
+                if child.poll() is not None:
+                    told = os.pread(errors.fileno(), MOST_TOLD_BYTES, 0).decode(errors="replace")
+                    raise WrongResult(f"`stratalog top` has shown nothing: {told}")
+                patience.check()
+                time.sleep(LOOK_S)  # it begins as any program of Python: within a second
+            yield child.pid
+            _end(child)
+        finally:
+            child.kill()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()  # SIGINT is ignored in what a shell has put into the background
     try:
-        assert child.stdout is not None
-        if not child.stdout.readline():
-            raise WrongResult(f"`stratalog top` has shown nothing: {child.communicate()[1].decode(errors='replace')}")
-        yield child.pid
-        child.terminate()  # SIGINT is ignored in what a shell has put into the background
-        child.communicate(timeout=PATIENCE_S)
-    finally:
-        child.kill()
-        child.communicate()
+        child.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        raise WrongResult(f"`stratalog top` has not ended {PATIENCE_S:g} s after SIGTERM") from None
 
 
 @contextmanager

@@ -68,8 +68,8 @@ class Purgatory(Reported):
     repeat: int = repeats()
 
     def need_bytes(self) -> float:
-        """Not disk space: a number that tells the short form from the whole one."""
-        return self.requests
+        """It writes nothing."""
+        return 0
 
     @property
     def _rates(self) -> tuple[int, ...]:

@@ -45,8 +45,8 @@ def design(is_new: bool, purge_interval: int, clock: VirtualClock) -> tuple[Take
 
 
 def run(is_new: bool, load: Load, purge_interval: int) -> dict[str, float]:
-    """ "interpreters", the part of one that the rate takes; "per_s", what one achieves of it; "cpu_us" of a request;
-    "timed_out" and "pending", which are alike for both designs. Raises WrongResult unless each request ends once.
+    """ "per_s", what one interpreter achieves of the rate; "cpu_us" of a request; "timed_out" and "pending", which are
+    alike for both designs. Raises WrongResult unless each request ends once.
     """
     clock, ends = VirtualClock(), Ends()
     purgatory, step = design(is_new, purge_interval, clock)
@@ -86,6 +86,6 @@ def run(is_new: bool, load: Load, purge_interval: int) -> dict[str, float]:
     ends.check(load.requests)
     interpreters = cpu_s / (max(1, last_ms - warm_ms) / 1000)
     return {
-        "interpreters": interpreters, "per_s": load.rate / max(interpreters, 1.0),
+        "per_s": load.rate / max(interpreters, 1.0),
         "cpu_us": cpu_s / max(1, load.requests - warm_made) * 1e6, "timed_out": len(ends.late_ns), "pending": pending,
     }  # fmt: skip

@@ -256,7 +256,7 @@ class Readers(Reported):
                 taken, expected = pipe.recv()
                 if taken < expected:
                     raise WrongResult(f"a reader has {taken:,} messages of {expected:,}")
-                run.checked(taken)
+                run.counted(taken)
             writer.pausing.clear()
         return _between(before, after)
 

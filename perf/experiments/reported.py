@@ -10,7 +10,6 @@ from typing import ClassVar
 
 from ..machine.facts import Others, facts
 from ..machine.folders import there
-from ..report.figures import counted
 from ..report.files import write_report
 from ..report.progress import Run
 from ..report.record import Advice, Chapter, Report
@@ -26,7 +25,7 @@ class Study:
     Attributes:
         summary: the first lines, the answer first.
         right: whether nothing broke a promise; the command's exit code is 1 otherwise.
-        verdict: the last line; by default how many messages were compared.
+        verdict: the last line; by default how many messages were compared, or only counted.
     """
 
     summary: tuple[str, ...]
@@ -91,8 +90,7 @@ class Reported(ABC):
         if share > BUSY:
             busy = f"Other programs used {100 * share:.0f} % of the CPUs meanwhile: measure again when it is quiet."
             summary = (busy, *summary)
-        compared = f"{counted(run.checked_messages, 'message')} read and compared with what was written: no difference"
-        verdict = study.verdict or compared
+        verdict = study.verdict or run.verdict()
         return Report(
             name=self.NAME, title=self.TITLE, summary=summary if study.right else (f"WRONG: {verdict}", *summary),
             advice=study.advice, chapters=study.chapters,

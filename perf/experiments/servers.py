@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
-from ..workload.checker import WrongResult
+from ..machine.threads import first_line
+from ..workload.checker import PATIENCE_S, WrongResult
 
 TRIVIAL = ("stratalog.perf.references.trivial_grpc",)
 
@@ -45,10 +45,19 @@ def _server(module: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], str]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout is not None
-            line = child.stdout.readline()
+            line = first_line(child.stdout, PATIENCE_S)  # after it: rates, which nobody needs
             if not line:
-                raise WrongResult("the server did not start: see its error above")
-            threading.Thread(target=child.stdout.read, daemon=True).start()  # rates, which nobody needs
+                why = "see its error above" if line is not None else f"it has told no address in {PATIENCE_S:g} s"
+                raise WrongResult(f"the server did not start: {why}")
             yield child, line
         finally:
-            child.terminate()
+            _end(child)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.terminate()
+    try:
+        child.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        raise WrongResult(f"a server has not ended {PATIENCE_S:g} s after SIGTERM") from None

@@ -25,7 +25,7 @@ class Spark(Reported):
     NAME: ClassVar[str] = "spark"
     TITLE: ClassVar[str] = "Spark on a store"
     METHOD: ClassVar[str] = (
-        "local mode; files are in the page cache as far as it has room; reads go to the sink noop, and each way runs "
+        "local mode; files are in the page cache as far as it has room; reads go to the sink noop; each way runs "
         "three times before the clock starts; tasks of the bare source and sink are as prompt as ours"
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from .parts import Count, Part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+WARM_UP = 3  # runs of each way before the clock starts: until the JVM has compiled it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,3 +72,9 @@ def stored(spark: SparkSession, path: Path, columns: str, part_bytes: int) -> An
     """The rows of a store."""
     read = spark.read.format("stratalog").options(columns=columns, partition_bytes=part_bytes)
     return read.load(str(path))
+
+
+def warm_up(ways: Sequence[Callable[[], object]]) -> None:
+    """Run each way some times. Not counted."""
+    for way in WARM_UP * list(ways):
+        way()

@@ -10,7 +10,7 @@ from ...pipeline import borrowed_session
 from ..report.record import Chapter
 from ..workload.checker import WrongResult
 from .parts import measured
-from .spark_options import Options, filled, noop, stored
+from .spark_options import Options, filled, noop, stored, warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,6 @@ COLUMNS = "topic,queue_id,offset,timestamp,data"
 WITHOUT_DATA = "topic,queue_id,offset,timestamp"
 SCHEMA = "topic string, queue_id int, offset bigint, timestamp timestamp, data binary"
 TOUCHED = ["topic", "queue_id", "offset", "timestamp", "substring(data, 1, octet_length(data)) as data"]
-WARM_UP = 3
 STORE, BARE, TOUCHED_STORE, PARQUET, SLIM = ("store", "bare", "touched", "parquet", "without_data")
 WAYS = {
     STORE: "read a store",
@@ -49,8 +48,7 @@ def chapter(options: Options) -> Chapter:
         with run.stage("comparing each row"):
             run.checked(_compared(reads, count))
         with run.stage("each way, until the JVM has compiled it"):
-            for read in WARM_UP * list(reads.values()):
-                noop(read())
+            warm_up([partial(_query, read) for read in reads.values()])
         parts = [
             options.part(f"read.{name}", what, count, partial(_query, reads[name]), beside=BESIDE.get(name, ("", "")))
             for name, what in WAYS.items()

@@ -9,7 +9,7 @@ from ...pipeline import borrowed_session
 from ..report.record import Chapter, Chart, Measure
 from ..workload.checker import WrongResult
 from .parts import measured
-from .spark_options import Options, filled, noop, stored
+from .spark_options import Options, filled, noop, stored, warm_up
 from .spark_reads import COLUMNS
 
 WORKERS = (1, 2, 4, 8)
@@ -26,8 +26,8 @@ def chapter(options: Options) -> Chapter:
             read = stored(spark, store, COLUMNS, options.part_bytes)
             if read.count() != count:
                 raise WrongResult(f"{count} messages were written, and {workers} workers read {read.count()}")
-            options.run.checked(count)
-            noop(read)  # not counted: it starts the workers
+            options.run.counted(count)
+            warm_up([partial(noop, read)])  # it starts the workers, too
             part = options.part(f"scale.{workers}", f"{workers} workers read a store", count, partial(noop, read))
             found |= measured([part], options.repeat, options.run)
     return Chapter(

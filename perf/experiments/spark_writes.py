@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from ...pipeline import borrowed_session
 from ..report.record import Chapter
 from ..workload.checker import WrongResult
 from .parts import Part, measured
-from .spark_options import Options
+from .spark_options import Options, warm_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +25,11 @@ SUMS = ("count(*) as count", "sum(cast(xxhash64(topic, queue_id, data) as decima
 BATCH_BYTES = 4 << 20
 MOST_ROWS = 10_000  # of a batch
 TOPIC = "orders"
+WAYS = {
+    "store": "write a store",
+    "bare": "write Arrow files and force them",
+    "parquet": "write uncompressed Parquet",
+}
 Save = Callable[["DataFrame", Path], None]
 
 
@@ -44,7 +49,10 @@ def chapter(options: Options) -> Chapter:
         with run.stage("writing once, and comparing each row"):
             _compared(spark, rows, base / "warm", count)
         run.checked(count)
-        found = measured(_parts(options, rows, count), options.repeat, run)
+        ways = _ways()
+        with run.stage("each way, until the JVM has compiled it"):
+            warm_up([partial(_saved_once, save, rows, base / "warm") for save in ways.values()])
+        found = measured(_parts(options, ways, rows, count), options.repeat, run)
     return Chapter(
         title="Spark writes",
         text=f"{count:,} messages of {options.message_bytes:,} B from mapped Arrow files, {options.cores} tasks at a "
@@ -53,7 +61,7 @@ def chapter(options: Options) -> Chapter:
     )
 
 
-def _parts(options: Options, rows: DataFrame, count: int) -> list[Part]:
+def _ways() -> dict[str, Save]:
     from ..references.arrow_sink import NAME  # noqa: PLC0415  # it imports PySpark, which is an extra
 
     def bare(rows: DataFrame, path: Path) -> None:
@@ -62,18 +70,17 @@ def _parts(options: Options, rows: DataFrame, count: int) -> list[Part]:
     def parquet(rows: DataFrame, path: Path) -> None:
         rows.write.parquet(str(path))
 
-    ways: dict[str, tuple[str, Save]] = {
-        "store": ("write a store", _save),
-        "bare": ("write Arrow files and force them", bare),
-        "parquet": ("write uncompressed Parquet", parquet),
-    }
+    return {"store": _save, "bare": bare, "parquet": parquet}
+
+
+def _parts(options: Options, ways: Mapping[str, Save], rows: DataFrame, count: int) -> list[Part]:
     found = []
-    for name, (what, save) in ways.items():
+    for name, save in ways.items():
         path = options.base / "out"
         found.append(
             options.part(
                 f"write.{name}",
-                what,
+                WAYS[name],
                 count,
                 partial(save, rows, path),
                 after=partial(shutil.rmtree, path),
@@ -82,6 +89,11 @@ def _parts(options: Options, rows: DataFrame, count: int) -> list[Part]:
             )
         )
     return found
+
+
+def _saved_once(save: Save, rows: DataFrame, path: Path) -> None:
+    save(rows, path)
+    shutil.rmtree(path)
 
 
 def _save(rows: DataFrame, path: Path) -> None:

@@ -16,8 +16,9 @@ from ..report.figures import counted
 from ..report.progress import Run
 from ..report.record import Chapter
 from ..report.words import sentence
-from ..workload.checker import WrongResult
+from ..workload.checker import Patience, WrongResult
 from ..workload.latencies import Latencies
+from ..workload.rocketmq import body_of
 from .experiment import repeats, setting
 from .parts import Count, Part, measured
 from .reported import Reported, Study
@@ -82,35 +83,48 @@ class Transactions(Reported):
     def _round(self, base: Path, run: Run, work: Work, threads: int, calls: int) -> dict[str, float]:
         with sub_folder(base, "store") as folder, MessageStore.open(folder) as store:
             total = threads * calls
-            store.append_batch([(TOPIC, at % 4, b"job") for at in range(total)])
+            written = [b"job %d" % at for at in range(total)]
+            store.append_batch([(TOPIC, at % 4, job) for at, job in enumerate(written)])
             sub = store.subscribe(TOPIC, "workers")
             given = _received(sub, total)
+            if sorted(one.message.data for one in given) != sorted(written):
+                raise WrongResult(f"what was received are not the {total:,} jobs that were written")
+            results = [body_of(at, self.size_bytes) for at in range(total)]
             taken: list[int] = []
             jobs = [
-                partial(self._job, store, work, given[at * calls : (at + 1) * calls], taken) for at in range(threads)
+                partial(_job, store, work, given[at : at + calls], results[at : at + calls], taken)
+                for at in range(0, total, calls)
             ]
             used, seconds = time.process_time(), run_together(jobs)
             used = time.process_time() - used
-            self._check(store, sub, total, is_append=work is append_one)
-        run.checked(total)
+            run.checked(total + _check(store, sub, results, is_append=work is append_one))
         times = Latencies()
         times.add(taken)
         return {"calls": total, "per_s": total / seconds, "processor_us": used / total * 1e6, **times.marks_us()}
 
-    def _job(self, store: MessageStore, work: Work, given: Sequence[Delivery], taken: list[int]) -> None:
-        data, mine = bytes(self.size_bytes), []
-        for delivery in given:
-            began = time.perf_counter_ns()
-            work(store, data, delivery)
-            mine.append(time.perf_counter_ns() - began)
-        taken += mine
 
-    def _check(self, store: MessageStore, sub: Subscription, total: int, *, is_append: bool) -> None:
-        names = [("results", 0)] if is_append else [(f"results {number}", number) for number in range(APPENDS)]
-        ends = [store.queue_bounds(*name)[1] for name in names]
-        left = sub.backlog().total
-        if ends != [total] * len(names) or left != (total if is_append else 0):
-            raise WrongResult(f"there are {ends} results of {total}, and {left} messages are not acknowledged")
+def _job(
+    store: MessageStore, work: Work, given: Sequence[Delivery], results: Sequence[bytes], taken: list[int]
+) -> None:
+    mine = []
+    for delivery, data in zip(given, results, strict=True):
+        began = time.perf_counter_ns()
+        work(store, data, delivery)
+        mine.append(time.perf_counter_ns() - began)
+    taken += mine
+
+
+def _check(store: MessageStore, sub: Subscription, results: Sequence[bytes], *, is_append: bool) -> int:
+    """Compare all results, in any order; returns their number. Raises WrongResult."""
+    names = [("results", 0)] if is_append else [(f"results {number}", number) for number in range(APPENDS)]
+    total, ends = len(results), [store.queue_bounds(*name)[1] for name in names]
+    left = sub.backlog().total
+    if ends != [total] * len(names) or left != (total if is_append else 0):
+        raise WrongResult(f"there are {ends} results of {total}, and {left} messages are not acknowledged")
+    for name in names:
+        if sorted(store.get_range(*name, 0, total).values()) != sorted(results):
+            raise WrongResult(f"the {total:,} results of {name[0]!r} are not those that were appended")
+    return total * len(names)
 
 
 def _counts(name: str, group: str) -> tuple[Count, ...]:
@@ -131,5 +145,8 @@ def _counts(name: str, group: str) -> tuple[Count, ...]:
 def _received(sub: Subscription, count: int) -> list[Delivery]:
     found: list[Delivery] = []
     while len(found) < count:
-        found += sub.receive(SOME, visibility_timeout_ms=VISIBLE_MS)
+        patience = Patience(f"after {len(found):,} of {count:,} messages no other one came")
+        while not (taken := sub.receive(SOME, visibility_timeout_ms=VISIBLE_MS)):
+            patience.check()
+        found += taken
     return found

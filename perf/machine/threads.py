@@ -1,4 +1,4 @@
-"""Threads that start together, and the CPUs that they run on."""
+"""Threads that start together, the CPUs that they run on, and one that reads what another process tells."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import IO, AnyStr
 
 ALL_CPUS = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()  # this process's
 
@@ -40,6 +42,26 @@ def run_together(jobs: Sequence[Callable[[], None]], finished: Callable[[], None
     if errors:
         raise errors[0]
     return seconds
+
+
+def first_line(pipe: IO[AnyStr], seconds: float) -> AnyStr | None:
+    """The first line of another process, which is empty if it ends before; None if there is none in so many seconds.
+
+    A thread reads on and drops what comes, so that the pipe never is full.
+    """
+    lines: SimpleQueue[AnyStr] = SimpleQueue()
+
+    def read() -> None:
+        lines.put(pipe.readline())
+        with contextlib.suppress(ValueError):  # it was closed meanwhile
+            for _ in pipe:
+                pass
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        return lines.get(timeout=seconds)
+    except Empty:
+        return None
 
 
 @contextlib.contextmanager

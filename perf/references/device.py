@@ -55,11 +55,6 @@ class DeviceRate:
         """MB (10^6 bytes) a second."""
         return self.written_bytes / self.seconds / 1e6
 
-    @property
-    def forces_per_s(self) -> float:
-        """Forced writes a second."""
-        return self.forces / self.seconds
-
 
 def raw_device(
     folder: Path,

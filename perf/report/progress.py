@@ -69,12 +69,13 @@ class Run:
 
     Attributes:
         checked_messages: how many were compared.
+        counted_messages: how many were counted, and not compared.
     """
 
     def __init__(self, name: str, console: Console | None = None) -> None:
         self.name = name
         self.console = figures.messages_console() if console is None else console
-        self.checked_messages = 0
+        self.checked_messages = self.counted_messages = 0
         self._done = self._total = 0
 
     def stage(self, label: str) -> AbstractContextManager[None]:
@@ -94,6 +95,19 @@ class Run:
     def checked(self, messages: int) -> None:
         """Note that so many messages were compared with the written ones, and were equal."""
         self.checked_messages += messages
+
+    def counted(self, messages: int) -> None:
+        """Note that as many messages came as were written. Their bytes were not looked at."""
+        self.counted_messages += messages
+
+    def verdict(self) -> str:
+        """What was compared, and what was only counted, in words."""
+        compared = f"{figures.counted(self.checked_messages, 'message')} read and compared with what was written"
+        compared += ": no difference"
+        if not self.counted_messages:
+            return compared
+        only = f"{figures.counted(self.counted_messages, 'message')} counted, and not compared: none is missing"
+        return f"{compared}; {only}" if self.checked_messages else only
 
     def _say(self) -> None:
         if self.console.is_terminal:

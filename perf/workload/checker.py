@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -9,12 +10,26 @@ from ...store import OffsetOutOfRange
 from .contest import HEADER, HEADER_BYTES, Content, QueueAddress
 
 SURPLUS_READS = 100
+PATIENCE_S = 60.0  # with what must come soon
 
 GetRange = Callable[[str, int, int, int], dict[int, bytes]]
 
 
 class WrongResult(Exception):
     """A measurement got other bytes than those written: its figures would mean nothing."""
+
+
+class Patience:
+    """Ends a wait for something that does not come."""
+
+    def __init__(self, what: str, seconds: float | None = None) -> None:
+        self._what, self._seconds = what, PATIENCE_S if seconds is None else seconds
+        self._end_s = time.monotonic() + self._seconds
+
+    def check(self) -> None:
+        """Raises WrongResult if the time is over."""
+        if time.monotonic() > self._end_s:
+            raise WrongResult(f"{self._what} in {self._seconds:g} s")
 
 
 @dataclass

@@ -53,6 +53,13 @@ def check_sent(folder: Path, messages: int, size_bytes: int) -> int:
     return messages
 
 
+def check_received(bodies: list[bytes], messages: int, size_bytes: int) -> int:
+    """The number of messages. Raises WrongResult unless each came, once and whole."""
+    if sorted(bodies) != sorted(body_of(number, size_bytes) for number in range(messages)):
+        raise WrongResult(f"the {len(bodies):,} messages that were received are not the {messages:,} of the store")
+    return messages
+
+
 def check_acknowledged(folder: Path, messages: int) -> int:
     """The number of messages. Raises WrongResult if one that was acknowledged is there again."""
     with MessageStore.open(folder) as store:
@@ -99,7 +106,7 @@ class Client:
         self._need(self._classes["SendMessageResponse"].FromString(answer).status)
 
     async def receive(self, most: int) -> list[Any]:
-        """The system properties of up to so many messages; none waits for them."""
+        """Up to so many messages; none waits for them."""
         request = self._classes["ReceiveMessageRequest"](batch_size=most)
         request.message_queue.topic.name, request.group.name = TOPIC, GROUP
         request.invisible_duration.seconds = INVISIBLE_S
@@ -107,12 +114,13 @@ class Client:
         parse = self._classes["ReceiveMessageResponse"].FromString
         found = [parse(one) async for one in self._receive(request.SerializeToString(), metadata=HEADERS)]
         self.made += 1
-        return [one.message.system_properties for one in found if one.HasField("message")]
+        return [one.message for one in found if one.HasField("message")]
 
-    async def acknowledge(self, system: Any) -> None:
+    async def acknowledge(self, message: Any) -> None:
         """Acknowledge a received message. Raises WrongResult if the answer is no OK."""
         request = self._classes["AckMessageRequest"]()
         request.topic.name, request.group.name = TOPIC, GROUP
+        system = message.system_properties
         request.entries.add(message_id=system.message_id, receipt_handle=system.receipt_handle)
         answer = await self._ack(request.SerializeToString(), metadata=HEADERS)
         self._need(self._classes["AckMessageResponse"].FromString(answer).status)

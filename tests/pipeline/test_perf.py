@@ -16,7 +16,7 @@ from tests.perf.short import error_of, report_of_run
 def test_spark_measures_reads_writes_and_workers_over_compared_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_reads, "WARM_UP", 0)  # nobody looks at the rates
+    monkeypatch.setattr(spark_options, "WARM_UP", 0)  # nobody looks at the rates
     report = report_of_run(tmp_path, "spark")
     measures = report.measures()
     for name in spark_reads.WAYS:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,5 +78,35 @@ def test_send_that_never_came_ends_the_command(tmp_path: Path, monkeypatch: pyte
     assert isinstance(found, WrongResult) and "40 sends were answered" in str(found)
 
 
+def test_message_that_a_remote_consumer_gets_damaged_or_twice_is_a_wrong_result() -> None:
+    assert endpoint_remote._compared([b"b", b"a"], [b"a", b"b"]) == 2
+    for given in ([b"a"], [b"a", b"a"], [b"a", b"?"], [b"a", b"b", b"b"]):
+        with pytest.raises(WrongResult, match="are not the 2 of the store"):
+            endpoint_remote._compared(given, [b"a", b"b"])
+
+
 def test_chapter_that_is_not_known_is_a_usage_error(tmp_path: Path) -> None:
     assert isinstance(error_of(tmp_path, "endpoint", "--only", "nothing"), SystemExit)
+
+
+def test_message_that_is_received_damaged_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = rocketmq.Client.receive
+
+    async def damaging(self: rocketmq.Client, most: int) -> list[Any]:
+        found = await real(self, most)
+        for one in found:
+            one.body = one.body[:-1] + b"?"
+        return found
+
+    monkeypatch.setattr(rocketmq.Client, "receive", damaging)
+    monkeypatch.setattr(endpoint_curves, "KINDS", {"receive": endpoint_curves.KINDS["receive"]})
+    found = error_of(tmp_path, "endpoint", "--only", "curves")
+    assert isinstance(found, WrongResult) and "40 messages that were received are not" in str(found)
+
+
+def test_heartbeat_that_fails_ends_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path_of, before = rocketmq.path_of, resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(rocketmq, "path_of", lambda name: path_of("Nothing" if name == "Heartbeat" else name))
+    found = error_of(tmp_path, "endpoint", "--only", "connections")
+    assert isinstance(found, WrongResult) and "0 heartbeats were answered OK" in str(found)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before

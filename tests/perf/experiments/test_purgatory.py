@@ -16,6 +16,7 @@ from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.requests import PROFILES, Drive, Load
 from tests.perf.short import report_of_run
 from tests.seeds import draw_seed
+from tests.store.helpers import until
 
 
 @pytest.mark.parametrize("clock", ["real", "virtual"])
@@ -71,12 +72,10 @@ def test_old_design_completes_each_request_once_and_forgets_it() -> None:
             assert not old.try_complete_else_watch(operation, ["a", "b"])
         for operation in operations[::2]:
             operation.force_complete()
-        while not all(operation.is_completed for operation in operations):
-            pass
+        until(lambda: all(operation.is_completed for operation in operations))
         last = Counted(1)
         old.try_complete_else_watch(last, ["a"])
-        while old._watched >= 10 or len(old._heap) >= 10:
-            pass
+        until(lambda: old._watched < 10 and len(old._heap) < 10)
     finally:
         old.close()
     assert {operation.completions for operation in operations} == {1}

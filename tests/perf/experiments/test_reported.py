@@ -149,3 +149,14 @@ def test_two_parts_of_one_name_are_refused_before_anything_runs() -> None:
     parts = [Part("a", rounds(), ()), Part("b", rounds(), ()), Part("a", rounds(), ())]
     with pytest.raises(ValueError, match="two parts have the name a"):
         measured(parts, 1, quiet())
+
+
+def test_verdict_tells_what_was_only_counted_apart() -> None:
+    run = Run("toy")
+    run.counted(3)
+    assert run.verdict() == "3 messages counted, and not compared: none is missing"
+    run.checked(1)
+    assert run.verdict() == (
+        "1 message read and compared with what was written: no difference; "
+        "3 messages counted, and not compared: none is missing"
+    )

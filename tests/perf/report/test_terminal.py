@@ -14,7 +14,7 @@ from tests.perf.report.reports import report
 
 
 def measure(name: str, *values: float, **more: object) -> Measure:
-    return Measure(name=name, what=f"what {name} is", unit="msg/s", values=values, **more)  # type: ignore[arg-type]
+    return Measure(name=name, what=f"what {name} is", unit="msg/s", values=values, **more)  # type: ignore[arg-type]  # any field
 
 
 def shown(one: Report, width: int = 100) -> str:
