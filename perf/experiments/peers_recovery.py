@@ -22,6 +22,7 @@ from ..peers.messages import Messages
 from ..peers.peer import BATCH, RECOVERY
 from ..references.rawfile import read_sequential
 from ..report.progress import Run
+from ..workload.checker import WrongResult
 from .parts import Count, Part
 from .peers_work import QUEUES, Figures, PeerFailed, Work, batch_messages
 
@@ -71,9 +72,13 @@ class Crashed:
             folder = self.folder(store)
             drop_page_cache(folder)
             files = sorted(files_of(folder), key=lambda path: path.stat().st_size, reverse=True)
+            wanted = self.messages.bytes_of(self.acknowledged(store))
             began = perf_counter()
-            read_sequential(files, self.messages.bytes_of(self.acknowledged(store)), direct=True)
-            return {"all_ms": 1e3 * (perf_counter() - began)}
+            got = read_sequential(files, wanted, direct=True)
+            took = perf_counter() - began
+            if got < wanted:
+                raise WrongResult(f"the store's files gave {got:,} of the {wanted:,} bytes of its messages")
+            return {"all_ms": 1e3 * took}
 
         meaning = "one thread that reads as many bytes from the store's files, with O_DIRECT"
         what = "the raw device, as many bytes read"

@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from stratalog.perf.commands.app import app
+from stratalog.perf.experiments import peers_reads, peers_recovery
 from stratalog.perf.experiments.parts import Count, measured
 from stratalog.perf.experiments.peers_jobs import check_jobs
-from stratalog.perf.experiments.peers_recovery import write_and_kill
+from stratalog.perf.experiments.peers_recovery import Crashed, write_and_kill
 from stratalog.perf.experiments.peers_told import TEXTS, Subject, beside_the_best, chapter
-from stratalog.perf.experiments.peers_work import QUEUES, PeerFailed, Work, parts_of
+from stratalog.perf.experiments.peers_work import QUEUES, Filled, PeerFailed, Work, parts_of
 from stratalog.perf.peers.found import Found, found
 from stratalog.perf.peers.messages import Messages
 from stratalog.perf.peers.peer import APPEND, GROUPED, JOBS
@@ -130,6 +131,37 @@ def test_writing_process_that_ends_by_itself_is_a_failed_peer(tmp_path: Path) ->
     (tmp_path / "file").write_bytes(b"no folder")
     with pytest.raises(PeerFailed, match="ended with 1 after 0"):
         write_and_kill(Store, tmp_path / "file", Messages(5, Sizes.parse("small")), 10)
+
+
+@pytest.mark.parametrize("chapter", ["scan", "recovery"])
+def test_clock_of_the_raw_device_starts_after_the_bytes_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chapter: str
+) -> None:
+    module, seen = peers_reads if chapter == "scan" else peers_recovery, list[str]()
+    messages, store = Messages(5, Sizes.parse("small")), Found(Store, "", Store)
+    bytes_of = Messages.bytes_of
+
+    def counted(self: Messages, written: dict[int, int]) -> int:
+        seen.append("bytes")
+        return bytes_of(self, written)
+
+    def clock() -> float:
+        seen.append("clock")
+        return float(len(seen))
+
+    monkeypatch.setattr(Messages, "bytes_of", counted)
+    monkeypatch.setattr(module, "perf_counter", clock)
+    filled, crashed = Filled(tmp_path, messages, 1000), Crashed(tmp_path, messages, 1000)
+    part = peers_reads.raw_part(filled, store) if chapter == "scan" else crashed.raw_part(store)
+    assert all(value is not None and value > 0 for value in part.run().values())
+    assert seen == ["bytes", "clock", "clock"]
+
+
+def test_raw_device_that_gives_too_few_bytes_is_a_wrong_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crashed = Crashed(tmp_path, Messages(5, Sizes.parse("small")), 1000)
+    monkeypatch.setattr(peers_recovery, "read_sequential", lambda paths, limit, direct: limit - 1)
+    with pytest.raises(WrongResult, match="bytes of its messages"):
+        crashed.raw_part(Found(Store, "", Store)).run()
 
 
 @pytest.mark.parametrize(
