@@ -121,6 +121,10 @@ class Nats(Peer):
         self._thread.join()
         self._loop.close()
 
+    def ready(self) -> None:
+        """This thread's object of the durable consumer; the connection is one for all."""
+        self._consumer()
+
     def append(self, row: Row) -> None:
         """A publish, and its answer."""
         self._do(self._streams.publish(f"log.{row[0]}", row[2]))
@@ -162,11 +166,14 @@ class Nats(Peer):
 
     def take(self, count: int) -> list[tuple[Any, bytes]]:
         """A fetch by this thread's object of the durable consumer."""
+        found = self._do(self._consumer().fetch(count, timeout=TAKE_S))
+        return [(one, one.data) for one in found]
+
+    def _consumer(self) -> Any:
         mine = getattr(self._workers, "consumer", None)
         if mine is None:
             mine = self._workers.consumer = self._do(self._streams.pull_subscribe("jobs", durable=GROUP, stream="JOBS"))
-        found = self._do(mine.fetch(count, timeout=TAKE_S))
-        return [(one, one.data) for one in found]
+        return mine
 
     def ack(self, receipts: Sequence[Any]) -> None:
         """Acknowledgements that the server has answered."""

@@ -79,6 +79,9 @@ class Peer(ABC):
     def close(self) -> None:
         """Close it; its server ends."""
 
+    def ready(self) -> None:  # noqa: B027 -- most need nothing
+        """Make what this thread needs at its first call, as a connection; outside of the time that counts."""
+
     def append(self, row: Row) -> None:
         """Write one message; threads may call it together."""
         raise NotImplementedError
@@ -93,7 +96,7 @@ class Peer(ABC):
 
     def pipelined(self, rows: Iterator[Row]) -> None:
         """Write all rows without waiting for each; by default a thread commits all that wait as one batch."""
-        commits = GroupCommit(lambda waiting: self.append_batch(self.batch_of(waiting)))
+        commits = GroupCommit(lambda waiting: self.append_batch(self.batch_of(waiting)), self.ready)
         try:
             for row in rows:
                 commits.hand_over(row)

@@ -42,6 +42,10 @@ class LiteQueue(Peer):
         """Close all objects."""
         self._queues.close()
 
+    def ready(self) -> None:
+        """This thread's object."""
+        self._queues.get()
+
     def append(self, row: Row) -> None:
         """`put`."""
         self._queues.get().put(row[2])
@@ -99,6 +103,10 @@ class DiskCache(Peer):
     def close(self) -> None:
         """Close the cache."""
         self._cache.close()
+
+    def ready(self) -> None:
+        """This thread's connection, which the first statement opens."""
+        len(self._cache)
 
     def append(self, row: Row) -> None:
         """`push`."""
@@ -204,6 +212,10 @@ class Huey(Peer):
     def close(self) -> None:
         """Close this thread's connection; those of threads that ended are closed with them."""
         self._storage.close()
+
+    def ready(self) -> None:
+        """This thread's connection, which the first statement opens."""
+        self._storage.queue_size()
 
     def append(self, row: Row) -> None:
         """`enqueue`."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 from typer.testing import CliRunner
 
 from stratalog.perf.commands.app import app
-from stratalog.perf.experiments import peers_reads, peers_recovery
+from stratalog.perf.experiments import peers_jobs, peers_reads, peers_recovery
 from stratalog.perf.experiments.parts import Count, measured
 from stratalog.perf.experiments.peers_jobs import check_jobs
 from stratalog.perf.experiments.peers_recovery import Crashed, write_and_kill
 from stratalog.perf.experiments.peers_told import TEXTS, Subject, beside_the_best, chapter
-from stratalog.perf.experiments.peers_work import QUEUES, Filled, PeerFailed, Work, parts_of
+from stratalog.perf.experiments.peers_work import QUEUES, Filled, PeerFailed, Work, parts_of, run_ready
 from stratalog.perf.peers.found import Found, found
 from stratalog.perf.peers.messages import Messages
 from stratalog.perf.peers.peer import APPEND, GROUPED, JOBS
+from stratalog.perf.peers.sqlite import Sqlite
 from stratalog.perf.peers.store import Store
 from stratalog.perf.report.files import read_report
 from stratalog.perf.report.progress import NOWHERE, Run
@@ -133,6 +137,43 @@ def test_writing_process_that_ends_by_itself_is_a_failed_peer(tmp_path: Path) ->
         write_and_kill(Store, tmp_path / "file", Messages(5, Sizes.parse("small")), 10)
 
 
+class Counted(Store):
+    """A store that counts the threads that it was made ready in; the one of `bad` raises."""
+
+    bad = 0
+
+    def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:
+        super().__init__(folder, prepare_bytes)
+        self.threads: list[int] = []
+
+    def ready(self) -> None:
+        self.threads.append(threading.get_ident())
+        if len(self.threads) == self.bad:
+            raise RuntimeError("no connection")
+
+
+def test_jobs_start_when_every_thread_is_ready_and_end_so_many_seconds_after_that(tmp_path: Path) -> None:
+    with closing(Counted(tmp_path)) as peer:
+        seen: list[tuple[int, bool, float]] = []
+
+        def job(end: float) -> None:
+            seen.append((len(peer.threads), threading.get_ident() in peer.threads, end))
+
+        assert run_ready(peer, 1000.0, [job, job, job]) > 0
+        assert [one[:2] for one in seen] == [(3, True)] * 3
+        assert len({end for *_, end in seen}) == 1 and seen[0][2] > perf_counter() + 500
+
+
+def test_thread_that_does_not_get_ready_ends_the_others_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counted, "bad", 2)
+    ran: list[float] = []
+    with closing(Counted(tmp_path)) as peer, pytest.raises(RuntimeError, match="no connection"):
+        run_ready(peer, 1.0, [ran.append] * 3)
+    assert not ran
+
+
 @pytest.mark.parametrize("chapter", ["scan", "recovery"])
 def test_clock_of_the_raw_device_starts_after_the_bytes_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chapter: str
@@ -162,6 +203,22 @@ def test_raw_device_that_gives_too_few_bytes_is_a_wrong_result(tmp_path: Path, m
     monkeypatch.setattr(peers_recovery, "read_sequential", lambda paths, limit, direct: limit - 1)
     with pytest.raises(WrongResult, match="bytes of its messages"):
         crashed.raw_part(Found(Store, "", Store)).run()
+
+
+@pytest.mark.parametrize("work", ["jobs.1", "jobs.batches"])
+def test_job_that_is_lost_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    monkeypatch.setattr(peers_jobs, "LOST_NS", 10_000_000)
+    put, ready = Sqlite.put, threading.Event()
+
+    def lossy(self: Sqlite, datas: Sequence[bytes]) -> None:
+        put(self, datas if not ready.is_set() else datas[1:])
+        ready.set()
+
+    monkeypatch.setattr(Sqlite, "put", lossy)
+    works = peers_jobs.job_works(tmp_path, Run("peers", NOWHERE), 0.01, Messages(5, Sizes.parse("small")), (1,))
+    (one,) = (one for one in works if one.name == work)
+    with pytest.raises(WrongResult, match="no job came in"):
+        one.run(Found(Sqlite, "", Sqlite))
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from stratalog.perf.experiments.peers_work import fill
+from stratalog.perf.experiments.peers_jobs import check_jobs, one_job, take_some
+from stratalog.perf.experiments.peers_work import fill, run_ready
 from stratalog.perf.peers import redis
 from stratalog.perf.peers.found import NAMES, OURS, PEERS, found
 from stratalog.perf.peers.messages import Messages
@@ -30,6 +32,7 @@ from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.contest import Sizes
 
 QUEUES = 3
+WORKERS, OF_WORKER = 4, 5
 
 
 @pytest.fixture
@@ -94,6 +97,30 @@ def test_jobs_come_once_each_in_their_order(kind: type[Peer], tmp_path: Path, me
             peer.ack([receipt for receipt, _ in taken])
             came += [data for _, data in taken]
     assert came == jobs
+
+
+@able(JOBS)
+def test_threads_share_the_jobs_and_none_comes_back_after_its_acknowledgement(
+    kind: type[Peer], tmp_path: Path, messages: Messages
+) -> None:
+    received: list[list[bytes]] = [[] for _ in range(WORKERS)]
+    with opened(kind, tmp_path) as peer:
+        one_job(peer, messages.make(WORKERS, 0))
+
+        def work(worker: int, end: float) -> None:
+            for number in range(OF_WORKER):
+                peer.put([messages.make(worker, number)])
+                ((receipt, job),) = take_some(peer, 1)
+                peer.ack([receipt])
+                received[worker].append(job)
+
+        run_ready(peer, 0.0, [partial(work, worker) for worker in range(WORKERS)])
+        jobs = (job for some in received for job in some)
+        assert check_jobs(messages, [OF_WORKER] * WORKERS, jobs) == OF_WORKER * WORKERS
+    last = messages.make(WORKERS, 1)
+    with opened(kind, tmp_path) as peer:
+        peer.put([last])  # the next one is this one: `take` of some waits long where there is none
+        assert [job for _, job in take_some(peer, 1)] == [last]
 
 
 @able(RECOVERY)
