@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -144,6 +145,18 @@ def test_rocksdb_writes_over_the_logs_that_were_prepared(tmp_path: Path, message
         assert after.keys() <= before.keys()  # no new file
         assert all(size >= 3 << 20 for size in after.values())  # written over what was there
         assert messages.check(database.read_all(), messages.shares(30, QUEUES)) == 30
+
+
+def test_rocksdb_is_set_as_its_page_advises(tmp_path: Path) -> None:
+    with closing(RocksDb(tmp_path)):
+        (path,) = tmp_path.glob("OPTIONS-*")
+        options = dict(re.findall(r"^\s+(\w+)=(.*)$", path.read_text(), re.MULTILINE))
+    expected = {
+        "block_size": "16384", "cache_index_and_filter_blocks": "true", "format_version": "6",
+        "pin_l0_filter_and_index_blocks_in_cache": "true", "bytes_per_sync": "1048576", "max_background_jobs": "6",
+        "compaction_pri": "kMinOverlappingRatio", "level_compaction_dynamic_level_bytes": "true",
+    }  # fmt: skip
+    assert {name: options[name] for name in expected} == expected
 
 
 def test_missing_package_says_what_to_install() -> None:
