@@ -37,7 +37,9 @@ class Peers(Reported):
     NAME: ClassVar[str] = "peers"
     TITLE: ClassVar[str] = "This store beside its peers"
     METHOD: ClassVar[str] = (
-        "each peer with the same messages in a fresh folder, durable before it answers, set up as its manual advises; "
+        "each peer with the same messages in a fresh folder, durable before it answers, set up as its manual advises, "
+        "the store by its defaults; before the clock starts threads are connected, RocksDB's recycled logs, which its "
+        "manual advises, are written once, and nothing is prepared for the store or any other peer; "
         "what was written is read back and compared"
     )
 

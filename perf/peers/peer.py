@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from .grouped import GroupCommit
 
 Row = tuple[int, int, bytes]
-Chunk = Sequence["bytes | memoryview"]
+Chunk = Sequence[bytes]
 APPEND, GROUPED, PIPELINED, BATCH = "append", "grouped", "pipelined", "batch"
 RANGES, SCAN, RECOVERY, JOBS, JOB_BATCHES = "ranges", "scan", "recovery", "jobs", "job batches"
 CHUNK = 512  # messages that a read of everything takes at a time
@@ -67,7 +67,10 @@ class Peer(ABC):
 
     @abstractmethod
     def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:
-        """Open it in the folder, which exists; prepare it for as many bytes as are about to be written."""
+        """Open it in the folder, which exists.
+
+        `prepare_bytes`: about to be written. A peer prepares for them what its manual advises; most prepare nothing.
+        """
 
     @classmethod
     def version(cls) -> str:
@@ -109,7 +112,7 @@ class Peer(ABC):
 
     @abstractmethod
     def read_all(self) -> Iterator[Chunk]:
-        """All messages, in chunks; those of a queue in their order."""
+        """All messages as bytes, in chunks; those of a queue in their order."""
 
     def put(self, datas: Sequence[bytes]) -> None:
         """Submit jobs."""

@@ -142,7 +142,11 @@ class Redis(Peer):
         """XREADGROUP by a consumer for each thread."""
         if not self._grouped:
             self._grouped = True
-            self._clients.get().xgroup_create(JOB_STREAM, GROUP, id="0", mkstream=True)
+            try:
+                self._clients.get().xgroup_create(JOB_STREAM, GROUP, id="0", mkstream=True)
+            except self._module.ResponseError as error:
+                if not str(error).startswith("BUSYGROUP"):  # it is there, from before this opening
+                    raise
         worker = str(threading.get_ident())
         found = self._clients.get().xreadgroup(GROUP, worker, {JOB_STREAM: ">"}, count=count)
         return [(number, fields[FIELD.encode()]) for _, some in found or [] for number, fields in some]

@@ -24,11 +24,13 @@ from stratalog.perf.peers.peer import (
     PIPELINED,
     RANGES,
     RECOVERY,
+    SCAN,
     Peer,
     PeerMissing,
     load,
 )
 from stratalog.perf.peers.rocksdb import RocksDb
+from stratalog.perf.peers.store import Store
 from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.contest import Sizes
 
@@ -122,6 +124,19 @@ def test_threads_share_the_jobs_and_none_comes_back_after_its_acknowledgement(
     with opened(kind, tmp_path) as peer:
         peer.put([last])  # the next one is this one: `take` of some waits long where there is none
         assert [job for _, job in take_some(peer, 1)] == [last]
+
+
+@able(SCAN)
+def test_everything_that_is_read_is_bytes_of_its_own(kind: type[Peer], tmp_path: Path, messages: Messages) -> None:
+    with opened(kind, tmp_path) as peer:
+        written = fill(peer, messages, 4000)
+        found = [type(data) for chunk in peer.read_all() for data in chunk]
+        assert found == [bytes] * sum(written.values())
+
+
+def test_nothing_is_prepared_for_the_store(tmp_path: Path) -> None:
+    with closing(Store(tmp_path, 64 << 20)):
+        assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < 1 << 20
 
 
 @able(RECOVERY)
