@@ -30,7 +30,7 @@ from .peer import (
 
 SERVER = "redis-server"
 JOB_STREAM, GROUP = "jobs", "workers"
-LOADED_S = 60.0
+LOADED_S, CLOSED_S = 60.0, 10.0
 FIELD = "d"
 
 
@@ -53,14 +53,15 @@ class Redis(Peer):
         self._clients = ByThread(self._connect)
         self._socket_folder = Path(tempfile.mkdtemp())  # the name of a socket has to be short
         self._socket = str(self._socket_folder / "redis.sock")
-        self._server = subprocess.Popen(
-            [server, "--port", "0", "--unixsocket", self._socket, "--dir", str(folder), "--save", "",
-             "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        self._server: subprocess.Popen[bytes] | None = None
         try:
             self._module = load("redis")
-            self._wait()
+            self._server = subprocess.Popen(
+                [server, "--port", "0", "--unixsocket", self._socket, "--dir", str(folder), "--save", "",
+                 "--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            self._wait(self._server)
             self._clients.get().ping()
         except BaseException:  # also an interrupt: the server must not outlive it
             self.close()
@@ -70,7 +71,7 @@ class Redis(Peer):
     def _connect(self) -> Any:
         return self._module.Redis(unix_socket_path=self._socket, socket_timeout=None)
 
-    def _wait(self) -> None:
+    def _wait(self, server: subprocess.Popen[bytes]) -> None:
         """Until it listens, and has read its log."""
         deadline = time.monotonic() + LOADED_S
         while True:
@@ -78,7 +79,7 @@ class Redis(Peer):
                 self._clients.get().ping()
                 return
             except (self._module.ConnectionError, self._module.BusyLoadingError) as error:
-                if time.monotonic() > deadline or self._server.poll() is not None:
+                if time.monotonic() > deadline or server.poll() is not None:
                     raise OSError(f"Redis does not answer: {error}") from error
                 time.sleep(0.002)
 
@@ -94,10 +95,13 @@ class Redis(Peer):
 
     def close(self) -> None:
         """End the server; what it answered is on the device."""
-        self._clients.close()
-        self._server.kill()
-        self._server.wait()
-        shutil.rmtree(self._socket_folder, ignore_errors=True)
+        try:
+            self._clients.close()
+        finally:
+            if self._server is not None:
+                self._server.kill()
+                self._server.wait(CLOSED_S)
+            shutil.rmtree(self._socket_folder, ignore_errors=True)
 
     def ready(self) -> None:
         """This thread's connection."""

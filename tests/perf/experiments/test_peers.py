@@ -16,9 +16,9 @@ from stratalog.perf.commands.app import app
 from stratalog.perf.experiments import peers_jobs, peers_reads, peers_recovery
 from stratalog.perf.experiments.parts import Count, measured
 from stratalog.perf.experiments.peers_jobs import check_jobs
-from stratalog.perf.experiments.peers_recovery import Crashed, write_and_kill
+from stratalog.perf.experiments.peers_recovery import Crashed
 from stratalog.perf.experiments.peers_told import TEXTS, Subject, beside_the_best, chapter
-from stratalog.perf.experiments.peers_work import QUEUES, Filled, PeerFailed, Work, parts_of, run_ready
+from stratalog.perf.experiments.peers_work import Filled, Work, parts_of, run_ready
 from stratalog.perf.peers.found import Found, found
 from stratalog.perf.peers.messages import Messages
 from stratalog.perf.peers.peer import APPEND, GROUPED, JOBS
@@ -120,21 +120,6 @@ def test_peers_own_error_leaves_the_others_their_figures() -> None:
     assert "Failed: rocksdb.alone: PeerFailed: RocksDB: RuntimeError: its own." in one.text
     names = {measure.name for measure in one.measures}
     assert {"store.alone.per_s", "lmdb.alone.per_s"} <= names and "rocksdb.alone.per_s" not in names
-
-
-def test_process_is_killed_after_it_has_acknowledged_so_many_and_none_of_them_is_lost(tmp_path: Path) -> None:
-    messages = Messages(5, Sizes.parse("small"))
-    done = write_and_kill(Store, tmp_path, messages, 3000)
-    assert done >= 3000
-    with closing(Store(tmp_path)) as store:
-        held = messages.check(store.read_all(), messages.shares(done, QUEUES), at_least=True)
-    assert held >= done
-
-
-def test_writing_process_that_ends_by_itself_is_a_failed_peer(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"no folder")
-    with pytest.raises(PeerFailed, match="ended with 1 after 0"):
-        write_and_kill(Store, tmp_path / "file", Messages(5, Sizes.parse("small")), 10)
 
 
 class Counted(Store):
