@@ -16,7 +16,7 @@ from time import perf_counter
 from ...store import StoreError
 from ..machine.folders import drop_page_cache
 from ..machine.threads import run_together
-from ..peers.found import Found
+from ..peers.found import OURS, Found
 from ..peers.messages import Messages
 from ..peers.peer import BATCH, Peer
 from ..peers.store import Store
@@ -70,7 +70,8 @@ class Work:
                 beside, words = (f"{self.beside}.{count.figure}", self.beside_what) if self.beside else ("", "")
             what = ", ".join(filter(None, (f"{title}: {self.what}", count.what)))
             counts.append(dataclasses.replace(count, what=what, beside=beside, beside_what=words))
-        return Part(f"{kind.NAME}.{self.name}", partial(_run, title, partial(self.run, found)), tuple(counts))
+        measure = partial(_run, title, partial(self.run, found))
+        return Part(f"{kind.NAME}.{self.name}", measure, tuple(counts), must=kind in OURS)
 
 
 def parts_of(works: Iterable[Work], peers: Sequence[Found]) -> list[Part]:

@@ -26,6 +26,7 @@ from .peer import (
 )  # fmt: skip
 
 RECYCLED_LOGS = 4
+WARM_LOGS = 2
 CACHE_BYTES = 512 << 20  # all messages of a chapter, unless its options ask for more
 WARM_QUEUE = 0xFFFF_FFFF  # its keys come after those of all queues
 WARM_VALUE_BYTES = 1 << 20
@@ -73,9 +74,9 @@ class RocksDb(Peer):
         self._warm_up(prepare_bytes)
 
     def _warm_up(self, size_bytes: int) -> None:
-        """Fill and empty two log files of about that size: the next ones are written over these."""
+        """Fill and empty WARM_LOGS log files of about that size: the next ones are written over these."""
         value = bytes(WARM_VALUE_BYTES)
-        for number in range(2 if size_bytes else 0):
+        for number in range(WARM_LOGS if size_bytes else 0):
             for first in range(0, size_bytes, WARM_VALUE_BYTES):
                 self.append((WARM_QUEUE, number, value[: size_bytes - first]))
             self._db.flush()

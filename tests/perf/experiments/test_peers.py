@@ -8,6 +8,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from stratalog.perf.commands.app import app
 from stratalog.perf.experiments import peers_jobs, peers_reads, peers_recovery
 from stratalog.perf.experiments.parts import Count, measured
+from stratalog.perf.experiments.peers import Peers
 from stratalog.perf.experiments.peers_jobs import check_jobs
 from stratalog.perf.experiments.peers_recovery import Crashed
 from stratalog.perf.experiments.peers_told import TEXTS, Subject, beside_the_best, chapter
@@ -29,6 +31,7 @@ from stratalog.perf.report.progress import NOWHERE, Run
 from stratalog.perf.report.record import Chapter
 from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.contest import Sizes
+from stratalog.store import StoreFull
 from tests.perf.short import error_of
 
 FEW = "lmdb,sqlite"
@@ -75,6 +78,22 @@ def test_peer_that_loses_a_message_ends_the_run(tmp_path: Path, monkeypatch: pyt
 
 RATE = Count(figure="per_s", what="", unit="msg/s")
 LATENCY = Count(figure="ms", what="until then", unit="ms", better="lower")
+
+
+def test_error_of_the_store_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Store, row: object) -> None:
+        raise StoreFull("no space")
+
+    monkeypatch.setattr(Store, "append", refused)
+    ended = error_of(tmp_path, "peers", "--only", "append", "--peers", "lmdb", "--seconds", "0.01")
+    assert isinstance(ended, StoreFull)
+
+
+@pytest.mark.parametrize("option", ["tail_bytes", "scan_bytes", "recovery_bytes"])
+def test_space_that_is_asked_for_grows_with_every_kind_of_messages(option: str) -> None:
+    little: dict[str, Any] = {"tail_bytes": 1 << 20, "scan_bytes": 1 << 20, "recovery_bytes": 1 << 20}
+    needed = Peers(**(little | {option: 1 << 34})).need_bytes()
+    assert needed - Peers(**little).need_bytes() > 4 << 34
 
 
 def told(rates: dict[str, dict[str, float] | Exception]) -> tuple[str, Chapter]:
