@@ -121,9 +121,15 @@ class Nats(Peer):
             if self._server is not None:
                 self._server.kill()
                 self._server.wait(CLOSED_S)
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._stop)
             self._thread.join()
             self._loop.close()
+
+    def _stop(self) -> None:
+        """In the loop: end its tasks, then itself."""
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.call_soon(self._loop.stop)
 
     def ready(self) -> None:
         """This thread's object of the durable consumer; the connection is one for all."""
@@ -170,7 +176,10 @@ class Nats(Peer):
 
     def take(self, count: int) -> list[tuple[Any, bytes]]:
         """A fetch by this thread's object of the durable consumer."""
-        found = self._do(self._consumer().fetch(count, timeout=TAKE_S))
+        try:
+            found = self._do(self._consumer().fetch(count, timeout=TAKE_S))
+        except TimeoutError:  # of the client's own: there is none
+            return []
         return [(one, one.data) for one in found]
 
     def _consumer(self) -> Any:

@@ -119,7 +119,7 @@ class Peer(ABC):
         raise NotImplementedError
 
     def take(self, count: int) -> list[tuple[Any, bytes]]:
-        """(receipt, job) of up to `count` jobs that no other worker gets meanwhile."""
+        """(receipt, job) of up to `count` jobs that no other worker gets meanwhile; none if none comes for a while."""
         raise NotImplementedError
 
     def ack(self, receipts: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ from .by_thread import ByThread
 from .peer import APPEND, BATCH, CHUNK, JOBS, RECOVERY, Chunk, Peer, Row, load
 
 BUSY_S = 60.0
+TAKE_S = 10.0
 NO_LOG = "a queue library on SQLite reads nothing without taking it, and waits for each message"
 
 
@@ -158,7 +159,8 @@ class PersistQueue(Peer):
     LACKS: ClassVar[str] = NO_LOG
 
     def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:
-        kind = load("persistqueue").SQLiteAckQueue
+        module = load("persistqueue")
+        kind, self._empty = module.SQLiteAckQueue, module.Empty
         self._queue = kind(str(folder), multithreading=True, timeout=BUSY_S)
 
     def close(self) -> None:
@@ -180,7 +182,10 @@ class PersistQueue(Peer):
 
     def take(self, count: int) -> list[tuple[Any, bytes]]:
         """`get`: the message is marked."""
-        found = self._queue.get(raw=True, timeout=BUSY_S)
+        try:
+            found = self._queue.get(raw=True, timeout=TAKE_S)
+        except self._empty:
+            return []
         return [(found["pqid"], found["data"])]
 
     def ack(self, receipts: Sequence[Any]) -> None:
