@@ -48,7 +48,8 @@ class Count:
 class Part:
     """What runs: `run()` measures once and gives its figures by name. `what` comes before the words of each count.
 
-    `of_machine`: no store runs in it, nor any other code of this project that may become slower.
+    `of_machine`: no store runs in it, nor any other code of this project that may become slower. `must`: its error ends
+    the run, also where those of other parts leave the rest its figures.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Part:
     counts: tuple[Count, ...]
     what: str = ""
     of_machine: bool = False
+    must: bool = False
 
 
 def latencies(what: str, meaning: str, *marks: str, prefix: str = "") -> tuple[Count, ...]:
@@ -71,8 +73,8 @@ def measured(parts: Sequence[Part], repeat: int, run: Run, failed: dict[str, str
     """All measures by name, after `repeat` rounds of all parts. References may be of any other part.
 
     With `failed`, a part that the store or the system refuses is not run again: `failed` gets its name and the reason,
-    and its measures are of the rounds before. Without such rounds it has none. Without `failed` it raises what the part
-    raised. Raises ValueError if two parts have one name.
+    and its measures are of the rounds before. Without such rounds it has none. Without `failed`, or if the part must
+    run, it raises what the part raised. Raises ValueError if two parts have one name.
     """
     names = [part.name for part in parts]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -106,7 +108,7 @@ def _by_turns(ways: Mapping[str, Callable[[], Round]], repeat: int, run: Run) ->
 
 def _figures(part: Part, failed: dict[str, str] | None) -> Callable[[], Round]:
     def figures() -> Round:
-        if failed is None:
+        if failed is None or part.must:
             return dict(part.run())
         if part.name in failed:
             return {}

@@ -12,13 +12,14 @@ from ..peers.found import NAMES, Found, found
 from ..peers.messages import Messages
 from ..peers.nats import Nats
 from ..peers.redis import Redis
+from ..peers.rocksdb import WARM_LOGS
 from ..report.progress import Run
 from ..workload.contest import Sizes
 from ..workload.latencies import Latencies
 from ..workload.settings import space_bytes
 from .experiment import repeats, setting
 from .parts import Part, measured
-from .peers_appends import batch_works, blocking_works, pipelined_works
+from .peers_appends import PREPARED_BATCH_BYTES, batch_works, blocking_works, pipelined_works
 from .peers_jobs import job_works
 from .peers_reads import raw_part, scan_works, tail_works
 from .peers_recovery import Crashed, recovery_works
@@ -28,6 +29,7 @@ from .reported import Reported, Study
 
 FASTEST = 2e9  # bytes that a peer appends a second, at the most
 OF_ALL = 12  # peers at most, with a copy of what is measured
+OF_MESSAGES = 4  # times the messages that a peer's folder takes at the most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,9 @@ class Peers(Reported):
     NAME: ClassVar[str] = "peers"
     TITLE: ClassVar[str] = "This store beside its peers"
     METHOD: ClassVar[str] = (
-        "each peer with the same messages in a fresh folder, durable before it answers, set up as its manual advises; "
+        "each peer with the same messages in a fresh folder, durable before it answers, set up as its manual advises, "
+        "the store by its defaults; before the clock starts threads are connected, RocksDB's recycled logs, which its "
+        "manual advises, are written once, and nothing is prepared for the store or any other peer; "
         "what was written is read back and compared"
     )
 
@@ -66,8 +70,14 @@ class Peers(Reported):
         return NAMES if self.peers is None else [name for name in self.peers.split(",") if name]
 
     def need_bytes(self) -> float:
-        """The space of all peers with a chapter's messages, and of a copy of one; some take four times the messages."""
-        return OF_ALL * 2.5 * max(self.scan_bytes, self.recovery_bytes) + space_bytes(FASTEST * self.seconds)
+        """The space of what stays or runs together: two chapters keep all peers' folders, the others one peer's.
+
+        Some peers take four times the messages. RocksDB writes logs of as many bytes as a part is prepared
+        for, and their messages to tables.
+        """
+        kept = OF_ALL * 2.5 * max(self.scan_bytes, self.recovery_bytes)
+        prepared = 2 * WARM_LOGS * max(self.tail_bytes, PREPARED_BATCH_BYTES)
+        return max(kept, OF_MESSAGES * self.tail_bytes) + prepared + space_bytes(FASTEST * self.seconds)
 
     def study(self, base: Path, run: Run) -> Study:
         """One chapter after the other, in each all peers by turns."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from time import perf_counter, perf_counter_ns
 
 from ..machine.folders import sub_folder
-from ..machine.threads import run_together
 from ..peers.found import Found
 from ..peers.grouped import GroupCommit
 from ..peers.messages import Messages
@@ -19,7 +18,7 @@ from ..peers.peer import APPEND, BATCH, GROUPED, PIPELINED, Peer, Row
 from ..report.progress import Run
 from ..workload.latencies import Latencies
 from .parts import Count, latencies
-from .peers_work import QUEUES, Figures, Work, batch_messages
+from .peers_work import QUEUES, Figures, Work, batch_messages, run_ready
 
 PREPARED_BYTES = 16 << 20  # of what is about to be written
 PREPARED_BATCH_BYTES = 64 << 20
@@ -71,11 +70,10 @@ def _blocking(
 ) -> Figures:
     counts, times = [0] * producers, [array("q") for _ in range(producers)]
     with sub_folder(base, "peer") as folder, closing(found.open(folder, PREPARED_BYTES)) as peer:
-        commits = GroupCommit(lambda rows: peer.append_batch(peer.batch_of(rows))) if grouped else None
+        commits = GroupCommit(lambda rows: peer.append_batch(peer.batch_of(rows)), peer.ready) if grouped else None
         append: Callable[[Row], None] = peer.append if commits is None else commits.append
-        end = perf_counter() + seconds
 
-        def produce(queue: int) -> None:
+        def produce(queue: int, end: float) -> None:
             make, clock, note, count = messages.make, perf_counter_ns, times[queue].append, 0
             while not count or perf_counter() < end:
                 row = (queue, count, make(queue, count))
@@ -86,7 +84,7 @@ def _blocking(
                 counts[queue] = count
 
         try:
-            took = run_together([partial(produce, queue) for queue in range(producers)])
+            took = run_ready(peer, seconds, [partial(produce, queue) for queue in range(producers)])
         finally:
             if commits is not None:
                 commits.close()
@@ -98,19 +96,19 @@ def _blocking(
 
 
 def _pipelined(base: Path, run: Run, seconds: float, messages: Messages, found: Found) -> Figures:
-    written = 0
+    written, began = 0, 0.0
 
-    def rows(end: float) -> Iterator[Row]:
-        nonlocal written
+    def rows() -> Iterator[Row]:
+        nonlocal written, began
+        began = perf_counter()  # at the first message that the peer asks for: its thread is ready
         for row in messages.rows(QUEUES):
-            if written and perf_counter() >= end:
+            if written and perf_counter() >= began + seconds:
                 return
             written += 1
             yield row
 
     with sub_folder(base, "peer") as folder, closing(found.open(folder, PREPARED_BATCH_BYTES)) as peer:
-        began = perf_counter()
-        peer.pipelined(rows(began + seconds))
+        peer.pipelined(rows())
         took = perf_counter() - began
         check_first(peer, messages, written, run)
     return {"per_s": written / took}

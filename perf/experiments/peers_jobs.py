@@ -9,19 +9,19 @@ from functools import partial
 from itertools import count as numbers
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
+from typing import Any
 
 from ..machine.folders import sub_folder
-from ..machine.threads import run_together
 from ..peers.found import Found
 from ..peers.messages import Messages
-from ..peers.peer import JOB_BATCHES, JOBS
+from ..peers.peer import JOB_BATCHES, JOBS, Peer
 from ..report.progress import Run
 from ..workload.checker import WrongResult
 from ..workload.contest import HEADER
 from ..workload.latencies import Latencies
 from .parts import Count, latencies
 from .peers_appends import PREPARED_BYTES
-from .peers_work import Figures, Work
+from .peers_work import Figures, Work, run_ready
 
 IN_BATCH = 256
 LOST_NS = 30_000_000_000
@@ -50,27 +50,21 @@ def _by_workers(base: Path, run: Run, seconds: float, messages: Messages, worker
     submitted, times = [0] * workers, [array("q") for _ in range(workers)]
     received: list[list[bytes]] = [[] for _ in range(workers)]
     with sub_folder(base, "peer") as folder, closing(found.open(folder, PREPARED_BYTES)) as peer:
-        peer.put([messages.make(workers, 0)])
-        peer.ack([receipt for receipt, _ in peer.take(1)])  # what is made at the first use is there
-        end = perf_counter() + seconds
+        one_job(peer, messages.make(workers, 0))
 
-        def work(worker: int) -> None:
-            put, take, ack, clock, note = peer.put, peer.take, peer.ack, perf_counter_ns, times[worker].append
+        def work(worker: int, end: float) -> None:
+            put, ack, clock, note = peer.put, peer.ack, perf_counter_ns, times[worker].append
             while not submitted[worker] or perf_counter() < end:
                 job = messages.make(worker, submitted[worker])
                 began = clock()
                 put([job])
-                taken = take(1)
-                while not taken:  # there is one for each worker that has submitted
-                    if clock() - began > LOST_NS:
-                        raise WrongResult(f"worker {worker} got no job in {LOST_NS // 10**9} s, and one was submitted")
-                    taken = take(1)
-                ack([taken[0][0]])
+                ((receipt, got),) = take_some(peer, 1)  # there is one for each worker that has submitted
+                ack([receipt])
                 note(clock() - began)
                 submitted[worker] += 1
-                received[worker].append(taken[0][1])
+                received[worker].append(got)
 
-        took = run_together([partial(work, worker) for worker in range(workers)])
+        took = run_ready(peer, seconds, [partial(work, worker) for worker in range(workers)])
     done = check_jobs(messages, submitted, (job for jobs in received for job in jobs))
     run.checked(done)
     calls = Latencies()
@@ -79,17 +73,38 @@ def _by_workers(base: Path, run: Run, seconds: float, messages: Messages, worker
     return {"per_s": done / took, "calls": calls.count, **calls.marks_us()}
 
 
+def one_job(peer: Peer, job: bytes) -> None:
+    """Submit, receive and acknowledge one job before the clock starts: what the peer makes at its first use is there.
+
+    What a thread needs, as a connection, it has by `Peer.ready`.
+    """
+    peer.put([job])
+    peer.ack([receipt for receipt, _ in take_some(peer, 1)])
+
+
+def take_some(peer: Peer, count: int) -> list[tuple[Any, bytes]]:
+    """Receive up to `count` jobs, and one at least: there is one. Raises WrongResult if none comes in LOST_NS."""
+    taken = peer.take(count)
+    if not taken:
+        began = perf_counter_ns()
+        while not (taken := peer.take(count)):
+            if perf_counter_ns() - began > LOST_NS:
+                raise WrongResult(f"no job came in {LOST_NS / 1e9:.3g} s, and one was submitted")
+    return taken
+
+
 def _in_batches(base: Path, run: Run, seconds: float, messages: Messages, found: Found) -> Figures:
     received: list[bytes] = []
     took = 0.0
     with sub_folder(base, "peer") as folder, closing(found.open(folder, PREPARED_BYTES)) as peer:
+        one_job(peer, messages.make(1, 0))
         for first in numbers(0, IN_BATCH):
             jobs = [messages.make(0, number) for number in range(first, first + IN_BATCH)]
             began = perf_counter()
             peer.put(jobs)
             left = IN_BATCH
             while left:
-                taken = peer.take(left)
+                taken = take_some(peer, left)
                 peer.ack([receipt for receipt, _ in taken])
                 left -= len(taken)
                 received += [job for _, job in taken]

@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,10 +24,16 @@ from ..peers.messages import Messages
 from ..peers.peer import BATCH, RECOVERY
 from ..references.rawfile import read_sequential
 from ..report.progress import Run
+from ..workload.checker import WrongResult
 from .parts import Count, Part
 from .peers_work import QUEUES, Figures, PeerFailed, Work, batch_messages
 
 LOOK_S = 0.001
+STUCK_S = 120.0  # without a message: a server may take a minute to start
+ORPHAN_S = 0.2  # between two looks of the writing process for its parent
+MOST_TIMES = 4  # the messages that were asked for: then it waits for its kill
+NAMES_BYTES = 36  # of a socket in a temporary folder of a temporary folder, after the name of the run's folder
+SOCKET_BYTES = 107  # of the name of a socket
 RAW = "raw.recovery"
 COUNTS = (
     Count(figure="first_ms", what="until the first message", unit="ms", better="lower", noise=0.3,
@@ -71,9 +79,13 @@ class Crashed:
             folder = self.folder(store)
             drop_page_cache(folder)
             files = sorted(files_of(folder), key=lambda path: path.stat().st_size, reverse=True)
+            wanted = self.messages.bytes_of(self.acknowledged(store))
             began = perf_counter()
-            read_sequential(files, self.messages.bytes_of(self.acknowledged(store)), direct=True)
-            return {"all_ms": 1e3 * (perf_counter() - began)}
+            got = read_sequential(files, wanted, direct=True)
+            took = perf_counter() - began
+            if got < wanted:
+                raise WrongResult(f"the store's files gave {got:,} of the {wanted:,} bytes of its messages")
+            return {"all_ms": 1e3 * took}
 
         meaning = "one thread that reads as many bytes from the store's files, with O_DIRECT"
         what = "the raw device, as many bytes read"
@@ -87,28 +99,55 @@ def write_and_kill(opener: Opener, folder: Path, messages: Messages, count: int)
     """
     context = multiprocessing.get_context("spawn")
     acknowledged = context.Value("q", 0)
-    child = context.Process(target=_write, args=(opener, folder, messages, acknowledged), daemon=False)
-    child.start()
-    try:
-        while child.is_alive() and acknowledged.value < count:
-            time.sleep(LOOK_S)
-        done: int = acknowledged.value
-    finally:  # also an interrupt: it would go on writing to a folder that is being removed
-        assert child.pid is not None
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.kill()
-        child.join()
+    with _temporary(folder.parent) as temporary:
+        given = opener, folder, temporary, messages, acknowledged, MOST_TIMES * count, os.getpid()
+        child = context.Process(target=_write, args=given, daemon=False)
+        child.start()
+        try:
+            done = _until(count, child, acknowledged)
+        finally:  # also an interrupt: it would go on writing to a folder that is being removed
+            assert child.pid is not None
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.kill()
+            child.join()
     if done < count:
         raise PeerFailed(f"the writing process ended with {child.exitcode} after {done:,} of {count:,} messages")
     return done
 
 
-def _write(opener: Opener, folder: Path, messages: Messages, acknowledged: Any) -> None:
-    """Write until the kill. A group of processes of its own has the server too."""
+def _temporary(base: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder for what a killed process leaves: in the run's folder, unless a socket's name would get too long."""
+    fits = len(os.fsencode(base)) + NAMES_BYTES <= SOCKET_BYTES
+    return tempfile.TemporaryDirectory(dir=base if fits else None, ignore_cleanup_errors=True)
+
+
+def _until(count: int, child: Any, acknowledged: Any) -> int:
+    """Wait for so many messages, or for the child's end; how many there are. Raises PeerFailed if none comes."""
+    done: int = 0
+    until = time.monotonic() + STUCK_S
+    while child.is_alive() and acknowledged.value < count:
+        time.sleep(LOOK_S)
+        if acknowledged.value > done:
+            done, until = acknowledged.value, time.monotonic() + STUCK_S
+        elif time.monotonic() > until:
+            raise PeerFailed(f"the writing process acknowledged nothing in {STUCK_S:g} s, after {done:,} messages")
+    done = acknowledged.value
+    return done
+
+
+def _write(
+    opener: Opener, folder: Path, temporary: str, messages: Messages, acknowledged: Any, most: int, parent: int
+) -> None:
+    """Write until the kill, or until there are `most` messages. A group of processes of its own has the server too.
+
+    Raises nothing if `parent` is gone: all of the group is killed.
+    """
     os.setsid()
+    tempfile.tempdir = temporary
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     peer, rows, size = opener(folder, 0), messages.rows(QUEUES), batch_messages(messages)
-    while True:
+    while acknowledged.value < most:
         some = list(islice(rows, size))
         if BATCH in peer.WORKS:
             peer.append_batch(peer.batch_of(some))
@@ -117,6 +156,14 @@ def _write(opener: Opener, folder: Path, messages: Messages, acknowledged: Any) 
             for row in some:
                 peer.append(row)
                 acknowledged.value += 1
+    while True:  # `_end_with` ends it if nobody kills it
+        time.sleep(ORPHAN_S)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_S)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _recovered(crashed: Crashed, run: Run, found: Found) -> Figures:

@@ -55,7 +55,8 @@ TEXTS = {
         "Reads of everything",
         "A closed peer is opened. With nothing of its files in the page cache everything is read once, in the order in "
         "which it reads best: `scan` here, by keys there; and queue by queue here (`read_batch`). Then, with all "
-        "files in the page cache, ranges of 1 to 32 messages in no order: `get_range`. Redis has all in memory.",
+        "files in the page cache, ranges of 1 to 32 messages in no order: `get_range`. "
+        "Every message comes out as bytes of its own, and none as a view. Redis has all in memory.",
     ),
     "recovery": (
         "Recovery after a kill",

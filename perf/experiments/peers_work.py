@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from time import perf_counter
 
 from ...store import StoreError
 from ..machine.folders import drop_page_cache
-from ..peers.found import Found
+from ..machine.threads import run_together
+from ..peers.found import OURS, Found
 from ..peers.messages import Messages
 from ..peers.peer import BATCH, Peer
 from ..peers.store import Store
@@ -67,7 +70,8 @@ class Work:
                 beside, words = (f"{self.beside}.{count.figure}", self.beside_what) if self.beside else ("", "")
             what = ", ".join(filter(None, (f"{title}: {self.what}", count.what)))
             counts.append(dataclasses.replace(count, what=what, beside=beside, beside_what=words))
-        return Part(f"{kind.NAME}.{self.name}", partial(_run, title, partial(self.run, found)), tuple(counts))
+        measure = partial(_run, title, partial(self.run, found))
+        return Part(f"{kind.NAME}.{self.name}", measure, tuple(counts), must=kind in OURS)
 
 
 def parts_of(works: Iterable[Work], peers: Sequence[Found]) -> list[Part]:
@@ -82,6 +86,35 @@ def _run(title: str, run: Callable[[], Figures]) -> Figures:
         raise
     except Exception as error:  # each peer has errors of its own
         raise PeerFailed(f"{title}: {type(error).__name__}: {error}") from error
+
+
+def run_ready(peer: Peer, seconds: float, jobs: Sequence[Callable[[float], None]]) -> float:
+    """Seconds of all jobs, each in a thread of its own that the peer is ready for before the clock starts.
+
+    A job gets the time of `perf_counter` at which it is to end. Raises the first error of a job, or of `Peer.ready`.
+    """
+    began = 0.0
+
+    def start() -> None:
+        nonlocal began
+        began = perf_counter()
+
+    barrier = threading.Barrier(len(jobs), start)
+
+    def body(job: Callable[[float], None]) -> None:
+        try:
+            peer.ready()
+        except BaseException:  # the others must not wait for this one
+            barrier.abort()
+            raise
+        try:
+            barrier.wait()
+        except threading.BrokenBarrierError:
+            return  # another one raises the reason
+        job(began + seconds)
+
+    run_together([partial(body, job) for job in jobs])
+    return perf_counter() - began
 
 
 def batch_messages(messages: Messages) -> int:

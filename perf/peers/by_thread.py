@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ class ByThread:
 
     def close(self) -> None:
         """Close all of them; no thread may use one any more."""
-        for one in self._all:
-            one.close()
-        self._all.clear()
+        with contextlib.ExitStack() as closed:
+            for one in self._all:
+                closed.callback(one.close)
+            self._all.clear()

@@ -16,15 +16,19 @@ class GroupCommit:
     After a failed write every call raises its error: nothing is retried.
     """
 
-    def __init__(self, write: Callable[[list[Any]], None]) -> None:
+    def __init__(self, write: Callable[[list[Any]], None], ready: Callable[[], None] | None = None) -> None:
+        """Start the thread, and wait until `ready` has run in it. Raises what that raises."""
         self._write = write
         self._rows: list[Any] = []
         self._answers: list[threading.Lock] = []
         self._changed = Condition()
         self._closed = False
         self._error: BaseException | None = None
+        self._ready, self._started = ready, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        self._started.wait()
+        self._raise()
 
     def append(self, row: Any) -> None:
         """Hand a row over, and wait until it is durable."""
@@ -61,6 +65,14 @@ class GroupCommit:
             raise self._error
 
     def _run(self) -> None:
+        try:
+            if self._ready is not None:
+                self._ready()
+        except BaseException as error:  # raised in the thread that waits
+            self._error = error
+            return
+        finally:
+            self._started.set()
         while True:
             with self._changed:
                 while not self._rows and not self._closed:

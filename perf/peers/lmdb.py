@@ -92,7 +92,7 @@ class Lmdb(Peer):
         return found
 
     def read_all(self) -> Iterator[Chunk]:
-        """All values in the order of their keys."""
+        """All values in the order of their keys, copied out: a view would leave most of a long value unread."""
         with self._env.begin() as transaction, transaction.cursor() as cursor:
             values = cursor.iternext(keys=False)
             while chunk := list(islice(values, CHUNK)):

@@ -61,8 +61,7 @@ class Messages:
         """
         seen: dict[int, int] = {}
         for chunk in chunks:
-            for view in chunk:
-                data = bytes(view)
+            for data in chunk:
                 queue = HEADER.unpack_from(data)[0] if len(data) >= HEADER_BYTES else -1
                 number = seen.get(queue, 0)
                 if not self.matches(data, queue, number):

@@ -32,7 +32,7 @@ from .peer import (
 
 SERVER = "nats-server"
 WINDOW = 1024  # publishes under way
-STARTED_S = 60.0
+STARTED_S, CLOSED_S = 60.0, 10.0
 TAKE_S = 10.0
 GROUP = "workers"
 CONFIG = """
@@ -67,18 +67,19 @@ class Nats(Peer):
         config.write_text(CONFIG.format(folder=folder))
         for stale in folder.glob("*.ports"):
             stale.unlink()
-        self._server = subprocess.Popen(
-            [server, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        self._thread.start()
+        self._server: subprocess.Popen[bytes] | None = None
         self._connection: Any = None
+        self._thread.start()
         try:
-            self._do(self._open(self._address(folder)))
+            self._server = subprocess.Popen(
+                [server, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            self._do(self._open(self._address(folder, self._server)))
         except BaseException:  # also an interrupt: the server must not outlive it
             self.close()
             raise
 
-    def _address(self, folder: Path) -> str:
+    def _address(self, folder: Path, server: subprocess.Popen[bytes]) -> str:
         """Where it listens, from the file that it writes then."""
         deadline = time.monotonic() + STARTED_S
         while True:
@@ -87,7 +88,7 @@ class Nats(Peer):
                     return str(json.loads(path.read_text())["nats"][0])
                 except (ValueError, KeyError):  # half of it is written
                     break
-            if time.monotonic() > deadline or self._server.poll() is not None:
+            if time.monotonic() > deadline or server.poll() is not None:
                 raise OSError("NATS does not answer")
             time.sleep(0.002)
 
@@ -97,8 +98,8 @@ class Nats(Peer):
         await self._streams.add_stream(name="LOG", subjects=["log.>"])
         await self._streams.add_stream(name="JOBS", subjects=["jobs"], retention="workqueue")
 
-    def _do(self, asked: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+    def _do(self, asked: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
+        return asyncio.run_coroutine_threadsafe(asked, self._loop).result(timeout_s)
 
     @classmethod
     def version(cls, server: str = SERVER) -> str:
@@ -113,13 +114,26 @@ class Nats(Peer):
 
     def close(self) -> None:
         """End the server; what it answered is on the device."""
-        if self._connection is not None:
-            self._do(self._connection.close())
-        self._server.kill()
-        self._server.wait()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            if self._connection is not None:
+                self._do(self._connection.close(), CLOSED_S)
+        finally:
+            if self._server is not None:
+                self._server.kill()
+                self._server.wait(CLOSED_S)
+            self._loop.call_soon_threadsafe(self._stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _stop(self) -> None:
+        """In the loop: end its tasks, then itself."""
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.call_soon(self._loop.stop)
+
+    def ready(self) -> None:
+        """This thread's object of the durable consumer; the connection is one for all."""
+        self._consumer()
 
     def append(self, row: Row) -> None:
         """A publish, and its answer."""
@@ -162,11 +176,17 @@ class Nats(Peer):
 
     def take(self, count: int) -> list[tuple[Any, bytes]]:
         """A fetch by this thread's object of the durable consumer."""
+        try:
+            found = self._do(self._consumer().fetch(count, timeout=TAKE_S))
+        except TimeoutError:  # of the client's own: there is none
+            return []
+        return [(one, one.data) for one in found]
+
+    def _consumer(self) -> Any:
         mine = getattr(self._workers, "consumer", None)
         if mine is None:
             mine = self._workers.consumer = self._do(self._streams.pull_subscribe("jobs", durable=GROUP, stream="JOBS"))
-        found = self._do(mine.fetch(count, timeout=TAKE_S))
-        return [(one, one.data) for one in found]
+        return mine
 
     def ack(self, receipts: Sequence[Any]) -> None:
         """Acknowledgements that the server has answered."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from .grouped import GroupCommit
 
 Row = tuple[int, int, bytes]
-Chunk = Sequence["bytes | memoryview"]
+Chunk = Sequence[bytes]
 APPEND, GROUPED, PIPELINED, BATCH = "append", "grouped", "pipelined", "batch"
 RANGES, SCAN, RECOVERY, JOBS, JOB_BATCHES = "ranges", "scan", "recovery", "jobs", "job batches"
 CHUNK = 512  # messages that a read of everything takes at a time
@@ -67,7 +67,10 @@ class Peer(ABC):
 
     @abstractmethod
     def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:
-        """Open it in the folder, which exists; prepare it for as many bytes as are about to be written."""
+        """Open it in the folder, which exists.
+
+        `prepare_bytes`: about to be written. A peer prepares for them what its manual advises; most prepare nothing.
+        """
 
     @classmethod
     def version(cls) -> str:
@@ -78,6 +81,9 @@ class Peer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close it; its server ends."""
+
+    def ready(self) -> None:  # noqa: B027 -- most need nothing
+        """Make what this thread needs at its first call, as a connection; outside of the time that counts."""
 
     def append(self, row: Row) -> None:
         """Write one message; threads may call it together."""
@@ -93,7 +99,7 @@ class Peer(ABC):
 
     def pipelined(self, rows: Iterator[Row]) -> None:
         """Write all rows without waiting for each; by default a thread commits all that wait as one batch."""
-        commits = GroupCommit(lambda waiting: self.append_batch(self.batch_of(waiting)))
+        commits = GroupCommit(lambda waiting: self.append_batch(self.batch_of(waiting)), self.ready)
         try:
             for row in rows:
                 commits.hand_over(row)
@@ -106,14 +112,14 @@ class Peer(ABC):
 
     @abstractmethod
     def read_all(self) -> Iterator[Chunk]:
-        """All messages, in chunks; those of a queue in their order."""
+        """All messages as bytes, in chunks; those of a queue in their order."""
 
     def put(self, datas: Sequence[bytes]) -> None:
         """Submit jobs."""
         raise NotImplementedError
 
     def take(self, count: int) -> list[tuple[Any, bytes]]:
-        """(receipt, job) of up to `count` jobs that no other worker gets meanwhile."""
+        """(receipt, job) of up to `count` jobs that no other worker gets meanwhile; none if none comes for a while."""
         raise NotImplementedError
 
     def ack(self, receipts: Sequence[Any]) -> None:

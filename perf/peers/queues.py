@@ -10,6 +10,7 @@ from .by_thread import ByThread
 from .peer import APPEND, BATCH, CHUNK, JOBS, RECOVERY, Chunk, Peer, Row, load
 
 BUSY_S = 60.0
+TAKE_S = 10.0
 NO_LOG = "a queue library on SQLite reads nothing without taking it, and waits for each message"
 
 
@@ -41,6 +42,10 @@ class LiteQueue(Peer):
     def close(self) -> None:
         """Close all objects."""
         self._queues.close()
+
+    def ready(self) -> None:
+        """This thread's object."""
+        self._queues.get()
 
     def append(self, row: Row) -> None:
         """`put`."""
@@ -100,6 +105,10 @@ class DiskCache(Peer):
         """Close the cache."""
         self._cache.close()
 
+    def ready(self) -> None:
+        """This thread's connection, which the first statement opens."""
+        len(self._cache)
+
     def append(self, row: Row) -> None:
         """`push`."""
         self._cache.push(row[2], retry=True)
@@ -150,7 +159,8 @@ class PersistQueue(Peer):
     LACKS: ClassVar[str] = NO_LOG
 
     def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:
-        kind = load("persistqueue").SQLiteAckQueue
+        module = load("persistqueue")
+        kind, self._empty = module.SQLiteAckQueue, module.Empty
         self._queue = kind(str(folder), multithreading=True, timeout=BUSY_S)
 
     def close(self) -> None:
@@ -172,7 +182,10 @@ class PersistQueue(Peer):
 
     def take(self, count: int) -> list[tuple[Any, bytes]]:
         """`get`: the message is marked."""
-        found = self._queue.get(raw=True, timeout=BUSY_S)
+        try:
+            found = self._queue.get(raw=True, timeout=TAKE_S)
+        except self._empty:
+            return []
         return [(found["pqid"], found["data"])]
 
     def ack(self, receipts: Sequence[Any]) -> None:
@@ -204,6 +217,10 @@ class Huey(Peer):
     def close(self) -> None:
         """Close this thread's connection; those of threads that ended are closed with them."""
         self._storage.close()
+
+    def ready(self) -> None:
+        """This thread's connection, which the first statement opens."""
+        self._storage.queue_size()
 
     def append(self, row: Row) -> None:
         """`enqueue`."""

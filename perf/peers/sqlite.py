@@ -62,6 +62,10 @@ class Sqlite(Peer):
         """Close all connections."""
         self._connections.close()
 
+    def ready(self) -> None:
+        """This thread's connection."""
+        self._connections.get()
+
     def append(self, row: Row) -> None:
         """One insert, which is a transaction."""
         queue, number, data = row

@@ -42,6 +42,25 @@ PEERS: dict[str, Bug] = {
         "measure.value",
         (f"{REPORT}::test_summary_compares_with_the_best_peer_also_with_a_group_commit_thread",),
     ),
+    "peers: the raw device's clock counts the bytes too": Bug(
+        "perf/experiments/peers_reads.py", "        wanted = filled.payload_bytes\n        began = perf_counter()\n",
+        "        began = perf_counter()\n        wanted = filled.payload_bytes\n",
+        (f"{REPORT}::test_clock_of_the_raw_device_starts_after_the_bytes_are_counted",),
+    ),
+    "peers: threads connect after the clock has started": Bug(
+        "perf/experiments/peers_work.py", "            peer.ready()\n", "            pass\n",
+        (f"{REPORT}::test_jobs_start_when_every_thread_is_ready_and_end_so_many_seconds_after_that",),
+    ),
+    "peers: an error of the store leaves the run its exit code": Bug(
+        "perf/experiments/parts.py", "if failed is None or part.must:", "if failed is None:",
+        (f"{REPORT}::test_error_of_the_store_ends_the_run",),
+    ),
+    "peers: the store is prepared before the clock": Bug(
+        "perf/peers/store.py", "MessageStore.open(folder)",
+        "MessageStore.open(folder, config=__import__('stratalog.testing').testing.TunedConfig("
+        "prewrite_bytes=prepare_bytes))",
+        (f"{ADAPTERS}::test_nothing_is_prepared_for_the_store",),
+    ),
     "peers: Lmdb gives the next queue's messages": Bug(
         "perf/peers/lmdb.py", "            if key[:QUEUE_BYTES] != prefix:\n                break\n", "",
         (f"{ADAPTERS}::test_ranges_are_of_one_queue_and_no_more",),

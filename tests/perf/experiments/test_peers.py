@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from stratalog.perf.commands.app import app
+from stratalog.perf.experiments import peers_jobs, peers_reads, peers_recovery
 from stratalog.perf.experiments.parts import Count, measured
+from stratalog.perf.experiments.peers import Peers
 from stratalog.perf.experiments.peers_jobs import check_jobs
-from stratalog.perf.experiments.peers_recovery import write_and_kill
+from stratalog.perf.experiments.peers_recovery import Crashed
 from stratalog.perf.experiments.peers_told import TEXTS, Subject, beside_the_best, chapter
-from stratalog.perf.experiments.peers_work import QUEUES, PeerFailed, Work, parts_of
+from stratalog.perf.experiments.peers_work import Filled, Work, parts_of, run_ready
 from stratalog.perf.peers.found import Found, found
 from stratalog.perf.peers.messages import Messages
 from stratalog.perf.peers.peer import APPEND, GROUPED, JOBS
+from stratalog.perf.peers.sqlite import Sqlite
 from stratalog.perf.peers.store import Store
 from stratalog.perf.report.files import read_report
 from stratalog.perf.report.progress import NOWHERE, Run
 from stratalog.perf.report.record import Chapter
 from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.contest import Sizes
+from stratalog.store import StoreFull
 from tests.perf.short import error_of
 
 FEW = "lmdb,sqlite"
@@ -72,6 +80,22 @@ RATE = Count(figure="per_s", what="", unit="msg/s")
 LATENCY = Count(figure="ms", what="until then", unit="ms", better="lower")
 
 
+def test_error_of_the_store_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Store, row: object) -> None:
+        raise StoreFull("no space")
+
+    monkeypatch.setattr(Store, "append", refused)
+    ended = error_of(tmp_path, "peers", "--only", "append", "--peers", "lmdb", "--seconds", "0.01")
+    assert isinstance(ended, StoreFull)
+
+
+@pytest.mark.parametrize("option", ["tail_bytes", "scan_bytes", "recovery_bytes"])
+def test_space_that_is_asked_for_grows_with_every_kind_of_messages(option: str) -> None:
+    little: dict[str, Any] = {"tail_bytes": 1 << 20, "scan_bytes": 1 << 20, "recovery_bytes": 1 << 20}
+    needed = Peers(**(little | {option: 1 << 34})).need_bytes()
+    assert needed - Peers(**little).need_bytes() > 4 << 34
+
+
 def told(rates: dict[str, dict[str, float] | Exception]) -> tuple[str, Chapter]:
     """The line and the chapter of two works whose figures are given, by the name of a part."""
     here, _ = found(["rocksdb", "lmdb", "huey"], {})
@@ -117,19 +141,88 @@ def test_peers_own_error_leaves_the_others_their_figures() -> None:
     assert {"store.alone.per_s", "lmdb.alone.per_s"} <= names and "rocksdb.alone.per_s" not in names
 
 
-def test_process_is_killed_after_it_has_acknowledged_so_many_and_none_of_them_is_lost(tmp_path: Path) -> None:
-    messages = Messages(5, Sizes.parse("small"))
-    done = write_and_kill(Store, tmp_path, messages, 3000)
-    assert done >= 3000
-    with closing(Store(tmp_path)) as store:
-        held = messages.check(store.read_all(), messages.shares(done, QUEUES), at_least=True)
-    assert held >= done
+class Counted(Store):
+    """A store that counts the threads that it was made ready in; the one of `bad` raises."""
+
+    bad = 0
+
+    def __init__(self, folder: Path, prepare_bytes: int = 0) -> None:
+        super().__init__(folder, prepare_bytes)
+        self.threads: list[int] = []
+
+    def ready(self) -> None:
+        self.threads.append(threading.get_ident())
+        if len(self.threads) == self.bad:
+            raise RuntimeError("no connection")
 
 
-def test_writing_process_that_ends_by_itself_is_a_failed_peer(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"no folder")
-    with pytest.raises(PeerFailed, match="ended with 1 after 0"):
-        write_and_kill(Store, tmp_path / "file", Messages(5, Sizes.parse("small")), 10)
+def test_jobs_start_when_every_thread_is_ready_and_end_so_many_seconds_after_that(tmp_path: Path) -> None:
+    with closing(Counted(tmp_path)) as peer:
+        seen: list[tuple[int, bool, float]] = []
+
+        def job(end: float) -> None:
+            seen.append((len(peer.threads), threading.get_ident() in peer.threads, end))
+
+        assert run_ready(peer, 1000.0, [job, job, job]) > 0
+        assert [one[:2] for one in seen] == [(3, True)] * 3
+        assert len({end for *_, end in seen}) == 1 and seen[0][2] > perf_counter() + 500
+
+
+def test_thread_that_does_not_get_ready_ends_the_others_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counted, "bad", 2)
+    ran: list[float] = []
+    with closing(Counted(tmp_path)) as peer, pytest.raises(RuntimeError, match="no connection"):
+        run_ready(peer, 1.0, [ran.append] * 3)
+    assert not ran
+
+
+@pytest.mark.parametrize("chapter", ["scan", "recovery"])
+def test_clock_of_the_raw_device_starts_after_the_bytes_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chapter: str
+) -> None:
+    module, seen = peers_reads if chapter == "scan" else peers_recovery, list[str]()
+    messages, store = Messages(5, Sizes.parse("small")), Found(Store, "", Store)
+    bytes_of = Messages.bytes_of
+
+    def counted(self: Messages, written: dict[int, int]) -> int:
+        seen.append("bytes")
+        return bytes_of(self, written)
+
+    def clock() -> float:
+        seen.append("clock")
+        return float(len(seen))
+
+    monkeypatch.setattr(Messages, "bytes_of", counted)
+    monkeypatch.setattr(module, "perf_counter", clock)
+    filled, crashed = Filled(tmp_path, messages, 1000), Crashed(tmp_path, messages, 1000)
+    part = peers_reads.raw_part(filled, store) if chapter == "scan" else crashed.raw_part(store)
+    assert all(value is not None and value > 0 for value in part.run().values())
+    assert seen == ["bytes", "clock", "clock"]
+
+
+def test_raw_device_that_gives_too_few_bytes_is_a_wrong_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crashed = Crashed(tmp_path, Messages(5, Sizes.parse("small")), 1000)
+    monkeypatch.setattr(peers_recovery, "read_sequential", lambda paths, limit, direct: limit - 1)
+    with pytest.raises(WrongResult, match="bytes of its messages"):
+        crashed.raw_part(Found(Store, "", Store)).run()
+
+
+@pytest.mark.parametrize("work", ["jobs.1", "jobs.batches"])
+def test_job_that_is_lost_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    monkeypatch.setattr(peers_jobs, "LOST_NS", 10_000_000)
+    put, ready = Sqlite.put, threading.Event()
+
+    def lossy(self: Sqlite, datas: Sequence[bytes]) -> None:
+        put(self, datas if not ready.is_set() else datas[1:])
+        ready.set()
+
+    monkeypatch.setattr(Sqlite, "put", lossy)
+    works = peers_jobs.job_works(tmp_path, Run("peers", NOWHERE), 0.01, Messages(5, Sizes.parse("small")), (1,))
+    (one,) = (one for one in works if one.name == work)
+    with pytest.raises(WrongResult, match="no job came in"):
+        one.run(Found(Sqlite, "", Sqlite))
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from stratalog.perf.peers.grouped import MOST_WAITING, GroupCommit
 
+WAIT_S = 60.0
+
 
 def test_callers_return_only_when_their_row_is_written_and_share_a_write() -> None:
     writes: list[list[Any]] = []
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
 
     def write(rows: list[Any]) -> None:
-        gate.wait(10)
+        begun.set()
+        gate.wait(WAIT_S)
         writes.append(rows)
 
     commits, returned = GroupCommit(write), []
@@ -26,15 +30,36 @@ def test_callers_return_only_when_their_row_is_written_and_share_a_write() -> No
         returned.append(row)
 
     threads = [threading.Thread(target=caller, args=(row,)) for row in range(8)]
-    for thread in threads:
+    threads[0].start()
+    assert begun.wait(WAIT_S)
+    for thread in threads[1:]:
         thread.start()
+    until = time.monotonic() + WAIT_S
+    while len(commits._rows) < 7:
+        assert time.monotonic() < until
+        time.sleep(0.001)
     assert not returned
     gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(WAIT_S)
     commits.close()
     assert sorted(returned) == sorted(row for rows in writes for row in rows) == list(range(8))
-    assert len(writes) < 8
+    assert [len(rows) for rows in writes] == [1, 7]
+
+
+def test_its_thread_is_ready_before_it_takes_rows_and_an_error_of_that_is_raised() -> None:
+    order: list[Any] = []
+    commits = GroupCommit(order.extend, lambda: order.append("ready"))
+    assert order == ["ready"]
+    commits.append(1)
+    commits.close()
+    assert order == ["ready", 1]
+
+    def refused() -> None:
+        raise OSError("no connection")
+
+    with pytest.raises(OSError, match="no connection"):
+        GroupCommit(order.extend, refused)
 
 
 def test_handed_over_rows_are_all_written_in_their_order_when_it_is_closed() -> None:

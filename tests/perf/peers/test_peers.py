@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from stratalog.perf.experiments.peers_work import fill
-from stratalog.perf.peers import redis
+from stratalog.perf.experiments.peers_jobs import check_jobs, one_job, take_some
+from stratalog.perf.experiments.peers_work import fill, run_ready
+from stratalog.perf.peers import nats, queues, redis, store
 from stratalog.perf.peers.found import NAMES, OURS, PEERS, found
 from stratalog.perf.peers.messages import Messages
 from stratalog.perf.peers.peer import (
@@ -21,15 +24,18 @@ from stratalog.perf.peers.peer import (
     PIPELINED,
     RANGES,
     RECOVERY,
+    SCAN,
     Peer,
     PeerMissing,
     load,
 )
 from stratalog.perf.peers.rocksdb import RocksDb
+from stratalog.perf.peers.store import Store
 from stratalog.perf.workload.checker import WrongResult
 from stratalog.perf.workload.contest import Sizes
 
 QUEUES = 3
+WORKERS, OF_WORKER = 4, 5
 
 
 @pytest.fixture
@@ -96,6 +102,44 @@ def test_jobs_come_once_each_in_their_order(kind: type[Peer], tmp_path: Path, me
     assert came == jobs
 
 
+@able(JOBS)
+def test_threads_share_the_jobs_and_none_comes_back_after_its_acknowledgement(
+    kind: type[Peer], tmp_path: Path, messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[list[bytes]] = [[] for _ in range(WORKERS)]
+    with opened(kind, tmp_path) as peer:
+        one_job(peer, messages.make(WORKERS, 0))
+
+        def work(worker: int, end: float) -> None:
+            for number in range(OF_WORKER):
+                peer.put([messages.make(worker, number)])
+                ((receipt, job),) = take_some(peer, 1)
+                peer.ack([receipt])
+                received[worker].append(job)
+
+        run_ready(peer, 0.0, [partial(work, worker) for worker in range(WORKERS)])
+        jobs = (job for some in received for job in some)
+        assert check_jobs(messages, [OF_WORKER] * WORKERS, jobs) == OF_WORKER * WORKERS
+    monkeypatch.setattr(store, "WAIT_MS", 50)
+    monkeypatch.setattr(queues, "TAKE_S", 0.05)
+    monkeypatch.setattr(nats, "TAKE_S", 0.2)
+    with opened(kind, tmp_path) as peer:
+        assert peer.take(1) == []
+
+
+@able(SCAN)
+def test_everything_that_is_read_is_bytes_of_its_own(kind: type[Peer], tmp_path: Path, messages: Messages) -> None:
+    with opened(kind, tmp_path) as peer:
+        written = fill(peer, messages, 4000)
+        found = [type(data) for chunk in peer.read_all() for data in chunk]
+        assert found == [bytes] * sum(written.values())
+
+
+def test_nothing_is_prepared_for_the_store(tmp_path: Path) -> None:
+    with closing(Store(tmp_path, 64 << 20)):
+        assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < 1 << 20
+
+
 @able(RECOVERY)
 def test_closed_peer_has_all_when_it_is_opened_again(kind: type[Peer], tmp_path: Path, messages: Messages) -> None:
     with opened(kind, tmp_path) as peer:
@@ -117,6 +161,18 @@ def test_rocksdb_writes_over_the_logs_that_were_prepared(tmp_path: Path, message
         assert after.keys() <= before.keys()  # no new file
         assert all(size >= 3 << 20 for size in after.values())  # written over what was there
         assert messages.check(database.read_all(), messages.shares(30, QUEUES)) == 30
+
+
+def test_rocksdb_is_set_as_its_page_advises(tmp_path: Path) -> None:
+    with closing(RocksDb(tmp_path)):
+        (path,) = tmp_path.glob("OPTIONS-*")
+        options = dict(re.findall(r"^\s+(\w+)=(.*)$", path.read_text(), re.MULTILINE))
+    expected = {
+        "block_size": "16384", "cache_index_and_filter_blocks": "true", "format_version": "6",
+        "pin_l0_filter_and_index_blocks_in_cache": "true", "bytes_per_sync": "1048576", "max_background_jobs": "6",
+        "compaction_pri": "kMinOverlappingRatio", "level_compaction_dynamic_level_bytes": "true",
+    }  # fmt: skip
+    assert {name: options[name] for name in expected} == expected
 
 
 def test_missing_package_says_what_to_install() -> None:
