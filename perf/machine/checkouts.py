@@ -25,7 +25,7 @@ class NoCheckout(Exception):
 def load_store(checkout: Path) -> Any:
     """The module `stratalog.store` of a checkout, loaded again: a second one has its own classes, threads and locks.
 
-    It has to load all its modules at its import; a later import would load the running code.
+    All of its modules are loaded here; a later import would load the running code.
 
     Raises NoCheckout.
     """
@@ -35,6 +35,8 @@ def load_store(checkout: Path) -> Any:
         sys.path.insert(0, str(checkout.resolve()))
         try:
             loaded = importlib.import_module(f"{PACKAGE}.store")
+            for name in dir(loaded):  # names that are loaded at their first use
+                getattr(loaded, name)
         finally:
             sys.path.remove(str(checkout.resolve()))
     return loaded

@@ -64,7 +64,7 @@ def test_worker_that_reads_does_not_import_pandas(tmp_path: Path) -> None:
 def test_program_that_plans_by_itself_is_not_settled() -> None:
     before = gc.get_freeze_count()
     settle()
-    assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() <= before  # what was frozen may end meanwhile
 
 
 def test_plans_tasks_and_commits_settle_their_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
