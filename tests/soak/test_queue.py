@@ -23,9 +23,15 @@ SEGMENT = 64 << 10
 
 
 def test_killed_queue_loses_no_job_and_its_disk_stays_flat(tmp_path: Path) -> None:
-    tally = soak.run(tmp_path, minutes=0, seed=draw_seed(), life_s=1.0, kinds=(QUEUE, QUEUE))
-    assert tally.violations == []
-    assert tally.kills + tally.closes >= 2
+    seed = draw_seed()
+    for number in range(10):  # a life may end before its first job is done
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        tally = soak.run(folder, minutes=0, seed=seed + number, life_s=1.0, kinds=(QUEUE, QUEUE))
+        assert tally.violations == []
+        assert tally.kills + tally.closes >= 2
+        if tally.acknowledged and tally.consumed:
+            break
     assert tally.acknowledged and tally.consumed
 
 
