@@ -227,7 +227,10 @@ class Dispatcher:
         given_ms = ceil(now_ms)
         deadline_ms = given_ms + visibility_ms
         try:
+            held_bytes = self._scanner.held_bytes
             found = self._scanner.take_few(count, may_read=may_read)
+            if self._scanner.held_bytes > held_bytes:
+                state.parts.ahead.note(self, self._scanner.held_bytes)
             if found is None:
                 return None
             messages = found[0].messages(found[1], found[1] + count)

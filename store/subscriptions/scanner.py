@@ -171,15 +171,11 @@ class Scanner:
         """Read ahead in the first queue that has new messages; False if it is none of those whose turn is next."""
         self._ready.find(self._lanes.all())
         self._chunks_left = 1
-        for queue_id in islice(self._ready.queues, FRESH_QUEUES):
-            try:
-                found = self._chunk(queue_id, 1, AHEAD_BYTES) is not None
-            except StoreError:  # the queue's turn comes in a long look, and raises the error
-                return False
-            if found:
-                self._ready.served(queue_id, is_over=False)
-                return True
-        return False
+        try:
+            queues = islice(self._ready.queues, FRESH_QUEUES)
+            return any(self._chunk(queue_id, 1, AHEAD_BYTES) is not None for queue_id in queues)
+        except StoreError:  # the queue's turn comes in a long look, and raises the error
+            return False
 
     def _is_turn_of_others(self) -> bool:
         """Whether it is time to look into the queues that have no messages read ahead."""

@@ -33,15 +33,15 @@ def test_most_lone_messages_need_no_long_look(store: MessageStore) -> None:
 
 
 def test_queues_that_all_have_new_messages_have_their_turns(store: MessageStore) -> None:
+    """Consumers are slower than producers: no queue is left behind."""
     sub = store.subscribe(TOPIC, "a")
-    for offset in range(40):
+    found: list[int] = []
+    for offset in range(60):
         for queue_id in (0, 1, 2):
             store.append(TOPIC, queue_id, b"%d" % offset)
-    found = [places(sub.receive(1))[0] for _ in range(120)]
-    assert sorted(found) == [(queue_id, offset) for queue_id in range(3) for offset in range(40)]
-    for end in range(30, 121, 30):
-        shares = [sum(one[0] == queue_id for one in found[end - 30 : end]) for queue_id in range(3)]
-        assert max(shares) - min(shares) <= LOOKS_BETWEEN, (end, shares)
+        found += [places(sub.receive(1))[0][0] for _ in range(2)]
+    shares = [found.count(queue_id) for queue_id in (0, 1, 2)]
+    assert max(shares) - min(shares) <= LOOKS_BETWEEN, shares
 
 
 def test_a_queue_with_a_damaged_message_keeps_no_other_one_waiting(
