@@ -29,6 +29,7 @@ from stratalog.store.format.layout import (
     SegmentHeader,
     lane_name,
 )
+from stratalog.store.format.message_ids import SeenIds
 from stratalog.store.format.store_files import LaneStart
 from stratalog.store.log.streams import lane_of
 from stratalog.store.segment.evidence import is_flipped, trace_of
@@ -61,6 +62,7 @@ class FilePlaces:
     sequence: int
     record: SealRecord | None
     records: int = 0  # messages of the store's own
+    ids: dict[bytes, list[int]] = field(default_factory=dict)  # digest of an id -> the frames with a record of it
     frames: list[FramePlace] = field(default_factory=list)
     frame_of: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -113,6 +115,9 @@ def _take(
             number, offset, salt = PREFIX.unpack_from(content, begin) if length >= PREFIX.size else (0, 0, 0)
             if salt != SALT or number >= len(left) or offset & 0xFFFF != low:
                 mine.records += 1  # no message of a user's
+                seen = SeenIds.unpack(content[begin : begin + length])
+                for digest in () if seen is None else seen.digests:
+                    mine.ids.setdefault(digest, []).append(len(mine.frames) - 1)
                 continue
             numbers[mine.lane, stream] = number
         else:
@@ -163,6 +168,7 @@ class Verdict:
         unhurt: must survive a repair.
         readable: must be readable after a plain opening.
         tail: may vanish without a word.
+        kept_ids: digests of the ids that may not be forgotten without a word: a record of them is no tail.
         lane: the lane of each queue.
         lost_before: messages of a lane that an earlier repair gave up: where the file is gone that told of them, they
             are counted once more. The same goes for those that retention removed, where an old copy of START says that
@@ -179,6 +185,7 @@ class Verdict:
         self.unhurt = [np.zeros(len(told.lengths), np.bool_) for told in story.queues]
         self.readable = [rows.copy() for rows in self.unhurt]
         self.tail = [rows.copy() for rows in self.unhurt]
+        self._whole_frames: dict[str, int] = {}  # of each file: those before the tail
         self.lane = [lane_of(*told.name, story.plan.lanes) for told in story.queues]  # of one without messages, too
         self.hurt_files = {name for name in {*final, *damaged} if final.get(name) != damaged.get(name)}
         self.may_be_cut = False
@@ -187,6 +194,12 @@ class Verdict:
             files = [file for file in places.files if file.lane == lane]
             self._judge(files, final, damaged)
         self._let_rounds_go(places.files, damaged)
+        self.kept_ids = {
+            digest
+            for file in places.files
+            for digest, frames in file.ids.items()
+            if frames[0] < self._whole_frames[file.name]
+        }
         self.is_blind = any(self._tells_no_offsets(lane, damaged) for lane in lanes)
         self.lost_before: Counter[int] = Counter()
         for told in story.queues:
@@ -213,6 +226,7 @@ class Verdict:
             first = max([at for at, frame in enumerate(file.frames) if frame.joint], default=-1)
             others = [names.get(part[:2]) for part in file.frames[first].joint] if first >= 0 else []
             if any(name is None or (name in self.hurt_files and name not in foreign) for name in others):
+                self._whole_frames[file.name] = min(first, self._whole_frames[file.name])
                 for number, offset, frame in zip(file.numbers, file.offsets, file.frame_of, strict=True):
                     self.tail[number][offset] |= frame >= first
 
@@ -240,6 +254,7 @@ class Verdict:
         cut = min((place for place in breaks if place >= evidence), default=(1 << 60, 0))
         self.may_be_cut |= cut < (1 << 60, 0)
         for file in files:
+            self._whole_frames[file.name] = sum((file.sequence, frame.begin) < cut for frame in file.frames)
             self._judge_file(file, changes.get(file.name), cut)
 
     def _judge_file(self, file: FilePlaces, change: Changes | None, cut: Place) -> None:
