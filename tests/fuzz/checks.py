@@ -99,7 +99,8 @@ class Reading:
     """All that can be read of an opened store: `got[q][offset]` says which messages, `bounds[q]` a queue's bounds.
 
     `errors` are the files that a StoreCorrupt named, `refused` the offsets that a single read refused, `scanned` what
-    a scan gave, None if it ended with an error; `forgotten_ids` the digests of ids that nothing knows. A `quick` reading scans, and reads few messages in other ways.
+    a scan gave, None if it ended with an error; `forgotten_ids` the digests of ids that nothing knows. A `quick`
+    reading scans, and reads few messages in other ways.
     """
 
     def __init__(self, store: MessageStore, expected: Expected, chance: random.Random, *, quick: bool = False) -> None:

@@ -4,8 +4,9 @@ Everything is told from the unharmed files. A message is
 
 * *unhurt* if its own bytes, the head of its frame and the file's place are as they were: it must survive a repair;
 * *tail* if nothing that is left on the disk says that it was ever durable: a damage at or before it may pass for the
-  end of the log. Evidence is a seal record, of its own segment or of a later one, unhurt or with some flipped bits, or
-  the mark in the unhurt head of a frame. README allows such a message to vanish without a word, and no other.
+  end of the log. Evidence is a seal record, of its own segment or of a later one, unhurt or with some flipped bits, the
+  mark in the unhurt head of a frame, or a file that is too short for a segment. Such a message may vanish without a
+  word, and no other.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from .stories import EMPTY, PREFIX, SALT, Story
 
 SEAL_AT = slice(BLOCK_BYTES, BLOCK_BYTES + SEAL_BYTES)
 HEADER_BYTES = 104  # of a segment's first block that mean something, and of its second
+ENDLESS = 1 << 60
 Place = tuple[int, int]  # (sequence, position) in a lane's log
 Bools = npt.NDArray[np.bool_]
 
@@ -251,8 +253,8 @@ class Verdict:
             if before[file.name] != after.get(file.name)
         }
         breaks, evidence = _breaks_and_evidence(files, changes, after)
-        cut = min((place for place in breaks if place >= evidence), default=(1 << 60, 0))
-        self.may_be_cut |= cut < (1 << 60, 0)
+        cut = min((place for place in breaks if place >= evidence), default=(ENDLESS, 0))
+        self.may_be_cut |= cut < (ENDLESS, 0)
         for file in files:
             self._whole_frames[file.name] = sum((file.sequence, frame.begin) < cut for frame in file.frames)
             self._judge_file(file, changes.get(file.name), cut)
@@ -304,10 +306,25 @@ def _breaks_and_evidence(
                 # Block 0 proves that the segment is in use: a record with some flipped bits still says that it ended.
                 trace = trace_of((after[file.name] or b"")[BLOCK_BYTES:DATA_START])
                 has_record = len(trace) == BLOCK_BYTES and is_flipped(trace, file.sequence) and change.few(SEAL_AT, 6)
+            if _is_seen_cut(file, change, after, alone=len(changes) == 1):
+                evidence = max(evidence, (file.sequence, ENDLESS))
         if has_record and file.record is not None:
             evidence = max(evidence, (file.sequence, file.record.data_end))
         evidence = max([evidence, *(frame.mark for frame in frames)])
     return breaks, evidence
+
+
+def _is_seen_cut(file: FilePlaces, change: Changes, after: Snapshot, *, alone: bool) -> bool:
+    """Does a segment's file end before its first frame, so that it is not taken for an open segment, nor for a spare?
+
+    Without its header a later file must show that it is not the end of the log, and no record of a `closed` segment
+    before it may be put back.
+    """
+    if len(after.get(file.name, bytes(DATA_START))) >= DATA_START:
+        return False
+    folder = file.name.partition("/")[0]
+    later = [name for name in after if name.startswith(folder) and name.endswith(".seg") and name > file.name]
+    return not change.touches(0, HEADER_BYTES) or (alone and any(len(after[name]) >= DATA_START for name in later))
 
 
 def zones_of(file: FilePlaces) -> dict[str, list[tuple[int, int]]]:
