@@ -16,7 +16,7 @@ from stratalog.store.testing import TunedConfig
 
 from .child import Plan, seed_of
 from .consumers import LONG_MS
-from .ledger import Violation
+from .ledger import EARLY_S, PATIENCE, SETTLES_S, Violation
 from .queue_child import (
     AUDIT,
     BILL_BYTES,
@@ -30,8 +30,6 @@ from .queue_child import (
 )
 
 LATE_S = 5.0  # so long the log may take more than it should: the machine may be busy
-SETTLES_S = 30.0
-EARLY_S = 0.2  # an idle lane ends its segment so soon, if that frees others; the store's own figure only takes longer
 
 
 class QueueLedger:
@@ -136,7 +134,7 @@ class QueueLedger:
                 came = {who: self._take_all(store, who, consumers) for who in TOPIC_OF if who in known}
         finally:
             shutil.rmtree(copy)
-        with mock.patch("stratalog.store.log.early.PATIENCE_S", EARLY_S), MessageStore.open(self.path, config) as store:
+        with mock.patch(PATIENCE, EARLY_S), MessageStore.open(self.path, config) as store:
             if store.losses:
                 raise Violation(f"losses: {store.losses}")
             if known:

@@ -69,6 +69,7 @@ class Tally:
     checked: int = 0
     consumed: int = 0  # acknowledged by a consumer
     read_meanwhile: int = 0
+    segments_gone: int = 0  # at the most, and not of queues of jobs
     removed_segments: int = 0  # of the queue of jobs that removed most
     disk_share: float = 0.0  # of what a queue of jobs may take on the disk, at the most
     seeds: list[int] = field(default_factory=list)
@@ -243,6 +244,9 @@ def _note(line: list[Any], plan: Plan, ledger: Ledger | QueueLedger, tally: Tall
         tally.faults_met[plan.label] += 1
     elif what == "read":
         tally.read_meanwhile += rest[0]
+    elif what == "going":
+        ledger.note_going([(lane, segment, messages, size) for lane, segment, messages, size in rest])
+        tally.segments_gone += len(rest)
     elif what == "subscribed":
         ledger.is_subscribed = True
     elif what not in ("open", "end"):
