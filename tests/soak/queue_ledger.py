@@ -30,6 +30,7 @@ from .queue_child import (
 )
 
 LATE_S = 5.0  # so long the log may take more than it should: the machine may be busy
+LATE_SAMPLES = 50  # and said so often: a life that stood still has not had the time
 
 
 class QueueLedger:
@@ -55,13 +56,14 @@ class QueueLedger:
         self._lanes = 1
         self._segment_bytes = 0
         self._over_since_s: float | None = None
+        self._over_samples = 0
 
     def begin(self, plan: Plan) -> None:
         """A life begins."""
         self._lanes = plan.config["lanes"]
         self._segment_bytes = max(self._segment_bytes, plan.config["segment_bytes"])  # older ones may be larger
         plan.config["segment_bytes"] = self._segment_bytes
-        self._over_since_s = None
+        self._over_since_s, self._over_samples = None, 0
         self._acked_by.clear()
         self._acked_lines = 0
 
@@ -113,10 +115,11 @@ class QueueLedger:
         now_s = time.monotonic()
         self.disk_share = max(self.disk_share, held_bytes / allowed_bytes)
         if held_bytes <= allowed_bytes:
-            self._over_since_s = None
+            self._over_since_s, self._over_samples = None, 0
             return
         self._over_since_s = self._over_since_s or now_s
-        if now_s - self._over_since_s > LATE_S:
+        self._over_samples += 1
+        if now_s - self._over_since_s > LATE_S and self._over_samples >= LATE_SAMPLES:
             raise Violation(f"the log takes {held_bytes} bytes, and may take {allowed_bytes}")
 
     # -- after a life -------------------------------------------------------------------------------------

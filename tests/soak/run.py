@@ -36,6 +36,7 @@ from .plan import KINDS, QUEUE, draw, draw_queue
 from .queue_ledger import QueueLedger
 
 LIVES_MAX = 15  # of one store
+LIVES_MOST = 200  # of a soak that waits for what has not come yet
 STUCK_S = 60.0
 KILLED_OPENING = 4  # one death of so many comes about when the store is opened
 QUEUES_IN = 8  # one store of so many is a queue of jobs
@@ -91,14 +92,20 @@ def run(
     seed: int,
     life_s: float = 1.5,
     kinds: Sequence[str] = KINDS,
+    until: Sequence[str] = (),
     tick: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Soak for so long, but at least one life of each of `kinds`; ends at the first violation, and leaves its store."""
+    """Soak for so long, but at least one life of each of `kinds`, and until each count of `until` is more than 0.
+
+    The counts are of the tally. A life may be over before it has done anything: the machine may be busy. Ends at the
+    first violation, and leaves its store.
+    """
     chance, tally, began = random.Random(seed), Tally(seed), time.monotonic()
 
     def over() -> bool:
         tally.seconds = time.monotonic() - began
         is_all = tally.cycles >= len(kinds) and (QUEUE not in kinds or tally.lives[QUEUE] > 0)
+        is_all = is_all and (all(getattr(tally, count) for count in until) or tally.cycles >= LIVES_MOST)
         return bool(tally.violations) or (tally.seconds >= minutes * 60 and is_all)
 
     others = [kind for kind in kinds if kind != QUEUE]

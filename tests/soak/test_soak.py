@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stratalog.store import MessageStore
-from stratalog.store.log.removal import Removal
+from stratalog.store.log.removal import Removal, _OverLimit
 from stratalog.store.subscriptions import journal
 from stratalog.store.testing import TunedConfig
 from tests.seeds import draw_seed
@@ -47,9 +47,10 @@ def test_short_soak_tries_every_kind_and_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_killed_stores_have_every_acknowledged_message(tmp_path: Path) -> None:
-    tally = soak.run(tmp_path, minutes=0, seed=draw_seed(), life_s=0.5, kinds=("kill",) * 8)
+    counts = ("kills", "acknowledged", "checked")
+    tally = soak.run(tmp_path, minutes=0, seed=draw_seed(), life_s=0.5, kinds=("kill",) * 8, until=counts)
     assert tally.violations == []
-    assert tally.kills and tally.acknowledged
+    assert tally.kills and tally.acknowledged and tally.checked
 
 
 def test_violation_ends_the_soak_with_exit_code_1_and_keeps_the_store(
@@ -198,12 +199,18 @@ def test_ledger_lets_a_segment_without_messages_of_users_go_whatever_the_retenti
     assert made.check(retention=False) == 200
 
 
-def test_ledger_sees_a_retention_that_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_sees_a_retention_that_removes_nothing_or_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = Ledger(tmp_path / "store")
     fill(made)
     made.begin(life(256 * KIB))
     assert made.check(retention=True) == 200
     assert made.check(retention=True) == 200, "the store itself was left as it was"
+    with monkeypatch.context() as patched:
+        patched.setattr(_OverLimit, "__call__", lambda _limit, sealed, at: at < 8)
+        with pytest.raises(Violation, match=r"goes with [0-9]+ messages of users"):
+            made.check(retention=True)
     monkeypatch.setattr("tests.soak.ledger.SETTLES_S", 0.5)
     monkeypatch.setattr(Removal, "_retire", lambda _removal: True)
     with pytest.raises(Violation, match=r"retention leaves [0-9]+ bytes, and keeps 262144"):
