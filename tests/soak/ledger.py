@@ -51,6 +51,7 @@ class Ledger:
         self.is_subscribed = False  # from then on delayed messages outlive their segments
         self._clock_jumped = False
         self._retention_bytes: int | None = None  # of this life
+        self._lanes: int | None = None
         self._gone: set[tuple[int, int]] = set()  # lane, segment: it was told that they go
         self._outlive: set[Place] = set()
         self._times: defaultdict[Place, set[int]] = defaultdict(set)  # at which a message may be due
@@ -65,7 +66,7 @@ class Ledger:
     def begin(self, plan: Plan) -> None:
         """A life begins."""
         self._clock_jumped |= plan.clock
-        self._retention_bytes = plan.config["retention_bytes"]
+        self._retention_bytes, self._lanes = plan.config["retention_bytes"], plan.config["lanes"]
 
     def end(self) -> None:
         """It is over: what was not answered may have been done or not."""
@@ -129,7 +130,8 @@ class Ledger:
         """
         if not self.path.exists():
             return 0  # the fault was met before there was a store
-        config, going = TunedConfig(segment_bytes=64 << 10, recent_bytes=0), list[Row]()
+        # A life may have ended before its store was made: then this opening makes it.
+        config, going = TunedConfig(lanes=self._lanes, segment_bytes=64 << 10, recent_bytes=0), list[Row]()
         with told_removals(going.extend), MessageStore.open(self.path, config) as store:
             if store.losses:
                 raise Violation(f"losses: {store.losses}")

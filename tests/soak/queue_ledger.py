@@ -128,7 +128,8 @@ class QueueLedger:
         """Take all that there is, in a copy of the store; how many jobs were found. Raises Violation."""
         if not self.path.exists():
             return 0
-        config = TunedConfig(segment_bytes=self._segment_bytes, recent_bytes=0)
+        # A life may have ended before its store was made: then this opening makes it.
+        config = TunedConfig(lanes=self._lanes, segment_bytes=self._segment_bytes, recent_bytes=0)
         copy = self.path.with_name("copy")
         shutil.copytree(self.path, copy)
         try:

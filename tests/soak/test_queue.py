@@ -53,6 +53,15 @@ def test_ledger_finds_all_jobs(ledger: QueueLedger) -> None:
     assert ledger.carried()[AUDIT] - ledger.carried()[WORKERS] > 100
 
 
+def test_ledger_gives_a_store_that_no_life_came_to_make_its_lanes(tmp_path: Path) -> None:
+    made = QueueLedger(tmp_path / "store")
+    made.begin(Plan("", 0, {"lanes": 2, "segment_bytes": SEGMENT}))
+    made.path.mkdir()  # and its first life ended
+    assert made.check() == 0
+    with MessageStore.open(made.path, TunedConfig(lanes=2)) as store:
+        assert len(store._lanes) == 2
+
+
 @pytest.mark.parametrize(("who", "sees"), [(WORKERS, "the workers never get"), (AUDIT, "the audit never gets")])
 def test_ledger_misses_a_lost_job(ledger: QueueLedger, who: str, sees: str) -> None:
     ledger.note("sent", [[99, 100]])

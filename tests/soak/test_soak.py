@@ -141,7 +141,16 @@ def fill(ledger: Ledger, retention_bytes: int | None = None) -> int:
 
 def life(retention_bytes: int | None) -> Plan:
     """One with this retention."""
-    return Plan("", 0, {"retention_bytes": retention_bytes})
+    return Plan("", 0, {"retention_bytes": retention_bytes, "lanes": 1})
+
+
+def test_ledger_gives_a_store_that_no_life_came_to_make_its_lanes(tmp_path: Path) -> None:
+    made = Ledger(tmp_path / "store")
+    made.begin(Plan("", 0, {"retention_bytes": None, "lanes": 4}))
+    made.path.mkdir()  # and its first life ended
+    assert made.check(retention=False) == 0
+    with MessageStore.open(made.path, TunedConfig(lanes=4)) as store:
+        assert len(store._lanes) == 4
 
 
 def test_ledger_sees_messages_that_went_without_retention(tmp_path: Path) -> None:
