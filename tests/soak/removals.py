@@ -14,6 +14,7 @@ from unittest import mock
 
 from stratalog.store.format.hidden import is_hidden
 from stratalog.store.log.removal import Removal
+from stratalog.store.log.retention import size_of
 from stratalog.store.log.written_lane import WrittenLane
 from stratalog.store.segment.sealed import SealedSegment
 
@@ -48,6 +49,13 @@ def on_disk(removal: Removal) -> int:
     """The bytes of the files of all segments in use."""
     views = [lane.view for lane in removal._lanes]
     return sum(one.segment.path.stat().st_size for view in views for one in (*view.sealed, *view.open))
+
+
+def stays(removal: Removal) -> int:
+    """The bytes that retention never removes: of the newest sealed segment of each lane, and of open ones."""
+    views = [lane.view for lane in removal._lanes]
+    newest = sum(size_of(one) for view in views for one in view.sealed[-1:])
+    return newest + sum(one.segment.header.capacity_bytes for view in views for one in view.open)
 
 
 def users_messages(lane: WrittenLane, sealed: SealedSegment) -> int:
