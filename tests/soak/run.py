@@ -108,6 +108,12 @@ def run(
         is_all = is_all and (all(getattr(tally, count) for count in until) or tally.cycles >= LIVES_MOST)
         return bool(tally.violations) or (tally.seconds >= minutes * 60 and is_all)
 
+    def is_queue(store_seed: int) -> bool:
+        if QUEUE not in kinds or tally.cycles < len(others):
+            return False
+        is_all_that_lacks = not tally.lives[QUEUE] and tally.seconds >= minutes * 60
+        return not others or is_all_that_lacks or store_seed % QUEUES_IN == 0
+
     others = [kind for kind in kinds if kind != QUEUE]
     while not over():
         store_seed = chance.getrandbits(32)
@@ -115,7 +121,7 @@ def run(
         tally.seeds.append(store_seed)
         with sub_folder(base, "soak") as folder:
             try:
-                if not others or (QUEUE in kinds and tally.cycles >= len(others) and store_seed % QUEUES_IN == 0):
+                if is_queue(store_seed):
                     _one_queue(folder / "store", random.Random(store_seed), tally, life_s, over, tick)
                 else:
                     _one_store(folder / "store", random.Random(store_seed), tally, life_s, others, over, tick)
