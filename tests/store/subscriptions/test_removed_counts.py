@@ -38,8 +38,9 @@ def remove_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def retention_by_hand(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
-    """Segments are removed by hand alone, and no look of these modules holds for a while."""
+    """Segments are removed by hand alone, none is sealed early, and no look of these modules holds for a while."""
     remove_by_hand(monkeypatch)
+    monkeypatch.setattr("stratalog.store.log.early.PATIENCE_S", 1e9)  # else a slow machine comes to it
     for module in modules:
         monkeypatch.setattr(f"stratalog.store.{module}.LOOK_S", 0.0)
         monkeypatch.setattr(f"stratalog.store.{module}.LOOK_TIMES", 0)
