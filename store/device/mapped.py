@@ -17,9 +17,15 @@ from typing import Protocol
 
 import numpy as np
 
+from ...portable import POSIX_ALONE
 from .descriptor import open_descriptor
 
-_NUMBER = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine())  # of the system call `futex`
+_NUMBERS = {
+    "x86_64": 202,
+    "aarch64": 98,
+    "riscv64": 98,
+}  # of the system call `futex`; on another system, of other calls
+_NUMBER = None if POSIX_ALONE else _NUMBERS.get(platform.machine())
 _WAIT, _WAKE = 0, 1
 _ALL = (1 << 31) - 1
 _USUAL = frozenset({errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR})
@@ -151,6 +157,20 @@ def _poll(mapped: Mapped, seen: int, at: int, patience_s: float) -> None:
 def boot_id() -> bytes:
     """16 bytes that change with each start of the machine; zeros where the system does not tell."""
     try:
-        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))[:16]
+        text = _boot_session() if POSIX_ALONE else Path("/proc/sys/kernel/random/boot_id").read_text()
+        return bytes.fromhex(text.strip().replace("-", ""))[:16]
     except (OSError, ValueError):
         return bytes(16)
+
+
+def _boot_session() -> str:
+    """What macOS says of its start, a UUID; nothing on other systems. Raises OSError."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).sysctlbyname
+    except (OSError, TypeError, AttributeError):
+        return ""
+    found = ctypes.create_string_buffer(64)
+    size = ctypes.c_size_t(len(found))
+    if call(b"kern.bootsessionuuid", found, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        raise OSError(ctypes.get_errno(), "the system does not name its start")
+    return found.value.decode()
