@@ -14,8 +14,8 @@ from typing import Final
 
 SWITCH: Final = "STRATALOG_DEVICE"
 LINUX, POSIX = "linux", "posix"
-CHOSEN: Final = os.environ.get(SWITCH, "") or (LINUX if sys.platform == "linux" else POSIX)
-POSIX_ALONE: Final = CHOSEN == POSIX or sys.platform != "linux"
+CHOSEN: Final = os.environ.get(SWITCH, "") or (LINUX if sys.platform == LINUX else POSIX)
+POSIX_ALONE: Final = CHOSEN == POSIX or sys.platform != LINUX
 
 ZEROS: Final = bytes(1 << 20)
 FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: there `fsync` leaves bytes in the device's memory
@@ -28,7 +28,7 @@ def why_wrong() -> str | None:
     """What is wrong with the choice in the environment; None if nothing is."""
     if CHOSEN not in (LINUX, POSIX):
         return f"{SWITCH} is {CHOSEN!r}, and it can be {LINUX!r} or {POSIX!r}; change it, or leave it out"
-    if CHOSEN == LINUX and POSIX_ALONE:
+    if CHOSEN == LINUX and sys.platform != LINUX:
         return f"{SWITCH} is {LINUX!r}, and this system is {sys.platform!r}; leave it out"
     return None
 
