@@ -44,6 +44,7 @@ PROBES = {"/proc/meminfo", "/proc/self/cgroup"}  # whether they are there is ask
 F_FULLFSYNC = 51
 TOPIC, SUBSCRIPTION = "jobs", "workers"
 LATER_MS = 3_600_000
+DUE, LATER = 1, 2  # last digits of numbers: of delayed messages, of which only the first are due
 
 looked_at: set[str] = set()
 full_syncs: list[int] = []
@@ -125,10 +126,12 @@ def _have_full_sync() -> None:
 
 
 def opened(folder: Path) -> MessageStore:
-    """The store of the test, with every kind of tier but the one whose size is a plan's."""
-    from stratalog import MessageStore, StoreConfig  # noqa: PLC0415  # after `hide`
+    """The store of the test, with every kind of tier."""
+    from stratalog import CacheConfig, MessageStore, StoreConfig  # noqa: PLC0415  # after `hide`
 
-    return MessageStore.open(folder, StoreConfig(lanes=2, segment_bytes=1 << 20))
+    tiers = dict.fromkeys(("heap_bytes", "off_heap_bytes", "private_file_bytes", "persistent_bytes"), 1 << 20)
+    folders = dict.fromkeys(("private_file_folder", "persistent_folder"), folder.parent)
+    return MessageStore.open(folder, StoreConfig(lanes=2, segment_bytes=1 << 20, cache=CacheConfig(**tiers, **folders)))
 
 
 def appended(store: MessageStore, first: int) -> int:
@@ -136,8 +139,8 @@ def appended(store: MessageStore, first: int) -> int:
     after = first + 10
     datas = [b"%d" % number for number in range(first, after)]
     store.append(TOPIC, 0, datas[0])
-    store.append(TOPIC, 0, datas[1], deliver_at_ms=1)
-    store.append(TOPIC, 1, datas[2], deliver_at_ms=time.time_ns() // 1_000_000 + LATER_MS)
+    store.append(TOPIC, 0, datas[DUE], deliver_at_ms=1)
+    store.append(TOPIC, 1, datas[LATER], deliver_at_ms=time.time_ns() // 1_000_000 + LATER_MS)
     assert store.submit(TOPIC, 1, datas[3]).result() >= 0
     store.append_batch([(TOPIC, 2, data) for data in datas[4:6]])
     payload = b"".join(datas[6:8])
@@ -163,8 +166,10 @@ def _datas(store: MessageStore, queue: int) -> Iterator[bytes]:
 
 
 def check(folder: Path) -> int:
-    """Look at all that an earlier process has left; how many messages there are."""
+    """Look at all that an earlier process has left, and try what `main` does not; how many messages there are."""
     from stratalog import MessageStore  # noqa: PLC0415
+    from stratalog.bulk import ShardWriter, commit_shards  # noqa: PLC0415
+    from stratalog.index.trackers.files import FolderFiles  # noqa: PLC0415
     from stratalog.tools import verify_folder  # noqa: PLC0415
 
     with opened(folder) as store, MessageStore.open(folder, read_only=True) as reader:
@@ -177,8 +182,20 @@ def check(folder: Path) -> int:
         store.append("told", 0, b"now")
         while not reader.read("told", 0, 0, wait_ms=1000):
             pass
-        assert len(sub.receive(max_messages=100, wait_ms=0)) > 0 or not have
+        given = [int(one.message.data) % 10 for one in sub.receive(max_messages=1 << 10, wait_ms=0)]
+        assert LATER not in given and (DUE in given or not have)
+        with ShardWriter(folder) as writer:
+            writer.append_columns([("bulk", 0)], [0], [4], b"many")
+            commit_shards(folder, writer.finish(), name=f"load {len(have)}")
+        assert [one.data for one in store.read("bulk", 0, 0, max_messages=100)] == [b"many"] * store.queue_bounds(
+            "bulk", 0
+        )[1]
     assert verify_folder(folder).ok
+    files = FolderFiles(folder.parent / f"tracker {len(have)}")
+    files.append("bucket", b"entries")
+    files.flush("bucket")
+    files.force("bucket")
+    files.force_folder()
     return len(have)
 
 

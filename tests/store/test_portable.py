@@ -55,6 +55,7 @@ def life(folder: Path, acknowledged: int) -> tuple[int, int]:
     return int(words[0][1]), int(words[-1][1])
 
 
+@pytest.mark.disk  # memory's folder is among the hidden ones
 def test_a_store_works_without_any_name_of_linux_and_loses_nothing_by_kills(tmp_path: Path) -> None:
     chance, acknowledged = random.Random(draw_seed()), 0
     for _ in range(KILLS):
