@@ -31,6 +31,7 @@ _ALL = (1 << 31) - 1
 _USUAL = frozenset({errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR})
 POLL_S = 0.002  # where there is no futex
 LONGEST_POLL_S = 0.05
+BOOT_ID_BYTES = 16
 
 
 def _call(library: type[ctypes.CDLL]) -> ctypes._NamedFuncPointer | None:
@@ -158,9 +159,9 @@ def boot_id() -> bytes:
     """16 bytes that change with each start of the machine; zeros where the system does not tell."""
     try:
         text = _boot_session() if POSIX_ALONE else Path("/proc/sys/kernel/random/boot_id").read_text()
-        return bytes.fromhex(text.strip().replace("-", ""))[:16]
+        return bytes.fromhex(text.strip().replace("-", "")).ljust(BOOT_ID_BYTES, b"\0")[:BOOT_ID_BYTES]
     except (OSError, ValueError):
-        return bytes(16)
+        return bytes(BOOT_ID_BYTES)
 
 
 def _boot_session() -> str:

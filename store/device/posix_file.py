@@ -68,9 +68,11 @@ class PosixFile:
         """Read into `views` from `position`; the number of bytes read."""
         done = 0
         for view in views:
-            data = self.read(position + done, len(view))
+            data = os.pread(self._fd, len(view), position + done)
             view[: len(data)] = data
             done += len(data)
+            if len(data) < len(view):
+                break
         return done
 
     def will_need(self, position: int, size: int) -> None:

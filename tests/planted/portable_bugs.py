@@ -63,6 +63,10 @@ PORTABLE: dict[str, Bug] = {
         "        os.fdatasync(self._writers[name])\n",
         HIDDEN,
     ),
+    "portable: the start of a machine that does not tell has no bytes": Bug(
+        "store/device/mapped.py", '.ljust(BOOT_ID_BYTES, b"\\0")', "",
+        (f"{TESTS}::test_the_start_of_a_mac_is_its_session_s_name_and_zeros_where_there_is_none",),
+    ),
     "portable: the owner of a descriptor warns when it is dropped": Bug(
         "store/device/descriptor.py",
         "    __del__ = FileIO.close\n",

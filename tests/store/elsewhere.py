@@ -178,7 +178,7 @@ def check(folder: Path) -> int:
         assert not store.stats()["log"]["direct_io"]
         sub = store.subscribe(TOPIC, SUBSCRIPTION)
         told = reader.stats()["live"]
-        assert (told["page"], told["mirror"]) == (True, False)
+        assert (told["page"], told["current"], told["mirror"]) == (True, True, False)
         store.append("told", 0, b"now")
         while not reader.read("told", 0, 0, wait_ms=1000):
             pass

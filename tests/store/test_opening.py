@@ -400,6 +400,7 @@ def test_call_that_the_system_refuses_is_done_without_and_poisons_nothing(tmp_pa
         assert store.queue_bounds("t", 0) == (0, 20)
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM])
 def test_force_follows_a_write_whose_flag_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import gc
@@ -12,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +21,7 @@ from stratalog import portable
 from stratalog.store import MessageStore, StorePoisoned
 from stratalog.store.device import descriptor as descriptors
 from stratalog.store.device import exchange as exchanging
+from stratalog.store.device import mapped
 from stratalog.store.device.disk import Disk
 from stratalog.store.device.posix_disk import PosixDisk
 from stratalog.store.device.posix_file import PosixFile
@@ -217,6 +220,32 @@ def test_a_store_is_poisoned_by_a_failed_full_sync(
         with pytest.raises(StorePoisoned):
             store.append("t", 0, b"z")
     assert asked.count("refused") == 1
+
+
+# -- other processes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("0F9C0B4E-31A7-4C0B-8F0E-9D2E6C5A7B10", bytes.fromhex("0F9C0B4E31A74C0B8F0E9D2E6C5A7B10")),
+        ("", bytes(16)),
+        ("no UUID", bytes(16)),
+    ],
+)
+def test_the_start_of_a_mac_is_its_session_s_name_and_zeros_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, told: str, expected: bytes
+) -> None:
+    def call(name: bytes, found: ctypes.Array[ctypes.c_char], *_: object) -> int:
+        assert name == b"kern.bootsessionuuid"
+        found.value = told.encode()
+        return 0
+
+    monkeypatch.setattr(mapped, "POSIX_ALONE", True)
+    monkeypatch.setattr(mapped.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(sysctlbyname=call))
+    assert mapped.boot_id() == expected
+    monkeypatch.setattr(mapped.ctypes, "CDLL", lambda *_, **__: SimpleNamespace())
+    assert mapped.boot_id() == bytes(16)
 
 
 # -- descriptors --------------------------------------------------------------------------------------

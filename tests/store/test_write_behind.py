@@ -17,7 +17,7 @@ from stratalog.store.device.os_file import OsFile
 from stratalog.store.device.write_behind import STEP_BYTES, WriteBehind
 from stratalog.store.testing import SimulatedDisk
 
-pytestmark = pytest.mark.disk
+pytestmark = [pytest.mark.disk, pytest.mark.linux]  # sync_file_range is called
 
 ROWS, EACH = 40, 1 << 20  # five steps
 
