@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from ...portable import POSIX_ALONE
+from .background import Bell
 from .descriptor import open_descriptor
 
 _NUMBERS = {
@@ -103,6 +104,7 @@ class MappedFile:
         address = np.frombuffer(self._map, np.uint8).ctypes.data + bell_at
         self._bell_at = bell_at
         self._address = ctypes.c_void_p(address)
+        self._woken = Bell()  # for a sleeper of this process that looks
         # Made once: to convert them costs more than the call.
         self._ring = (ctypes.c_long(_NUMBER or 0), self._address, ctypes.c_int(_WAKE), ctypes.c_int(_ALL))
 
@@ -125,17 +127,27 @@ class MappedFile:
     def wake(self) -> None:
         if _RING is not None:
             _RING(*self._ring)
+        self._woken.set()
 
     def sleep(self, seen: int, patience_s: float) -> None:
         if _SLEEP is None:
-            _poll(self, seen, self._bell_at, patience_s)
+            self._poll(seen, patience_s)
             return
         whole = int(patience_s)
         until = _Time(whole, int((patience_s - whole) * 1e9))
         low = ctypes.c_uint(seen & 0xFFFFFFFF)
         failed = _SLEEP(ctypes.c_long(_NUMBER or 0), self._address, ctypes.c_int(_WAIT), low, ctypes.byref(until))
         if failed and ctypes.get_errno() not in _USUAL:  # refused, as in a sandbox
-            _poll(self, seen, self._bell_at, patience_s)
+            self._poll(seen, patience_s)
+
+    def _poll(self, seen: int, patience_s: float) -> None:
+        """Look again and again, less and less often, unless this process wakes the sleeper: an end does not wait."""
+        until, nap_s = time.monotonic() + patience_s, POLL_S
+        self._woken.clear()
+        while self.word(self._bell_at) == seen and (left := until - time.monotonic()) > 0:
+            if self._woken.wait(min(nap_s, left)):
+                return
+            nap_s = min(2 * nap_s, LONGEST_POLL_S)
 
     def is_in_place(self) -> bool:
         try:
@@ -145,14 +157,6 @@ class MappedFile:
 
     def close(self) -> None:
         """Does nothing: the mapping ends with its last reader."""
-
-
-def _poll(mapped: Mapped, seen: int, at: int, patience_s: float) -> None:
-    """Look again and again, less and less often."""
-    until, nap_s = time.monotonic() + patience_s, POLL_S
-    while mapped.word(at) == seen and (left := until - time.monotonic()) > 0:
-        time.sleep(min(nap_s, left))
-        nap_s = min(2 * nap_s, LONGEST_POLL_S)
 
 
 def boot_id() -> bytes:

@@ -64,8 +64,16 @@ PORTABLE: dict[str, Bug] = {
         HIDDEN,
     ),
     "portable: the start of a machine that does not tell has no bytes": Bug(
-        "store/device/mapped.py", '.ljust(BOOT_ID_BYTES, b"\\0")', "",
+        "store/device/mapped.py",
+        '.ljust(BOOT_ID_BYTES, b"\\0")',
+        "",
         (f"{TESTS}::test_the_start_of_a_mac_is_its_session_s_name_and_zeros_where_there_is_none",),
+    ),
+    "portable: a close waits until a sleeper looks again by itself": Bug(
+        "store/device/mapped.py",
+        "        self._woken.set()\n",
+        "",
+        (f"{TESTS}::test_a_close_ends_a_sleep_where_nobody_can_be_woken_by_the_system",),
     ),
     "portable: the owner of a descriptor warns when it is dropped": Bug(
         "store/device/descriptor.py",

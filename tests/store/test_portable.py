@@ -10,6 +10,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,16 +19,17 @@ from types import SimpleNamespace
 import pytest
 
 from stratalog import portable
-from stratalog.store import MessageStore, StorePoisoned
+from stratalog.store import MessageStore, StoreClosed, StorePoisoned
 from stratalog.store.device import descriptor as descriptors
 from stratalog.store.device import exchange as exchanging
 from stratalog.store.device import mapped
 from stratalog.store.device.disk import Disk
 from stratalog.store.device.posix_disk import PosixDisk
 from stratalog.store.device.posix_file import PosixFile
+from stratalog.store.live import calls, follower
 
 from ..seeds import draw_seed
-from .helpers import ROOT, tiny
+from .helpers import ROOT, start, tiny, until
 
 KILLS = 3
 POSIX = {**os.environ, portable.SWITCH: portable.POSIX}
@@ -246,6 +248,36 @@ def test_the_start_of_a_mac_is_its_session_s_name_and_zeros_where_there_is_none(
     assert mapped.boot_id() == expected
     monkeypatch.setattr(mapped.ctypes, "CDLL", lambda *_, **__: SimpleNamespace())
     assert mapped.boot_id() == bytes(16)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_close_ends_a_sleep_where_nobody_can_be_woken_by_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    """By the longest sleep a close that waits for its end is a test that never ends."""
+    monkeypatch.setattr(mapped, "_SLEEP", None)
+    monkeypatch.setattr(mapped, "_RING", None)
+    slept = threading.Event()
+    poll = mapped.MappedFile._poll
+
+    def polling(page: mapped.MappedFile, seen: int, patience_s: float) -> None:
+        slept.set()
+        poll(page, seen, patience_s)
+
+    monkeypatch.setattr(mapped.MappedFile, "_poll", polling)
+    for module in (calls, follower):
+        monkeypatch.setattr(module, "PATIENCE_S", 36_000.0)
+    with MessageStore.open(tmp_path, tiny()) as store:
+        offset = store.append("t", 0, b"x")
+        if read_only:
+            until(slept.is_set)
+            slept.clear()
+            with MessageStore.open(tmp_path, read_only=True) as reader:
+                waiter = start(lambda: reader.read("t", 0, offset + 1, wait_ms=36_000_000))
+                until(slept.is_set)
+            with pytest.raises(StoreClosed):
+                waiter.join()
+        until(slept.is_set)
 
 
 # -- descriptors --------------------------------------------------------------------------------------
