@@ -253,7 +253,7 @@ def test_page_of_another_boot_is_believed_only_when_its_states_are_new(
     page = folder / LIVE_FILE
     old = LiveHeader.unpack(page.read_bytes())
     assert old is not None
-    old = old._replace(boot_id=bytes(16))
+    old = old._replace(boot_id=bytes(range(16)))
     page.write_bytes(old.pack() + page.read_bytes()[len(old.pack()) :])
     stored: list[LiveHeader] = []
     store = MappedFile.store
