@@ -119,7 +119,7 @@ def _have_full_sync() -> None:
 
     setattr(fcntl, "F_FULLFSYNC", F_FULLFSYNC)  # noqa: B010
     setattr(fcntl, "fcntl", call)  # noqa: B010
-    os.fsync = weaker
+    setattr(os, "fsync", weaker)  # noqa: B010
 
 
 # -- the work -----------------------------------------------------------------------------------------
@@ -129,9 +129,9 @@ def opened(folder: Path) -> MessageStore:
     """The store of the test, with every kind of tier."""
     from stratalog import CacheConfig, MessageStore, StoreConfig  # noqa: PLC0415  # after `hide`
 
-    tiers = dict.fromkeys(("heap_bytes", "off_heap_bytes", "private_file_bytes", "persistent_bytes"), 1 << 20)
-    folders = dict.fromkeys(("private_file_folder", "persistent_folder"), folder.parent)
-    return MessageStore.open(folder, StoreConfig(lanes=2, segment_bytes=1 << 20, cache=CacheConfig(**tiers, **folders)))
+    size, beside = 1 << 20, folder.parent
+    cache = CacheConfig(size, size, size, size, private_file_folder=beside, persistent_folder=beside)
+    return MessageStore.open(folder, StoreConfig(lanes=2, segment_bytes=1 << 20, cache=cache))
 
 
 def appended(store: MessageStore, first: int) -> int:

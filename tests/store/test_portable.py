@@ -34,10 +34,10 @@ from .helpers import ROOT, start, tiny, until
 KILLS = 3
 POSIX = {**os.environ, portable.SWITCH: portable.POSIX}
 OPEN = "import sys; from stratalog import MessageStore; MessageStore.open(sys.argv[1]).close()"
-# A part of the suite that is quick, by what the twin does otherwise: files, locks, recovery, readers, tiers, kills.
+# A part of the suite that is quick, by what the twin does otherwise: files, locks, readers in other processes, tiers.
 PART = (
-    "tests/store/test_disk.py", "tests/store/test_lock.py", "tests/store/test_recovery.py",
-    "tests/store/test_read_only.py", "tests/index/trackers", "tests/cache/test_tier.py",
+    "tests/store/test_disk.py", "tests/store/test_lock.py", "tests/store/test_read_only.py",
+    "tests/store/test_read_only_waiting.py", "tests/store/test_figures_page.py", "tests/cache/test_tier.py",
 )  # fmt: skip
 
 
@@ -89,6 +89,7 @@ def test_a_wrong_choice_is_an_error_of_the_opening(tmp_path: Path, choice: str, 
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.skipif(portable.POSIX_ALONE, reason="this run is one with the twin")
 def test_a_part_of_the_suite_passes_with_the_twin() -> None:
     command = [sys.executable, "-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider", *PART]
     done = subprocess.run(command, env=POSIX, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
@@ -244,9 +245,9 @@ def test_the_start_of_a_mac_is_its_session_s_name_and_zeros_where_there_is_none(
         return 0
 
     monkeypatch.setattr(mapped, "POSIX_ALONE", True)
-    monkeypatch.setattr(mapped.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(sysctlbyname=call))
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(sysctlbyname=call))
     assert mapped.boot_id() == expected
-    monkeypatch.setattr(mapped.ctypes, "CDLL", lambda *_, **__: SimpleNamespace())
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace())
     assert mapped.boot_id() == bytes(16)
 
 
@@ -320,7 +321,7 @@ def test_two_folders_are_exchanged_by_the_call_that_the_system_has(
             for name in names:
                 setattr(self, name, lambda *given: calls.append(given))
 
-    monkeypatch.setattr(exchanging.ctypes, "CDLL", Library)
+    monkeypatch.setattr(ctypes, "CDLL", Library)
     if here is None:
         with pytest.raises(OSError) as caught:
             exchanging.exchange(Path("/a"), Path("/b"))
