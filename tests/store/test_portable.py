@@ -37,7 +37,7 @@ OPEN = "import sys; from stratalog import MessageStore; MessageStore.open(sys.ar
 # A part of the suite that is quick, by what the twin does otherwise: files, locks, readers in other processes, tiers.
 PART = (
     "tests/store/test_disk.py", "tests/store/test_lock.py", "tests/store/test_read_only.py",
-    "tests/store/test_read_only_waiting.py", "tests/store/test_figures_page.py", "tests/cache/test_tier.py",
+    "tests/store/test_figures_page.py", "tests/cache/test_tier.py",
 )  # fmt: skip
 
 
