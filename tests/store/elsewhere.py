@@ -1,4 +1,6 @@
-"""A process that finds what a Mac has: `python -m tests.store.elsewhere FOLDER` works on a store until it is killed.
+"""A process that finds what a Mac has: `python -m tests.store.elsewhere FOLDER [ROUNDS]` works on a store.
+
+Without a number of rounds it does so until it is killed.
 
 `hide` takes away what only Linux has before the package is loaded: names of modules, functions of the C library, and
 the files of /proc, /sys and /dev/shm. A use of one of these is then the error that it is on a Mac. F_FULLFSYNC is there
@@ -19,6 +21,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,13 +202,13 @@ def check(folder: Path) -> int:
     return len(have)
 
 
-def main(folder: Path) -> None:
-    """Say what is there, and then go on until somebody kills this process."""
+def main(folder: Path, rounds: int | None) -> None:
+    """Say what is there, and then go on for so many rounds, or until somebody kills this process."""
     print("there", check(folder), flush=True)
     with opened(folder) as store:
         sub = store.subscribe(TOPIC, SUBSCRIPTION)
         number = len(numbers(store))
-        while True:
+        for _ in count() if rounds is None else range(rounds):
             number = appended(store, number)
             sub.ack_batch(sub.receive(max_messages=3, wait_ms=0))
             assert looked_at <= PROBES, looked_at
@@ -215,4 +218,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     hide()
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else None)

@@ -28,10 +28,16 @@ from stratalog.store.device.posix_disk import PosixDisk
 from stratalog.store.device.posix_file import PosixFile
 from stratalog.store.live import calls, follower
 
+from ..faults.inject import strace, why_not
 from ..seeds import draw_seed
 from .helpers import ROOT, start, tiny, until
 
 KILLS = 3
+LINUX_CALLS = [
+    "pwrite64", "fsync",  # these two are POSIX's
+    "pwritev", "pwritev2", "preadv", "preadv2", "fdatasync", "fallocate", "fadvise64", "sync_file_range", "io_setup",
+    "io_submit", "io_getevents", "memfd_create", "mincore", "renameat2", "epoll_create1", "eventfd2",
+]  # fmt: skip
 POSIX = {**os.environ, portable.SWITCH: portable.POSIX}
 OPEN = "import sys; from stratalog import MessageStore; MessageStore.open(sys.argv[1]).close()"
 # A part of the suite that is quick, by what the twin does otherwise: files, locks, readers in other processes, tiers.
@@ -69,6 +75,20 @@ def test_a_store_works_without_any_name_of_linux_and_loses_nothing_by_kills(tmp_
         acknowledged = said
     with MessageStore.open(tmp_path / "store") as store:  # the format is one
         assert store.queue_bounds("told", 0) == (0, KILLS)
+
+
+@pytest.mark.disk
+def test_the_kernel_is_asked_for_no_call_that_linux_alone_has(tmp_path: Path) -> None:
+    if why_not():
+        pytest.skip(why_not())
+    log = tmp_path / "log"
+    done = subprocess.run(
+        [*strace(log, LINUX_CALLS), sys.executable, "-m", "tests.store.elsewhere", str(tmp_path / "store"), "3"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "acknowledged 30", done.stderr
+    calls = {line.split("(")[0].split()[-1] for line in log.read_text().splitlines() if "resumed" not in line}
+    assert calls == {"pwrite64", "fsync"}
 
 
 @pytest.mark.parametrize(
