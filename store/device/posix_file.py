@@ -35,9 +35,10 @@ class PosixFile:
 
     def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
         rest = memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        count = -1
         while rest:
-            count = os.pwrite(self._fd, rest, position)
-            if count == 0:
+            before, count = count, os.pwrite(self._fd, rest, position)
+            if count == before == 0:  # once is a short write; the next one says why, if there is a reason
                 raise OSError(errno.EIO, "the device took no more bytes", str(self.path))
             rest, position = rest[count:], position + count
         if force:

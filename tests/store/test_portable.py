@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import pytest
 
 from stratalog import portable
-from stratalog.store import MessageStore, StoreClosed, StorePoisoned
+from stratalog.store import MessageStore, StoreClosed, StorePoisoned, StoreReader
 from stratalog.store.device import descriptor as descriptors
 from stratalog.store.device import exchange as exchanging
 from stratalog.store.device import mapped
@@ -30,7 +30,7 @@ from stratalog.store.live import calls, follower
 
 from ..faults.inject import strace, why_not
 from ..seeds import draw_seed
-from .helpers import ROOT, start, tiny, until
+from .helpers import PATIENCE_S, ROOT, start, tiny, until
 
 KILLS = 3
 LINUX_CALLS = [
@@ -111,7 +111,7 @@ def test_a_wrong_choice_is_an_error_of_the_opening(tmp_path: Path, choice: str, 
 
 @pytest.mark.skipif(portable.POSIX_ALONE, reason="this run is one with the twin")
 def test_a_part_of_the_suite_passes_with_the_twin() -> None:
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider", *PART]
+    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "-x", "-p", "no:cacheprovider", *PART]
     done = subprocess.run(command, env=POSIX, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout.splitlines()[-1]
@@ -275,7 +275,6 @@ def test_the_start_of_a_mac_is_its_session_s_name_and_zeros_where_there_is_none(
 def test_a_close_ends_a_sleep_where_nobody_can_be_woken_by_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
-    """By the longest sleep a close that waits for its end is a test that never ends."""
     monkeypatch.setattr(mapped, "_SLEEP", None)
     monkeypatch.setattr(mapped, "_RING", None)
     slept = threading.Event()
@@ -287,18 +286,23 @@ def test_a_close_ends_a_sleep_where_nobody_can_be_woken_by_the_system(
 
     monkeypatch.setattr(mapped.MappedFile, "_poll", polling)
     for module in (calls, follower):
-        monkeypatch.setattr(module, "PATIENCE_S", 36_000.0)
-    with MessageStore.open(tmp_path, tiny()) as store:
-        offset = store.append("t", 0, b"x")
-        if read_only:
-            until(slept.is_set)
-            slept.clear()
-            with MessageStore.open(tmp_path, read_only=True) as reader:
-                waiter = start(lambda: reader.read("t", 0, offset + 1, wait_ms=36_000_000))
-                until(slept.is_set)
-            with pytest.raises(StoreClosed):
-                waiter.join()
+        monkeypatch.setattr(module, "PATIENCE_S", 0.6 * PATIENCE_S)
+    store = MessageStore.open(tmp_path, tiny())
+    offset = store.append("t", 0, b"x")
+    until(slept.is_set)
+    opened: StoreReader = store
+    if read_only:
+        slept.clear()
+        opened = MessageStore.open(tmp_path, read_only=True)
+        waiter = start(lambda: opened.read("t", 0, offset + 1, wait_ms=36_000_000))
         until(slept.is_set)
+    closing = start(opened.close)
+    until(lambda: not closing.thread.is_alive(), 0.3 * PATIENCE_S)
+    closing.join()
+    if read_only:
+        with pytest.raises(StoreClosed):
+            waiter.join()
+    store.close()
 
 
 # -- descriptors --------------------------------------------------------------------------------------
@@ -307,8 +311,8 @@ def test_a_close_ends_a_sleep_where_nobody_can_be_woken_by_the_system(
 def test_a_descriptor_s_owner_closes_it_once_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "_OWNER", descriptors._FileOwner)
     (tmp_path / "f").write_bytes(b"x")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         dropped = descriptors.open_descriptor(tmp_path / "f", os.O_RDONLY)
         number = dropped.fileno()
         assert not os.get_inheritable(number)
@@ -326,6 +330,7 @@ def test_a_descriptor_s_owner_closes_it_once_without_a_warning(tmp_path: Path, m
         del closed
         assert os.read(other, 1) == b"x"
         os.close(other)
+    assert warned == []
     with pytest.raises(FileNotFoundError):
         descriptors.open_descriptor(tmp_path / "nothing", os.O_RDONLY)
 
