@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..portable import POSIX_ALONE, take_space
 from .container import available_bytes
 from .errors import CacheUnusable
 
@@ -28,7 +29,7 @@ PAGE_BYTES = mmap.PAGESIZE
 LARGE_BYTES = 16 << 20  # smaller sizes are not checked
 MAP_SHARED_VALIDATE = 0x03  # Linux 4.15; with it, flags that the file system does not know are refused, not ignored
 MAP_SYNC = 0x80000  # of a DAX file system: a store to the mapping is a store to the medium
-REFUSED = {errno.EOPNOTSUPP, errno.EINVAL}
+REFUSED = {errno.EOPNOTSUPP, errno.EINVAL}  # of MAP_SYNC
 
 Acquired = tuple[str, mmap.mmap | bytearray]  # the kind, and the memory
 
@@ -120,11 +121,12 @@ def _persistent(size_bytes: int, folder: Path) -> Acquired:
     process, whatever the medium: only the log is durable.
     """
     with nameless_file(size_bytes, folder) as file:
-        try:
-            return "map-sync", mmap.mmap(file.fileno(), size_bytes, flags=MAP_SHARED_VALIDATE | MAP_SYNC)
-        except OSError as error:
-            if error.errno not in REFUSED:
-                raise
+        if not POSIX_ALONE:  # the flags are Linux's
+            try:
+                return "map-sync", mmap.mmap(file.fileno(), size_bytes, flags=MAP_SHARED_VALIDATE | MAP_SYNC)
+            except OSError as error:
+                if error.errno not in REFUSED:
+                    raise
         return "shared", mmap.mmap(file.fileno(), size_bytes, flags=mmap.MAP_SHARED)
 
 
@@ -159,7 +161,7 @@ def reserve(file: int, size_bytes: int) -> None:
     status = os.fstatvfs(file)
     if status.f_bavail * status.f_frsize < size_bytes:
         raise OSError(errno.ENOSPC, f"only {status.f_bavail * status.f_frsize:,} bytes are free there")
-    os.posix_fallocate(file, 0, size_bytes)
+    take_space(file, size_bytes)
 
 
 def check_available(size_bytes: int) -> None:

@@ -25,6 +25,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from stratalog.portable import POSIX_ALONE
 from stratalog.store.log.upkeep import Upkeep
 from tests.checkout import CHANGING
 
@@ -89,6 +90,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     from whose end the others take: so there is one session of Spark, whose start takes seconds.
     """
     items.sort(key=lambda item: (item.path.parent != TESTS, item.path.parent.name != "pipeline"))
+    for item in items:
+        if POSIX_ALONE and item.get_closest_marker("linux") is not None:
+            item.add_marker(pytest.mark.skip("it tests what Linux alone has, and the device has POSIX calls alone"))
 
 
 @pytest.hookimpl(wrapper=True)

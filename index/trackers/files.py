@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from ...portable import force, force_names
+
 WRITABLE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 READABLE = os.O_RDONLY | os.O_CLOEXEC
 
@@ -73,13 +75,13 @@ class FolderFiles:
 
     def flush(self, name: str) -> None:
         """Make the bytes so far durable."""
-        os.fdatasync(self._writers[name])
+        force(self._writers[name])
 
     def force(self, name: str) -> None:
         """Make the file durable, or raise; in either case it is not written to any more."""
         writer = self._writers.pop(name)
         try:
-            os.fdatasync(writer)
+            force(writer)
         finally:
             os.close(writer)
 
@@ -125,6 +127,6 @@ class FolderFiles:
 def _force(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        force_names(descriptor)
     finally:
         os.close(descriptor)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from ...portable import NOT_THERE
 from ..compact.joining import join_lane
 from ..compact.plan import LanePlan, plan_lane
 from ..compact.writing import write_live
@@ -155,7 +155,7 @@ def _exchange(lane: Path, fresh: Path) -> None:
     try:
         exchange(lane, fresh)
     except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        if error.errno in NOT_THERE:
             raise StoreUnusable(f"the file system of {lane} cannot exchange two folders; it is as it was") from error
         raise
 

@@ -9,6 +9,7 @@ import shutil
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from ...portable import NOT_THERE
 from ..delayed.parts import DELAYED_FOLDER
 from ..device.disk import OsDisk
 from ..device.exchange import exchange
@@ -64,7 +65,7 @@ def replace_store(path: str | Path, fresh: str | Path) -> None:
             else:
                 os.rename(new, place)
         except OSError as error:
-            if error.errno in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+            if error.errno in NOT_THERE:
                 text = f"the file system of {place} cannot replace a folder in one step; remove {place} first"
                 raise StoreUnusable(text) from error
             raise StoreUnusable(f"{place} cannot be replaced: {error.strerror}; nothing has changed") from error

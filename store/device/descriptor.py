@@ -7,16 +7,20 @@ and is still remembered is closed again later, when it may be another file's. So
 owner closes its number and forgets it in C as well, when it is told to or when nobody refers to it any more.
 
 The owner is a `select.epoll`: the one type of the standard library that takes over a number of any kind, folders
-too, without asking the system what it is. Nothing is ever polled with it.
+too, without asking the system what it is. Nothing is ever polled with it. Only Linux has it; elsewhere the owner is a
+`FileIO`, which asks, and takes no folder. Nothing is read or written with it.
 """
 
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
-from select import epoll
 from typing import Protocol
+
+from ...portable import POSIX_ALONE
 
 
 class Descriptor(Protocol):
@@ -40,4 +44,13 @@ def open_descriptor(path: Path | str, flags: int, mode: int = 0o644) -> Descript
 
 def owned(make: Callable[..., int], *given: object) -> Descriptor:
     """What `make(*given)` returns, with an owner. Raises what it raises."""
-    return next(map(epoll.fromfd, map(make, *[(one,) for one in given])))
+    return next(map(_OWNER, map(make, *[(one,) for one in given])))
+
+
+class _FileOwner(FileIO):
+    """A `FileIO` that is closed without a warning when nobody refers to it any more, in C as well."""
+
+    __del__ = FileIO.close
+
+
+_OWNER: Callable[[int], Descriptor] = _FileOwner if POSIX_ALONE else select.epoll.fromfd

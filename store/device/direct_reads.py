@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ...portable import POSIX_ALONE
 from ..format.layout import BLOCK_BYTES
 
 SLOT_BYTES = 512 << 10
@@ -42,7 +43,7 @@ _NUMBERS = {"x86_64": _Calls(206, 207, 209, 208), "aarch64": _Calls(0, 1, 2, 4)}
 _REQUEST = struct.Struct("<QIIHhIQQqQII")
 _EVENT = struct.Struct("<QQqq")  # of an answer, the third is what a read would return
 
-_CALLS = _NUMBERS.get(platform.machine())
+_CALLS = None if POSIX_ALONE else _NUMBERS.get(platform.machine())  # on another system they are other calls
 _SYSCALL: Any = None
 with contextlib.suppress(OSError, TypeError, AttributeError):
     _SYSCALL = ctypes.CDLL(None, use_errno=True).syscall  # without the interpreter lock: each of the calls may sleep

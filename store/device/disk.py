@@ -7,22 +7,22 @@ compares each file and disk with them: no code looks whether one has an ability.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import mmap
-import os
-import shutil
-import time
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from .blocks import device_block_bytes
-from .descriptor import open_descriptor
-from .direct_reads import DirectReads
+from ...portable import POSIX_ALONE
 from .log_file import LogFile, RangeReads
 from .mapped import Mapped, MappedFile
-from .os_file import REFUSED, OsFile
+from .os_file import OsFile
 from .shared_memory import SharedMemory
+
+if TYPE_CHECKING or not POSIX_ALONE:  # the operating system's file system
+    from .linux_disk import LinuxDisk as OsDisk
+else:
+    from .posix_disk import PosixDisk as OsDisk
+
+__all__ = ["Disk", "OsDisk", "ReadingDisk", "takes_direct"]
 
 
 class Disk(Protocol):
@@ -89,96 +89,6 @@ def takes_direct(disk: Disk, path: Path) -> bool:
         return file.direct
     finally:
         file.close()
-
-
-class OsDisk:
-    """The operating system's file system."""
-
-    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
-        return OsFile(path, create=create, direct=direct)
-
-    def open_to_read(self, path: Path) -> OsFile:
-        """Open a file of a store that this process writes; for reading alone, so that it can be leased."""
-        if type(self).open is not OsDisk.open:  # a disk that has files of its own
-            return self.open(path)
-        file = OsFile(path, create=False, direct=False, write=False)
-        file.is_leasable = True
-        return file
-
-    def range_reads(self) -> DirectReads:
-        """The kernel's asynchronous reads."""
-        return DirectReads()
-
-    def list(self, folder: Path) -> list[str]:
-        try:
-            return sorted(os.listdir(folder))
-        except FileNotFoundError:
-            return []
-
-    def make_folder(self, folder: Path) -> None:
-        missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in missing:
-            self.force_folder(path.parent)
-        if not missing:  # its maker may have died before it forced the names on the way
-            for path in folder.parents:
-                with contextlib.suppress(PermissionError):  # one that only its owner may read is not of our making
-                    self.force_folder(path)
-
-    def rename(self, old: Path, new: Path) -> None:
-        os.rename(old, new)
-
-    def link(self, old: Path, new: Path) -> None:
-        try:
-            os.link(old, new)
-        except OSError as error:
-            if error.errno not in (*REFUSED, errno.EMLINK, errno.EXDEV):
-                raise
-            shutil.copyfile(old, new)  # a file system without second names: a copy does as well
-            copied = self.open(new)
-            copied.force()
-            copied.close()
-
-    def remove(self, path: Path) -> None:
-        os.unlink(path)
-
-    def remove_folder(self, folder: Path) -> None:
-        os.rmdir(folder)
-
-    def age_s(self, path: Path) -> float:
-        """Seconds since a file, or a folder with its files, was written to; 0 where it is gone."""
-        try:
-            paths = [path, *path.iterdir()] if path.is_dir() else [path]
-            return time.time() - max(one.stat().st_mtime for one in paths)
-        except FileNotFoundError:
-            return 0.0
-
-    def map(self, path: Path, size_bytes: int, bell_at: int) -> MappedFile:
-        """Map the first bytes of a file; `bell_at` is the word that may be slept on. Raises OSError."""
-        return MappedFile(path, size_bytes, bell_at, write=True)
-
-    def make_shared(self, name: str, size_bytes: int) -> SharedMemory | None:
-        """Memory for readers in other processes, by `SharedMemory.make`."""
-        return SharedMemory.make(name, size_bytes)
-
-    def find_shared(self, pid: int, name: str) -> SharedMemory | None:
-        """The memory of another process, by `SharedMemory.find`. Raises BlockingIOError."""
-        return SharedMemory.find(pid, name)
-
-    def free_bytes(self, folder: Path) -> int:
-        found = os.statvfs(folder)
-        return found.f_bavail * found.f_frsize
-
-    def safe_block_bytes(self, path: Path) -> int:
-        """The device's own block, by `blocks.device_block_bytes`."""
-        return device_block_bytes(path)
-
-    def force_folder(self, folder: Path) -> None:
-        owner = open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(owner.fileno())
-        finally:
-            owner.close()
 
 
 class ReadingDisk(OsDisk):

@@ -17,14 +17,22 @@ from typing import Protocol
 
 import numpy as np
 
+from ...portable import POSIX_ALONE
+from .background import Bell
 from .descriptor import open_descriptor
 
-_NUMBER = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine())  # of the system call `futex`
+_NUMBERS = {
+    "x86_64": 202,
+    "aarch64": 98,
+    "riscv64": 98,
+}  # of the system call `futex`; on another system, of other calls
+_NUMBER = None if POSIX_ALONE else _NUMBERS.get(platform.machine())
 _WAIT, _WAKE = 0, 1
 _ALL = (1 << 31) - 1
 _USUAL = frozenset({errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR})
 POLL_S = 0.002  # where there is no futex
 LONGEST_POLL_S = 0.05
+BOOT_ID_BYTES = 16
 
 
 def _call(library: type[ctypes.CDLL]) -> ctypes._NamedFuncPointer | None:
@@ -96,6 +104,7 @@ class MappedFile:
         address = np.frombuffer(self._map, np.uint8).ctypes.data + bell_at
         self._bell_at = bell_at
         self._address = ctypes.c_void_p(address)
+        self._woken = Bell()  # for a sleeper of this process that looks
         # Made once: to convert them costs more than the call.
         self._ring = (ctypes.c_long(_NUMBER or 0), self._address, ctypes.c_int(_WAKE), ctypes.c_int(_ALL))
 
@@ -118,17 +127,27 @@ class MappedFile:
     def wake(self) -> None:
         if _RING is not None:
             _RING(*self._ring)
+        self._woken.set()
 
     def sleep(self, seen: int, patience_s: float) -> None:
         if _SLEEP is None:
-            _poll(self, seen, self._bell_at, patience_s)
+            self._poll(seen, patience_s)
             return
         whole = int(patience_s)
         until = _Time(whole, int((patience_s - whole) * 1e9))
         low = ctypes.c_uint(seen & 0xFFFFFFFF)
         failed = _SLEEP(ctypes.c_long(_NUMBER or 0), self._address, ctypes.c_int(_WAIT), low, ctypes.byref(until))
         if failed and ctypes.get_errno() not in _USUAL:  # refused, as in a sandbox
-            _poll(self, seen, self._bell_at, patience_s)
+            self._poll(seen, patience_s)
+
+    def _poll(self, seen: int, patience_s: float) -> None:
+        """Look again and again, less and less often, unless this process wakes the sleeper: an end does not wait."""
+        until, nap_s = time.monotonic() + patience_s, POLL_S
+        self._woken.clear()
+        while self.word(self._bell_at) == seen and (left := until - time.monotonic()) > 0:
+            if self._woken.wait(min(nap_s, left)):
+                return
+            nap_s = min(2 * nap_s, LONGEST_POLL_S)
 
     def is_in_place(self) -> bool:
         try:
@@ -140,17 +159,23 @@ class MappedFile:
         """Does nothing: the mapping ends with its last reader."""
 
 
-def _poll(mapped: Mapped, seen: int, at: int, patience_s: float) -> None:
-    """Look again and again, less and less often."""
-    until, nap_s = time.monotonic() + patience_s, POLL_S
-    while mapped.word(at) == seen and (left := until - time.monotonic()) > 0:
-        time.sleep(min(nap_s, left))
-        nap_s = min(2 * nap_s, LONGEST_POLL_S)
-
-
 def boot_id() -> bytes:
     """16 bytes that change with each start of the machine; zeros where the system does not tell."""
     try:
-        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))[:16]
+        text = _boot_session() if POSIX_ALONE else Path("/proc/sys/kernel/random/boot_id").read_text()
+        return bytes.fromhex(text.strip().replace("-", "")).ljust(BOOT_ID_BYTES, b"\0")[:BOOT_ID_BYTES]
     except (OSError, ValueError):
-        return bytes(16)
+        return bytes(BOOT_ID_BYTES)
+
+
+def _boot_session() -> str:
+    """What macOS says of its start, a UUID; nothing on other systems. Raises OSError."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).sysctlbyname
+    except (OSError, TypeError, AttributeError):
+        return ""
+    found = ctypes.create_string_buffer(64)
+    size = ctypes.c_size_t(len(found))
+    if call(b"kern.bootsessionuuid", found, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        raise OSError(ctypes.get_errno(), "the system does not name its start")
+    return found.value.decode()

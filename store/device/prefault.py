@@ -8,13 +8,15 @@ import os
 
 import numpy as np
 
+from ...portable import POSIX_ALONE
+
 MADV_POPULATE_READ = 22  # Linux 5.14; not in the mmap module, whose madvise keeps the interpreter lock
 MADV_POPULATE_WRITE = 23
 # The device is asked for so much at a time: as fast as all at once, and a forced write meanwhile waits less.
 STEP_BYTES = 1 << 20
 
 try:
-    _LIBC: ctypes.CDLL | None = ctypes.CDLL(None)
+    _LIBC: ctypes.CDLL | None = None if POSIX_ALONE else ctypes.CDLL(None)
 except (OSError, TypeError):
     _LIBC = None
 

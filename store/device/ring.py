@@ -212,7 +212,8 @@ class Ring:
         """Give the memory back. A reader under way finds its bytes overtaken; the mapping goes with the last."""
         self.low = NOWHERE
         self.warm = 0
-        self._map.madvise(mmap.MADV_DONTNEED)
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
 
 def _check_filled(filled: int, size: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from ...portable import POSIX_ALONE, SWITCH, why_wrong
 from ..errors import StoreUnusable
 
 OPEN_FILES = Path("/proc/self/fd")
@@ -23,7 +24,11 @@ def check_system() -> None:
             "this machine is big-endian, and the store's files have their numbers in little-endian order; use the "
             "store on a little-endian machine (x86-64, ARM)"
         )
-    if not OPEN_FILES.is_dir():
+    wrong = why_wrong()
+    if wrong is not None:
+        raise StoreUnusable(wrong)
+    if not (POSIX_ALONE or OPEN_FILES.is_dir()):
         raise StoreUnusable(
-            f"there is no {OPEN_FILES}, by which the store opens its files again; mount /proc (the store runs on Linux)"
+            f"there is no {OPEN_FILES}, by which the store opens its files again; mount /proc, or start the program "
+            f"with {SWITCH}=posix"
         )

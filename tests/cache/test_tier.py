@@ -92,10 +92,11 @@ def test_a_missing_folder_is_named(name: str, tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_at_open_that_leaves_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_file: int, _offset: int, _size: int) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    for call in ("posix_fallocate", "pwrite"):
+        monkeypatch.setattr(os, call, full)
     with pytest.raises(CacheUnusable, match="No space left"):
         Tier(name, SIZE_BYTES, tmp_path)
     assert not list(tmp_path.iterdir())
@@ -127,6 +128,7 @@ def test_the_file_has_its_space_and_no_name(name: str, tmp_path: Path, monkeypat
     assert tier.kind in ("private", "map-sync", "shared")
 
 
+@pytest.mark.linux
 def test_persistent_memory_falls_back_to_a_shared_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     real = mmap.mmap
@@ -142,6 +144,7 @@ def test_persistent_memory_falls_back_to_a_shared_mapping(tmp_path: Path, monkey
     assert asked == [0x80003, mmap.MAP_SHARED]
 
 
+@pytest.mark.linux
 def test_persistent_memory_says_when_map_sync_is_active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = mmap.mmap
     monkeypatch.setattr("stratalog.cache.tier.mmap.mmap", lambda file, size, flags: real(file, size))

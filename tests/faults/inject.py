@@ -20,21 +20,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from stratalog.portable import POSIX_ALONE
+
 from ..seeds import draw_seed
 from .child import APIS, Order, Told
 from .life import Life, check_recovered, live
 
+# By which calls the store writes and forces: Linux's own, or POSIX's where the device has these alone.
+WRITE, FORCE = ("pwrite64", "fsync") if POSIX_ALONE else ("pwritev2", "fdatasync")
 SHORTEST = "retval=0"  # such a call has done nothing, and says so: the shortest of short writes
 WAYS: dict[str, Sequence[str]] = {
-    "pwritev2": ("error=EIO", "error=ENOSPC", SHORTEST),
-    "fdatasync": ("error=EIO", "error=ENOSPC"),
     "fsync": ("error=EIO",),
     "fallocate": ("error=ENOSPC", "error=EIO", "error=EOPNOTSUPP"),
     "ftruncate": ("error=EIO", "error=ENOSPC"),
     "rename": ("error=EIO", "error=ENOSPC"),
     "unlink": ("error=EIO",),
     "pwrite64": ("error=EIO",),
+    WRITE: ("error=EIO", "error=ENOSPC", SHORTEST),
+    FORCE: ("error=EIO", "error=ENOSPC"),
 }
+if POSIX_ALONE:
+    del WAYS["fallocate"]  # nothing makes it
 SETTINGS = {"segment_bytes": 64 << 10, "max_message_bytes": 64 << 10, "max_frame_bytes": 64 << 10, "recent_bytes": 0}
 SLACK = 1.2  # how many calls there are depends on the machine's speed
 

@@ -14,7 +14,7 @@ from stratalog.store import MessageStore, StoreUnusable
 from tests.store.helpers import crash_copy, tiny
 
 from .child import APIS, Order
-from .inject import Refusal, why_not
+from .inject import FORCE, WRITE, Refusal, why_not
 from .life import check_recovered, live, lives
 from .mounts import tmpfs
 
@@ -72,7 +72,7 @@ def test_store_on_a_read_only_file_system_is_refused_and_unharmed(mounted: Path,
         assert store.queue_bounds("t", 0) == (0, 40)
 
 
-@pytest.mark.parametrize("call", ["pwritev2", "fdatasync", "fallocate"])
+@pytest.mark.parametrize("call", [WRITE, FORCE, pytest.param("fallocate", marks=pytest.mark.linux)])
 def test_file_system_that_becomes_read_only_while_the_store_is_open(tmp_path: Path, call: str) -> None:
     """As after an error of the device: every change is refused from then on."""
     if why_not():

@@ -28,6 +28,7 @@ from .order_bugs import ORDER
 from .peers_bugs import PEERS
 from .plan_bugs import PLANNING
 from .plant import Bug
+from .portable_bugs import PORTABLE
 from .position_bugs import POSITIONS
 from .read_bugs import READING
 from .reader_bugs import READERS
@@ -454,5 +455,5 @@ BUGS: dict[str, Bug] = {
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
     **REPORTS, **PEERS, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
-    **ENDPOINT, **METRICS, **RELEASE,
+    **ENDPOINT, **METRICS, **RELEASE, **PORTABLE,
 }  # fmt: skip

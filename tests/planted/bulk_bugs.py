@@ -23,10 +23,10 @@ BULK: dict[str, Bug] = {
         "store/shards/writer.py", "        self._behind.reached(self.end)\n", "", (BEHIND,)
     ),
     "bulk: what begins writing is called by a name that the system does not have": Bug(
-        "store/device/os_file.py", "use_errno=True).sync_file_range", "use_errno=True).sync_file_ranges", (BEHIND,)
+        "store/device/linux_file.py", "use_errno=True).sync_file_range", "use_errno=True).sync_file_ranges", (BEHIND,)
     ),
     "bulk: a device that fails while a shard is written is not noticed": Bug(
-        "store/device/os_file.py", "            if number not in REFUSED:\n", "            if not number:\n",
+        "store/device/linux_file.py", "            if number not in REFUSED:\n", "            if not number:\n",
         (BEHIND,),
     ),
     "bulk: a worker of Spark's lets the kernel put off acknowledging its task": Bug(

@@ -7,21 +7,24 @@ from functools import cache
 from pathlib import Path
 
 from stratalog.store.device.direct_reads import DirectReads
-from stratalog.store.device.disk import Disk, OsDisk, ReadingDisk
+from stratalog.store.device.disk import Disk, ReadingDisk
 from stratalog.store.device.lease import OsLease
+from stratalog.store.device.linux_disk import LinuxDisk
+from stratalog.store.device.linux_file import LinuxFile
 from stratalog.store.device.log_file import Lease, LogFile, RangeReads
 from stratalog.store.device.looking import LookingDisk
-from stratalog.store.device.os_file import OsFile
+from stratalog.store.device.posix_disk import PosixDisk
+from stratalog.store.device.posix_file import NoRangeReads, PosixFile
 from stratalog.store.testing import SimulatedDisk, SimulatedFile
 from stratalog.store.testing.memory import SimulatedLease, SimulatedReads
 
 from .helpers import ROOT
 
 # mypy compares each of these with the interface, member by member.
-FILES: tuple[type[LogFile], ...] = (OsFile, SimulatedFile)
-DISKS: tuple[type[Disk], ...] = (OsDisk, ReadingDisk, LookingDisk, SimulatedDisk)
+FILES: tuple[type[LogFile], ...] = (LinuxFile, PosixFile, SimulatedFile)
+DISKS: tuple[type[Disk], ...] = (LinuxDisk, PosixDisk, ReadingDisk, LookingDisk, SimulatedDisk)
 LEASES: tuple[type[Lease], ...] = (OsLease, SimulatedLease)
-READS: tuple[type[RangeReads], ...] = (DirectReads, SimulatedReads)
+READS: tuple[type[RangeReads], ...] = (DirectReads, NoRangeReads, SimulatedReads)
 
 # Who may map a file; `device/leased.py` says why each is safe.
 MAPPING = {

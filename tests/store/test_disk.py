@@ -67,6 +67,7 @@ def test_write_that_direct_io_refuses_falls_back(tmp_path: Path) -> None:
     assert file.size() == 2 * BLOCK
 
 
+@pytest.mark.linux
 def test_two_writes_at_once_that_direct_io_refuses_both_fall_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_direct_io_is_reported_as_it_is(tmp_path: Path, direct_io: bool | None) 
         assert store.stats()["log"]["direct_io"] is False
 
 
+@pytest.mark.linux
 def test_direct_io_is_reported_to_have_ended_where_a_write_was_refused(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, tiny()) as store:
         store.append("t", 0, b"x")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from stratalog.portable import POSIX_ALONE
 from stratalog.store import MessageStore, StoreReader
 from stratalog.store.device.ring import NOWHERE
 from stratalog.store.device.shared_memory import SharedMemory
@@ -25,7 +26,7 @@ from stratalog.store.live.mirror import Mirror
 from .helpers import run_child, small, tiny, until
 
 QUEUE = ("t", 0)
-MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
+MEMFD = pytest.mark.skipif(POSIX_ALONE or not hasattr(os, "memfd_create"), reason="the system has no such memory")
 pytestmark = MEMFD
 
 

@@ -357,7 +357,11 @@ def test_bytes_in_flight_are_not_overwritten_whatever_the_interpreter_leaves_out
     [
         (lambda patch: patch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False), "free-threaded"),
         (lambda patch: patch.setattr(sys, "byteorder", "big"), "big-endian"),
-        (lambda patch: patch.setattr("stratalog.store.device.system.OPEN_FILES", Path("/none")), "mount /proc"),
+        pytest.param(
+            lambda patch: patch.setattr("stratalog.store.device.system.OPEN_FILES", Path("/none")),
+            "mount /proc",
+            marks=pytest.mark.linux,
+        ),
     ],
 )
 def test_system_that_the_store_cannot_run_on_is_refused(
@@ -400,6 +404,7 @@ def test_call_that_the_system_refuses_is_done_without_and_poisons_nothing(tmp_pa
         assert store.queue_bounds("t", 0) == (0, 20)
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM])
 def test_force_follows_a_write_whose_flag_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

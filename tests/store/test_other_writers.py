@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stratalog.portable import POSIX_ALONE
 from stratalog.store import MessageStore, StoreCorrupt, StoreReader
 from stratalog.store.device.mapped import MappedFile
 from stratalog.store.device.ring import NOWHERE
@@ -28,7 +29,7 @@ from stratalog.store.live.publisher import Publisher
 from ..seeds import draw_seed
 from .helpers import calls_that_read, small, until
 
-MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
+MEMFD = pytest.mark.skipif(POSIX_ALONE or not hasattr(os, "memfd_create"), reason="the system has no such memory")
 FRAME_BYTES = (64 << 10, 4 << 10, 52 << 10)  # of one writer after the other: their rings have other sizes
 FAR_MS = 1 << 50
 
@@ -252,7 +253,7 @@ def test_page_of_another_boot_is_believed_only_when_its_states_are_new(
     page = folder / LIVE_FILE
     old = LiveHeader.unpack(page.read_bytes())
     assert old is not None
-    old = old._replace(boot_id=bytes(16))
+    old = old._replace(boot_id=bytes(range(16)))
     page.write_bytes(old.pack() + page.read_bytes()[len(old.pack()) :])
     stored: list[LiveHeader] = []
     store = MappedFile.store

@@ -16,7 +16,10 @@ from stratalog.store.live.whole_frames import LEAST_MESSAGES
 from .helpers import memory_folder, small, until
 from .interrupts import interrupt_at, places
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory"),
+]
 COUNT = 2 * LEAST_MESSAGES
 FRAMES = ("live/tail.py", "live/whole_frames.py", "live/followed_ring.py", "device/buffers.py", "segment/open_table.py")
 SEGMENTS = ("live/lane.py",)

@@ -312,6 +312,7 @@ def test_a_segment_that_is_written_to_is_never_all_asked_for(store: MessageStore
     assert not segment.windows.all_asked
 
 
+@pytest.mark.linux
 def test_populate_reads_a_range_or_says_that_it_did_not(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(3 << 20))

@@ -32,7 +32,13 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["in the writer", "in a reader beside it"])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        pytest.param(False, id="in the writer"),
+        pytest.param(True, id="in a reader beside it", marks=pytest.mark.linux),
+    ],
+)
 def test_it_gives_what_read_gives(folder: Path, taken: list[bool], *, beside: bool) -> None:
     draw = random.Random(draw_seed())
     config = small(segment_bytes=4 << 20, recent_bytes=256 << 10)

@@ -316,6 +316,7 @@ def test_what_is_used_all_the_time_keeps_its_descriptor(few_descriptors: int) ->
     assert sum(one.is_open for one in others) == few_descriptors - 1
 
 
+@pytest.mark.linux
 def test_where_descriptors_are_scarce_a_message_here_and_there_maps_no_segment(
     stores: tuple[Path, Path], few_descriptors: int
 ) -> None:

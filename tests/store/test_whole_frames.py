@@ -28,7 +28,10 @@ from stratalog.store.live.whole_frames import LEAST_MESSAGES, LEAST_SHARE, Whole
 from ..seeds import draw_seed
 from .helpers import small, until
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory")
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no such memory"),
+]
 SEGMENT_BYTES = 8 << 20
 QUEUES = 4
 

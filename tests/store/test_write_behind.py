@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from stratalog.store import MessageStore, ShardWriter, StoreConfig, StoreUnreadable, commit_shards
-from stratalog.store.device import os_file
+from stratalog.store.device import linux_file
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.os_file import OsFile
 from stratalog.store.device.write_behind import STEP_BYTES, WriteBehind
 from stratalog.store.testing import SimulatedDisk
 
-pytestmark = pytest.mark.disk
+pytestmark = [pytest.mark.disk, pytest.mark.linux]  # sync_file_range is called
 
 ROWS, EACH = 40, 1 << 20  # five steps
 
@@ -38,14 +38,14 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     if not HAS_CALL:
         pytest.skip("the system has no such call")
     ranges: list[tuple[int, int]] = []
-    begin = os_file._BEGIN
+    begin = linux_file._BEGIN
 
     def noting(descriptor: int, position: int, size: int, flags: int) -> int:
         ranges.append((position, size))
         assert begin is not None
         return int(begin(descriptor, position, size, flags))
 
-    monkeypatch.setattr(os_file, "_BEGIN", noting)
+    monkeypatch.setattr(linux_file, "_BEGIN", noting)
     return ranges
 
 
@@ -111,7 +111,7 @@ def test_a_system_that_refuses_the_call_is_asked_once_and_nothing_is_lost(
         calls.append(descriptor)
         return answering(errno.ENOSYS)(descriptor, *rest)
 
-    monkeypatch.setattr(os_file, "_BEGIN", refuse)
+    monkeypatch.setattr(linux_file, "_BEGIN", refuse)
     with written(tmp_path / "store") as writer:
         shards = writer.finish()
     assert len(calls) == 1
@@ -123,7 +123,7 @@ def test_a_system_that_refuses_the_call_is_asked_once_and_nothing_is_lost(
 def test_a_device_that_fails_meanwhile_fails_the_shard_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os_file, "_BEGIN", answering(errno.EIO))
+    monkeypatch.setattr(linux_file, "_BEGIN", answering(errno.EIO))
     with pytest.raises(StoreUnreadable, match="Input/output error"):
         written(tmp_path / "store")
     assert not [path for path in (tmp_path / "store" / "incoming").rglob("*.shard")]
@@ -135,7 +135,7 @@ def test_a_device_that_fails_in_an_attaching_leaves_the_commit_to_the_next_openi
     with written(tmp_path / "store") as writer:
         shards = writer.finish()
     with monkeypatch.context() as broken:
-        broken.setattr(os_file, "_BEGIN", answering(errno.EIO))
+        broken.setattr(linux_file, "_BEGIN", answering(errno.EIO))
         assert not commit_shards(tmp_path / "store", shards, name="load", wait_ms=0).is_attached
     with MessageStore.open(tmp_path / "store") as store:
         assert store.queue_bounds("orders", 0) == (0, ROWS)
