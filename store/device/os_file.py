@@ -190,6 +190,18 @@ class OsFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def data_from(self, position: int) -> int:
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA)
+        except OSError as error:
+            return max(position, self.size()) if error.errno == errno.ENXIO else position
+
+    def hole_from(self, position: int) -> int:
+        try:
+            return os.lseek(self._fd, position, os.SEEK_HOLE)
+        except OSError:
+            return max(position, self.size())
+
     def is_in_place(self) -> bool:
         mine = os.fstat(self._fd)
         try:
@@ -201,9 +213,11 @@ class OsFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
-    def reserve(self, size: int) -> None:
-        with _refusable():  # then the zeros that are written next take the space
+    def reserve(self, size: int) -> bool:
+        with _refusable():
             os.posix_fallocate(self._fd, 0, size)
+            return True
+        return False
 
     def share(self) -> bool:
         """Keep the file from being used again for another segment while this object is open. False: it is too late.

@@ -1,4 +1,4 @@
-"""Spares: segments of a lane that stand ready, pre-written (R7)."""
+"""Spares: segments of a lane that stand ready, at least their first part pre-written (R7)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from ..errors import StoreFull
 from ..format.layout import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
 from ..segment.segment import Segment
 from ..segment.writer import prewrite
+from ..segment.zeros import step_bytes
 from .reserve import Reserve, full
 from .written_lane import WrittenLane
 
 FIRST_SEGMENT_BYTES = 4 * MIB
 SEGMENT_GROWTH = 4
+MOST_FIRST_BYTES = 4 * MIB  # of the zeros with which a spare stands ready
 
 
 class Spares:
@@ -83,7 +85,7 @@ class Spares:
         if not self._ready:
             with self.making:
                 if not self._ready:  # else the background was just making it
-                    self.make(self._next_capacity(at_least_bytes))
+                    self.make(self._next_capacity(at_least_bytes), at_least_bytes)
         sequence, size = self._ready[0]
         if size < at_least_bytes:
             size = self._extend(sequence, size, at_least_bytes)
@@ -112,6 +114,7 @@ class Spares:
         segment = Segment(self._disk, self._folder, lane.next_header(sequence, size, store_id), direct=self._direct)
         try:
             segment.open_writer()  # now: once there is a frame for it, a refusal would cost more than this append
+            segment.writer.find_zeros()
         except OSError as error:
             raise _full(error, size) from error
         return segment
@@ -134,7 +137,7 @@ class Spares:
             )
         try:
             while sum(size for _, size in self._ready) < size_bytes:
-                self.make(self._config.segment_bytes)
+                self.make(self._config.segment_bytes, self._config.segment_bytes)
         except StoreFull:
             self.give_back(kept)
             raise
@@ -147,14 +150,19 @@ class Spares:
                 self._disk.force_folder(self._folder)
                 self._ready.pop()
 
+    def wrote(self, size_bytes: int) -> None:
+        """Count zeros that were written into a segment in use."""
+        self.prewritten_bytes += size_bytes
+
     def _next_capacity(self, at_least_bytes: int = 0) -> int:
         """Small stores have small segments: each is four times the one before, up to the full size."""
         full = self._config.segment_bytes
         grown = full if self._prewrites else max(FIRST_SEGMENT_BYTES, self._last[1] * SEGMENT_GROWTH)
         return max(min(full, grown), align_up(at_least_bytes))
 
-    def make(self, capacity_bytes: int) -> None:
-        """Make the next one. Raises StoreFull."""
+    def make(self, capacity_bytes: int, first_bytes: int = 0) -> None:
+        """Make the next one, and write `first_bytes` of zeros into it at least. Raises StoreFull."""
+        first = max(min(capacity_bytes >> 3, MOST_FIRST_BYTES), step_bytes(capacity_bytes), first_bytes)
         with self.making:
             sequence = self._last[0] + 1
             path = self._folder / segment_name(sequence)
@@ -162,7 +170,9 @@ class Spares:
             recycled = self._recycle(capacity_bytes)
             try:
                 if not recycled:
-                    prewrite(self._disk, fresh, capacity_bytes, direct=self._direct)
+                    self.prewritten_bytes += prewrite(
+                        self._disk, fresh, capacity_bytes, direct=self._direct, first_bytes=align_up(first)
+                    )
                     self._disk.rename(fresh, path)
                 else:
                     self._disk.rename(self._recyclable[0], path)
@@ -175,10 +185,7 @@ class Spares:
                 if isinstance(error, OSError):
                     raise _full(error, capacity_bytes) from error
                 raise
-            if recycled:
-                self.recycled_segments += 1
-            else:
-                self.prewritten_bytes += capacity_bytes
+            self.recycled_segments += recycled
             self._last = (sequence, capacity_bytes)
             self._ready.append((sequence, capacity_bytes))
 

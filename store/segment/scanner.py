@@ -354,6 +354,7 @@ class FrameScanner:
         across = len(FRAME_MAGIC) - 1
         begin = position
         while begin < end:
+            begin = min(end, self.reader.file.data_from(begin))  # what was never written is zeros
             stop = min(end, begin - begin % CHUNK_BYTES + CHUNK_BYTES)
             for at in find_magic(self.reader.view(begin, stop - begin)):
                 yield begin + at
