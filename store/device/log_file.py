@@ -110,7 +110,10 @@ class LogFile(Protocol):
         """Cut or grow the file to `size` bytes."""
 
     def reserve(self, size: int) -> bool:
-        """Take space on the device for the first `size` bytes, or raise OSError. False where the system cannot do so."""
+        """Take space on the device for the first `size` bytes; False where the system has no such call.
+
+        Raises OSError: there is not so much.
+        """
 
     def data_from(self, position: int) -> int:
         """The first byte from `position` on that may be other than zero; the file's size where there is none.

@@ -7,24 +7,29 @@ from collections.abc import Callable
 
 from ..config import MIB
 from ..device.clock import Clock
-from ..segment.zeros import Zeros
 from .written_lane import WrittenLane
 
 LEAST_AHEAD_BYTES = 16 * MIB  # a quarter of a small segment
 LOOK_BACK_S, LOOK_S = 1.0, 0.05
+REST_S = 0.25
 
 
 class Ahead:
     """Writes the zeros of one lane's open segment, in the background.
 
-    Invariant: the zeros end at most `LEAST_AHEAD_BYTES`, or what the last `LOOK_BACK_S` appended, after the log.
+    A log that has come to the end of the zeros is about as fast as the device. More zeros would take as much of that
+    as the log itself, and be no help: they rest for `REST_S`.
+
+    Invariant: the zeros end at most `LEAST_AHEAD_BYTES`, or what the last `LOOK_BACK_S` appended, and one step after
+    the log.
     """
 
     def __init__(self, clock: Clock, wrote: Callable[[int], None]) -> None:
         """`wrote` is called with the bytes of each step."""
         self._clock = clock
         self._wrote = wrote
-        self._looks: deque[tuple[float, int]] = deque()  # when, and the lane's tail; the first is the newest too old
+        self._looks: deque[tuple[float, int]] = deque()  # when, and the lane's tail; all but the first are young
+        self._rests_until_s = clock.monotonic_s()
 
     def keep(self, lane: WrittenLane, goes_on: Callable[[], bool]) -> None:
         """Write zeros as far ahead as they are wanted now, while it `goes_on`. Raises OSError."""
@@ -34,17 +39,20 @@ class Ahead:
             return
         base, least = segment.base, min(LEAST_AHEAD_BYTES, segment.header.capacity_bytes >> 2)
         while goes_on() and lane.segment is segment:
-            tail = lane.tail
-            if zeros.ready >= tail - base + max(least, self._appended(tail)):
+            now_s, tail = self._clock.monotonic_s(), lane.tail
+            if zeros.is_outrun:
+                zeros.is_outrun, self._rests_until_s = False, now_s + REST_S
+            wanted = max(least, self._appended(now_s, tail))
+            if now_s < self._rests_until_s or zeros.ready >= tail - base + wanted:
                 return
             written = zeros.step()
             if not written:
                 return
             self._wrote(written)
 
-    def _appended(self, tail: int) -> int:
+    def _appended(self, now_s: float, tail: int) -> int:
         """How many bytes the log took in the last `LOOK_BACK_S`."""
-        now_s, looks = self._clock.monotonic_s(), self._looks
+        looks = self._looks
         while len(looks) > 1 and looks[1][0] <= now_s - LOOK_BACK_S:
             looks.popleft()
         if not looks or looks[-1][0] <= now_s - LOOK_S:

@@ -33,13 +33,15 @@ class Zeros:
 
     Attributes:
         ready: the log may write before it without asking. It only grows.
+        is_outrun: the log has come to the end of the zeros since this was last set to False.
     """
 
-    __slots__ = ("_end", "_file", "_stepping", "ready")
+    __slots__ = ("_end", "_file", "_stepping", "is_outrun", "ready")
 
     def __init__(self, file: LogFile, ready: int, end: int) -> None:
         """`file` is written past the page cache; all before `ready` was written, or belongs to the log."""
         self.ready = align_up(ready)
+        self.is_outrun = False
         self._file = file
         self._end = end
         self._stepping = threading.Lock()
@@ -59,6 +61,7 @@ class Zeros:
         """The log is about to write up to `end`: no zeros from now on before it."""
         with self._stepping:
             self.ready = max(self.ready, align_up(end))
+            self.is_outrun = True
 
     def step(self) -> int:
         """Write more zeros and force them: how many; 0 if the file has all of them, or takes none any more.

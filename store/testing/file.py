@@ -136,13 +136,13 @@ class SimulatedFile:
         return self._content.size
 
     def data_from(self, position: int) -> int:
-        """The first byte from `position` on in a block that was ever written; the file's length where there is none."""
+        """The first byte from `position` on in a block that was ever written; the file's length if there is none."""
         with self._disk.lock:
             self._disk.look(self.path)
             return self._content.data_from(position)
 
     def hole_from(self, position: int) -> int:
-        """The first byte from `position` on in a block that was never written; the file's length where there is none."""
+        """The first byte from `position` on in a block that was never written; the file's length if there is none."""
         with self._disk.lock:
             self._disk.look(self.path)
             return self._content.hole_from(position)
