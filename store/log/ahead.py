@@ -22,12 +22,14 @@ class Ahead:
 
     Invariant: the zeros end at most `LEAST_AHEAD_BYTES`, or what the last `LOOK_BACK_S` appended, and one step after
     the log.
+
+    Attributes:
+        written_bytes: all zeros that it wrote.
     """
 
-    def __init__(self, clock: Clock, wrote: Callable[[int], None]) -> None:
-        """`wrote` is called with the bytes of each step."""
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._wrote = wrote
+        self.written_bytes = 0
         self._looks: deque[tuple[float, int]] = deque()  # when, and the lane's tail; all but the first are young
         self._rests_until_s = clock.monotonic_s()
 
@@ -37,18 +39,16 @@ class Ahead:
         zeros = None if segment is None else segment.writer.zeros
         if segment is None or segment.base is None or zeros is None:
             return
-        base, least = segment.base, min(LEAST_AHEAD_BYTES, segment.header.capacity_bytes >> 2)
-        while goes_on() and lane.segment is segment:
-            now_s, tail = self._clock.monotonic_s(), lane.tail
+        tail, least = lane.tail, min(LEAST_AHEAD_BYTES, segment.header.capacity_bytes >> 2)
+        end = tail - segment.base + max(least, self._appended(self._clock.monotonic_s(), tail))
+        while goes_on() and lane.segment is segment and zeros.ready < end:
+            now_s = self._clock.monotonic_s()
             if zeros.is_outrun:
                 zeros.is_outrun, self._rests_until_s = False, now_s + REST_S
-            wanted = max(least, self._appended(now_s, tail))
-            if now_s < self._rests_until_s or zeros.ready >= tail - base + wanted:
-                return
-            written = zeros.step()
+            written = zeros.step() if now_s >= self._rests_until_s else 0
             if not written:
                 return
-            self._wrote(written)
+            self.written_bytes += written
 
     def _appended(self, now_s: float, tail: int) -> int:
         """How many bytes the log took in the last `LOOK_BACK_S`."""

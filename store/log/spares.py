@@ -150,10 +150,6 @@ class Spares:
                 self._disk.force_folder(self._folder)
                 self._ready.pop()
 
-    def wrote(self, size_bytes: int) -> None:
-        """Count zeros that were written into a segment in use."""
-        self.prewritten_bytes += size_bytes
-
     def _next_capacity(self, at_least_bytes: int = 0) -> int:
         """Small stores have small segments: each is four times the one before, up to the full size."""
         full = self._config.segment_bytes

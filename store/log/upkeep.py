@@ -117,7 +117,7 @@ class Upkeep:
         if lane not in self._spares:
             folder, files = self._folder / lane_name(lane), self.removal.recyclable[lane]
             spares = self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
-            self._zeros[lane] = Ahead(self._clock, spares.wrote)
+            self._zeros[lane] = Ahead(self._clock)
             spares.reserve.find()
         return self._spares[lane]
 
@@ -175,8 +175,9 @@ class Upkeep:
 
     @property
     def prewritten_bytes(self) -> int:
-        """Bytes of the spares that were written."""
-        return sum(spares.prewritten_bytes for spares in list(self._spares.values()))
+        """Bytes of zeros that were written ahead."""
+        zeros = sum(ahead.written_bytes for ahead in list(self._zeros.values()))
+        return zeros + sum(spares.prewritten_bytes for spares in list(self._spares.values()))
 
     @property
     def recycled_segments(self) -> int:
@@ -304,14 +305,14 @@ class Upkeep:
         segment, spares = lane.segment, self.spares_of(lane.index)
         if segment is None or segment.base is None:  # nothing was written since the opening
             return
-        half_full = segment.base + (segment.header.capacity_bytes >> 1)
-        take_all(
-            [
-                partial(spares.reserve.fill, lane.footer_room.fixed_bytes),
-                lambda: spares.keep_ahead() if lane.tail > half_full else None,
-                partial(self._zeros[lane.index].keep, lane, lambda: not self._closing),
-            ]
-        )
+        try:
+            spares.reserve.fill(lane.footer_room.fixed_bytes)
+        finally:
+            try:
+                if not len(spares) and (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
+                    spares.keep_ahead()
+            finally:
+                self._zeros[lane.index].keep(lane, lambda: not self._closing)
 
     def call_lookers(self) -> None:
         """Wake the thread that calls the lookers: another process has come, or has left a commit."""

@@ -16,7 +16,7 @@ FULL: dict[str, Bug] = {
         (f"{RESERVE}::test_appends_leave_the_reserve_alone_before_and_after_it_is_begun",),
     ),
     "full disk: the reserve is not made again when space comes back": Bug(
-        "store/log/upkeep.py", "                partial(spares.reserve.fill, lane.footer_room.fixed_bytes),\n", "",
+        "store/log/upkeep.py", "            spares.reserve.fill(lane.footer_room.fixed_bytes)\n", "            pass\n",
         (f"{RESERVE}::test_reserve_is_made_again_by_itself_once_there_is_space",),
     ),
     "full disk: retention does not run while appends are refused": Bug(

@@ -181,8 +181,8 @@ class _Lane:
 
 
 def test_zeros_are_as_far_ahead_as_the_last_second_appended() -> None:
-    clock, lane, written = VirtualClock(), _Lane(), list[int]()
-    ahead = Ahead(clock, written.append)
+    clock, lane = VirtualClock(), _Lane()
+    ahead = Ahead(clock)
 
     def look() -> int:
         ahead.keep(lane, lambda: True)  # type: ignore[arg-type]
@@ -198,26 +198,26 @@ def test_zeros_are_as_far_ahead_as_the_last_second_appended() -> None:
     clock.advance(ms=5_000)
     lane.append(MIB)
     assert look() <= 45 * MIB, "nothing is written for a log that rests"
-    assert sum(written) == lane.ready - 4 * MIB
+    assert ahead.written_bytes == lane.ready - 4 * MIB
 
 
 def test_zeros_rest_while_the_log_outruns_them() -> None:
-    clock, lane, written = VirtualClock(), _Lane(), list[int]()
-    ahead = Ahead(clock, written.append)
+    clock, lane = VirtualClock(), _Lane()
+    ahead = Ahead(clock)
     lane.append(20 * MIB)
     ahead.keep(lane, lambda: True)  # type: ignore[arg-type]
     clock.advance(ms=int(500 * REST_S))
     ahead.keep(lane, lambda: True)  # type: ignore[arg-type]
-    assert not written
+    assert not ahead.written_bytes
     clock.advance(ms=int(1000 * REST_S))
     ahead.keep(lane, lambda: True)  # type: ignore[arg-type]
     assert lane.ready - lane.tail >= LEAST_AHEAD_BYTES
 
 
 def test_zeros_end_when_the_store_closes() -> None:
-    lane, written = _Lane(), list[int]()
-    Ahead(VirtualClock(), written.append).keep(lane, lambda: len(written) < 3)  # type: ignore[arg-type]
-    assert len(written) == 3
+    lane, ahead = _Lane(), Ahead(VirtualClock())
+    ahead.keep(lane, lambda: ahead.written_bytes < 3 * MIB)  # type: ignore[arg-type]
+    assert ahead.written_bytes == 3 * MIB
 
 
 # -- in a store ------------------------------------------------------------------------------------------
