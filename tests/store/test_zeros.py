@@ -7,7 +7,7 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -122,7 +122,7 @@ class _SlowFile(OsFile):
 
     begun, may_end = threading.Event(), threading.Event()
 
-    def write(self, parts: list[Buffer], position: int, *, force: bool = False) -> None:  # type: ignore[override]
+    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
         if not any(bytes(parts[0])):
             self.begun.set()
             self.may_end.wait(20)
