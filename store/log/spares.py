@@ -26,8 +26,8 @@ class Spares:
     """The spares of one lane. Its builder takes them; the background, or the builder if it has none, makes them.
 
     Invariants:
-        * a file has the name of a segment only once it is complete: until then it has a name of those that the next
-          opening removes, so whatever interrupts its making leaves no half-made spare;
+        * a file has the name of a segment only once all of its space is reserved: until then it has a name of those
+          that the next opening removes, so whatever interrupts its making leaves no half-made spare;
         * numbers follow each other without a gap, also on the device: a spare is listed when its name is durable, and
           the next one is made after that;
         * while one is ready, taking it waits for no other that is being made.

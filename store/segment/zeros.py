@@ -40,7 +40,7 @@ class Zeros:
 
     def __init__(self, file: LogFile, ready: int, end: int) -> None:
         """`file` is written past the page cache; all before `ready` was written, or belongs to the log."""
-        self.ready = align_up(ready)
+        self.ready = ready
         self.is_outrun = False
         self._file = file
         self._end = end
@@ -54,7 +54,7 @@ class Zeros:
         """
         if not file.direct:  # its frames and its zeros share the page cache, and so the errors of their forces
             return None
-        end, ready = file.size(), file.hole_from(begin)
+        end, ready = align_down(file.size()), align_up(file.hole_from(begin))
         return cls(file, ready, end) if ready < end and file.reserve(end) else None
 
     def claim(self, end: int) -> None:
