@@ -13,13 +13,12 @@ from ..errors import StoreFull
 from ..format.layout import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
 from ..segment.segment import Segment
 from ..segment.writer import prewrite
-from ..segment.zeros import step_bytes
+from ..segment.zeros import first_bytes
 from .reserve import Reserve, full
 from .written_lane import WrittenLane
 
 FIRST_SEGMENT_BYTES = 4 * MIB
 SEGMENT_GROWTH = 4
-MOST_FIRST_BYTES = 4 * MIB  # of the zeros with which a spare stands ready
 
 
 class Spares:
@@ -156,9 +155,9 @@ class Spares:
         grown = full if self._prewrites else max(FIRST_SEGMENT_BYTES, self._last[1] * SEGMENT_GROWTH)
         return max(min(full, grown), align_up(at_least_bytes))
 
-    def make(self, capacity_bytes: int, first_bytes: int = 0) -> None:
-        """Make the next one, and write `first_bytes` of zeros into it at least. Raises StoreFull."""
-        first = max(min(capacity_bytes >> 3, MOST_FIRST_BYTES), step_bytes(capacity_bytes), first_bytes)
+    def make(self, capacity_bytes: int, zeros_bytes: int = 0) -> None:
+        """Make the next one, and write `zeros_bytes` of zeros into it at least. Raises StoreFull."""
+        first = max(first_bytes(capacity_bytes), align_up(zeros_bytes))
         with self.making:
             sequence = self._last[0] + 1
             path = self._folder / segment_name(sequence)
@@ -167,7 +166,7 @@ class Spares:
             try:
                 if not recycled:
                     self.prewritten_bytes += prewrite(
-                        self._disk, fresh, capacity_bytes, direct=self._direct, first_bytes=align_up(first)
+                        self._disk, fresh, capacity_bytes, direct=self._direct, first_bytes=first
                     )
                     self._disk.rename(fresh, path)
                 else:

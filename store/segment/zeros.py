@@ -8,14 +8,14 @@ import threading
 from ..device.log_file import LogFile
 from ..format.layout import align_down, align_up
 
-LEAST_STEP_BYTES, MOST_STEP_BYTES = 16 << 10, 1 << 20
-STEPS = 16  # a small segment has so many
-NOTHING = memoryview(mmap.mmap(-1, MOST_STEP_BYTES)).toreadonly()  # zeros that begin with a page, as O_DIRECT wants it
+STEP_BYTES = 1 << 20
+MOST_FIRST_BYTES = 4 << 20
+NOTHING = memoryview(mmap.mmap(-1, STEP_BYTES)).toreadonly()  # zeros that begin with a page, as O_DIRECT wants it
 
 
-def step_bytes(capacity_bytes: int) -> int:
-    """How many zeros one step writes into a segment of this size."""
-    return min(max(align_down(capacity_bytes // STEPS), LEAST_STEP_BYTES), MOST_STEP_BYTES)
+def first_bytes(capacity_bytes: int) -> int:
+    """With how many zeros a segment of this size stands ready: a small one with all."""
+    return max(min(align_down(capacity_bytes >> 3), MOST_FIRST_BYTES), STEP_BYTES)
 
 
 class Zeros:
@@ -70,7 +70,7 @@ class Zeros:
         """
         with self._stepping:
             begin = self.ready
-            size = min(step_bytes(self._end), self._end - begin)
+            size = min(STEP_BYTES, self._end - begin)
             if size <= 0 or not self._file.direct:
                 return 0
             try:

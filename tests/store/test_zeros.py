@@ -21,7 +21,7 @@ from stratalog.store.format.layout import BLOCK_BYTES, align_up
 from stratalog.store.log.ahead import LEAST_AHEAD_BYTES, REST_S, Ahead
 from stratalog.store.segment import scanner
 from stratalog.store.segment.writer import prewrite
-from stratalog.store.segment.zeros import Zeros, step_bytes
+from stratalog.store.segment.zeros import STEP_BYTES, Zeros
 from stratalog.store.testing import Fault, SimulatedDisk, TunedConfig, VirtualClock
 from stratalog.store.testing.content import Content
 
@@ -29,6 +29,7 @@ from .helpers import KIB, payload, segment_path, simulated_home, small, until
 
 MIB = 1 << 20
 QUEUE = ("t", 0)
+PACED = small(segment_bytes=4 * MIB)  # one that is pre-written in steps
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_a_claim_and_a_stop_wait_for_the_step_that_is_under_way(tmp_path: Path) 
         _SlowFile.may_end.set()
         step.join()
         acts.join()
-        assert zeros.ready == (64 * KIB + step_bytes(4 * MIB) if act is Zeros.stop else 2 * MIB)
+        assert zeros.ready == (64 * KIB + STEP_BYTES if act is Zeros.stop else 2 * MIB)
     assert zeros.step() == 0, "it was stopped"
 
 
@@ -255,19 +256,19 @@ def test_a_log_that_outruns_its_zeros_is_whole_and_zeros_come_after_it(home: Pat
 
 def test_no_zeros_are_written_into_a_segment_that_has_its_footer(home: Path, no_background: None) -> None:
     disk = SimulatedDisk()
-    with MessageStore.open(home, small(), disk=disk) as store:
+    with MessageStore.open(home, PACED, disk=disk) as store:
         store.append(*QUEUE, payload(0, 50_000))
         first, zeros, path = store._lanes[0].segment, zeros_of(store), segment_path(home, 1)
         number = 1
         while store._lanes[0].segment is first:
-            store.append(*QUEUE, payload(number, 50_000))
-            number += 1
+            store.append_batch([(*QUEUE, payload(one, 50_000)) for one in range(number, number + 10)])
+            number += 10
         zeros.is_outrun = False
         until(lambda: bool(store._lanes[0].view.sealed))
         whole = disk.bytes_of(path)
         assert zeros.step() == 0
         assert disk.bytes_of(path) == whole
-        assert store.get_range(*QUEUE, 0, 50) == {one: payload(one, 50_000) for one in range(number)}
+        assert store.get_range(*QUEUE, 0, 500) == {one: payload(one, 50_000) for one in range(number)}
 
 
 def sparse_copy(path: Path) -> None:
@@ -304,17 +305,17 @@ def test_a_sparse_copy_of_a_closed_store_goes_on_behind_its_log(tmp_path: Path, 
 
 def test_zeros_that_the_device_refuses_lose_nothing(home: Path) -> None:
     disk = SimulatedDisk()
-    with MessageStore.open(home, small(), disk=disk) as store:
+    with MessageStore.open(home, PACED, disk=disk) as store:
         store.append(*QUEUE, payload(0, 50_000))
         zeros = zeros_of(store)
         disk.inject(Fault("write"))
         with contextlib.suppress(OSError):  # else the background met it, or a message
             zeros.step()
-        for number in range(1, 30):
+        for number in range(1, 50):
             store.append(*QUEUE, payload(number, 50_000))
         left = disk.crash(random.Random(2), "none")
-    with MessageStore.open(home, small(), disk=left) as store:
-        assert store.get_range(*QUEUE, 0, 50) == {number: payload(number, 50_000) for number in range(30)}
+    with MessageStore.open(home, PACED, disk=left) as store:
+        assert store.get_range(*QUEUE, 0, 100) == {number: payload(number, 50_000) for number in range(50)}
 
 
 # -- after a crash ---------------------------------------------------------------------------------------
