@@ -45,7 +45,6 @@ from ..clocks import WallClock
 from .interrupts import StepInterrupter
 
 SMALL_RING = 512 << 10
-SMALL_STEP = 16 << 10  # of zeros: else each segment has all of them from the beginning
 TASKS = (
     "sealer.seal_full", "removal.retire", "removal.clear_away", "_keep_ahead", "_give_way", "early.seal",
 )  # of `Upkeep`  # fmt: skip
@@ -185,7 +184,6 @@ def deterministic() -> Iterator[None]:
         for name, value in SMALL_FOOTERS.items():
             stack.enter_context(mock.patch(f"stratalog.store.segment.sealing.{name}", value))
         stack.enter_context(mock.patch("stratalog.store.log.early.PATIENCE_S", 0.0))
-        stack.enter_context(mock.patch("stratalog.store.segment.zeros.STEP_BYTES", SMALL_STEP))
         stack.enter_context(mock.patch("stratalog.store.log.ahead.REST_S", 0.0))
         stack.enter_context(mock.patch("stratalog.store.log.flusher.time", SimpleNamespace(sleep=Naps.sleep)))
         stack.enter_context(mock.patch("stratalog.store.log.rounds.Crew.do_all", _one_after_the_other))

@@ -396,7 +396,7 @@ PLANTED: dict[str, Planted] = {
         seed=2,
     ),
     "forget the force of a spare": Planted(forget_the_force_of_a_spare, _retiring()),
-    "say nothing to the zeros": Planted(say_nothing_to_the_zeros, _lives(), effort=FEW),
+    "say nothing to the zeros": Planted(say_nothing_to_the_zeros, replace(_lives(), zeros_bytes=16 * KIB), effort=FEW),
     "forget names at opening": Planted(forget_names_at_opening, _lives("kills", count=4, prewrite_bytes=200 * KIB)),
     "close without waiting": Planted(close_without_waiting, _lives(alignment="trim"), effort=FEW),
     "follow the working directory": Planted(
