@@ -66,7 +66,7 @@ class Shape:
 
     `transacts`: the share of transactions among what producers do.
     `block_bytes`: of the devices on which the store may lie, one in each life.
-    `zeros_bytes`: of the steps in which segments are pre-written; with 1 MiB each has all of its zeros from the beginning.
+    `zeros_bytes`: of the steps in which segments are pre-written; with 1 MiB each has all zeros from the beginning.
     """
 
     lanes: int = 1
