@@ -57,7 +57,7 @@ class SegmentWriter:
 
     def find_zeros(self, begin: int = 0) -> None:
         """Look how far the file is pre-written; the log goes on at `begin`. Raises OSError."""
-        self.zeros = Zeros.of(self.file, begin)
+        self.zeros = Zeros.of(self.file, begin, lambda: self._disk.open(self._path, direct=True))
 
     def reach(self, end: int) -> None:
         """The log is about to write up to `end`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 from ..device.log_file import LogFile
 from ..format.layout import align_down, align_up
@@ -26,6 +28,10 @@ class Zeros:
     that is under way, if there is one, and goes on in the reserved space. Both kinds of space are read as zeros, also
     after a crash.
 
+    They have an open file of their own. The kernel tells each open file once of what it could not write back, also of
+    others' writes; a step must not hear of a write of the log in its place. Some file systems take O_DIRECT and go
+    through the page cache all the same.
+
     Invariants:
         * zeros are written from `ready` on, and frames only before it: `claim` moves it first. Both happen under one
           lock, so a step of zeros and a write of the log never touch the same bytes;
@@ -39,7 +45,7 @@ class Zeros:
     __slots__ = ("_end", "_file", "_stepping", "is_outrun", "ready")
 
     def __init__(self, file: LogFile, ready: int, end: int) -> None:
-        """`file` is written past the page cache; all before `ready` was written, or belongs to the log."""
+        """`file` takes zeros and no frames; all before `ready` was written, or belongs to the log."""
         self.ready = ready
         self.is_outrun = False
         self._file = file
@@ -47,15 +53,17 @@ class Zeros:
         self._stepping = threading.Lock()
 
     @classmethod
-    def of(cls, file: LogFile, begin: int) -> Zeros | None:
-        """Those of a file whose log goes on at `begin`; None where all of it was written, or may not be left so.
+    def of(cls, log: LogFile, begin: int, again: Callable[[], LogFile]) -> Zeros | None:
+        """Those of a file whose `log` goes on at `begin`; None where all of it was written, or may not be left so.
 
-        Raises OSError: what is not written is not reserved either, as in a copy of the file, and there is no space.
+        `again` opens the file once more. Raises OSError: what is not written is not reserved either, as in a copy of
+        the file, and there is no space.
         """
-        if not file.direct:  # its frames and its zeros share the page cache, and so the errors of their forces
-            return None
-        end, ready = align_down(file.size()), align_up(file.hole_from(begin))
-        return cls(file, ready, end) if ready < end and file.reserve(end) else None
+        end, ready = align_down(log.size()), align_up(log.hole_from(begin))
+        if ready < end and log.reserve(end) and log.direct:
+            with suppress(OSError):  # no descriptor is left: the log goes on in the reserved space
+                return cls(again(), ready, end)
+        return None
 
     def claim(self, end: int) -> None:
         """The log is about to write up to `end`: no zeros from now on before it."""

@@ -92,9 +92,13 @@ DEVICE: dict[str, Bug] = {
         (f"{ZEROS}::test_a_sparse_copy_of_a_closed_store_goes_on_behind_its_log",),
     ),
     "device: what was not written is left without space": Bug(
-        "store/segment/zeros.py", "if ready < end and file.reserve(end) else None", "if ready < end else None",
+        "store/segment/zeros.py", "if ready < end and log.reserve(end) and", "if ready < end and",
         (f"{ZEROS}::test_a_sparse_copy_of_a_closed_store_goes_on_behind_its_log",
          f"{ZEROS}::test_a_file_that_cannot_be_reserved_or_is_in_the_page_cache_is_pre_written_as_a_whole"),
+    ),
+    "device: the log and its zeros share an open file": Bug(
+        "store/segment/zeros.py", "return cls(again(), ready, end)", "return cls(log, ready, end)",
+        (f"{ZEROS}::test_a_step_of_zeros_does_not_hear_in_the_logs_place_that_a_write_was_lost",),
     ),
     "device: zeros are written although the log outruns them": Bug(
         "store/log/ahead.py", "zeros.step() if now_s >= self._rests_until_s else 0", "zeros.step()",

@@ -7,13 +7,13 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from stratalog.store import MessageStore, StoreCorrupt
+from stratalog.store import MessageStore, StoreCorrupt, StorePoisoned
 from stratalog.store.device.disk import OsDisk
 from stratalog.store.device.log_file import Buffer
 from stratalog.store.device.os_file import OsFile
@@ -58,6 +58,12 @@ def write_all(zeros: Zeros) -> int:
     return total
 
 
+def looked_for(path: Path, *, direct: bool = True) -> Zeros | None:
+    """The zeros of a file whose log begins at its beginning."""
+    disk = OsDisk()
+    return Zeros.of(disk.open(path, direct=direct), 0, lambda: disk.open(path, direct=True))
+
+
 def reserved(path: Path, size: int, first: int) -> OsFile:
     """A file whose first part is pre-written, and the rest reserved."""
     prewrite(OsDisk(), path, size, direct=True, first_bytes=first)
@@ -72,12 +78,12 @@ def test_a_file_is_pre_written_in_part_and_reserved_as_a_whole(tmp_path: Path) -
     file = reserved(tmp_path / "f", 8 * MIB, MIB)
     assert os.stat(tmp_path / "f").st_blocks * 512 >= 8 * MIB
     assert file.hole_from(0) == MIB
-    zeros = Zeros.of(file, 0)
+    zeros = looked_for(tmp_path / "f")
     assert zeros is not None
     assert zeros.ready == MIB
     assert write_all(zeros) == 7 * MIB
     assert file.hole_from(0) == 8 * MIB
-    assert Zeros.of(file, 0) is None, "all of it is written"
+    assert looked_for(tmp_path / "f") is None, "all of it is written"
     assert (tmp_path / "f").read_bytes() == bytes(8 * MIB)
 
 
@@ -87,9 +93,13 @@ def test_a_file_that_cannot_be_reserved_or_is_in_the_page_cache_is_pre_written_a
         sparse = tmp_path / "sparse"
         sparse.touch()
         os.truncate(sparse, MIB)
-        assert Zeros.of(OsDisk().open(sparse, direct=True), 0) is None
+        assert looked_for(sparse) is None
+    reserved_in_part = reserved(tmp_path / "h", MIB, 64 * KIB)
     assert prewrite(OsDisk(), tmp_path / "g", MIB, direct=False, first_bytes=64 * KIB) == MIB
-    assert Zeros.of(OsDisk().open(sparse), 0) is None
+    assert looked_for(sparse, direct=False) is None
+    assert os.stat(sparse).st_blocks * 512 >= MIB, "its space is reserved: a full disk is no surprise to its log"
+    with mock.patch.object(OsDisk, "open", side_effect=OSError(errno.EMFILE, "none left")):
+        assert Zeros.of(reserved_in_part, 0, lambda: OsDisk().open(tmp_path / "h", direct=True)) is None
 
 
 @pytest.mark.disk
@@ -301,6 +311,59 @@ def test_a_sparse_copy_of_a_closed_store_goes_on_behind_its_log(tmp_path: Path, 
         store.append(*QUEUE, b"more")
     with MessageStore.open(tmp_path) as store:
         assert list(store.get_range(*QUEUE, 0, 9).values()) == [*messages, b"more"]
+
+
+class _CachedFile(OsFile):
+    """On a file system that takes O_DIRECT and goes through the page cache all the same.
+
+    Each open file is told once, by its next force, that something of the inode could not be written back.
+    """
+
+    lost = 0
+    meanwhile: Callable[[], object] | None = None  # while the next write is lost, before its own force
+
+    def __init__(self, path: Path, *, create: bool, direct: bool, write: bool = True) -> None:
+        super().__init__(path, create=create, direct=direct, write=write)
+        self._told = _CachedFile.lost
+
+    def write(self, parts: Sequence[Buffer], position: int, *, force: bool = False) -> None:
+        super().write(parts, position)
+        meanwhile, _CachedFile.meanwhile = _CachedFile.meanwhile, None
+        if meanwhile is not None:
+            _CachedFile.lost += 1
+            meanwhile()
+        if force:
+            self.force()
+
+    def force(self) -> None:
+        super().force()
+        told, self._told = self._told, _CachedFile.lost
+        if told < _CachedFile.lost:
+            raise OSError(errno.EIO, "could not be written back", str(self.path))
+
+
+class _CachedDisk(OsDisk):
+    def open(self, path: Path, *, create: bool = False, direct: bool = False) -> OsFile:
+        return _CachedFile(path, create=create, direct=direct)
+
+
+@pytest.mark.disk
+def test_a_step_of_zeros_does_not_hear_in_the_logs_place_that_a_write_was_lost(
+    tmp_path: Path, no_background: None
+) -> None:
+    with MessageStore.open(tmp_path, PACED, disk=_CachedDisk()) as store:
+        store.append(*QUEUE, b"kept")
+        zeros, stepped = zeros_of(store), list[bool]()
+
+        def step() -> None:
+            with contextlib.suppress(OSError):
+                zeros.step()
+            stepped.append(True)
+
+        _CachedFile.meanwhile = step
+        with pytest.raises(StorePoisoned):
+            store.append(*QUEUE, b"lost")
+        assert stepped
 
 
 def test_zeros_that_the_device_refuses_lose_nothing(home: Path) -> None:
