@@ -61,6 +61,7 @@ def main(folder: str) -> None:
     print("POST letter:", *ask(f"{address}/jobs", "letter", "dear all"))
     worker_of(service, "letter")
     service.kill()
+    service.wait()
     print("the service is killed in the middle of it, and started again")
     killed, (service, address) = service, start(folder)
     print("POST letter, again:", *ask(f"{address}/jobs", "letter", "dear all"))

@@ -69,8 +69,8 @@ ENDPOINT: dict[str, Bug] = {
     ),
     "endpoint: what is dropped after its connection was lost makes another one": Bug(
         "endpoint/remote/client/link.py",
-        "                connection = self._connection\n            if connection is not None:  # else",
-        "                pass\n            connection = self.connection()\n            if connection is not None:  # else",
+        "            if connection is not None:  # else it has ended",
+        "            if connection := self.connection():  # else it has ended",
         ("tests/endpoint/remote/test_ends.py::test_what_is_dropped_after_its_connection_was_lost_makes_no_other_one",),
     ),
     "endpoint: an interrupt of a stop leaves the end to itself": Bug(
