@@ -24,9 +24,9 @@ def relay(folder: str, path: str) -> None:
         while True:
             (offset,) = database.execute(NEXT).fetchone()
             messages = store.read("outbox", 0, offset, wait_ms=60_000)
-            rows = [(message.offset, *json.loads(message.data).values()) for message in messages]
+            rows = [{"offset": message.offset, **json.loads(message.data)} for message in messages]
             with database:  # a transaction of SQLite's
-                database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", rows)
+                database.executemany("INSERT INTO orders VALUES (:offset, :order, :item, :count)", rows)
 
 
 if __name__ == "__main__":
