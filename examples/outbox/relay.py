@@ -10,7 +10,7 @@ import json
 import sqlite3
 import sys
 
-from stratalog import MessageStore
+from stratalog import StoreReader
 
 TABLE = "CREATE TABLE IF NOT EXISTS orders (offset INTEGER PRIMARY KEY, name TEXT, item TEXT, count INTEGER)"
 NEXT = "SELECT coalesce(max(offset) + 1, 0) FROM orders"
@@ -20,7 +20,7 @@ def relay(folder: str, path: str) -> None:
     """Relay messages, without an end."""
     database = sqlite3.connect(path)
     database.execute(TABLE)
-    with MessageStore.open(folder, read_only=True) as store:
+    with StoreReader.open(folder) as store:
         while True:
             (offset,) = database.execute(NEXT).fetchone()
             messages = store.read("outbox", 0, offset, wait_ms=60_000)
