@@ -57,14 +57,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Take a job. The answer goes out when the job is durable."""
-        size_bytes = int(self.headers.get("Content-Length", 0))
+        size = self.headers.get("Content-Length", "")
         if self.path != "/jobs":
             return self._answer(404, {"error": "there is POST /jobs"})
-        if not 0 <= size_bytes <= MAX_BYTES:
-            return self._answer(413, {"error": "a job has at most 1 MiB"})
+        if not size.isdecimal() or int(size) > MAX_BYTES:
+            return self._answer(413, {"error": "a job has a Content-Length, of at most 1 MiB"})
+        text = self.rfile.read(int(size))
+        if len(text) < int(size):
+            return None  # the client is gone, and a part of a job is none
         name = self.headers.get("Idempotency-Key") or uuid.uuid4().hex
         try:
-            job = self.server.store.submit("jobs", data=self.rfile.read(size_bytes), key=name.encode(), message_id=name)
+            job = self.server.store.submit("jobs", data=text, key=name.encode(), message_id=name)
             job.result()
         except InvalidMessage as error:
             return self._answer(400, {"error": str(error)})

@@ -16,7 +16,7 @@ from stratalog.testing import Operation, SimulatedDisk, TunedConfig
 
 SMALL = TunedConfig(segment_bytes=1 << 20, recent_bytes=0, max_message_bytes=1 << 16)
 PEOPLE = ("ann", "bob", "cy")
-STEPS = 8
+STEPS = 6
 SEEDS = range(int(os.environ.get("SEEDS", "1")))  # each one decides who pays, and what the power cuts leave
 
 
