@@ -26,4 +26,3 @@ def test_the_stream_prints_what_its_page_says(
     assert example["SETTINGS"].items() <= SETTINGS.items()
     example["main"](spark, str(tmp_path))
     assert capsys.readouterr().out == printed_by("spark_stream")
-    assert "SparkSession" in example
