@@ -12,18 +12,19 @@ from stratalog import StaleReceipt
 from stratalog.endpoint import ConnectionLost
 
 PATIENCE_S = 3  # with a service that does not answer
+WORK_S = float(os.environ.get("WORK_S", "0.1"))
 
 
 def count_words(text: bytes) -> int:
-    """The work. It takes a moment, so that one can kill it in the middle."""
-    time.sleep(0.5)
+    """The work. It takes a while, so that one can kill it in the middle."""
+    time.sleep(WORK_S)
     return len(text.split())
 
 
 def work(address: str) -> None:
-    """Work on jobs until the connection ends. A job that has failed three times goes to the topic `failed`."""
+    """Work on jobs until the connection ends. A job that has failed five times goes to the topic `failed`."""
     with stratalog.connect(address, timeout_s=PATIENCE_S) as store:
-        for job in store.subscribe("jobs", "workers", max_attempts=3, dead_letter_topic="failed"):
+        for job in store.subscribe("jobs", "workers", max_attempts=5, dead_letter_topic="failed"):
             name = job.message.key
             print(f"{os.getpid()} has {name.decode()}", flush=True)
             result = {"words": count_words(job.message.data), "attempt": job.attempt}
