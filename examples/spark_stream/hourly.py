@@ -7,7 +7,7 @@ import tempfile
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import count, sum, window
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from stratalog import MessageStore
 from stratalog.pipeline import spark_session

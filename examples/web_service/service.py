@@ -44,7 +44,7 @@ class Service(ThreadingHTTPServer):
         try:
             while True:
                 for message in self.store.read("results", 0, offset, wait_ms=60_000):
-                    self.results[str(message.key, "utf-8")] = json.loads(message.data)
+                    self.results[(message.key or b"").decode()] = json.loads(message.data)
                     offset = message.offset + 1
         except StoreClosed:
             pass

@@ -25,7 +25,7 @@ def work(address: str) -> None:
     """Work on jobs until the connection ends. A job that has failed five times goes to the topic `failed`."""
     with stratalog.connect(address, timeout_s=PATIENCE_S) as store:
         for job in store.subscribe("jobs", "workers", max_attempts=5, dead_letter_topic="failed"):
-            name = job.message.key
+            name = job.message.key or b""
             print(f"{os.getpid()} has {name.decode()}", flush=True)
             result = {"words": count_words(job.message.data), "attempt": job.attempt}
             try:
