@@ -46,6 +46,10 @@ if CHANGING not in os.environ:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background ignores interrupts, and children inherit that: none would notice the one that a test sends.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # From CPython 3.12 on, a fork beside threads warns. Tests fork on purpose, and look at what their children say.
 os.environ.setdefault("PYTHONWARNINGS", "ignore:This process:DeprecationWarning")
 

@@ -28,6 +28,7 @@ from ..format.store_files import LaneStart
 from ..segment.begun import begun_in_order, is_begun, is_fine
 from ..segment.evidence import (
     HEAD_BYTES,
+    SEGMENT_IS_CUT,
     SEGMENT_IS_MISSING,
     START_IS_LOST,
     Mark,
@@ -93,7 +94,7 @@ class LaneFiles:
             elif self._is_of_another_store(file, used) or _ends_elsewhere(file, later):
                 self._repair.on_damage("the file is another segment's", path, 0)
                 self.foreign.append(sequence)
-            elif sequence in recorded or self.vouched(later, (sequence, 0)):
+            elif sequence in recorded or (later and file.is_cut) or self.vouched(later, (sequence, 0)):
                 self._repair.on_damage("a segment's header is damaged", path, 0)
                 used.append(self._rebuild_header(sequence, path))
                 used.sort(key=lambda one: one.sequence)
@@ -106,8 +107,9 @@ class LaneFiles:
             else:
                 unused.append(file)
         unused = [file for file in unused if file.sequence > max(self.foreign, default=0)]
-        self._first_spare = unused[0].sequence if unused else None
-        self._check_gaps([file.sequence for file in used], [file.sequence for file in unused])
+        spares = [file.sequence for file in unused if was_closed or not file.is_cut]
+        self._first_spare = spares[0] if spares else None
+        self._check_gaps([file.sequence for file in used], spares, {file.sequence for file in unused})
         self._keep_spares(unused)
         return used
 
@@ -176,9 +178,10 @@ class LaneFiles:
         known = self._first_spare or max(self.foreign, default=0) + 1
         return max(known, first + (first > 1))  # retention leaves the newest sealed segment
 
-    def _check_gaps(self, used: list[int], unused: list[int]) -> None:
-        for missing in missing_numbers(self.start.sequence, used, unused):
-            self._repair.on_damage(SEGMENT_IS_MISSING, self._path(missing.start), 0)
+    def _check_gaps(self, used: list[int], spares: list[int], there: set[int]) -> None:
+        for missing in missing_numbers(self.start.sequence, used, spares):
+            what = SEGMENT_IS_CUT if missing.start in there else SEGMENT_IS_MISSING
+            self._repair.on_damage(what, self._path(missing.start), 0)
 
     # -- what was durable -----------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from ..format.layout import BLOCK_BYTES, CLOSED, DATA_START, SEALED, UNKNOWN, al
 from ..format.store_files import COMPACTED_FILE
 from ..log.write import OpenSegment
 from ..segment.borders import grown
-from ..segment.evidence import SEGMENT_IS_MISSING, is_unlinked
+from ..segment.evidence import SEGMENT_IS_CUT, SEGMENT_IS_MISSING, is_unlinked
 from ..segment.present import Present, streams_in
 from ..segment.round_parts import RoundParts
 from ..segment.scanner import ChunkReader, FrameScanner
@@ -371,8 +371,6 @@ class LaneRecovery:
     def _log_end(self, segment: Segment, file: UsedFile) -> int:
         """The last position at which the segment's log can end."""
         size = segment.data.size()
-        if file.record is None:
-            return size
-        if size < file.record.data_end:
-            self._repair.on_damage("the segment is cut short", file.path, size)
-        return min(size, file.record.data_end)
+        if size < (DATA_START if file.record is None else file.record.data_end):
+            self._repair.on_damage(SEGMENT_IS_CUT, file.path, size)
+        return size if file.record is None else min(size, file.record.data_end)

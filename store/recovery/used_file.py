@@ -14,6 +14,7 @@ class UsedFile(NamedTuple):
     """A segment in use, by its first two blocks. `record` is None while it is open.
 
     `trace`: the record's block if it is damaged, see `evidence`; else empty.
+    `is_cut`: the file ends before its first frame.
     """
 
     sequence: int
@@ -21,16 +22,17 @@ class UsedFile(NamedTuple):
     header: SegmentHeader
     record: SealRecord | None
     trace: bytes = b""
+    is_cut: bool = False
 
     @classmethod
     def of(cls, file: SegmentFile, header: SegmentHeader) -> UsedFile:
         """The used file of a segment file that has this header."""
-        return cls(file.sequence, file.path, header, file.record, file.trace)
+        return cls(file.sequence, file.path, header, file.record, file.trace, file.is_cut)
 
     @property
     def is_ended(self) -> bool:
-        """Is there a seal record, whole or damaged? Then all of the segment's frames were forced."""
-        return self.record is not None or bool(self.trace)
+        """Is there a seal record, whole, damaged or cut off? Then all of the segment's frames were forced."""
+        return self.record is not None or bool(self.trace) or self.is_cut
 
 
 def is_closed(used: Sequence[UsedFile]) -> bool:

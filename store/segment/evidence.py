@@ -11,6 +11,9 @@
   says as much as a whole one: all that was appended is durable, and what does not continue the frames is damage, no
   torn tail. Its frames end where what is left of its `chain` says so, else where no later frame of this segment
   follows.
+* A file has a segment's name only once it is pre-written as a whole. So one that ends before its first frame was cut by
+  somebody, whatever is left of its header, and is no spare. Block 1 is not there: that is no block of zeros, and nobody
+  knows that the segment was open.
 * A file whose header names another store, lane or number was put there by somebody, also if some bits of that header
   are flipped.
 * A segment's frames end where the next segment's header says so. Without a next segment they end where the seal record
@@ -50,6 +53,7 @@ MANY_BITS = 32  # two ids of 128 random bits differ in fewer once in hundreds of
 
 LANE_IS_MISSING = "a lane is missing"
 SEGMENT_IS_MISSING = "a segment is missing"
+SEGMENT_IS_CUT = "the segment is cut short"
 START_IS_LOST = f"the {START_FILE} file, which says where the lane's log begins, is damaged or missing"
 
 
@@ -82,6 +86,8 @@ def _ends_by_trace(trace: bytes, scanner: FrameScanner) -> bool:
     if is_flipped(trace, scanner.sequence):
         return False
     at, end = scanner.position, scanner.reader.size_bytes
+    if at == DATA_START:  # each segment was begun with a frame: it is gone with the record
+        return False
     return not any(map(scanner.is_like_ours, scanner.places_from(at))) and not scanner.find_later(at, end)
 
 

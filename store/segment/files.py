@@ -41,9 +41,14 @@ class SegmentFile(NamedTuple):
     is_spare: bool = False
 
     @property
+    def is_cut(self) -> bool:
+        """Does the file end before its first frame? Then somebody has cut it: see `evidence`."""
+        return self.size_bytes < DATA_START
+
+    @property
     def is_ended(self) -> bool:
-        """Is there a seal record, whole or damaged? Then all of the segment's frames were forced."""
-        return self.record is not None or bool(self.trace)
+        """Is there a seal record, whole, damaged or cut off? Then all of the segment's frames were forced."""
+        return self.record is not None or bool(self.trace) or self.is_cut
 
     @property
     def is_sealed(self) -> bool:

@@ -155,7 +155,7 @@ class RoundParts:
         self, file: SegmentFile, place: JointPlace, places: tuple[JointPlace, ...]
     ) -> tuple[Found, JointPlace, int]:
         """What the file of a place says of it."""
-        if file.is_foreign:  # another lane's file is in its place: it says nothing of this one
+        if file.is_foreign or file.is_cut:  # in its place there is another lane's file, or none: that says nothing
             return Found.HIDDEN, place, 0
         end = told_end(file.record, file.trace, place.sequence)
         if end is not None:

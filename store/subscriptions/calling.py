@@ -155,7 +155,7 @@ class WaitingConsumers:
 class QueueCalls:
     """The consumers that receive from single queues of a topic, by queue. Any number of threads may use it.
 
-    Invariant: the queue of each call that is under way is here, and no other, unless an interrupt has ended a call.
+    Invariant: the queue of each call that is under way is here, and no other, unless an interrupt came into `end`.
     """
 
     def __init__(self, readers: WaitingReaders, topic: str, now_ms: Callable[[], int]) -> None:
@@ -163,27 +163,29 @@ class QueueCalls:
         self._topic = topic
         self._now_ms = now_ms
         self._lock = threading.Lock()
-        self._of: dict[int, tuple[WaitingConsumers, int]] = {}  # with the number of calls
+        self._of: dict[int, tuple[WaitingConsumers, set[object]]] = {}  # with the calls
 
     def __bool__(self) -> bool:
         """Whether a call is under way."""
         return bool(self._of)
 
-    def begin(self, queue_id: int, notify: Callable[[], None]) -> WaitingConsumers:
+    def begin(self, queue_id: int, call: object, notify: Callable[[], None]) -> WaitingConsumers:
         """A call begins. `notify` is called when there is something to look at."""
         with self._lock:
-            found, count = self._of.get(queue_id, (None, 0))
+            found, calls = self._of.get(queue_id, (None, set[object]()))
             if found is None:
                 found = WaitingConsumers(self._readers, self._topic, self._now_ms, notify, queue_id)
-            self._of[queue_id] = found, count + 1
+            calls.add(call)
+            self._of[queue_id] = found, calls
         return found
 
-    def end(self, queue_id: int) -> None:
-        """A call has ended."""
+    def end(self, queue_id: int, call: object) -> None:
+        """A call has ended; an interrupt may have ended it before or in its `begin`."""
         with self._lock:
-            found, count = self._of.pop(queue_id)
-            if count > 1:
-                self._of[queue_id] = found, count - 1
+            _, calls = self._of.get(queue_id, (None, set[object]()))
+            calls.discard(call)
+            if not calls:
+                self._of.pop(queue_id, None)
 
     def names(self) -> list[tuple[str, int]]:
         """The names under which they may wait."""

@@ -204,15 +204,15 @@ class Dispatcher:
             let_pass(self.receiving, growth=2, moments=5)
         with self.receiving:
             check()
-            few, noted = self.take_few(count, visibility_ms, owner), self.attempt_records
+            few, noted = self.take_few(count, visibility_ms, owner, may_read=True), self.attempt_records
         if noted and few is not None:
             self.tries.wait_for(noted, np.array([one.receipt for one in few], np.int64))
         return few
 
-    def take_few(self, count: int, visibility_ms: int, owner: int) -> list[Delivery] | None:
+    def take_few(self, count: int, visibility_ms: int, owner: int, *, may_read: bool = False) -> list[Delivery] | None:
         """Give out `count` new messages of one queue, if they are read ahead and nothing comes before them.
 
-        Quicker than `take`; None if it cannot. `receiving` is held.
+        Quicker than `take`; None if it cannot. It reads nothing unless it `may_read`. `receiving` is held.
         """
         state, self.attempt_records = self.state, ()
         if state.order is not None or state.to_redeliver or self._has_missed or self._ttl.is_used:
@@ -227,7 +227,10 @@ class Dispatcher:
         given_ms = ceil(now_ms)
         deadline_ms = given_ms + visibility_ms
         try:
-            found = self._scanner.take_few(count)
+            held_bytes = self._scanner.held_bytes
+            found = self._scanner.take_few(count, may_read=may_read)
+            if self._scanner.held_bytes > held_bytes:
+                state.parts.ahead.note(self, self._scanner.held_bytes)
             if found is None:
                 return None
             messages = found[0].messages(found[1], found[1] + count)

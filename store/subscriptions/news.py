@@ -116,6 +116,30 @@ class NewMessages:
                 topic.note(stream.queue_id, self._version)
 
 
+class TopicLanes:
+    """The lanes of a topic's queues. One thread at a time."""
+
+    def __init__(self, streams: StreamMap, topic: str) -> None:
+        self._streams = streams
+        self._topic = topic
+        self._listed: tuple[int, list[Lane]] = (0, [])  # the number of queues when they were listed, and their lanes
+
+    def all(self) -> list[Lane]:
+        """The lanes; none ever leaves this list."""
+        queues = self._streams.topics.get(self._topic, {})
+        if len(queues) != self._listed[0]:
+            streams = list(queues.values())
+            lanes = {stream.lane.index: stream.lane for stream in streams}
+            self._listed = len(streams), [lanes[index] for index in sorted(lanes)]
+        return self._listed[1]
+
+    def removed(self) -> object:
+        """A value that changes when messages of the topic may have been removed, by a trim or retention."""
+        lanes = self.all()
+        oldest = [lane.view.sealed[0].segment.sequence if lane.view.sealed else 0 for lane in lanes]
+        return oldest, [lane.lows.shown for lane in lanes]
+
+
 class ReadyQueues:
     """The queues that may have messages to read, in the order of their turns. One thread at a time.
 

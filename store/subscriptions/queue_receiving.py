@@ -25,11 +25,15 @@ class QueueLooking(Looking):
         self.parts = state.parts
         self._queue_id = queue_id
         self._is_cut = True  # the newest look has stopped before the end
-        self.calling = state.queue_calls.begin(queue_id, partial(_tell, state, queue_id))
+
+    def begin(self) -> None:
+        """See `Begun`."""
+        state, queue_id = self._state, self._queue_id
+        self.calling = state.queue_calls.begin(queue_id, self, partial(_tell, state, queue_id))
 
     def end(self) -> None:
-        """The call has ended."""
-        self._state.queue_calls.end(self._queue_id)
+        """See `Begun`."""
+        self._state.queue_calls.end(self._queue_id, self)
 
     def undo_receive(self, receipts: Int64s) -> None:
         """See `WaitedFor`."""

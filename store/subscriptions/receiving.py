@@ -50,6 +50,16 @@ class WaitedFor(Protocol):
         """Messages taken for a consumer that has gone meanwhile come again at once. It may be repeated."""
 
 
+class Begun(Protocol):
+    """What a call begins first and ends last."""
+
+    def begin(self) -> None:
+        """The call begins."""
+
+    def end(self) -> None:
+        """The call has ended, also if an interrupt came into `begin`."""
+
+
 class Looking:
     """Answers a consumer's questions before it sleeps. Any number of threads may use it.
 
@@ -150,7 +160,7 @@ class ReceiveCall:
     """
 
     __slots__ = (
-        "_calling", "_deadline_ms", "_is_closed", "_looks", "_on_end", "_state", "_take", "has_more", "sleeper",
+        "_begun", "_deadline_ms", "_is_closed", "_looks", "_state", "_take", "has_more", "sleeper",
     )  # fmt: skip
 
     def __init__(
@@ -160,15 +170,14 @@ class ReceiveCall:
         wait_ms: int,
         take: Take,
         is_closed: Callable[[], bool],
-        on_end: Callable[[], None] | None = None,
+        begun: Begun | None = None,
     ) -> None:
-        """`is_closed` says whether the consumer is gone; `on_end` is called when it is over."""
+        """`is_closed` says whether the consumer is gone."""
         self._state = state
-        self._calling = state.calling
         self._looks = looks
         self._take = take
         self._is_closed = is_closed
-        self._on_end = on_end
+        self._begun = begun
         self._deadline_ms = state.parts.waiting.deadline_after(wait_ms)
         self.sleeper: Sleeper | None = None
         self.has_more = True
@@ -176,6 +185,8 @@ class ReceiveCall:
     def run(self) -> DeliveryBatch | None:
         """Receive in this thread."""
         try:
+            if self._begun is not None:
+                self._begun.begin()
             while True:
                 self._begin_look()
                 batch = self._take(self)
@@ -187,12 +198,14 @@ class ReceiveCall:
             self._failed()
             raise
         finally:
-            if self._on_end is not None:
-                self._on_end()
+            if self._begun is not None:
+                self._begun.end()
 
     async def run_async(self, aside: Aside) -> DeliveryBatch | None:
         """Receive for a coroutine; `aside` makes a call in a thread."""
         try:
+            if self._begun is not None:
+                self._begun.begin()
             while True:
                 self._begin_look()
                 taking = ThreadReceive(self._state)
@@ -209,8 +222,8 @@ class ReceiveCall:
             self._failed()
             raise
         finally:
-            if self._on_end is not None:
-                self._on_end()
+            if self._begun is not None:
+                self._begun.end()
 
     def _begin_look(self) -> None:
         if self.sleeper is not None:
@@ -219,13 +232,14 @@ class ReceiveCall:
 
     def _is_over(self, *, found: bool) -> bool:
         """A look has ended. Returns whether the call ends, too."""
-        self._calling.ended(self.sleeper, has_more=self.has_more)
+        self._state.calling.ended(self.sleeper, has_more=self.has_more)
         return found or (self._state.parts.waiting.is_over(self._deadline_ms) and self._looks.is_through)
 
     def _sleep(self, *, in_loop: bool) -> tuple[tuple[str, int], Callable[[], bool], int, WaitingConsumers]:
         """The call sleeps next: the arguments of the wait."""
         self.sleeper = Sleeper(in_loop=in_loop)
-        return self._calling.name, partial(self._has_changed, self.sleeper), self._deadline_ms, self._calling
+        calling = self._state.calling
+        return calling.name, partial(self._has_changed, self.sleeper), self._deadline_ms, calling
 
     def _has_changed(self, sleeper: Sleeper) -> bool:
         return self._is_closed() or self._looks.has_changed(sleeper)
@@ -233,7 +247,7 @@ class ReceiveCall:
     def _failed(self) -> None:
         """The call raised. It may have been called to look, or have taken the news that others were to look at, or have
         given out messages whose time-out nobody waits for."""
-        self._calling.ended(self.sleeper, has_more=True)
+        self._state.calling.ended(self.sleeper, has_more=True)
 
 
 class ThreadReceive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 
 import numpy as np
 
@@ -12,13 +13,12 @@ from ..filters.given import PlainFilter
 from ..filters.message_filter import MessageFilter
 from ..format.arrays import Bools, Int64s
 from ..format.blobs import ExtraColumns
-from ..log.lane import Lane
 from ..read.message import MessageBatch
 from .cursor import AckedOffsets
 from .delays import LaterMessages, SubscriptionDelays
 from .delivery import taken
 from .expiring import Expiring
-from .news import FEW_QUEUES, ReadyQueues
+from .news import FEW_QUEUES, ReadyQueues, TopicLanes
 from .read_ahead import ChunksAhead, ReadChunk
 from .state import State
 
@@ -28,6 +28,7 @@ HELD_BYTES = 8 << 20  # read ahead; beyond it only the messages asked for are re
 LOOKS_BETWEEN = 8  # quick looks between two long ones, at least ..
 LOOKS_S = 0.002  # .. and so much time; ..
 MOST_LOOKS = 256  # .. at the most
+FRESH_QUEUES = 4  # a quick look reads in so many at the most
 FEW_MESSAGES = 64  # calls for so few are worth reading ahead in all queues
 SKIPPED_MESSAGES = 4096  # delayed messages of a queue passed over at once ..
 SKIPPED_TOGETHER = 1 << 18  # .. and of all queues together
@@ -68,11 +69,9 @@ class Scanner:
         parts, topic = self._parts, self._topic
         self._follow_settings()
         self._read_at: dict[int, int] = {}
-        self._ahead = ChunksAhead(parts.streams, topic)
-        self._lanes: tuple[int, list[Lane]] = (0, [])  # the number of queues when they were listed, and their lanes
+        self._ahead, self._lanes = ChunksAhead(parts.streams, topic), TopicLanes(parts.streams, topic)
         self._ready = ReadyQueues(parts.streams, parts.news, topic)
-        self._looks = 0  # quick ones, since the long one at `_looked_s`
-        self._looked_s = 0.0
+        self._looks, self._looked_s = 0, 0.0  # quick ones, since the long one; and when that was
         self._chunks_left = 0  # chunks that the call may still read
         self._max_bytes = NO_BYTES  # of the call: with so much room its first message always fits
         self._empty_at: object = None  # `newest` when there was nothing new
@@ -147,38 +146,41 @@ class Scanner:
 
     def newest(self) -> object:
         """A value that changes when the topic may have more durable messages. It looks at those that are new to it."""
-        return self._ready.newest(self._topic_lanes()), self.removed()
+        return self._ready.newest(self._lanes.all()), self.removed()
 
     def removed(self) -> object:
         """A value that changes when messages of the topic may have been removed, by a trim or retention."""
-        lanes = self._topic_lanes()
-        oldest = [lane.view.sealed[0].segment.sequence if lane.view.sealed else 0 for lane in lanes]
-        return oldest, [lane.lows.shown for lane in lanes]
+        return self._lanes.removed()
 
-    def _topic_lanes(self) -> list[Lane]:
-        """The lanes of the topic's queues; a lane never leaves this list."""
-        queues = self._parts.streams.topics.get(self._topic, {})
-        if len(queues) != self._lanes[0]:
-            streams = list(queues.values())
-            lanes = {stream.lane.index: stream.lane for stream in streams}
-            self._lanes = len(streams), [lanes[index] for index in sorted(lanes)]
-        return self._lanes[1]
-
-    def take_few(self, count: int) -> tuple[ReadChunk, int] | None:
+    def take_few(self, count: int, *, may_read: bool) -> tuple[ReadChunk, int] | None:
         """`count` messages of one queue that were read ahead: their chunk, and their first row in it.
 
-        None if the first chunk has fewer; and now and then, so that queues without a chunk have their turns.
+        None if the first chunk has fewer; and now and then, so that queues without a chunk have their turns. With
+        nothing read ahead it may read: a message that has just come need not wait for a long look.
         """
         self._looks += 1
-        if not self._ahead.chunks or (self._looks >= LOOKS_BETWEEN and self._lacks_some() and self._is_time_to_look()):
+        if not self._ahead.chunks:
+            may_read &= self._looks < LOOKS_BETWEEN and not self._delays.is_used  # a long look passes over delayed ones
+            if not may_read or not self._read_fresh():
+                return None
+        elif self._looks >= LOOKS_BETWEEN and self._is_turn_of_others():
             return None
         return self._ahead.take_few(count)
 
-    def _lacks_some(self) -> bool:
-        """Whether some queue has no messages read ahead."""
-        return len(self._ahead.chunks) < len(self._parts.streams.topics.get(self._topic, ()))
+    def _read_fresh(self) -> bool:
+        """Read ahead in the first queue that has new messages; False if it is none of those whose turn is next."""
+        self._ready.find(self._lanes.all())
+        self._chunks_left = 1
+        try:
+            queues = islice(self._ready.queues, FRESH_QUEUES)
+            return any(self._chunk(queue_id, 1, AHEAD_BYTES) is not None for queue_id in queues)
+        except StoreError:  # the queue's turn comes in a long look, and raises the error
+            return False
 
-    def _is_time_to_look(self) -> bool:
+    def _is_turn_of_others(self) -> bool:
+        """Whether it is time to look into the queues that have no messages read ahead."""
+        if len(self._ahead.chunks) >= len(self._parts.streams.topics.get(self._topic, ())):
+            return False
         return self._looks >= MOST_LOOKS or self._parts.clock.monotonic_s() - self._looked_s >= LOOKS_S
 
     def take(
@@ -235,7 +237,7 @@ class Scanner:
     def _turn(self, only: int | None) -> Iterator[int]:
         """The queues that may have messages to read, as their turn comes; or one of them."""
         if only is None:
-            yield from self._ready.turn(self._ready.find(self._topic_lanes()), self._skip)
+            yield from self._ready.turn(self._ready.find(self._lanes.all()), self._skip)
         elif self._parts.streams.get(self._topic, only) is not None:  # else nothing is kept for it
             self._ready.add([only])
             self._skip([only])
@@ -245,7 +247,7 @@ class Scanner:
         """Whether another look may find a message; or one of the queue `only`."""
         if only is not None:
             return self._may_have(only, limit_of)
-        self._ready.find(self._topic_lanes())
+        self._ready.find(self._lanes.all())
         found = any(self._may_have(queue_id, limit_of) for queue_id in self._ready.queues)
         self.is_unfinished &= found
         return found
@@ -258,7 +260,7 @@ class Scanner:
     def _read_ahead(self, newest: int) -> None:
         """Read ahead in all queues, if they are few, so that quick looks find them; the queue `newest` comes last."""
         queues = self._parts.queues(self._topic)
-        with suppress(StoreError):  # the queue's turn comes, and raises the error
+        with suppress(StoreError):  # as in `_read_fresh`
             for queue_id in queues if len(queues) <= FEW_QUEUES else ():
                 self._chunk(queue_id, 1, AHEAD_BYTES)
         self._ahead.put_last(newest)
@@ -370,14 +372,9 @@ class Scanner:
         return self._is_held_back
 
     def _kept(
-        self,
-        queue_id: int,
-        acked: AckedOffsets,
-        at: int,
-        batch: MessageBatch,
-        extras: ExtraColumns | None,
+        self, queue_id: int, acked: AckedOffsets, at: int, batch: MessageBatch, extras: ExtraColumns | None,
         left: LaterMessages | None,
-    ) -> Bools:
+    ) -> Bools:  # fmt: skip
         """(n,) which messages go out. The others were acknowledged before, are acknowledged now, or come later."""
         offsets = batch.offsets
         kept = ~acked.are_in(offsets)

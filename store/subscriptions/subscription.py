@@ -173,7 +173,7 @@ class Subscription(Inspecting, Iterating):
         if only is None:
             return ReceiveCall(self._state, looks, wanted.wait_ms, partial(self._take, looks, wanted), self._is_closed)
         one = QueueLooking(self._state, self._dispatcher, only)
-        return ReceiveCall(one, one, wanted.wait_ms, partial(self._take, one, wanted), self._is_closed, one.end)
+        return ReceiveCall(one, one, wanted.wait_ms, partial(self._take, one, wanted), self._is_closed, one)
 
     def _is_closed(self) -> bool:
         return self.closed

@@ -11,11 +11,12 @@ from ..device.lane_start import read_compacted
 from ..errors import StoreCorrupt
 from ..format.arrays import Int64s
 from ..format.footer import Footer, names_in
-from ..format.layout import BLOCK_BYTES, LOST_ENTRY, START_FILE, SealRecord, align_up
+from ..format.layout import BLOCK_BYTES, DATA_START, LOST_ENTRY, START_FILE, SealRecord, align_up
 from ..format.records import StreamLow, Trimmed, add_trimmed, beyond
 from ..format.store_files import COMPACTED_FILE
 from ..recovery.placement import NO_OFFSET
 from ..segment.borders import grown
+from ..segment.evidence import SEGMENT_IS_CUT
 from ..segment.files import SegmentFile
 from ..segment.scanner import ChunkReader
 from .footer import disagreements, sound_footer
@@ -190,8 +191,8 @@ class LaneCheck:
         sealed_behind = index < self._last_ended
         if file.record is None and (file.trace or sealed_behind):
             self._findings.damage("the segment's seal record is damaged", file.path, BLOCK_BYTES)
-        if file.record is not None and file.size_bytes < file.record.data_end:
-            self._findings.damage("the segment is cut short", file.path, file.size_bytes)
+        if file.size_bytes < (DATA_START if file.record is None else file.record.data_end):
+            self._findings.damage(SEGMENT_IS_CUT, file.path, file.size_bytes)
 
     def _follow_offsets(self, walk: FrameWalk) -> None:
         """Without a footer: each message's low bits must follow those of the message before it in its queue."""

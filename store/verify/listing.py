@@ -15,6 +15,7 @@ from ..format.footer import Footer, names_in
 from ..format.layout import START_FILE, segment_name
 from ..segment.evidence import (
     HEAD_BYTES,
+    SEGMENT_IS_CUT,
     SEGMENT_IS_MISSING,
     START_IS_LOST,
     first_number,
@@ -47,9 +48,13 @@ class Listing(NamedTuple):
     def missing(self, used: Sequence[SegmentFile]) -> Iterator[Damage]:
         """The missing segments, the first one of each stretch; `used` are the files in use."""
         last = max((file.sequence for file in used), default=0)
-        spares = [file.sequence for file in self.files if file.sequence > last]
+        is_closed = bool(used) and used[-1].state == "closed"
+        unused = [file for file in self.files if file.sequence > last]
+        spares = [file.sequence for file in unused if is_closed or not file.is_cut]
         for missing in missing_numbers(self.first, [file.sequence for file in used], spares):
-            yield Damage(SEGMENT_IS_MISSING, str(self.folder / segment_name(missing.start)), 0)
+            is_there = any(file.sequence == missing.start for file in unused)
+            what = SEGMENT_IS_CUT if is_there else SEGMENT_IS_MISSING
+            yield Damage(what, str(self.folder / segment_name(missing.start)), 0)
 
 
 def listing_of(disk: Disk, folder: Path, lane: int, store_id: bytes | None) -> Listing:

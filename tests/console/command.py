@@ -38,11 +38,11 @@ def run(*arguments: object, given: bytes = b"", code: int | None = 0) -> Shown:
     return Shown(done.exit_code, done.output, done.stderr)
 
 
-def process(*arguments: object, **environment: str) -> subprocess.Popen[bytes]:
-    """A call in a process of its own, with pipes."""
+def process(*arguments: object, output: Any = subprocess.PIPE, **environment: str) -> subprocess.Popen[bytes]:
+    """A call in a process of its own, with pipes; its standard output may be a file."""
     return subprocess.Popen(
         [sys.executable, "-m", "stratalog.console", *map(str, arguments)], cwd=ROOT, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment},
+        stdout=output, stderr=subprocess.PIPE, env={**os.environ, **environment},
     )  # fmt: skip
 
 

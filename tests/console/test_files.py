@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from stratalog.store import Message, MessageStore, StoreReader
 
 from ..seeds import draw_seed
 from ..store.helpers import PATIENCE_S, tiny
-from .command import ROOT, finish, process, run
+from .command import finish, process, run
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -146,20 +144,21 @@ def test_an_import_that_is_refused_at_its_end_leaves_nothing(full: Path, tmp_pat
 
 
 def test_a_full_disk_is_one_line_and_3(full: Path) -> None:
-    for command in (["export", full], ["export", full, "--to", "/dev/full"], ["cat", full], ["tail", full, "-n", 300]):
-        with open("/dev/full", "wb") as full_file:
-            done = subprocess.run(
-                [sys.executable, "-m", "stratalog.console", *map(str, command)], stdout=full_file,
-                stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=PATIENCE_S, check=False,
-            )  # fmt: skip
-        assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
+    commands = (["export", full], ["export", full, "--to", "/dev/full"], ["cat", full], ["tail", full, "-n", 300])
+    with open("/dev/full", "wb") as full_file:
+        children = [process(*command, output=full_file) for command in commands]
+    for child in children:
+        code, _, errors = finish(child)
+        assert (code, len(errors.splitlines())) == (3, 1), errors
 
 
 def test_a_reader_of_an_export_that_goes_away_ends_it_quietly(full: Path) -> None:
-    for format in FORMATS:
-        child = process("export", full, "--format", format)
-        assert child.stdout is not None and child.stderr is not None
+    children = [process("export", full, "--format", format) for format in FORMATS]
+    for child in children:
+        assert child.stdout is not None
         child.stdout.close()
+    for child in children:
+        assert child.stderr is not None
         assert (child.wait(PATIENCE_S), child.stderr.read()) == (141, b"")
 
 

@@ -99,7 +99,8 @@ class Reading:
     """All that can be read of an opened store: `got[q][offset]` says which messages, `bounds[q]` a queue's bounds.
 
     `errors` are the files that a StoreCorrupt named, `refused` the offsets that a single read refused, `scanned` what
-    a scan gave, None if it ended with an error. A `quick` reading scans, and reads few messages in other ways.
+    a scan gave, None if it ended with an error; `forgotten_ids` the digests of ids that nothing knows. A `quick`
+    reading scans, and reads few messages in other ways.
     """
 
     def __init__(self, store: MessageStore, expected: Expected, chance: random.Random, *, quick: bool = False) -> None:
@@ -112,7 +113,7 @@ class Reading:
         self.refused: list[set[int]] = [set() for _ in self.got]
         self.lost_names: list[tuple[int, int]] = []  # (queue, offset) found under a lost name
         self.scanned: list[Bools] | None = self._nothing()
-        self.forgotten_ids = 0
+        self.forgotten_ids: set[bytes] = set()
         self._scan()
         for told in expected.story.queues:
             self._read_queue(told, quick=quick)
@@ -137,10 +138,12 @@ class Reading:
             self._note(error)
             return
         for message_id, place in ids.items():
-            found = window._durable.find(digest_of(message_id.encode()))
-            if found not in (None, tuple(place)):
+            digest = digest_of(message_id.encode())
+            found = window._durable.find(digest)
+            if found is None:
+                self.forgotten_ids.add(digest)
+            elif found != tuple(place):
                 raise Broken("an id leads to another message", f"{message_id} of {place}: {found}")
-            self.forgotten_ids += found is None
 
     # -- queue by queue -------------------------------------------------------------------------------
 

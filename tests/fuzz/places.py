@@ -4,8 +4,9 @@ Everything is told from the unharmed files. A message is
 
 * *unhurt* if its own bytes, the head of its frame and the file's place are as they were: it must survive a repair;
 * *tail* if nothing that is left on the disk says that it was ever durable: a damage at or before it may pass for the
-  end of the log. Evidence is a seal record, of its own segment or of a later one, unhurt or with some flipped bits, or
-  the mark in the unhurt head of a frame. README allows such a message to vanish without a word, and no other.
+  end of the log. Evidence is a seal record, of its own segment or of a later one, unhurt or with some flipped bits, the
+  mark in the unhurt head of a frame, or a file that is too short for a segment. Such a message may vanish without a
+  word, and no other.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from stratalog.store.format.layout import (
     SegmentHeader,
     lane_name,
 )
+from stratalog.store.format.message_ids import SeenIds
 from stratalog.store.format.store_files import LaneStart
 from stratalog.store.log.streams import lane_of
 from stratalog.store.segment.evidence import is_flipped, trace_of
@@ -38,6 +40,7 @@ from .stories import EMPTY, PREFIX, SALT, Story
 
 SEAL_AT = slice(BLOCK_BYTES, BLOCK_BYTES + SEAL_BYTES)
 HEADER_BYTES = 104  # of a segment's first block that mean something, and of its second
+ENDLESS = 1 << 60
 Place = tuple[int, int]  # (sequence, position) in a lane's log
 Bools = npt.NDArray[np.bool_]
 
@@ -61,6 +64,7 @@ class FilePlaces:
     sequence: int
     record: SealRecord | None
     records: int = 0  # messages of the store's own
+    ids: dict[bytes, list[int]] = field(default_factory=dict)  # digest of an id -> the frames with a record of it
     frames: list[FramePlace] = field(default_factory=list)
     frame_of: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -113,6 +117,9 @@ def _take(
             number, offset, salt = PREFIX.unpack_from(content, begin) if length >= PREFIX.size else (0, 0, 0)
             if salt != SALT or number >= len(left) or offset & 0xFFFF != low:
                 mine.records += 1  # no message of a user's
+                seen = SeenIds.unpack(content[begin : begin + length])
+                for digest in () if seen is None else seen.digests:
+                    mine.ids.setdefault(digest, []).append(len(mine.frames) - 1)
                 continue
             numbers[mine.lane, stream] = number
         else:
@@ -163,6 +170,7 @@ class Verdict:
         unhurt: must survive a repair.
         readable: must be readable after a plain opening.
         tail: may vanish without a word.
+        kept_ids: digests of the ids that may not be forgotten without a word: a record of them is no tail.
         lane: the lane of each queue.
         lost_before: messages of a lane that an earlier repair gave up: where the file is gone that told of them, they
             are counted once more. The same goes for those that retention removed, where an old copy of START says that
@@ -179,6 +187,7 @@ class Verdict:
         self.unhurt = [np.zeros(len(told.lengths), np.bool_) for told in story.queues]
         self.readable = [rows.copy() for rows in self.unhurt]
         self.tail = [rows.copy() for rows in self.unhurt]
+        self._whole_frames: dict[str, int] = {}  # of each file: those before the tail
         self.lane = [lane_of(*told.name, story.plan.lanes) for told in story.queues]  # of one without messages, too
         self.hurt_files = {name for name in {*final, *damaged} if final.get(name) != damaged.get(name)}
         self.may_be_cut = False
@@ -187,6 +196,12 @@ class Verdict:
             files = [file for file in places.files if file.lane == lane]
             self._judge(files, final, damaged)
         self._let_rounds_go(places.files, damaged)
+        self.kept_ids = {
+            digest
+            for file in places.files
+            for digest, frames in file.ids.items()
+            if frames[0] < self._whole_frames[file.name]
+        }
         self.is_blind = any(self._tells_no_offsets(lane, damaged) for lane in lanes)
         self.lost_before: Counter[int] = Counter()
         for told in story.queues:
@@ -213,6 +228,7 @@ class Verdict:
             first = max([at for at, frame in enumerate(file.frames) if frame.joint], default=-1)
             others = [names.get(part[:2]) for part in file.frames[first].joint] if first >= 0 else []
             if any(name is None or (name in self.hurt_files and name not in foreign) for name in others):
+                self._whole_frames[file.name] = min(first, self._whole_frames[file.name])
                 for number, offset, frame in zip(file.numbers, file.offsets, file.frame_of, strict=True):
                     self.tail[number][offset] |= frame >= first
 
@@ -237,9 +253,10 @@ class Verdict:
             if before[file.name] != after.get(file.name)
         }
         breaks, evidence = _breaks_and_evidence(files, changes, after)
-        cut = min((place for place in breaks if place >= evidence), default=(1 << 60, 0))
-        self.may_be_cut |= cut < (1 << 60, 0)
+        cut = min((place for place in breaks if place >= evidence), default=(ENDLESS, 0))
+        self.may_be_cut |= cut < (ENDLESS, 0)
         for file in files:
+            self._whole_frames[file.name] = sum((file.sequence, frame.begin) < cut for frame in file.frames)
             self._judge_file(file, changes.get(file.name), cut)
 
     def _judge_file(self, file: FilePlaces, change: Changes | None, cut: Place) -> None:
@@ -289,10 +306,25 @@ def _breaks_and_evidence(
                 # Block 0 proves that the segment is in use: a record with some flipped bits still says that it ended.
                 trace = trace_of((after[file.name] or b"")[BLOCK_BYTES:DATA_START])
                 has_record = len(trace) == BLOCK_BYTES and is_flipped(trace, file.sequence) and change.few(SEAL_AT, 6)
+            if _is_seen_cut(file, change, after, alone=len(changes) == 1):
+                evidence = max(evidence, (file.sequence, ENDLESS))
         if has_record and file.record is not None:
             evidence = max(evidence, (file.sequence, file.record.data_end))
         evidence = max([evidence, *(frame.mark for frame in frames)])
     return breaks, evidence
+
+
+def _is_seen_cut(file: FilePlaces, change: Changes, after: Snapshot, *, alone: bool) -> bool:
+    """Does a segment's file end before its first frame, so that it is not taken for an open segment, nor for a spare?
+
+    Without its header a later file must show that it is not the end of the log, and no record of a `closed` segment
+    before it may be put back.
+    """
+    if len(after.get(file.name, bytes(DATA_START))) >= DATA_START:
+        return False
+    folder = file.name.partition("/")[0]
+    later = [name for name in after if name.startswith(folder) and name.endswith(".seg") and name > file.name]
+    return not change.touches(0, HEADER_BYTES) or (alone and any(len(after[name]) >= DATA_START for name in later))
 
 
 def zones_of(file: FilePlaces) -> dict[str, list[tuple[int, int]]]:

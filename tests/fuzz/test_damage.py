@@ -10,6 +10,7 @@ import pytest
 
 from stratalog.store import MessageStore, OffsetOutOfRange, StoreCorrupt
 from stratalog.store.format.layout import BLOCK_BYTES
+from stratalog.store.topics.durable_ids import DurableIds
 from tests.seeds import draw_seed
 from tests.store.helpers import flip_bit, memory_folder
 
@@ -120,6 +121,37 @@ def test_message_that_is_gone_is_noticed(closed: Places, folder: Path) -> None:
     case = Case(closed, damage(closed, [cut]), QUIET, folder)
     case.verdict = Verdict(closed, closed.story.final)
     with pytest.raises(Broken, match="a repair lost an unhurt message"):
+        case.run()
+
+
+@pytest.fixture(scope="module")
+def with_ids(folder: Path) -> Places:
+    """A small store that was killed, with ids in the last of its segments."""
+    home = folder / "ids"
+    home.mkdir()
+    places = locate(Maker(PLAN._replace(closed=False, records=True, small=True), home).make(), home)
+    assert places.files[-1].ids
+    return places
+
+
+def test_ids_go_with_the_end_of_a_log_that_vanishes_without_a_trace(with_ids: Places, folder: Path) -> None:
+    last = with_ids.files[-1]
+    begin = last.frames[min(frame for frames in last.ids.values() for frame in frames)].begin
+    zeros = Fault(
+        "zeros", lambda state: {**state, last.name: state[last.name][:begin].ljust(len(state[last.name]), b"\0")}
+    )
+    case = Case(with_ids, damage(with_ids, [zeros]), QUIET._replace(retire=False), folder)
+    gone = last.ids.keys() - {digest for file in with_ids.files[:-1] for digest in file.ids}
+    assert gone and case.verdict.kept_ids.isdisjoint(gone)
+    case.run()
+
+
+def test_id_that_is_forgotten_while_its_record_is_whole_is_noticed(
+    with_ids: Places, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(with_ids, damage(with_ids, []), QUIET._replace(retire=False), folder)
+    monkeypatch.setattr(DurableIds, "find", lambda _ids, _digest: None)
+    with pytest.raises(Broken, match="an id is forgotten without a word"):
         case.run()
 
 

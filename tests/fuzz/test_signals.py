@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
+from contextlib import suppress
 
 from stratalog.store import MessageStore
 from tests.seeds import draw_seed
@@ -43,3 +45,25 @@ def test_interpreter_is_taken_to_look_behind_calls_inside_a_block_and_not_at_its
     with interrupter.watching():
         calls(None)
     assert 4 <= interrupter.steps <= 6
+
+
+def test_no_interrupt_comes_between_the_making_of_a_coroutine_and_its_begin() -> None:
+    """The interpreter takes none there: a warning that a coroutine was never awaited would be of the test's making."""
+
+    async def inner() -> None:
+        len("")
+
+    async def outer() -> None:
+        await inner()
+
+    interrupted = set[str]()
+    for at in range(1, 10):
+        work = outer()
+        interrupter = Interrupter(lambda code: code in (inner.__code__, outer.__code__), at)
+        with warnings.catch_warnings(record=True) as warned, suppress(KeyboardInterrupt, StopIteration):
+            warnings.simplefilter("always")
+            with interrupter.watching():
+                work.send(None)
+        assert not warned
+        interrupted.add(interrupter.place.partition(" ")[2])
+    assert interrupted == {"(outer)", "(inner)", ""}

@@ -94,6 +94,14 @@ UPKEEP: dict[str, Bug] = {
         "store/log/removal.py", "oldest = ages.index(min(ages))", "oldest = ages.index(max(ages))",
         ("tests/store/test_retention.py::test_oldest_segment_of_all_lanes_goes_first",),
     ),
+    "retention: a store that is too large stays so": Bug(
+        "store/log/removal.py", "while self._excess_bytes() > 0:", "while self._excess_bytes() > 1 << 40:",
+        ("tests/soak/test_soak.py::test_ledger_sees_a_retention_that_removes_nothing_or_too_much",),
+    ),
+    "retention: a segment more than it must goes": Bug(
+        "store/log/removal.py", "if self._left_bytes <= 0 or (at and", "if self._left_bytes <= -65_536 or (at and",
+        ("tests/soak/test_soak.py::test_ledger_sees_a_retention_that_removes_nothing_or_too_much",),
+    ),
     "footers: a damaged table is taken for whole": Bug(
         "store/format/stored_column.py", "if checksum64(data[at : at + CHUNK_BYTES]) != self._sums[number]:",
         "if False:",

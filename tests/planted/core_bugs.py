@@ -7,6 +7,7 @@ from .plant import Bug
 FORCES = ("tests/store/test_forces.py",)
 HOOKS = ("tests/store/test_hooks.py",)
 ENDED = ("tests/store/test_damaged_seals.py",)
+CUT = ("tests/store/test_cut_segments.py",)
 PRESSED = ("tests/store/test_back_pressure.py",)
 
 CORE: dict[str, Bug] = {
@@ -54,6 +55,20 @@ CORE: dict[str, Bug] = {
     "core: frames after a damaged seal record's last one end the log": Bug(
         "store/segment/evidence.py", "    if is_flipped(trace, scanner.sequence):\n        return False\n",
         "    return True\n", ENDED,
+    ),
+    "core: a segment that is cut before its first frame is an open one": Bug(
+        "store/recovery/used_file.py", "        return self.record is not None or bool(self.trace) or self.is_cut\n",
+        "        return self.record is not None or bool(self.trace)\n", CUT,
+    ),
+    "core: a segment that is cut to nothing is a spare": Bug(
+        "store/recovery/lane_files.py", "for file in unused if was_closed or not file.is_cut]",
+        "for file in unused]", CUT,
+    ),
+    "core: a file that is cut says that a round's part never was": Bug(
+        "store/segment/round_parts.py", "if file.is_foreign or file.is_cut:", "if file.is_foreign:", CUT,
+    ),
+    "core: a record is all that there was of a segment": Bug(
+        "store/segment/evidence.py", "    if at == DATA_START:  # each", "    if False:  # each", CUT,
     ),
     "core: a recycled file keeps the seal record of its former life": Bug(
         "store/log/spares.py", "                file.write([bytes(BLOCK_BYTES)], BLOCK_BYTES)\n", "", ENDED,

@@ -110,6 +110,14 @@ SUBSCRIPTIONS: dict[str, Bug] = {
         "store/subscriptions/read_ahead.py", "            if other.give_back():\n", "            if False:\n",
         (f"{FOLDER}/test_read_ahead.py",),
     ),
+    "subscriptions: what a quick look has read is not counted": Bug(
+        "store/subscriptions/dispatcher.py", "            if self._scanner.held_bytes > held_bytes:\n",
+        "            if False:\n", (f"{FOLDER}/test_read_ahead.py",),
+    ),
+    "subscriptions: a message that has just come waits for a long look": Bug(
+        "store/subscriptions/scanner.py", "            if not may_read or not self._read_fresh():\n",
+        "            if True:\n", (f"{FOLDER}/test_fresh.py::test_most_lone_messages_need_no_long_look",),
+    ),
     "subscriptions: a receipt is good after its message went to another": Bug(
         "store/subscriptions/dispatcher.py",
         "                state.table.remove(rows)\n", "",

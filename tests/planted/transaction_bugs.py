@@ -180,7 +180,7 @@ TRANSACTIONS: dict[str, Bug] = {
         (f"{CRASHES}::test_a_second_crash_between_two_lanes_comes_to_the_same",),
     ),
     "rounds: another lane's file in the place of a part cuts the others": Bug(
-        "store/segment/round_parts.py", "        if file.is_foreign:", "        if False:",
+        "store/segment/round_parts.py", "if file.is_foreign or file.is_cut:", "if file.is_cut:",
         (f"{DAMAGE}::test_a_file_of_another_lane_in_the_place_of_a_part_cuts_nothing_in_the_others",),
     ),
     "rounds: a damaged part beside a damaged seal record cuts the others": Bug(

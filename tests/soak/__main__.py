@@ -15,6 +15,7 @@ from . import run
 from .plan import KINDS
 
 SHORT_LIFE_S, LIFE_S = 0.4, 1.5
+SHORT_UNTIL = ("acknowledged", "checked", "consumed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             minutes=0 if given.short else given.minutes,
             seed=seed,
             kinds=given.kinds,
+            until=SHORT_UNTIL if given.short else (),
             life_s=SHORT_LIFE_S if given.short else LIFE_S,
             tick=lambda tally: status.update(tally.line()),
         )

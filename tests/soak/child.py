@@ -1,8 +1,9 @@
 """The process of the soak that is killed and given faults: a random workload on one store.
 
 Each line of its output is a JSON list: ["open"], ["subscribed"], ["told", [queue, offset, seed, due_ms, in_time], ..]
-as soon as these are acknowledged, ["error", stage, class, text], ["struck"] when a fault is met, ["read", messages] and
-["end"]. What a consumer says is in `consumers`.
+as soon as these are acknowledged, ["going", [lane, segment, messages, bytes], ..] before these segments leave the log
+(see `removals`), ["error", stage, class, text], ["struck"] when a fault is met, ["read", messages] and ["end"]. What a
+consumer says is in `consumers`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from stratalog.store.testing import Fault, Kind, TunedCacheConfig, TunedConfig
 from ..store.disks import WatchedDisk
 from ..store.helpers import payload
 from .consumers import KEPT, Consumer, later_ms, now_ms
+from .removals import told_removals
 
 TOPIC = "soak"
 QUEUE_COUNT = 12
@@ -319,7 +321,9 @@ def main() -> None:
     """The child."""
     plan = Plan(**json.loads(sys.argv[1]))
     try:
-        Life(plan).run()
+        life = Life(plan)
+        with told_removals(lambda rows: life.say("going", *rows)):
+            life.run()
     except BrokenPipeError:
         sys.exit(0)  # whoever started this has gone
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
-from stratalog.store import MessageStore, verify_folder
+from stratalog.store import MessageStore, StoreConfig, verify_folder
 from stratalog.store.format.layout import lane_name
 from stratalog.store.log.streams import lane_of
 from stratalog.store.testing import TunedConfig
@@ -15,9 +19,13 @@ from stratalog.store.testing import TunedConfig
 from ..clocks import WallClock
 from .child import QUEUE_COUNT, TOPIC, Plan, seed_of
 from .consumers import KEPT, LONG_MS
+from .removals import Row, stays, told_removals
 
 READ_MESSAGES = 2000
 END_MS = 1 << 42
+SETTLES_S = 30.0
+EARLY_S = 0.2  # an idle lane ends its segment so soon, if that frees others; the store's own figure only takes longer
+PATIENCE = "stratalog.store.log.early.PATIENCE_S"
 TIMED = ("came", "moving", "moved", "not moved")  # what a consumer says with a time of day
 
 Place = tuple[int, int]  # queue, offset
@@ -41,7 +49,9 @@ class Ledger:
         self.acknowledged = 0
         self.is_subscribed = False  # from then on delayed messages outlive their segments
         self._clock_jumped = False
-        self._kept_bytes: int | None = None  # retention leaves so much; None: it was not at work
+        self._retention_bytes: int | None = None  # of this life
+        self._lanes: int | None = None
+        self._gone: set[tuple[int, int]] = set()  # lane, segment: it was told that they go
         self._outlive: set[Place] = set()
         self._times: defaultdict[Place, set[int]] = defaultdict(set)  # at which a message may be due
         self._asked: set[Place] = set()  # somebody tried to acknowledge them
@@ -55,10 +65,7 @@ class Ledger:
     def begin(self, plan: Plan) -> None:
         """A life begins."""
         self._clock_jumped |= plan.clock
-        retained = plan.config["retention_bytes"]
-        if retained is not None:
-            kept = retained - (plan.config["lanes"] + 1) * plan.config["segment_bytes"]
-            self._kept_bytes = kept if self._kept_bytes is None else min(kept, self._kept_bytes)
+        self._retention_bytes, self._lanes = plan.config["retention_bytes"], plan.config["lanes"]
 
     def end(self) -> None:
         """It is over: what was not answered may have been done or not."""
@@ -76,6 +83,11 @@ class Ledger:
         if in_time and self.is_subscribed:
             self._outlive.add((queue, offset))
         self.acknowledged += 1
+
+    def note_going(self, rows: Sequence[Row]) -> None:
+        """Segments are about to leave the log: see `removals`. Raises Violation if one must not."""
+        _judge(rows, self._retention_bytes)
+        self._gone.update((lane, sequence) for lane, sequence, _, _ in rows)
 
     def note_consumer(self, what: str, places: Sequence[Place], time_ms: int = 0) -> None:
         """What a consumer says: see `consumers`. Raises Violation if a message came that must not."""
@@ -113,18 +125,22 @@ class Ledger:
     def check(self, *, retention: bool) -> int:
         """Open the store without faults and read all of it; how many acknowledged messages were found.
 
-        Raises Violation. `retention`: the last life may have removed old messages.
+        Raises Violation. `retention`: the last life had it, and may have removed old messages.
         """
         if not self.path.exists():
             return 0  # the fault was met before there was a store
-        config = TunedConfig(segment_bytes=64 << 10, recent_bytes=0)
-        with MessageStore.open(self.path, config) as store:
+        # A life may have ended before its store was made: then this opening makes it.
+        config, going = TunedConfig(lanes=self._lanes, segment_bytes=64 << 10, recent_bytes=0), list[Row]()
+        with told_removals(going.extend), MessageStore.open(self.path, config) as store:
             if store.losses:
                 raise Violation(f"losses: {store.losses}")
             begins = self._begins()  # now: opening has ended the removals that the kill cut short
             found = sum(self._check_queue(store, queue, begins, retention=retention) for queue in range(QUEUE_COUNT))
             self._check_scan(store)
-        self._check_kept(begins)
+        _judge(going, None)
+        self._check_gone(begins, going)
+        if retention and self._retention_bytes is not None:
+            self._check_settles(replace(config, retention_bytes=self._retention_bytes), self._retention_bytes)
         self._check_later(config)
         verified = verify_folder(self.path)
         if not verified.ok:
@@ -137,12 +153,30 @@ class Ledger:
         assert [lane.name for lane in lanes] == [lane_name(number) for number in range(len(lanes))]
         return [min((int(path.stem) for path in lane.glob("*.seg")), default=1) for lane in lanes]
 
-    def _check_kept(self, begins: list[int]) -> None:
-        """Retention removes no more than it must: all but a segment, and what recovery cuts off unused ones."""
-        if max(begins) > 1:
-            held = sum(path.stat().st_size for path in self.path.glob("lane-*/*.seg"))
-            if self._kept_bytes is None or held < self._kept_bytes:
-                raise Violation(f"{held} bytes are left, and retention keeps {self._kept_bytes}")
+    def _check_gone(self, begins: list[int], going: Sequence[Row]) -> None:
+        """No segment has gone without a word; `going`: those that this check has removed."""
+        self._gone.update((lane, sequence) for lane, sequence, _, _ in going)
+        gone = {(lane, sequence) for lane, first in enumerate(begins) for sequence in range(1, first)}
+        if gone - self._gone:
+            raise Violation(f"gone without a word, as (lane, segment): {sorted(gone - self._gone)[:5]}")
+
+    def _check_settles(self, config: StoreConfig, retention_bytes: int) -> None:
+        """In a copy, retention removes what it may and no more, also where no message comes any more."""
+        going = list[Row]()
+        with (
+            self._copy("retained") as copy, mock.patch(PATIENCE, EARLY_S), told_removals(going.extend),
+            MessageStore.open(copy, config) as store,
+        ):  # fmt: skip
+            until_s, removal = time.monotonic() + SETTLES_S, store._upkeep.removal
+            while any(map(removal._is_free, store._lanes)):  # else it rests at records of the store's own
+                held, allowed = removal.held_bytes(), max(retention_bytes, stays(removal)) + removal.allowance()
+                if held <= allowed:
+                    break
+                if time.monotonic() > until_s:
+                    raise Violation(f"retention leaves {held} bytes, and may keep {allowed}")
+                store._upkeep.wake()
+                time.sleep(0.01)
+        _judge(going, retention_bytes)
 
     def _check_scan(self, store: MessageStore) -> None:
         """A scan gives each queue from its first message to its last: what is removed is the begin of the log."""
@@ -158,11 +192,16 @@ class Ledger:
 
     def _check_later(self, config: TunedConfig) -> None:
         """In a copy, the time of all messages has come: what is called due there is not due in the store."""
-        copy = self.path.with_name("later")
+        with self._copy("later") as copy, MessageStore.open(copy, config, clock=WallClock(lambda: END_MS)) as store:
+            self._check_consumer(store)
+
+    @contextmanager
+    def _copy(self, name: str) -> Iterator[Path]:
+        """A copy of the store, for a while."""
+        copy = self.path.with_name(name)
         shutil.copytree(self.path, copy)
         try:
-            with MessageStore.open(copy, config, clock=WallClock(lambda: END_MS)) as store:
-                self._check_consumer(store)
+            yield copy
         finally:
             shutil.rmtree(copy)
 
@@ -225,3 +264,13 @@ def _is_behind(store: MessageStore) -> bool:
     """Whether the index of delayed messages has not read all of the log yet."""
     found = store.stats()["delayed"].get(TOPIC)
     return found is not None and bool(found["is_behind"])
+
+
+def _judge(rows: Sequence[Row], retention_bytes: int | None) -> None:
+    """A message of users goes with its segment only while the log is larger than it may be. Raises Violation."""
+    for lane, sequence, messages, left_bytes in rows:
+        if messages and (retention_bytes is None or left_bytes <= retention_bytes):
+            raise Violation(
+                f"segment {sequence} of lane {lane} goes with {messages} messages of users: the log has {left_bytes} "
+                f"bytes, and retention keeps {retention_bytes}"
+            )

@@ -16,7 +16,7 @@ from stratalog.store.testing import TunedConfig
 
 from .child import Plan, seed_of
 from .consumers import LONG_MS
-from .ledger import Violation
+from .ledger import EARLY_S, PATIENCE, SETTLES_S, Violation
 from .queue_child import (
     AUDIT,
     BILL_BYTES,
@@ -30,8 +30,7 @@ from .queue_child import (
 )
 
 LATE_S = 5.0  # so long the log may take more than it should: the machine may be busy
-SETTLES_S = 30.0
-EARLY_S = 0.2  # an idle lane ends its segment so soon, if that frees others; the store's own figure only takes longer
+LATE_SAMPLES = 50  # and said so often: a life that stood still has not had the time
 
 
 class QueueLedger:
@@ -57,13 +56,14 @@ class QueueLedger:
         self._lanes = 1
         self._segment_bytes = 0
         self._over_since_s: float | None = None
+        self._over_samples = 0
 
     def begin(self, plan: Plan) -> None:
         """A life begins."""
         self._lanes = plan.config["lanes"]
         self._segment_bytes = max(self._segment_bytes, plan.config["segment_bytes"])  # older ones may be larger
         plan.config["segment_bytes"] = self._segment_bytes
-        self._over_since_s = None
+        self._over_since_s, self._over_samples = None, 0
         self._acked_by.clear()
         self._acked_lines = 0
 
@@ -115,10 +115,11 @@ class QueueLedger:
         now_s = time.monotonic()
         self.disk_share = max(self.disk_share, held_bytes / allowed_bytes)
         if held_bytes <= allowed_bytes:
-            self._over_since_s = None
+            self._over_since_s, self._over_samples = None, 0
             return
         self._over_since_s = self._over_since_s or now_s
-        if now_s - self._over_since_s > LATE_S:
+        self._over_samples += 1
+        if now_s - self._over_since_s > LATE_S and self._over_samples >= LATE_SAMPLES:
             raise Violation(f"the log takes {held_bytes} bytes, and may take {allowed_bytes}")
 
     # -- after a life -------------------------------------------------------------------------------------
@@ -127,7 +128,8 @@ class QueueLedger:
         """Take all that there is, in a copy of the store; how many jobs were found. Raises Violation."""
         if not self.path.exists():
             return 0
-        config = TunedConfig(segment_bytes=self._segment_bytes, recent_bytes=0)
+        # A life may have ended before its store was made: then this opening makes it.
+        config = TunedConfig(lanes=self._lanes, segment_bytes=self._segment_bytes, recent_bytes=0)
         copy = self.path.with_name("copy")
         shutil.copytree(self.path, copy)
         try:
@@ -136,7 +138,7 @@ class QueueLedger:
                 came = {who: self._take_all(store, who, consumers) for who in TOPIC_OF if who in known}
         finally:
             shutil.rmtree(copy)
-        with mock.patch("stratalog.store.log.early.PATIENCE_S", EARLY_S), MessageStore.open(self.path, config) as store:
+        with mock.patch(PATIENCE, EARLY_S), MessageStore.open(self.path, config) as store:
             if store.losses:
                 raise Violation(f"losses: {store.losses}")
             if known:

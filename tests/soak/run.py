@@ -36,6 +36,7 @@ from .plan import KINDS, QUEUE, draw, draw_queue
 from .queue_ledger import QueueLedger
 
 LIVES_MAX = 15  # of one store
+LIVES_MOST = 200  # of a soak that waits for what has not come yet
 STUCK_S = 60.0
 KILLED_OPENING = 4  # one death of so many comes about when the store is opened
 QUEUES_IN = 8  # one store of so many is a queue of jobs
@@ -69,6 +70,7 @@ class Tally:
     checked: int = 0
     consumed: int = 0  # acknowledged by a consumer
     read_meanwhile: int = 0
+    segments_gone: int = 0  # at the most, and not of queues of jobs
     removed_segments: int = 0  # of the queue of jobs that removed most
     disk_share: float = 0.0  # of what a queue of jobs may take on the disk, at the most
     seeds: list[int] = field(default_factory=list)
@@ -90,15 +92,27 @@ def run(
     seed: int,
     life_s: float = 1.5,
     kinds: Sequence[str] = KINDS,
+    until: Sequence[str] = (),
     tick: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Soak for so long, but at least one life of each of `kinds`; ends at the first violation, and leaves its store."""
+    """Soak for so long, but at least one life of each of `kinds`, and until each count of `until` is more than 0.
+
+    The counts are of the tally. A life may be over before it has done anything: the machine may be busy. Ends at the
+    first violation, and leaves its store.
+    """
     chance, tally, began = random.Random(seed), Tally(seed), time.monotonic()
 
     def over() -> bool:
         tally.seconds = time.monotonic() - began
         is_all = tally.cycles >= len(kinds) and (QUEUE not in kinds or tally.lives[QUEUE] > 0)
+        is_all = is_all and (all(getattr(tally, count) for count in until) or tally.cycles >= LIVES_MOST)
         return bool(tally.violations) or (tally.seconds >= minutes * 60 and is_all)
+
+    def is_queue(store_seed: int) -> bool:
+        if QUEUE not in kinds or tally.cycles < len(others):
+            return False
+        is_all_that_lacks = not tally.lives[QUEUE] and tally.seconds >= minutes * 60
+        return not others or is_all_that_lacks or store_seed % QUEUES_IN == 0
 
     others = [kind for kind in kinds if kind != QUEUE]
     while not over():
@@ -107,7 +121,7 @@ def run(
         tally.seeds.append(store_seed)
         with sub_folder(base, "soak") as folder:
             try:
-                if not others or (QUEUE in kinds and tally.cycles >= len(others) and store_seed % QUEUES_IN == 0):
+                if is_queue(store_seed):
                     _one_queue(folder / "store", random.Random(store_seed), tally, life_s, over, tick)
                 else:
                     _one_store(folder / "store", random.Random(store_seed), tally, life_s, others, over, tick)
@@ -243,6 +257,9 @@ def _note(line: list[Any], plan: Plan, ledger: Ledger | QueueLedger, tally: Tall
         tally.faults_met[plan.label] += 1
     elif what == "read":
         tally.read_meanwhile += rest[0]
+    elif what == "going":
+        ledger.note_going([(lane, segment, messages, size) for lane, segment, messages, size in rest])
+        tally.segments_gone += len(rest)
     elif what == "subscribed":
         ledger.is_subscribed = True
     elif what not in ("open", "end"):

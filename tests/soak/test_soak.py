@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stratalog.store import MessageStore, StoreConfig
+from stratalog.store import MessageStore
+from stratalog.store.log.removal import Removal, _OverLimit
+from stratalog.store.subscriptions import journal
 from stratalog.store.testing import TunedConfig
 from tests.seeds import draw_seed
 
+from ..store.helpers import crash_copy, has_settled, until
 from . import run as soak
 from .__main__ import main
 from .child import QUEUE_COUNT, TOPIC, Plan, message, seed_of
 from .consumers import KEPT
 from .ledger import Ledger, Violation
 from .plan import DISK_KINDS, KINDS, draw
+from .removals import Row, told_removals
 
 LONG_S = 100.0
 SMALL = TunedConfig(segment_bytes=64 << 10, recent_bytes=0)
@@ -42,9 +47,10 @@ def test_short_soak_tries_every_kind_and_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_killed_stores_have_every_acknowledged_message(tmp_path: Path) -> None:
-    tally = soak.run(tmp_path, minutes=0, seed=draw_seed(), life_s=0.5, kinds=("kill",) * 8)
+    counts = ("kills", "acknowledged", "checked")
+    tally = soak.run(tmp_path, minutes=0, seed=draw_seed(), life_s=0.5, kinds=("kill",) * 8, until=counts)
     assert tally.violations == []
-    assert tally.kills and tally.acknowledged
+    assert tally.kills and tally.acknowledged and tally.checked
 
 
 def test_violation_ends_the_soak_with_exit_code_1_and_keeps_the_store(
@@ -120,20 +126,104 @@ def test_ledger_sees_a_message_of_another_queue(ledger: Ledger) -> None:
         ledger.check(retention=False)
 
 
+KIB = 1 << 10
+
+
+def fill(ledger: Ledger, retention_bytes: int | None = None) -> int:
+    """Note 200 messages of queue 0 and append them with this retention; the first that is left."""
+    config = TunedConfig(segment_bytes=64 * KIB, recent_bytes=0, retention_bytes=retention_bytes)
+    with MessageStore.open(ledger.path, config) as store:
+        for seed in range(200):
+            ledger.note(0, store.append(TOPIC, 0, message(0, seed, 5000)), seed)
+        until(lambda: has_settled(store))
+        return store.queue_bounds(TOPIC, 0)[0]
+
+
+def life(retention_bytes: int | None) -> Plan:
+    """One with this retention."""
+    return Plan("", 0, {"retention_bytes": retention_bytes, "lanes": 1})
+
+
+def test_ledger_gives_a_store_that_no_life_came_to_make_its_lanes(tmp_path: Path) -> None:
+    made = Ledger(tmp_path / "store")
+    made.begin(Plan("", 0, {"retention_bytes": None, "lanes": 4}))
+    made.path.mkdir()  # and its first life ended
+    assert made.check(retention=False) == 0
+    with MessageStore.open(made.path, TunedConfig(lanes=4)) as store:
+        assert len(store._lanes) == 4
+
+
 def test_ledger_sees_messages_that_went_without_retention(tmp_path: Path) -> None:
     made = Ledger(tmp_path / "store")
-    with MessageStore.open(made.path, StoreConfig(segment_bytes=64 << 10, retention_bytes=64 << 10)) as store:
-        for seed in range(100):
-            made.note(0, store.append(TOPIC, 0, message(0, seed, 5000)), seed)
-    with MessageStore.open(made.path, StoreConfig(segment_bytes=64 << 10, retention_bytes=64 << 10)) as store:
-        for seed in range(100, 200):
-            made.note(0, store.append(TOPIC, 0, message(0, seed, 5000)), seed)
-        removed = store.queue_bounds(TOPIC, 0)[0]
-    made.begin(Plan("", 0, {"retention_bytes": 0, "lanes": 1, "segment_bytes": 64 << 10}))
-    if removed:  # in the background: it may not have come to it
-        with pytest.raises(Violation, match="begins at"):
-            made.check(retention=False)
-    assert made.check(retention=True) <= 200 - removed
+    made.begin(life(None))
+    with told_removals(lambda rows: made._gone.update((lane, segment) for lane, segment, _, _ in rows)):
+        assert fill(made, 64 * KIB) > 100
+    with pytest.raises(Violation, match="queue 0 begins at"):
+        made.check(retention=False)
+
+
+def test_ledger_sees_segments_that_went_without_a_word(tmp_path: Path) -> None:
+    made = Ledger(tmp_path / "store")
+    made.begin(life(64 * KIB))
+    fill(made, 64 * KIB)
+    with pytest.raises(Violation, match=r"gone without a word, .*\(0, 1\)"):
+        made.check(retention=True)
+
+
+@pytest.mark.parametrize("kept", [None, 4096 * KIB])
+def test_ledger_sees_a_segment_that_went_too_early(tmp_path: Path, kept: int | None) -> None:
+    made, going = Ledger(tmp_path / "store"), list[Row]()
+    with told_removals(going.extend):
+        left = 200 - fill(made, 500 * KIB)
+    made.begin(life(kept))
+    with pytest.raises(Violation, match=f"segment [0-9]+ of lane 0 goes with [0-9]+ messages .* keeps {kept}"):
+        made.note_going(going)
+    made.begin(life(500 * KIB))
+    made.note_going(going)
+    assert made.check(retention=True) == left
+
+
+def test_ledger_lets_a_segment_without_messages_of_users_go_whatever_the_retention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has only subscribed is killed. Later a snapshot takes the place of its record."""
+    monkeypatch.setattr(journal, "LEAST_BYTES", 300)
+    made, going = Ledger(tmp_path / "store"), list[Row]()
+    made.begin(life(None))
+    for _ in range(2):
+        with MessageStore.open(made.path, SMALL) as store:
+            store.subscribe(TOPIC, KEPT)
+            crash_copy(made.path, tmp_path / "killed")
+        shutil.rmtree(made.path)
+        (tmp_path / "killed").rename(made.path)
+    fill(made)
+    with told_removals(going.extend), MessageStore.open(made.path, SMALL) as store:
+        sub = store.subscribe(TOPIC, KEPT)
+        while given := sub.receive(1):
+            sub.ack_batch(given)
+        until(lambda: store.stats()["log"]["removed_segments"] > 0)
+    assert [(lane, segment, messages) for lane, segment, messages, _ in going] == [(0, 1, 0)]
+    made.note_going(going)
+    made.note_consumer("asked", [(0, offset) for offset in range(200)])
+    assert made.check(retention=False) == 200
+
+
+def test_ledger_sees_a_retention_that_removes_nothing_or_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Ledger(tmp_path / "store")
+    fill(made)
+    made.begin(life(256 * KIB))
+    assert made.check(retention=True) == 200
+    assert made.check(retention=True) == 200, "the store itself was left as it was"
+    with monkeypatch.context() as patched:
+        patched.setattr(_OverLimit, "__call__", lambda _limit, sealed, at: at < 8)
+        with pytest.raises(Violation, match=r"goes with [0-9]+ messages of users"):
+            made.check(retention=True)
+    monkeypatch.setattr("tests.soak.ledger.SETTLES_S", 0.5)
+    monkeypatch.setattr(Removal, "_retire", lambda _removal: True)
+    with pytest.raises(Violation, match=r"retention leaves [0-9]+ bytes, and may keep 262144"):
+        made.check(retention=True)
 
 
 def test_ledger_sees_an_acknowledged_message_that_comes_again(ledger: Ledger) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 BEHIND = {"CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME"}
 HANDLER = "PUSH_EXC_INFO"  # where one begins: the step before it has raised
+AWAIT = "GET_AWAITABLE"  # a call that only makes a coroutine looks for no signal: the coroutine does, once it begins
 MOST_PLACES = 1_000
 
 
@@ -65,7 +66,8 @@ class Interrupter:
 
     Numbers begin with 1; 0 is never reached. What runs while `is_paused` says so is the work of other threads, which no
     signal reaches. Nothing is raised in a finalizer, but at the next place: nobody else hears of it there, and
-    CPython 3.11 loses its stack over a trace function that raises in one.
+    CPython 3.11 loses its stack over a trace function that raises in one. Nor between the making of a coroutine and its
+    begin.
 
     Attributes:
         steps: the places so far.
@@ -94,10 +96,10 @@ class Interrupter:
         finally:
             sys.settrace(tracer)
 
-    def step(self, frame: FrameType) -> None:
+    def step(self, frame: FrameType, *, may_raise: bool = True) -> None:
         """A place, in this frame."""
         self.steps += 1
-        if self.steps >= self.at > 0 and not self.place and not _is_in_finalizer(frame):
+        if self.steps >= self.at > 0 and may_raise and not self.place and not _is_in_finalizer(frame):
             sys.settrace(None)
             code = frame.f_code
             self.place = f"{Path(code.co_filename).name}:{frame.f_lineno} ({code.co_name})"
@@ -121,7 +123,7 @@ class Interrupter:
         last, self._before[id(frame)] = self._before.get(id(frame), ""), name
         is_behind = last in BEHIND and name != HANDLER and offset not in _leaves(code)
         if is_behind or offset in _sleeps(code):
-            self.step(frame)
+            self.step(frame, may_raise=name != AWAIT)
         return self._opcode
 
 

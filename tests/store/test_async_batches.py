@@ -294,8 +294,9 @@ def test_a_loop_that_has_lost_its_look_gets_another_one(store: MessageStore, mon
         monkeypatch.setattr(AsyncBatch, "_one_answered", lambda batch: None)
         for _ in range(2):
             await asyncio.wait_for(store.append_batch_async(rows(1)), PATIENCE_S)
-        await asyncio.sleep(0.05)
-        assert not store._shared.batches._watches, "no timer goes on where nothing is on its way"
+        async with asyncio.timeout(PATIENCE_S):  # no timer goes on where nothing is on its way
+            while store._shared.batches._watches:
+                await asyncio.sleep(0.01)
 
     asyncio.run(main())
 

@@ -16,7 +16,7 @@ from stratalog.store.log.ticket import SubmitRequest
 from stratalog.store.testing import Fault, Operation, SimulatedDisk
 
 from .disks import FailingDisk, RecordingDisk
-from .helpers import PATIENCE_S, contents, crash_copy, start, tiny, until
+from .helpers import PATIENCE_S, contents, crash_copy, has_settled, start, tiny, until
 
 pytestmark = pytest.mark.disk
 
@@ -190,7 +190,7 @@ def test_seal_record_of_a_killed_process_is_durable_before_more_is_built_on_it(
         disk.on_operation = note
     left = killed[0]
     with MessageStore.open(tmp_path, tiny(segment_bytes=1 << 20, retention_bytes=1), disk=left) as store:
-        until(lambda: store.queue_bounds("t", 0)[0] > 65_536)
+        until(lambda: has_settled(store) and store.queue_bounds("t", 0)[0] > 65_536)
         bounds = store.queue_bounds("t", 0)
         cut = left.crash(random.Random(1), "none")
     with MessageStore.open(tmp_path, disk=cut.copy(), read_only=True) as reader:

@@ -22,6 +22,7 @@ from stratalog.endpoint.wire import CLASSES, Code
 from stratalog.endpoint.wire.codes import MessageType
 
 from ...store.helpers import until
+from ..server.echoes import until as seen_until
 from .raw_client import RawClient, raw_client
 
 
@@ -71,7 +72,9 @@ def test_a_telemetry_stream_whose_answers_nobody_reads_is_not_read_on() -> None:
         known = Clients()
         context: Any = SimpleNamespace(invocation_metadata=lambda: (("x-mq-client-id", "a"),), write=write)
         stream = asyncio.create_task(Telemetry(known, RocketMQOptions(), lambda _: None).telemetry(requests(), context))
-        await asyncio.sleep(0.05)
+        await seen_until(lambda: asked > MOST_WAITING)
+        for _ in range(10):  # it would be read on in these
+            await asyncio.sleep(0)
         assert asked <= MOST_WAITING + 2
         (one,) = known.all()
         assert not one.tell(CLASSES["TelemetryCommand"]())

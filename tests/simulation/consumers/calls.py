@@ -8,7 +8,7 @@ from stratalog.store import DeliveryBatch, Subscription
 
 from ..check import BrokenPromise
 from ..engine import TASKS, upkeep_step
-from .check import check_given, check_missing, dead_letters
+from .check import check_given, check_missing
 from .inline import checkpoint, compact_changes, drop_copies, force, has_untaken, is_behind, is_held_up, work
 from .ledger import Kind, Place
 from .moving import Moving
@@ -26,6 +26,7 @@ class Callers(Moving):
     def call(self, name: str) -> None:
         """Make a call, by its name. Raises what the store raises, and BrokenPromise."""
         self._note_time()
+        self._note_dead_letters()  # first: this call may remove them with their segments
         getattr(self, name)()
         self._note_time()  # a frame that was built meanwhile may have it: what was due by then never was delayed
         self._ledger.settle()
@@ -159,8 +160,9 @@ class Callers(Moving):
                 break
             work(self.store)
         for kind, _ in taking:
-            there = self._ledger.places_of(dead_letters(self.store)) if kind.dead_letters is not None else set[Place]()
-            check_missing(self._ledger, kind, came[kind.name] | there, self._firsts(), self._clock.now_ms)
+            dead = self._ledger.dead.new(self.store) if kind.dead_letters is not None else set[bytes]()
+            buried = self._ledger.places_of(dead)
+            check_missing(self._ledger, kind, came[kind.name] | buried, self._firsts(), self._clock.now_ms)
         self._reached["drained"] += len(taking)
 
     def _drained(self, kind: Kind, subscription: Subscription, batch: DeliveryBatch) -> set[Place]:

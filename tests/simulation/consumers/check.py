@@ -13,7 +13,7 @@ from .bills import count_bills
 from .inline import RunClock, end, has_untaken, is_behind, is_held_up, is_paused, open_on, work
 from .ledger import Kind, Ledger, Place, Sent
 from .sent_back import check_sent_back
-from .shape import DEAD, TOPIC, Shape
+from .shape import TOPIC, Shape
 from .together import look
 
 END_MS = 1 << 42
@@ -178,7 +178,7 @@ class Look:
         """What such a subscription does not get has gone to the dead letters."""
         for kind in [self._ledger.kinds[name] for name in self._subscriptions]:
             if kind.dead_letters is not None:
-                came = self._came[kind.name] | self._ledger.places_of(dead_letters(store))
+                came = self._came[kind.name] | self._ledger.places_of(self._ledger.dead.new(store))
                 must = self._unbilled.get(kind.name, ())
                 check_missing(self._ledger, kind, came, self._firsts, self.clock.now_ms, must)
 
@@ -214,14 +214,3 @@ def check_given(ledger: Ledger, kind: Kind, place: Place, data: bytes, now_ms: i
         raise BrokenPromise(f"{kind.name} gets {place} at {now_ms}, and it is due at {sent.times}")
     if not kind.takes(sent):
         raise BrokenPromise(f"{kind.name} gets {place}, which its filter leaves out")
-
-
-def dead_letters(store: MessageStore) -> set[bytes]:
-    """The data of all dead letters."""
-    found: set[bytes] = set()
-    for queue_id in store.queues(DEAD):
-        first, _ = store.queue_bounds(DEAD, queue_id)
-        found |= {
-            message.data for message in store.read(DEAD, queue_id, first, max_messages=1 << 16, max_bytes=1 << 30)
-        }
-    return found

@@ -11,7 +11,7 @@ from stratalog.store.log.streams import lane_of
 
 from ..check import BrokenPromise
 from .bills import BILLS, Trying
-from .check import check_given, dead_letters
+from .check import check_given
 from .inline import cut_snapshots, kept_error, lane_of_cursor
 from .ledger import Kind, Place
 from .lines import check_order
@@ -147,8 +147,6 @@ class Consuming(Producing):
             self._reached["given out"] += 1
             self._reached["given out again"] += delivery.attempt > 1
             self._reached["given out late"] += bool(self._ledger.sent[place].times)
-        if kind.dead_letters is not None:
-            self._note_dead_letters(kind)
 
     def kept(self) -> dict[str, StoreError]:
         """The errors that the next receives raise, whatever the disk does then."""
@@ -169,13 +167,15 @@ class Consuming(Producing):
             return True
         raise BrokenPromise(f"receive does not raise what was kept: {kept}")
 
-    def _note_dead_letters(self, kind: Kind) -> None:
-        """What is there was acknowledged when `receive` returned."""
-        dead = dead_letters(self.store)
-        known = self._ledger.subscriptions[kind.name]
-        buried = [place for place in known.open if self._ledger.sent[place].data in dead]
-        self._reached["dead letters"] += len(buried)
-        self._ledger.try_to_ack(kind.name, buried)
+    def _note_dead_letters(self) -> None:
+        """What a dead letter has is acknowledged, whoever wrote it: a call of a consumer, or retention."""
+        ledger = self._ledger
+        names = [kind.name for kind in ledger.kinds.values() if kind.dead_letters is not None]
+        dead = ledger.dead.note(self.store) if names else set[bytes]()
+        for name in names if dead else ():
+            buried = [place for place in ledger.subscriptions[name].open if ledger.sent[place].data in dead]
+            self._reached["dead letters"] += len(buried)
+            ledger.try_to_ack(name, buried)
 
     def _some_held(self) -> tuple[str, Subscription, list[Place]]:
         """Some of what an open subscription has given out."""

@@ -11,6 +11,7 @@ from stratalog.store import MessageStore, PublishBufferFull, StoreError, StoreFu
 
 from ..check import BrokenPromise
 from .bills import Bills
+from .dead import DeadLetters
 from .side import Side
 
 Place = tuple[int, int]  # (queue id, offset)
@@ -138,6 +139,7 @@ class Ledger:
         self.is_poisoned = False
         self.bills = Bills()
         self.side = Side()
+        self.dead = DeadLetters()
         self._awaited: list[_Awaited] = []
 
     # -- messages -------------------------------------------------------------------------------------
@@ -347,7 +349,7 @@ class Ledger:
         """Such a power cut: only what comes from now on is certain."""
         left = self.after_loss()
         self.sent, self.subscriptions, self.over = left.sent, left.subscriptions, set()
-        self.bills = left.bills
+        self.bills, self.dead = left.bills, left.dead
         self._awaited.clear()
         self.version += 1
 

@@ -11,11 +11,11 @@ from stratalog.store.testing import TunedConfig
 from stratalog.store.topics.settings import Keep
 
 from ..shape import KIB
+from .dead import DEAD
 from .ledger import FILTERS_OF_TAGGED, Kind
 
 TOPIC: Final = "t"
 NEVER_MS: Final = 1 << 49  # no message of a run is so old
-DEAD: Final = "dead"
 KINDS: Final = (
     Kind("plain", {}),
     Kind("again", {"max_attempts": 2, "dead_letter_topic": DEAD}),

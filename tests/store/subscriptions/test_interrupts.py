@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from traceback import walk_tb
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from stratalog.store import MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
+from stratalog.store import DeliveryBatch, MessageStore, PublishBufferFull, StaleReceipt, StoreError, Subscription
 from stratalog.store.log.queue import RequestQueue
 from stratalog.store.log.request import Request
 from stratalog.store.log.ticket import RecordTicket
@@ -32,6 +35,7 @@ FILES = (
     "subscriptions/subscription.py", "cursor.py",
 )  # fmt: skip
 COMPACTING = (*FILES, "turns.py")
+CALLING = ("subscriptions/subscription.py", "receiving.py", "calling.py")
 MESSAGES = 6
 STEP = 5  # each run tries every fifth place, and the next run others
 
@@ -68,6 +72,34 @@ def test_an_interrupted_receive_loses_no_message(
                 assert sub.backlog().total == 0
             assert store.delete_subscription(TOPIC, name)
             if not interrupted:
+                break
+
+
+def is_ending(error: object) -> bool:
+    """Whether an exception came while the call of a queue ended."""
+    trace = error.__traceback__ if isinstance(error, BaseException) else None
+    return any(frame.f_code.co_name == "end" for frame, _ in walk_tb(trace))
+
+
+def receive_of_queue(sub: Subscription) -> object:
+    return sub.receive_batch(queue_id=1)
+
+
+def receive_of_queue_async(sub: Subscription) -> object:
+    return asyncio.run(sub.receive_batch_async(queue_id=1))
+
+
+@pytest.mark.parametrize("work", [receive_of_queue, receive_of_queue_async])
+def test_an_interrupted_receive_of_a_queue_is_forgotten(tmp_path: Path, work: Callable[[Subscription], object]) -> None:
+    """Else the subscription would take the longer way for a call that nobody makes any more."""
+    with MessageStore.open(tmp_path / "store", tiny()) as store, store.subscribe(TOPIC, "s") as sub:
+        for place in places():
+            interrupted, result = interrupt_at(place, CALLING, partial(work, sub), KeyboardInterrupt)
+            assert isinstance(result, KeyboardInterrupt if interrupted else DeliveryBatch)
+            assert is_ending(result) or not sub._state.queue_calls
+            sub._state.queue_calls._of.clear()
+            if not interrupted:
+                assert place > 20
                 break
 
 

@@ -416,10 +416,10 @@ def test_it_is_gone_through_message_by_message_and_in_coroutines(timely: Message
         one, two, three, four = [delivery async for delivery in _first(sub, 4)]
         await sub.ack_async(one)
         await sub.ack_up_to_async(two)
-        await sub.extend_async(three, 1000)
+        await sub.extend_async(three, 600_000)
         await sub.nack_async(four, reason="again")
         await sub.change_async(backoff_ms=[1])
-        assert [again.attempt for again in await sub.receive_async(wait_ms=1000)] == [2]
+        assert [again.attempt for again in await sub.receive_async(wait_ms=60_000)] == [2]
         assert len(await sub.receive_batch_async()) == 0
         await asyncio.to_thread(sub.submit_ack(three).result)
 

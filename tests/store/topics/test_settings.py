@@ -212,7 +212,7 @@ def test_settings_outlive_retention_and_take_no_space_for_it(tmp_path: Path) -> 
             store.configure_topic(f"topic-{number}", queues=number + 1)
         for _ in range(30):
             store.append_batch([("filler", 0, bytes(30_000))] * 4)
-        until(lambda: store.stats()["log"]["removed_segments"] >= 12, 10.0)
+        until(lambda: store.stats()["log"]["removed_segments"] >= 12)
         assert store.topic_settings("topic-7").queues == 8
     with MessageStore.open(tmp_path / "s", config) as store:
         assert [store.topic_settings(f"topic-{number}").queues for number in range(40)] == [*range(1, 41)]
