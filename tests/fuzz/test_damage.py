@@ -15,12 +15,12 @@ from tests.seeds import draw_seed
 from tests.store.helpers import flip_bit, memory_folder
 
 from .cases import Case, damage
-from .checks import Broken
+from .checks import Broken, Expected
 from .damage import CUTS_A_REPAIR, Fuzzer, Stock
 from .faults import Fault, draw_faults, draw_pair
 from .orders import Order
 from .places import HEADER_BYTES, Places, Verdict, locate, zones_of
-from .stories import Maker, Plan
+from .stories import WITH_DUE, Maker, Plan
 
 QUIET = Order(caches=False, plain_first=False, append_plainly=True, append_in_repair=False, retire=True, seed=1)
 PLAN = Plan(lanes=1, retention=False, closed=True, repaired=False, bulk=False, marks=False, seed=7)
@@ -153,6 +153,14 @@ def test_id_that_is_forgotten_while_its_record_is_whole_is_noticed(
     monkeypatch.setattr(DurableIds, "find", lambda _ids, _digest: None)
     with pytest.raises(Broken, match="an id is forgotten without a word"):
         case.run()
+
+
+def test_copy_of_a_delayed_message_under_a_lost_name_is_a_record(with_ids: Places) -> None:
+    """Retention leaves copies in a stream of the store's own: with the message's bytes, at other offsets."""
+    expected, delayed = Expected(with_ids.story), with_ids.story.queues[WITH_DUE].payloads
+    assert expected.is_record(delayed[0], 7)
+    assert not expected.is_record(delayed[0], 0)
+    assert not expected.is_record(with_ids.story.queues[0].payloads[0], 7)
 
 
 @pytest.fixture(scope="module")

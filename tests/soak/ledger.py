@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections import Counter, defaultdict
@@ -165,6 +166,7 @@ class Ledger:
         going = list[Row]()
         with (
             self._copy("retained") as copy, mock.patch(PATIENCE, EARLY_S), told_removals(going.extend),
+            mock.patch.object(logging.getLogger("stratalog"), "disabled", True),  # it says what consumers lose
             MessageStore.open(copy, config) as store,
         ):  # fmt: skip
             until_s, removal = time.monotonic() + SETTLES_S, store._upkeep.removal
