@@ -50,8 +50,10 @@ def reader_of(folder: Path, user: int, count: int) -> subprocess.Popen[str]:
 
 
 def told_by(child: subprocess.Popen[str]) -> list[str]:
-    output, _ = child.communicate(timeout=PATIENCE_S)
-    assert child.returncode == 0
+    assert child.stdout is not None
+    with child.stdout as said:
+        output = said.read()  # not `communicate`: it leaves out what `readline` has read ahead
+    assert child.wait(PATIENCE_S) == 0
     return output.split()
 
 

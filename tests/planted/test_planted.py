@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
 
-from ..checkout import ROOT
+from ..checkout import COPIED, ROOT
 from ..seeds import draw_seed
 from .bugs import BUGS
 from .plant import Bug, plant, try_bug
@@ -26,6 +27,14 @@ def test_bug_can_be_planted(name: str) -> None:
     for test in bug.tests:
         path, _, rest = test.partition("::")
         assert f"def {rest.partition('[')[0].rpartition('::')[2]}(" in (ROOT / path).read_text() if rest else True
+
+
+def test_the_copy_in_which_bugs_are_planted_has_what_tests_import() -> None:
+    imported = re.compile(r"^\s*(?:from|import) (\w+)\b", re.MULTILINE)
+    names = {name for file in (ROOT / "tests").rglob("*.py") for name in imported.findall(file.read_text())}
+    packages = {name for name in names if (ROOT / name).is_dir()}
+    assert packages >= {"stratalog", "tests", "docs"}
+    assert packages <= set(COPIED)
 
 
 def test_some_planted_bugs_are_found(tmp_path: Path) -> None:
