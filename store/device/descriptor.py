@@ -8,7 +8,8 @@ owner closes its number and forgets it in C as well, when it is told to or when 
 
 The owner is a `select.epoll`: the one type of the standard library that takes over a number of any kind, folders
 too, without asking the system what it is. Nothing is ever polled with it. Only Linux has it; elsewhere the owner is a
-`FileIO`, which asks, and takes no folder. Nothing is read or written with it.
+`FileIO`, which asks, and takes no folder. A folder's is a `select.kqueue` there, macOS's and BSD's. Nothing is read,
+written or waited for with either.
 """
 
 from __future__ import annotations
@@ -53,4 +54,10 @@ class _FileOwner(FileIO):
     __del__ = FileIO.close
 
 
+def open_folder(path: Path) -> Descriptor:
+    """An open folder, to be forced, with an owner on any system. Raises OSError."""
+    return next(map(_FOLDER_OWNER, map(os.open, [path], [os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC])))
+
+
 _OWNER: Callable[[int], Descriptor] = _FileOwner if POSIX_ALONE else select.epoll.fromfd
+_FOLDER_OWNER: Callable[[int], Descriptor] = (getattr(select, "kqueue", None) or select.epoll).fromfd

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...portable import REFUSED, force_names
 from ..format.layout import BLOCK_BYTES
+from .descriptor import open_folder
 from .log_file import RangeReads
 from .mapped import MappedFile
 from .posix_file import NoRangeReads, PosixFile
@@ -102,9 +103,8 @@ class PosixDisk:
         return BLOCK_BYTES
 
     def force_folder(self, folder: Path) -> None:
-        # A plain number, since no object owns a folder's: an interrupt in the step after the opening loses it.
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        owner = open_folder(folder)
         try:
-            force_names(descriptor)
+            force_names(owner.fileno())
         finally:
-            os.close(descriptor)
+            owner.close()

@@ -57,6 +57,7 @@ called: list[tuple[object, ...]] = []
 def hide() -> None:
     """Be on a Mac, as far as names go. Nothing of the package may be loaded yet."""
     assert not [name for name in sys.modules if name.startswith("stratalog")]
+    setattr(select, "kqueue", _Kqueue(select.epoll.fromfd))  # noqa: B010
     for module, pattern in HIDDEN.items():
         for name in [name for name in dir(module) if re.match(pattern, name)]:
             delattr(module, name)
@@ -65,6 +66,16 @@ def hide() -> None:
     _hide_in_libc()
     _hide_files()
     _have_full_sync()
+
+
+class _Kqueue:
+    """macOS's, as far as the store uses it: it takes over a descriptor as an epoll does."""
+
+    def __init__(self, fromfd: Callable[[int], Any]) -> None:
+        self.fromfd = fromfd
+
+    def __call__(self) -> None:
+        raise OSError("nothing is polled here")
 
 
 def _hide_in_libc() -> None:
