@@ -10,7 +10,8 @@ from pathlib import Path
 CHANGING = "STRATALOG_SOURCES_CHANGE"  # set for tests in a copy whose sources change: nothing compiled is kept
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("store", "cache", "index", "pipeline", "endpoint", "perf")
-COPIED = ("stratalog", *PARTS, "tests", "docs", "pytest_stratalog.py", "pyproject.toml", "README.md", "LICENSE")
+FOLDERS = ("stratalog", *PARTS, "tests", "docs", "examples")
+COPIED = (*FOLDERS, "pytest_stratalog.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 def copy_checkout(to: Path) -> Path:

@@ -35,6 +35,7 @@ ROOM_BYTES = 1 << 30  # what is left for others
 PREFIX = "stratalog-tests-"
 TESTS = Path(__file__).resolve().parent
 ON_DISK = {"faults", "soak"}  # folders of tests
+SPARK = ("pipeline/", "examples/test_spark")  # tests that share a session of Spark
 FAILED = pytest.StashKey[bool]()
 MARK_IDLE = Upkeep._mark_idle
 
@@ -89,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Some of the former are long, and at the end no other worker could help. The latter are in the first worker's share,
     from whose end the others take: so there is one session of Spark, whose start takes seconds.
     """
-    items.sort(key=lambda item: (item.path.parent != TESTS, item.path.parent.name != "pipeline"))
+    items.sort(key=lambda item: (item.path.parent != TESTS, not str(item.path.relative_to(TESTS)).startswith(SPARK)))
     for item in items:
         if POSIX_ALONE and item.get_closest_marker("linux") is not None:
             item.add_marker(pytest.mark.skip("it tests what Linux alone has, and the device has POSIX calls alone"))

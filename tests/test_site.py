@@ -16,9 +16,9 @@ from .browser import DESKTOP, PHONE, Tab, tab
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (  # one of each kind; the widest of their kinds
-    "index", "is-it-for-me", "tutorials/job-queue", "tutorials/example-orders", "how-to/spark", "reference/settings",
-    "reference/format", "reference/python/store", "explanation/delayed-index", "developers/architecture",
-    "decisions/house",
+    "index", "is-it-for-me", "tutorials/job-queue", "tutorials/example-spark_stream", "how-to/spark",
+    "reference/settings", "reference/format", "reference/python/store", "explanation/delayed-index",
+    "developers/architecture", "decisions/house",
 )  # fmt: skip
 WIDER = """[...document.querySelectorAll('.md-content *')].filter((one) =>
     one.getBoundingClientRect().right > innerWidth + 1 &&

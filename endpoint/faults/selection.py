@@ -20,14 +20,15 @@ class Selected(TypedDict, total=False):
         topic: a topic that the request names.
         group: the consumer group that the request names.
         client_id: the id that the client gives itself. `calls` shows those of clients that have called.
-        where: a function of the call, for everything else: `where=lambda call: len(call.request.messages) > 1`.
+        where: a function of the call, for everything else: `where=lambda call: len(call.request.messages) > 1`. A fault
+            gives it a `Call`, the record of calls a `ClientCall`.
     """
 
     method: str
     topic: str
     group: str
     client_id: str
-    where: Callable[[Call], bool]
+    where: Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Selection:
     topic: str | None = None
     group: str | None = None
     client_id: str | None = None
-    where: Callable[[Call], bool] | None = None
+    where: Callable[[Any], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.method is not None:

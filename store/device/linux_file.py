@@ -166,9 +166,23 @@ class LinuxFile(PosixFile):
             raise OSError("this file has no lease")
         return OsLease(self._owner)
 
-    def reserve(self, size: int) -> None:
-        with _refusable():  # then the zeros that are written next take the space
+    def data_from(self, position: int) -> int:
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA)
+        except OSError as error:
+            return max(position, self.size()) if error.errno == errno.ENXIO else position
+
+    def hole_from(self, position: int) -> int:
+        try:
+            return os.lseek(self._fd, position, os.SEEK_HOLE)
+        except OSError:
+            return max(position, self.size())
+
+    def reserve(self, size: int) -> bool:
+        with _refusable():
             os.posix_fallocate(self._fd, 0, size)
+            return True
+        return False
 
     def advise_random(self) -> None:
         """Have the kernel read nothing but what is asked for."""

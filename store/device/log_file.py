@@ -109,8 +109,23 @@ class LogFile(Protocol):
     def truncate(self, size: int) -> None:
         """Cut or grow the file to `size` bytes."""
 
-    def reserve(self, size: int) -> None:
-        """Take space on the device for the first `size` bytes, or raise OSError."""
+    def reserve(self, size: int) -> bool:
+        """Take space on the device for the first `size` bytes; False where the system has no such call.
+
+        Raises OSError: there is not so much.
+        """
+
+    def data_from(self, position: int) -> int:
+        """The first byte from `position` on that may be other than zero; the file's size where there is none.
+
+        What lies before it was never written, by the word of the file system; `position` where that has none.
+        """
+
+    def hole_from(self, position: int) -> int:
+        """The first byte from `position` on that was never written, though its space may be reserved.
+
+        The file's size where there is none, or where the file system does not tell.
+        """
 
     def close(self) -> None:
         """Let go of the file."""

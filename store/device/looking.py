@@ -24,8 +24,8 @@ class _LookingFile(OsFile):
     def truncate(self, size: int) -> None:
         pass
 
-    def reserve(self, size: int) -> None:
-        pass
+    def reserve(self, size: int) -> bool:
+        return True
 
     def begin_write_back(self, position: int, size: int) -> bool:
         return False

@@ -115,8 +115,17 @@ class PosixFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
-    def reserve(self, size: int) -> None:
-        """Nothing happens: the zeros that are written next take the space."""
+    def data_from(self, position: int) -> int:
+        """`position`: nothing is known of holes."""
+        return position
+
+    def hole_from(self, position: int) -> int:
+        """The file's size: nothing is known of holes."""
+        return max(position, self.size())
+
+    def reserve(self, size: int) -> bool:
+        """False, and nothing happens: the zeros that are written next take the space."""
+        return False
 
     def share(self) -> bool:
         """Keep the file from being used again for another segment while this object is open. False: it is too late.

@@ -14,7 +14,8 @@ process appends to; `LaneMachine` with the steps.
     writing it          write, writes, write_times
     after an opening    adoption, sealed_log
     threads             flusher, rounds, round_part, crew
-    the background      upkeep, spares, reserve, sealer, removal, retention, early, retention_rounds, pace, ring_growth
+    the background      upkeep, spares, ahead, reserve, sealer, removal, retention, early, retention_rounds
+    its pace            pace, ring_growth
     streams             streams, hidden_streams, trims, gone
     message ids         message_ids, frame_ids
     beside the queue    at_once, together, attach_together, stopping

@@ -98,6 +98,8 @@ def _resume(lane: WrittenLane, opened: OpenSegment, data_end: int, chain: int) -
     lane.take_blocks(segment)
     segment.writer.write_seal(None)  # from now on the log's end is unknown again
     segment.open_writer()  # now: its path certainly leads to it
+    with contextlib.suppress(OSError):  # no space for what was reserved once: as it goes on, it may find some
+        segment.writer.find_zeros(align_up(data_end))
     lane.segment, lane.chain, segment.base = segment, chain, 0
     lane.tail = lane.issued = align_up(data_end)
     lane.ring.begin(lane.tail)

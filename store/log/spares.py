@@ -1,4 +1,4 @@
-"""Spares: segments of a lane that stand ready, pre-written (R7)."""
+"""Spares: segments of a lane that stand ready, at least their first part pre-written (R7)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..errors import StoreFull
 from ..format.layout import BLOCK_BYTES, RETIRED_PREFIX, align_up, segment_name
 from ..segment.segment import Segment
 from ..segment.writer import prewrite
+from ..segment.zeros import first_bytes
 from .reserve import Reserve, full
 from .written_lane import WrittenLane
 
@@ -24,8 +25,8 @@ class Spares:
     """The spares of one lane. Its builder takes them; the background, or the builder if it has none, makes them.
 
     Invariants:
-        * a file has the name of a segment only once it is complete: until then it has a name of those that the next
-          opening removes, so whatever interrupts its making leaves no half-made spare;
+        * a file has the name of a segment only once all of its space is reserved: until then it has a name of those
+          that the next opening removes, so whatever interrupts its making leaves no half-made spare;
         * numbers follow each other without a gap, also on the device: a spare is listed when its name is durable, and
           the next one is made after that;
         * while one is ready, taking it waits for no other that is being made.
@@ -83,7 +84,7 @@ class Spares:
         if not self._ready:
             with self.making:
                 if not self._ready:  # else the background was just making it
-                    self.make(self._next_capacity(at_least_bytes))
+                    self.make(self._next_capacity(at_least_bytes), at_least_bytes)
         sequence, size = self._ready[0]
         if size < at_least_bytes:
             size = self._extend(sequence, size, at_least_bytes)
@@ -112,6 +113,7 @@ class Spares:
         segment = Segment(self._disk, self._folder, lane.next_header(sequence, size, store_id), direct=self._direct)
         try:
             segment.open_writer()  # now: once there is a frame for it, a refusal would cost more than this append
+            segment.writer.find_zeros()
         except OSError as error:
             raise _full(error, size) from error
         return segment
@@ -134,7 +136,7 @@ class Spares:
             )
         try:
             while sum(size for _, size in self._ready) < size_bytes:
-                self.make(self._config.segment_bytes)
+                self.make(self._config.segment_bytes, self._config.segment_bytes)
         except StoreFull:
             self.give_back(kept)
             raise
@@ -153,8 +155,9 @@ class Spares:
         grown = full if self._prewrites else max(FIRST_SEGMENT_BYTES, self._last[1] * SEGMENT_GROWTH)
         return max(min(full, grown), align_up(at_least_bytes))
 
-    def make(self, capacity_bytes: int) -> None:
-        """Make the next one. Raises StoreFull."""
+    def make(self, capacity_bytes: int, zeros_bytes: int = 0) -> None:
+        """Make the next one, and write `zeros_bytes` of zeros into it at least. Raises StoreFull."""
+        first = max(first_bytes(capacity_bytes), align_up(zeros_bytes))
         with self.making:
             sequence = self._last[0] + 1
             path = self._folder / segment_name(sequence)
@@ -162,7 +165,9 @@ class Spares:
             recycled = self._recycle(capacity_bytes)
             try:
                 if not recycled:
-                    prewrite(self._disk, fresh, capacity_bytes, direct=self._direct)
+                    self.prewritten_bytes += prewrite(
+                        self._disk, fresh, capacity_bytes, direct=self._direct, first_bytes=first
+                    )
                     self._disk.rename(fresh, path)
                 else:
                     self._disk.rename(self._recyclable[0], path)
@@ -175,10 +180,7 @@ class Spares:
                 if isinstance(error, OSError):
                     raise _full(error, capacity_bytes) from error
                 raise
-            if recycled:
-                self.recycled_segments += 1
-            else:
-                self.prewritten_bytes += capacity_bytes
+            self.recycled_segments += recycled
             self._last = (sequence, capacity_bytes)
             self._ready.append((sequence, capacity_bytes))
 

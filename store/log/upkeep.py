@@ -25,6 +25,7 @@ from ..format.layout import lane_name
 from ..segment.sealed import SealedSegment
 from ..segment.sealing import FullSegment
 from ..segment.segment import Segment
+from .ahead import Ahead
 from .early import EarlySeals
 from .removal import Removal
 from .reserve import Reserve
@@ -72,6 +73,7 @@ class Upkeep:
         self._goes_on = goes_on
         self.direct = direct
         self._spares: dict[int, Spares] = {}  # by lane
+        self._zeros: dict[int, Ahead] = {}
         self.sealer = Sealer(disk, clock)
         self.removal = Removal(disk, config, store_id, clock, removed)
         self.early = EarlySeals(clock, self.sealer)
@@ -115,6 +117,7 @@ class Upkeep:
         if lane not in self._spares:
             folder, files = self._folder / lane_name(lane), self.removal.recyclable[lane]
             spares = self._spares[lane] = Spares(self._disk, folder, self._config, files, direct=self.direct)
+            self._zeros[lane] = Ahead(self._clock)
             spares.reserve.find()
         return self._spares[lane]
 
@@ -172,8 +175,9 @@ class Upkeep:
 
     @property
     def prewritten_bytes(self) -> int:
-        """Bytes of the spares that were written."""
-        return sum(spares.prewritten_bytes for spares in list(self._spares.values()))
+        """Bytes of zeros that were written ahead."""
+        zeros = sum(ahead.written_bytes for ahead in list(self._zeros.values()))
+        return zeros + sum(spares.prewritten_bytes for spares in list(self._spares.values()))
 
     @property
     def recycled_segments(self) -> int:
@@ -291,7 +295,10 @@ class Upkeep:
                 segment.give_way()
 
     def _keep_ahead(self) -> None:
-        """Make each lane's reserve, and a spare once its segment is half full. Raises the first error at the end."""
+        """Make each lane's reserve, a spare once its segment is half full, and the zeros ahead of its log.
+
+        Raises the first error at the end.
+        """
         take_all([partial(self._keep_lane_ahead, lane) for lane in self._lanes])
 
     def _keep_lane_ahead(self, lane: WrittenLane) -> None:
@@ -301,8 +308,11 @@ class Upkeep:
         try:
             spares.reserve.fill(lane.footer_room.fixed_bytes)
         finally:
-            if not len(spares) and (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
-                spares.keep_ahead()
+            try:
+                if not len(spares) and (lane.tail - segment.base) * 2 > segment.header.capacity_bytes:
+                    spares.keep_ahead()
+            finally:
+                self._zeros[lane.index].keep(lane, lambda: not self._closing)
 
     def call_lookers(self) -> None:
         """Wake the thread that calls the lookers: another process has come, or has left a commit."""

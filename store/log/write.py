@@ -140,6 +140,7 @@ class Write:
             if self._filled:
                 end = self.end - self.segment.base
                 self._parts.append(_ZEROS[: align_up(end) - end])
+            self.segment.writer.reach(self.end - self.segment.base)
             log.write(self._parts, at, force=own)
         elif own:
             log.force()

@@ -238,6 +238,7 @@ class WrittenLane(Lane):
         self.take_blocks(segment)
         self.table = OpenTable(self.offsets.column())
         self.tail += DATA_START
+        self._report_at = 0  # with its first frame: upkeep then looks at this segment
         opened = OpenSegment(segment, self.table)
         tell = self.on_segment
         if tell is not None:

@@ -4,7 +4,7 @@ Begin with `segment`: the file, and the ways to get a message's bytes from it. A
 number in the segment: in `open_table` while the segment takes frames, and in `sealed` by the footer. Both give *places*
 (position, length, checksum), mostly as a flat table: the places of entry n are at 3 n, 3 n + 1 and 3 n + 2.
 
-    while it is open    writer, open_table, postings, footer_room
+    while it is open    writer, zeros, open_table, postings, footer_room
     once it is sealed   sealing, names, sealed, index, part, newest
     of many             sealed_segments, groups, present, borders
     memory, read-ahead  held, windows, copies

@@ -351,9 +351,9 @@ class FrameScanner:
 
     def _magics(self, position: int, end: int) -> Iterator[int]:
         """Where a frame's magic number stands in [position, end), chunk by chunk so that nothing is copied."""
-        across = len(FRAME_MAGIC) - 1
-        begin = position
+        across, begin = len(FRAME_MAGIC) - 1, position
         while begin < end:
+            begin = min(end, self.reader.file.data_from(begin))  # what was never written is zeros
             stop = min(end, begin - begin % CHUNK_BYTES + CHUNK_BYTES)
             for at in find_magic(self.reader.view(begin, stop - begin)):
                 yield begin + at

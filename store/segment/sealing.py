@@ -294,6 +294,7 @@ def write_footer(
     parts = data.parts(segment.sequence)
     size = sum(map(len, parts))
     position = align_up(data_end)
+    segment.writer.end_zeros()
     segment.writer.take_back_seal()
     file = disk.open(segment.path)
     try:

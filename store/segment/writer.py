@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 from pathlib import Path
 
 from ..device.disk import Disk
 from ..device.log_file import LogFile
 from ..format.layout import BLOCK_BYTES, DATA_START, SealRecord
-
-ZEROS = bytes(1 << 20)
+from .zeros import NOTHING, Zeros
 
 
 class SegmentWriter:
     """The writing side of one segment. Readers have a file of their own (`Segment`).
 
     The two are apart because O_DIRECT wants aligned reads as well, and readers want the page cache.
+
+    Attributes:
+        zeros: None where the log may write to all of the file without asking.
     """
 
-    __slots__ = ("_direct", "_disk", "_file", "_may_be_sealed", "_path")
+    __slots__ = ("_direct", "_disk", "_file", "_may_be_sealed", "_path", "zeros")
 
     def __init__(self, disk: Disk, path: Path, *, direct: bool) -> None:
         self._disk = disk
@@ -27,6 +28,7 @@ class SegmentWriter:
         self._direct = direct
         self._file: LogFile | None = None
         self._may_be_sealed = False  # this object has begun to write the seal record
+        self.zeros: Zeros | None = None
 
     @property
     def direct(self) -> bool:
@@ -53,9 +55,25 @@ class SegmentWriter:
         self._file = self._disk.open(self._path, direct=self._direct)
         return self._file
 
+    def find_zeros(self, begin: int = 0) -> None:
+        """Look how far the file is pre-written; the log goes on at `begin`. Raises OSError."""
+        self.zeros = Zeros.of(self.file, begin, lambda: self._disk.open(self._path, direct=True))
+
+    def reach(self, end: int) -> None:
+        """The log is about to write up to `end`."""
+        zeros = self.zeros
+        if zeros is not None and end > zeros.ready:
+            zeros.claim(end)
+
+    def end_zeros(self) -> None:
+        """Write no more zeros to the file."""
+        if self.zeros is not None:
+            self.zeros.stop()
+
     def close(self) -> None:
         """Write no more frames."""
-        self._file = None
+        self.end_zeros()
+        self._file = self.zeros = None
 
     def drop_pages(self, position: int, size: int) -> None:
         """Have the kernel forget forced pages, where its page cache has them at all. A hint."""
@@ -82,18 +100,23 @@ class SegmentWriter:
             self.write_seal(None)
 
 
-def prewrite(disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin: int = 0) -> None:
+def prewrite(
+    disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin: int = 0, first_bytes: int | None = None
+) -> int:
     """Write zeros to [begin, capacity) and force them (R7): later writes then change no file metadata.
 
-    Raises OSError, in particular when the space is not there: it is reserved first, so a full disk is an
+    With `first_bytes`, so many are enough where the space of all is reserved; `Zeros` writes the others. Returns where
+    the zeros end. Raises OSError, in particular when the space is not there: it is reserved first, so a full disk is an
     error here and not in the middle of the log.
     """
     file = disk.open(path, create=True, direct=direct)
     try:
-        file.reserve(capacity_bytes)
-        aligned = _aligned_zeros() if file.direct else memoryview(ZEROS)
-        for position in range(begin, capacity_bytes, len(aligned)):
-            file.write([aligned[: capacity_bytes - position]], position)
+        is_reserved, position = file.reserve(capacity_bytes), begin
+        enough = capacity_bytes if first_bytes is None else min(capacity_bytes, begin + first_bytes)
+        while position < (end := enough if is_reserved and file.direct else capacity_bytes):
+            part = NOTHING[: end - position]
+            file.write([part], position)
+            position += len(part)
         file.force()
     except OSError:
         with contextlib.suppress(OSError):
@@ -102,7 +125,4 @@ def prewrite(disk: Disk, path: Path, capacity_bytes: int, *, direct: bool, begin
     finally:
         file.close()
     assert capacity_bytes >= DATA_START
-
-
-def _aligned_zeros() -> memoryview:
-    return memoryview(mmap.mmap(-1, len(ZEROS)))
+    return position

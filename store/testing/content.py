@@ -72,6 +72,20 @@ class Content:
         whole = b"".join(map(self.written.get, blocks, repeat(ZERO)))
         return whole if len(whole) == end - position else whole[skip : skip + end - position]
 
+    def data_from(self, position: int) -> int:
+        """The first byte from `position` on in a block that was ever written or is bad; `size` where there is none."""
+        return self._first(position, is_data=True)
+
+    def hole_from(self, position: int) -> int:
+        """The first byte from `position` on in a block that was never written and can be read; `size` where none is."""
+        return self._first(position, is_data=False)
+
+    def _first(self, position: int, *, is_data: bool) -> int:
+        for index in range(position // BLOCK_BYTES, -(-self.size // BLOCK_BYTES)):
+            if (index in self.written or index in self.bad) is is_data:
+                return max(position, index * BLOCK_BYTES)
+        return max(position, self.size)
+
     def is_bad(self, begin: int, end: int) -> bool:
         """Whether the device cannot read one of these bytes."""
         return bool(self.bad) and not self.bad.isdisjoint(range(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)))

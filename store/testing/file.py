@@ -135,6 +135,18 @@ class SimulatedFile:
         """Length as written, in bytes."""
         return self._content.size
 
+    def data_from(self, position: int) -> int:
+        """The first byte from `position` on in a block that was ever written; the file's length if there is none."""
+        with self._disk.lock:
+            self._disk.look(self.path)
+            return self._content.data_from(position)
+
+    def hole_from(self, position: int) -> int:
+        """The first byte from `position` on in a block that was never written; the file's length if there is none."""
+        with self._disk.lock:
+            self._disk.look(self.path)
+            return self._content.hole_from(position)
+
     def is_in_place(self) -> bool:
         """True if the path that it was opened by still leads to it."""
         return self._disk.leads_to(self.path, self._content)
@@ -147,14 +159,15 @@ class SimulatedFile:
                 raise fault.make_error(str(self.path))
             self._content.truncate(size)
 
-    def reserve(self, size: int) -> None:
-        """Take space for the first `size` bytes; ENOSPC if the disk has not enough."""
+    def reserve(self, size: int) -> bool:
+        """Take space for the first `size` bytes: True. ENOSPC if the disk has not enough."""
         with self._disk.lock:
             fault = self._disk.begin("reserve", self.path, size, 0)
             if fault is not None:
                 raise fault.make_error(str(self.path))
             self._disk.take_space(self._content, size)
             self._content.reserve(size)
+            return True
 
     def share(self) -> bool:
         """Keep the file from being reused for another segment while this object is open."""

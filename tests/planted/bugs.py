@@ -15,6 +15,7 @@ from .delayed_bugs import DELAYED
 from .delayed_fault_bugs import DELAYED_FAULTS
 from .device_bugs import DEVICE
 from .endpoint_bugs import ENDPOINT
+from .example_bugs import EXAMPLES
 from .filter_bugs import FILTERS
 from .full_bugs import FULL
 from .gone_bugs import GONE
@@ -455,5 +456,5 @@ BUGS: dict[str, Bug] = {
     **FILTERS, **FULL, **SPARK, **DEVICE, **GONE, **GROWTH_OF_CONSUMERS, **MEETINGS, **LOSSES, **INTERRUPTS, **ORDER,
     **SUBSCRIPTIONS, **SETTINGS_OF_TOPICS, **KEEPING_TOPICS, **POSITIONS, **CLOCKS, **CONSOLE, **TRANSACTIONS,
     **REPORTS, **PEERS, **DEAD_LETTERS, **DAMAGED_RECORDS, **SMALL_BLOCKS, **WORK_QUEUES, **MANY_TOPICS, **MESSAGE_IDS,
-    **ENDPOINT, **METRICS, **RELEASE, **PORTABLE,
+    **ENDPOINT, **METRICS, **RELEASE, **PORTABLE, **EXAMPLES,
 }  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .plant import Bug
 
+ZEROS = "tests/store/test_zeros.py"
+
 DEVICE: dict[str, Bug] = {
     "device: a footer is mapped without a lease": Bug(
         "store/segment/index.py",
@@ -67,5 +69,44 @@ DEVICE: dict[str, Bug] = {
     "device: a module is loaded when the first segment is sealed": Bug(
         "store/format/records.py", "import numpy.ma  #", "#",
         ("tests/store/test_imports.py::test_nothing_is_loaded_once_the_store_is",),
+    ),
+    "device: the log writes behind its zeros and does not say so": Bug(
+        "store/segment/writer.py", "        if zeros is not None and end > zeros.ready:", "        if False:",
+        (f"{ZEROS}::test_a_log_that_outruns_its_zeros_is_whole_and_zeros_come_after_it",),
+    ),
+    "device: a claim does not wait for the zeros that are being written": Bug(
+        "store/segment/zeros.py",
+        "        with self._stepping:\n            self.ready = max(self.ready, align_up(end))\n"
+        "            self.is_outrun = True\n",
+        "        self.ready = max(self.ready, align_up(end))\n        self.is_outrun = True\n",
+        (f"{ZEROS}::test_a_claim_and_a_stop_wait_for_the_step_that_is_under_way",),
+    ),
+    "device: zeros go on in a segment that gets its footer": Bug(
+        "store/segment/zeros.py", '        """Write no more zeros: the file is cut, or others write to it."""\n'
+        "        with self._stepping:\n            self._end = 0\n",
+        '        """Write no more zeros: the file is cut, or others write to it."""\n',
+        (f"{ZEROS}::test_no_zeros_are_written_into_a_segment_that_has_its_footer",),
+    ),
+    "device: zeros begin in the log of a sparse copy": Bug(
+        "store/log/adoption.py", "find_zeros(align_up(data_end))", "find_zeros()",
+        (f"{ZEROS}::test_a_sparse_copy_of_a_closed_store_goes_on_behind_its_log",),
+    ),
+    "device: what was not written is left without space": Bug(
+        "store/segment/zeros.py", "if ready < end and log.reserve(end) and", "if ready < end and",
+        (f"{ZEROS}::test_a_sparse_copy_of_a_closed_store_goes_on_behind_its_log",
+         f"{ZEROS}::test_a_file_that_cannot_be_reserved_or_is_in_the_page_cache_is_pre_written_as_a_whole"),
+    ),
+    "device: the log and its zeros share an open file": Bug(
+        "store/segment/zeros.py", "return cls(again(), ready, end)", "return cls(log, ready, end)",
+        (f"{ZEROS}::test_a_step_of_zeros_does_not_hear_in_the_logs_place_that_a_write_was_lost",),
+    ),
+    "device: zeros are written although the log outruns them": Bug(
+        "store/log/ahead.py", "zeros.step() if now_s >= self._rests_until_s else 0", "zeros.step()",
+        (f"{ZEROS}::test_zeros_rest_while_the_log_outruns_them",),
+    ),
+    "device: a search for proof of damage ends at the first hole": Bug(
+        "store/segment/scanner.py", "begin = min(end, self.reader.file.data_from(begin))",
+        "begin = end if self.reader.file.data_from(begin) > begin else begin",
+        (f"{ZEROS}::test_a_hole_in_the_log_is_damage_where_a_frame_behind_it_says_so",),
     ),
 }  # fmt: skip

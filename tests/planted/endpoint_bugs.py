@@ -67,6 +67,12 @@ ENDPOINT: dict[str, Bug] = {
         "                raise",
         ("tests/endpoint/remote/test_ends.py::test_a_close_that_the_end_of_its_connection_cuts_is_made_all_the_same",),
     ),
+    "endpoint: what is dropped after its connection was lost makes another one": Bug(
+        "endpoint/remote/client/link.py",
+        "            if connection is not None:  # else it has ended",
+        "            if connection := self.connection():  # else it has ended",
+        ("tests/endpoint/remote/test_ends.py::test_what_is_dropped_after_its_connection_was_lost_makes_no_other_one",),
+    ),
     "endpoint: an interrupt of a stop leaves the end to itself": Bug(
         "endpoint/server/loop_thread.py",
         "        except BaseException:  # an interrupt\n            self._wait()\n",

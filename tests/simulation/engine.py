@@ -184,6 +184,7 @@ def deterministic() -> Iterator[None]:
         for name, value in SMALL_FOOTERS.items():
             stack.enter_context(mock.patch(f"stratalog.store.segment.sealing.{name}", value))
         stack.enter_context(mock.patch("stratalog.store.log.early.PATIENCE_S", 0.0))
+        stack.enter_context(mock.patch("stratalog.store.log.ahead.REST_S", 0.0))
         stack.enter_context(mock.patch("stratalog.store.log.flusher.time", SimpleNamespace(sleep=Naps.sleep)))
         stack.enter_context(mock.patch("stratalog.store.log.rounds.Crew.do_all", _one_after_the_other))
         stack.enter_context(mock.patch("stratalog.store.live.page.boot_id", Machine.boot_id))

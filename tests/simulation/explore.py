@@ -6,6 +6,7 @@ import errno
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from unittest import mock
 
 from stratalog.store import StoreError
 from stratalog.store.format.layout import RETIRED_PREFIX
@@ -221,9 +222,10 @@ def explore(
     tally = tally if tally is not None else Tally()
     tally.seeds += 1
     explorer = Explorer(seed, effort or Effort(), tally, limit)
-    world = World(seed, shape or draw_shape(random.Random(f"shape {seed}")), explorer.on_moment, faults)
+    shape = shape or draw_shape(random.Random(f"shape {seed}"))
+    world = World(seed, shape, explorer.on_moment, faults)
     try:
-        with deterministic():
+        with deterministic(), mock.patch("stratalog.store.segment.zeros.STEP_BYTES", shape.zeros_bytes):
             world.run()
     except (BrokenPromise, BusError) as error:
         said = str(error)

@@ -89,6 +89,13 @@ def acknowledge_before_the_force() -> Iterator[None]:
 
 
 @contextmanager
+def say_nothing_to_the_zeros() -> Iterator[None]:
+    """The log writes behind its zeros, and they come after it."""
+    with mock.patch.object(SegmentWriter, "reach", lambda writer, end: None):
+        yield
+
+
+@contextmanager
 def tell_readers_before_the_force() -> Iterator[None]:
     """The live page says durable of what the kernel has."""
     real = WritesInFlight._advance
@@ -389,6 +396,7 @@ PLANTED: dict[str, Planted] = {
         seed=2,
     ),
     "forget the force of a spare": Planted(forget_the_force_of_a_spare, _retiring()),
+    "say nothing to the zeros": Planted(say_nothing_to_the_zeros, replace(_lives(), zeros_bytes=16 * KIB), effort=FEW),
     "forget names at opening": Planted(forget_names_at_opening, _lives("kills", count=4, prewrite_bytes=200 * KIB)),
     "close without waiting": Planted(close_without_waiting, _lives(alignment="trim"), effort=FEW),
     "follow the working directory": Planted(

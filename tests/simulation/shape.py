@@ -66,6 +66,7 @@ class Shape:
 
     `transacts`: the share of transactions among what producers do.
     `block_bytes`: of the devices on which the store may lie, one in each life.
+    `zeros_bytes`: of the steps in which segments are pre-written; with 1 MiB each has all zeros from the beginning.
     """
 
     lanes: int = 1
@@ -78,6 +79,7 @@ class Shape:
     parts: frozenset[Part] = PARTS
     transacts: float = 0.08
     block_bytes: tuple[int, ...] = (4096, 512)
+    zeros_bytes: int = 1 << 20
 
     @property
     def lazy(self) -> bool:
@@ -114,4 +116,5 @@ def draw_shape(chance: random.Random, parts: Collection[Part] = PARTS) -> Shape:
         lives=tuple(draw_settings(chance, parts) if others and life else one for life in range(count)),
         relative="relative" in parts and chance.random() < 0.25,
         parts=frozenset(parts),
+        zeros_bytes=chance.choice((16 * KIB, 16 * KIB, 1 << 20)),
     )

@@ -81,9 +81,9 @@ class _WatchedFile(OsFile):
         self._disk.meet("truncate", self.path)
         super().truncate(size)
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int) -> bool:
         self._disk.meet("reserve", self.path)
-        super().reserve(size)
+        return super().reserve(size)
 
 
 class MortalDisk(WatchedDisk):
@@ -223,9 +223,9 @@ class _StillFile(OsFile):
         with self._disk.moving():
             super().truncate(size)
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int) -> bool:
         with self._disk.moving():
-            super().reserve(size)
+            return super().reserve(size)
 
 
 class RecordingDisk(GatedDisk):

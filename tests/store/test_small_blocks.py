@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import threading
+from _thread import get_ident
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from stratalog.store import MessageStore, StoreCorrupt, StoreReader, inspect_folder, verify_folder
 from stratalog.store.format.layout import BLOCK_BYTES, DATA_START, FINE_BLOCK_BYTES, SegmentHeader, segment_name
 from stratalog.store.log.at_once import AtOnce
+from stratalog.store.segment.zeros import Zeros
 from stratalog.store.testing import Kind, Operation, SimulatedDisk
 from tests.seeds import draw_seed
 
@@ -61,12 +63,32 @@ def test_blocks_are_of_four_kib_without_direct_writes_whatever_the_device_says(t
     assert figures["written_bytes"] == JOBS * AN_ACK_EACH * 4096
 
 
+STEPPING: set[int] = set()  # the threads that write zeros ahead of a log
+
+
+@pytest.fixture(autouse=True)
+def stepping(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Zeros.step
+
+    def step(zeros: Zeros) -> int:
+        STEPPING.add(get_ident())
+        try:
+            return real(zeros)
+        finally:
+            STEPPING.discard(get_ident())
+
+    monkeypatch.setattr(Zeros, "step", step)
+
+
 class Rule:
-    """Sees each operation of a disk: no block of the device may be written again once it was forced."""
+    """Sees each operation of a disk: no block of the device may be written again once it was forced with frames, and
+    zeros are written to no block that has any.
+    """
 
     def __init__(self, disk: SimulatedDisk, block_bytes: int) -> None:
         self.block_bytes = block_bytes
         self.writes = 0
+        self.zeroed: list[int] = []  # where zeros went over frames
         self._written: dict[Path, int] = {}
         self._forced: dict[Path, int] = {}
         self._disk = disk
@@ -81,7 +103,10 @@ class Rule:
         path, begin = operation.path, operation.position
         if path.suffix != ".seg" or path.name.startswith("retired"):
             return
-        if operation.kind == "write" and (begin >= DATA_START or operation.size > DATA_START):
+        if get_ident() in STEPPING:
+            if operation.kind == "write" and begin < self._written.get(path, 0):
+                self.zeroed.append(begin)  # an error would come out in the background
+        elif operation.kind == "write" and (begin >= DATA_START or operation.size > DATA_START):
             self.writes += 1
             forced = -(-self._forced.get(path, 0) // self.block_bytes) * self.block_bytes
             assert begin >= forced, f"{path.name}: a write at {begin} of blocks that were forced up to {forced}"
@@ -112,6 +137,7 @@ def test_no_block_of_the_device_is_written_again_once_it_was_forced(
                 if chance.random() < 0.2:
                     store.flush()
     assert rule.writes > 100, seed
+    assert not rule.zeroed, seed
     disk.on_operation = None
     with MessageStore.open(tmp_path, config, disk=disk) as store:
         assert [message.data for message in store.read("t", 0, 0, max_messages=1000, max_bytes=1 << 30)] == sent

@@ -38,12 +38,13 @@ class _SmallFile(OsFile):
         super().__init__(path, create=create, direct=direct)
         self._disk = disk
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int) -> bool:
         wanted = size - self.size()
-        super().reserve(min(size, self.size() + self._disk.left_bytes))
+        is_reserved = super().reserve(min(size, self.size() + self._disk.left_bytes))
         if wanted > self._disk.left_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._disk.left_bytes -= max(0, wanted)
+        return is_reserved
 
 
 def segment_bytes(folder: Path) -> int:

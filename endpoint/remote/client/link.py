@@ -223,8 +223,10 @@ class Link:
         our locks."""
 
         def close() -> None:
-            with suppress(StoreError):  # it has ended with its connection
-                self.ask("close", nothing_of, held=held)
+            with self._lock:
+                connection = self._connection
+            if connection is not None:  # else it has ended with its connection
+                connection.ask(Asked({"call": "close", "held": held}, (), Answer(self.answers_lock), nothing_of))
 
         if not self.closed:
             with suppress(RuntimeError):  # the interpreter ends, and takes all with it

@@ -47,6 +47,21 @@ def test_an_object_that_is_dropped_ends_its_connection(served: Served, store: Me
         assert len(other.receive(wait_ms=60_000)) == 1
 
 
+def test_what_is_dropped_after_its_connection_was_lost_makes_no_other_one(store: MessageStore) -> None:
+    """Else the close of the store's object would wait for a server that is gone, for all of its time-out."""
+    served = Served(store)
+    remote = connect(served.address, timeout_s=PATIENCE_S)
+    sub, scan = remote.subscribe("t", "s"), remote.scan()
+    lost = remote._link.connection()
+    served.kill()
+    until(lambda: lost.ended and remote._link._connection is None)
+    del sub, scan
+    gc.collect()
+    until(lambda: all(one.name != "stratalog-dropped" for one in threading.enumerate()))
+    assert remote._link._connection is None
+    remote.close()
+
+
 @pytest.mark.parametrize("opens", [True, False], ids=["while it is closed", "while it is opened"])
 def test_a_close_that_the_end_of_its_connection_cuts_is_made_all_the_same(store: MessageStore, opens: bool) -> None:
     """A client that is dropped says that its subscription ends, and hangs up at once."""

@@ -1,0 +1,1 @@
+"""The examples run, and print what their pages say."""
