@@ -32,7 +32,7 @@ from ..faults.inject import strace, why_not
 from ..seeds import draw_seed
 from .helpers import PATIENCE_S, ROOT, start, tiny, until
 
-KILLS = 3
+KILLS = 2
 LINUX_CALLS = [
     "pwrite64", "fsync",  # these two are POSIX's
     "pwritev", "pwritev2", "preadv", "preadv2", "fdatasync", "fallocate", "fadvise64", "sync_file_range", "io_setup",
