@@ -67,9 +67,9 @@ class Zeros:
 
     def claim(self, end: int) -> None:
         """The log is about to write up to `end`: no zeros from now on before it."""
+        self.is_outrun = True  # first: the one who steps would take the lock again and again
         with self._stepping:
             self.ready = max(self.ready, align_up(end))
-            self.is_outrun = True
 
     def step(self) -> int:
         """Write more zeros and force them: how many; 0 if the file has all of them, or takes none any more.

@@ -76,9 +76,15 @@ DEVICE: dict[str, Bug] = {
     ),
     "device: a claim does not wait for the zeros that are being written": Bug(
         "store/segment/zeros.py",
-        "        with self._stepping:\n            self.ready = max(self.ready, align_up(end))\n"
-        "            self.is_outrun = True\n",
-        "        self.ready = max(self.ready, align_up(end))\n        self.is_outrun = True\n",
+        "        with self._stepping:\n            self.ready = max(self.ready, align_up(end))\n",
+        "        self.ready = max(self.ready, align_up(end))\n",
+        (f"{ZEROS}::test_a_claim_and_a_stop_wait_for_the_step_that_is_under_way",),
+    ),
+    "device: a log that waits for a step does not say so": Bug(
+        "store/segment/zeros.py",
+        "        self.is_outrun = True  # first: the one who steps would take the lock again and again\n"
+        "        with self._stepping:\n",
+        "        with self._stepping:\n            self.is_outrun = True\n",
         (f"{ZEROS}::test_a_claim_and_a_stop_wait_for_the_step_that_is_under_way",),
     ),
     "device: zeros go on in a segment that gets its footer": Bug(
@@ -105,12 +111,16 @@ DEVICE: dict[str, Bug] = {
         (f"{ZEROS}::test_zeros_end_when_the_log_or_they_leave_o_direct",),
     ),
     "device: zeros are written although the log outruns them": Bug(
-        "store/log/ahead.py", "0 if self._rest(zeros) else zeros.step()", "zeros.step()",
+        "store/log/ahead.py", "0 if self._rest(zeros, tail) else zeros.step()", "zeros.step()",
         (f"{ZEROS}::test_zeros_rest_while_the_log_outruns_them",),
     ),
     "device: zeros that a slow log has come to the end of rest for ever": Bug(
-        "store/log/ahead.py", "        if until_s is None:\n", "        if until_s is None or zeros.is_outrun:\n",
+        "store/log/ahead.py", "zeros.is_outrun and tail - self._rests[1] > FAST_BYTES", "zeros.is_outrun",
         (f"{ZEROS}::test_zeros_come_again_before_a_slow_log_that_outran_them",),
+    ),
+    "device: zeros come again before a log that is as fast as ever": Bug(
+        "store/log/ahead.py", "zeros.is_outrun and tail - self._rests[1] > FAST_BYTES", "False",
+        (f"{ZEROS}::test_zeros_rest_for_as_long_as_the_log_is_fast",),
     ),
     "device: a search for proof of damage ends at the first hole": Bug(
         "store/segment/scanner.py", "begin = min(end, self.reader.file.data_from(begin))",
